@@ -99,7 +99,7 @@ kept = {
 for count, one in enumerate(smaller):
     lost = f"without {order[count - 1]}" if count else "all heads"
     accuracies = "  ".join(f"{name} {kept[name][count]:.3f}" for name in kept)
-    print(f"{lost:>24}: {bpkr.parameter_count(one):6d} numbers   {accuracies}")
+    print(f"{lost:>24}: {one.parameter_count:6d} numbers   {accuracies}")
 
 # %% [markdown]
 # ## The picture

@@ -17,7 +17,7 @@ def output(arrays, layers, readout="first"):
     weights, heads = read_network_weights(arrays, heads=HEADS)
     widths = [len(weight) for weight in weights[:-1]]
     architecture = bpkr.Architecture(layers, widths, temperature=0.1, outputs=len(weights[-1]))
-    return bpkr.network_of_weights(architecture, weights, heads, readout=readout)(jnp.asarray(INPUTS))
+    return bpkr.Network.of_weights(architecture, weights, heads, readout=readout)(jnp.asarray(INPUTS))
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

@@ -164,7 +164,7 @@ KINDS = {
     "order_parameters initial": POINT,
     "features": of(DATA, of_other_paths=DATA[:, :3], of_other_features=DATA[:, :, 0]),
     "test_features other": PATH_FEATURES,
-    names("features", "sum_over_paths", "path_outputs"): PATH_FEATURES,
+    "Network.path_outputs.features": PATH_FEATURES,
     "labels": of(LABELS, fewer=LABELS[1:], of_two_outputs=np.ones((EXAMPLES, 2))),
     # the sign of a missing or infinite output is looked at
     "sign_accuracy.outputs": of(LABELS, admits=("with a NaN", "with an infinity")),
@@ -183,7 +183,7 @@ KINDS = {
         of_fewer_tokens=[each[..., 1:, 1:] for each in ATTENTION],
     ),
     "readout": "last",
-    "query_bias key_bias query_biases key_biases": BIAS,
+    "query_bias key_bias": BIAS,
     "mask": of(
         "causal",
         admits=NONE,
@@ -197,9 +197,9 @@ KINDS = {
     "isolated": "self",
     "real_tokens": of(Kind(lambda: LENGTHS), admits=NONE, of_others=LENGTHS[1:], of_none=0 * LENGTHS),
     "layout": of("keys-first", admits=NONE),
-    "key_query KeyQueryHeads.products": PRODUCTS,
+    "key_query": PRODUCTS,
     "query attention.key heads.key": PROJECTIONS,
-    "ProjectionHeads.queries ProjectionHeads.keys": BOTH,
+    "ProjectionHeads.query ProjectionHeads.key": BOTH,
     "network": of(NETWORK, architecture=ARCHITECTURE, heads=HEADS),
     "heads": of(
         HEADS,
@@ -344,8 +344,8 @@ FACE = Face(
         "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2))}),
     },
     records={
-        "Action CompiledAction DualForm FiniteWidthLaw FiniteWidthPrior FirstOrder Fluctuations MatrixFreeSaddle "
-        "Minima Network Prediction Predictor Saddle": "it holds what the package has computed",
+        "Action CompiledAction FiniteWidthLaw Fluctuations MatrixFreeSaddle "
+        "Minima Network Prediction Saddle": "it holds what the package has computed",
         "Data": "it is checked against an architecture, where it is used",
     },
     untried={

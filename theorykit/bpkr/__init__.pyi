@@ -1,9 +1,6 @@
-from .action.action import Action, Predictor
+from .action.action import Action
 from .action.derivation import derive
 from .action.document import render_latex, render_markdown
-from .action.dual_form import DualForm
-from .action.expansion import FirstOrder
-from .action.finite_width_prior import FiniteWidthPrior
 from .action.kept import load_action, save_action
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
@@ -16,18 +13,9 @@ from .evaluation.problem import Problem
 from .features.from_kernels import features_of_kernels
 from .matrix_free.solver import MatrixFree, MatrixFreeSaddle, MatrixFreeWarning, estimate_energy
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
-from .network.masks import Isolated, Layout, Mask
-from .network.network import (
-    Network,
-    empirical_order_parameters,
-    network_of_weights,
-    path_outputs,
-    path_weights,
-    sample_network,
-    sum_over_paths,
-)
+from .network.network import Network, empirical_order_parameters, path_weights, sample_network
 from .network.paths import AttentionWarning, Readout, path_features
-from .network.pruning import Head, parameter_count, rank_heads, removable_heads, without_heads
+from .network.pruning import Head, rank_heads, removable_heads, without_heads
 from .order_parameters.finite_width_law import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
@@ -49,19 +37,13 @@ __all__ = [
     "ConvergenceWarning",
     "Data",
     "Dense",
-    "DualForm",
     "FeatureStatistics",
     "FiniteWidthLaw",
-    "FiniteWidthPrior",
-    "FirstOrder",
     "Fluctuations",
     "Head",
-    "Isolated",
     "KeyQueryHeads",
     "LabelsWarning",
     "LayerSymbols",
-    "Layout",
-    "Mask",
     "MatrixFree",
     "MatrixFreeSaddle",
     "MatrixFreeWarning",
@@ -70,7 +52,6 @@ __all__ = [
     "Newton",
     "OrderParameters",
     "Prediction",
-    "Predictor",
     "Problem",
     "ProjectionHeads",
     "Readout",
@@ -95,13 +76,10 @@ __all__ = [
     "kernel",
     "kernel_task_alignment",
     "load_action",
-    "network_of_weights",
     "optimal_readout",
-    "parameter_count",
     "parameter_values",
     "path_features",
     "path_kernels",
-    "path_outputs",
     "path_weights",
     "predict",
     "rank_heads",
@@ -114,6 +92,5 @@ __all__ = [
     "search",
     "sign_accuracy",
     "solve",
-    "sum_over_paths",
     "without_heads",
 ]

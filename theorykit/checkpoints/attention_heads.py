@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
+from ..bpkr.network.masks import Isolated, Layout, Mask
 from ..checks import Requirement, checked_array, checked_flag, require
 from ..precision import require_float64
 from ..settings import usual_settings
@@ -86,9 +87,9 @@ class CheckpointHeads(eqx.Module):
         self,
         inputs: ArrayLike,
         *,
-        mask: bpkr.Mask | None = None,
-        isolated: bpkr.Isolated = "refuse",
-        layout: bpkr.Layout | None = None,
+        mask: Mask | None = None,
+        isolated: Isolated = "refuse",
+        layout: Layout | None = None,
         normalised: bool | None = None,
     ) -> Float[Array, "examples heads keys queries"]:
         """Compute the attention of the layer on its own inputs.

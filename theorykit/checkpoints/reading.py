@@ -305,7 +305,7 @@ def _norm(
 def read_network_weights(
     checkpoint: _Given, *, heads: Count | None = None
 ) -> tuple[tuple[Float[Array, "_ _"], ...], bpkr.AbstractHeads]:
-    """Read all weights of a network in the layout "attention_paths", and its heads, for `bpkr.network_of_weights`.
+    """Read all weights of a network in the layout "attention_paths", and its heads, for `bpkr.Network.of_weights`.
 
     It is the network of Tiberi et al., arXiv 2405.15926, as its published program saves it. Their network divides by
     the root of the number of heads, and not by the roots of the widths, by which the theory's Eqs. (1), (2) and (4)
@@ -319,7 +319,7 @@ def read_network_weights(
         The embedding V^0 (N_1, N_0), every layer's V_l (N_{l+1}, heads N_l), and the readout a (outputs, N_a), such
         that the theory's network of these weights has the same outputs; and the heads, which act on the bare input. A
         missing embedding is the identity. The file does not state skip connections, nor which token is read: the
-        architecture and `readout` of `bpkr.network_of_weights` do.
+        architecture and `readout` of `bpkr.Network.of_weights` do.
 
     Raises:
         ValueError: as `read_heads`, and for biases or projections after attention, which the theory's network has not.

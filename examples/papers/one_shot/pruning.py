@@ -103,7 +103,7 @@ def _outputs(
     """On fresh examples of `seed`."""
     key = jax.random.fold_in(jax.random.key(1 + seed), 1)
     features, labels = path_examples(architecture, network.heads, source, settings.test_examples, key=key)
-    return Outputs(np.asarray(bpkr.path_outputs(network, architecture, features)), np.asarray(labels))
+    return Outputs(np.asarray(network.path_outputs(architecture, features)), np.asarray(labels))
 
 
 def _stays(architecture: bpkr.Architecture, removed: Sequence[bpkr.Head]) -> Bool[np.ndarray, " paths"]:
@@ -153,7 +153,7 @@ def _savings(network: bpkr.Network, source: Episodes, order: Sequence[bpkr.Head]
             began = time.perf_counter()
             _forward(smaller, inputs).block_until_ready()
             times.append(time.perf_counter() - began)
-        parameters.append(bpkr.parameter_count(smaller))
+        parameters.append(smaller.parameter_count)
         seconds.append(float(np.median(times)))
     return xr.Dataset(
         {

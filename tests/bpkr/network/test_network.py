@@ -4,7 +4,6 @@ import functools
 import itertools
 from dataclasses import replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,9 +23,7 @@ from ..cases import (
     READOUTS,
     SEEDS,
     SHALLOW_OR_DEEP,
-    SKIP_FIRST,
     THREE_LAYERS,
-    TWO_LAYERS,
     Case,
     CorrelatedHeads,
     Pooling,
@@ -106,7 +103,7 @@ def test_the_sum_over_paths_is_the_network(parameters, case, seed, readout):
     features = bpkr.path_features(inputs, bpkr.attention(inputs, **heads), architecture, readout)
     outputs = network(inputs)
     assert outputs.shape == ((EXAMPLES,) if case.outputs == 1 else (EXAMPLES, case.outputs))
-    assert_close(bpkr.sum_over_paths(network, architecture, features), outputs, 1e-11)
+    assert_close(network.path_outputs(architecture, features).sum(axis=1), outputs, 1e-11)
 
 
 @pytest.mark.parametrize("case", (THREE_LAYERS, *GRAMMAR))
@@ -120,15 +117,6 @@ def test_path_weights_follow_the_path_order(case):
         for block in reversed(blocks):
             weight = weight @ block
         assert_close(found, weight, 1e-13)
-
-
-def test_empirical_order_parameters_are_overlaps_of_path_weights():
-    network = sampled(TWO_LAYERS.architecture(), key_query_heads(TWO_LAYERS.heads, np.random.default_rng(0)), 0)
-    measured = bpkr.empirical_order_parameters(network)
-    *inner, outer = bpkr.path_weights(network)
-    for matrix, weight in zip(measured.matrices, inner, strict=True):
-        assert_close(matrix, sum(np.outer(unit, unit) for unit in weight.T) / weight.shape[1], 1e-13)
-    assert_close(measured.readout, np.mean(outer**2), 1e-13)
 
 
 @functools.cache
@@ -201,27 +189,10 @@ def test_weight_blocks_have_the_covariance_of_their_prior(case):
         assert_mean_is(entries[:, :, None] * entries[:, None, :], covariance)
 
 
-def test_parameters_of_layers_are_leaves_of_the_network():
-    case, rng = SKIP_FIRST, np.random.default_rng(0)
-    inputs, parameters = jnp.array(random_inputs(rng)), key_query_heads(case.heads, rng)
-    network = sampled(case.architecture(), parameters, 0)
-
-    def output(gain):
-        return eqx.tree_at(lambda network: network.layers[0].gain, network, gain)(inputs)[0]
-
-    step = 1e-6
-    assert_close(jax.grad(output)(0.7), (output(0.7 + step) - output(0.7 - step)) / (2 * step), 1e-8)
-
-
-def test_a_network_needs_whole_numbers_of_hidden_units():
-    halves = bpkr.Architecture((2,), (4.0, 2.5), temperature=0.1)
+@pytest.mark.parametrize("shapes", [[1], [3], [2, 2], []])
+def test_networks_that_do_not_fit_the_architecture_are_refused(shapes):
+    architecture, halves = (bpkr.Architecture((2,), (4.0, width), temperature=0.1) for width in (4, 2.5))
+    with pytest.raises(ValueError, match="heads"):
+        sampled(architecture, key_query_heads(tuple(shapes), np.random.default_rng(0)), 0)
     with pytest.raises(ValueError, match=r"whole numbers of hidden units.*2\.5"):
         sampled(halves, key_query_heads((2,), np.random.default_rng(0)), 0)
-
-
-@pytest.mark.parametrize("shapes", [[1], [3], [2, 2], []])
-def test_heads_that_do_not_fit_the_architecture_are_refused(shapes):
-    architecture = bpkr.Architecture((2,), 4, temperature=0.1)
-    parameters = key_query_heads(tuple(shapes), np.random.default_rng(0))
-    with pytest.raises(ValueError, match="heads"):
-        sampled(architecture, parameters, 0)

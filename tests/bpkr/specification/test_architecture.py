@@ -19,11 +19,9 @@ from ..cases import (
     DEEP_LINEAR,
     DENSE_BETWEEN,
     GRAMMAR,
-    ONE_LAYER,
     OWN_KINDS,
     SKIP_FIRST,
     SKIP_LAST,
-    THREE_LAYERS,
     TWO_LAYERS,
     TiedHeads,
     assert_close,
@@ -31,12 +29,6 @@ from ..cases import (
     explicit_covariance,
     explicit_gain,
 )
-
-
-def test_path_labels_stay_distinct_with_ten_heads_or_more():
-    labels = bpkr.Architecture((12, 11), 10, temperature=0).path_labels()
-    assert len(set(labels)) == 132
-    assert labels[-1] == "12.11"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +70,7 @@ def test_blocks_through_the_same_heads_are_told_apart():
             return layer.variance * Identity(2)
 
     assert bpkr.Architecture((TwoBlocks(2),), 10, temperature=0.1).path_labels() == ("1+2a", "1+2b")
+    assert bpkr.Architecture((12, 11), 10, temperature=0).path_labels()[::131] == ("1.1", "12.11")
 
 
 def test_branches_know_their_heads():
@@ -102,22 +95,10 @@ def test_every_symbol_of_the_layers_has_its_value():
     assert numbers["c_2"] == 0.8 and numbers["N_2"] == 25.0 and numbers["sigma2_3"] == 1.3
 
 
-def test_an_architecture_reads_well():
-    text = str(bpkr.Architecture((2, Skip(3, gain=0.7), Dense()), 8.0, temperature=0.1, outputs=2))
-    for part in ("Attention(heads=2)", "Skip(layer=Attention(heads=3), gain=0.7)", "Dense()", "outputs=2"):
-        assert part in text
-
-
 def test_one_number_stands_for_all_layers_and_variances_are_one_unless_given():
     one = bpkr.Architecture((2, 3), 10.0, 0.5, temperature=0.1)
     assert one.widths == (10.0,) * 3 and one.prior_variances == (0.5,) * 4
     assert bpkr.Architecture((2, 3), 10, temperature=0.1).prior_variances == (1.0,) * 4
-
-
-@pytest.mark.parametrize("container", [list, tuple, np.array, jnp.array])
-def test_widths_may_be_any_sequence(container):
-    widths = bpkr.Architecture((2,), container([3.0, 4.0]), temperature=0.1).widths
-    assert [float(width) for width in widths] == [3.0, 4.0]
 
 
 def test_heads_are_static_and_numbers_and_parameters_are_leaves():
@@ -131,19 +112,6 @@ def test_heads_are_static_and_numbers_and_parameters_are_leaves():
         return bpkr.gp_limit(bpkr.Architecture(layers, 30.0, temperature=0.1)).matrices[0][0, 0]
 
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(first)))(jnp.array([0.5, 2.0])), [1.0, 4.0])
-
-
-def test_an_architecture_is_frozen():
-    with pytest.raises(AttributeError):
-        ONE_LAYER.architecture().temperature = 1.0
-
-
-def test_an_architecture_can_be_built_under_jit_and_vmap():
-    def last_variance(variance):
-        return bpkr.gp_limit(bpkr.Architecture((2,), 10.0, variance, temperature=0.1)).readout
-
-    variances = jnp.array([0.5, 2.0])
-    np.testing.assert_array_equal(jax.jit(jax.vmap(last_variance))(variances), variances)
 
 
 def test_both_sides_of_a_straight_branch_have_one_width_symbol():
@@ -167,10 +135,3 @@ def test_gp_limit_is_the_mean_over_the_prior_layer_by_layer(case):
         gain = explicit_gain(layer)
         outer = scipy.linalg.block_diag(gain**2 * outer, of_blocks) if gain else of_blocks
         assert_close(matrix, outer, 1e-14)
-
-
-def test_input_variance_and_temperature_are_not_in_the_gp_limit():
-    variances = (5.0, *THREE_LAYERS.variances[1:])
-    other = bpkr.Architecture(THREE_LAYERS.heads, 3.0, variances, temperature=7.0)
-    limits = [bpkr.gp_limit(architecture) for architecture in (THREE_LAYERS.architecture(), other)]
-    assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), *limits))

@@ -18,8 +18,7 @@ from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features
 from ..features.implicit import Features
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
-from ..specification.ansatz import ansatz_of
-from ..specification.architecture import Architecture
+from ..specification.architecture import Architecture, ansatz_of
 from .bound_action import BoundAction, bind
 from .energies import has_dual_form
 

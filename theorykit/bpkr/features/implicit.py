@@ -131,7 +131,6 @@ class ImplicitFeatures(eqx.Module):
         return found.reshape(-1, *found.shape[2:])[: len(self)]
 
     def _units(self, rules: Rules) -> tuple[Units, ...]:
-        """What the kernels take of every token, by example."""
         units = token_units(self.activations, rules, self.variances, _by_token(self.tokens))
         return jax.tree.map(lambda each: each.reshape(*self.tokens.shape[:2], *each.shape[1:]), units)
 

@@ -22,9 +22,8 @@ from sympy.core.relational import Relational
 
 from ...codegen import interpret
 from ...symbolic.functions import many_digits
-from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation
+from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation, apply_to
 from . import pair_averages
-from .functions import apply_to
 from .pair_averages import NODES, PAIR_NODES, Rule
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -86,14 +85,14 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
     if activation in NAMED.values():
         return None, 1e-15
     try:
-        _check_growth(activation, most)
+        stretch = _stretch(activation, most)
         if activation.kernel_of_correlation is None:
-            return _numerical(activation, least, most)
+            return _numerical(activation, least, most, stretch)
         off = _of_closed_form(activation, least, most)
         if off < _EXACT:
             return None, off
         try:
-            rule, of_rule = _numerical(activation, least, most)
+            rule, of_rule = _numerical(activation, least, most, stretch)
         except ValueError:
             return None, off
         return (rule, of_rule) if of_rule < off else (None, off)
@@ -105,7 +104,6 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
 
 
 def _of_closed_form(activation: Activation, least: float, most: float) -> float:
-    """How far rounding carries the closed form, by fifty digits."""
     formula = activation.kernel_of_correlation
     symbols, ratios, worst = (OWN, CORRELATION, OTHER), (-1.0, -0.6, 0.95, 1.0), 0.0
     at_ratio = {ratio: formula.subs(CORRELATION, ratio) for ratio in ratios}
@@ -121,12 +119,18 @@ def _of_closed_form(activation: Activation, least: float, most: float) -> float:
     return 2 * worst + 1e-15
 
 
-def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule, float]:
-    stretch = _stretch(activation, most)
-    variances = np.geomspace(least, most, _SAMPLE)
+def _numerical(activation: Activation, least: float, most: float, stretch: float) -> tuple[Rule, float]:
+    if stretch > _MOST_STRETCH:
+        raise ValueError(f"its square times the density is wider than {_MOST_STRETCH:.0f} standard deviations")
+    variances, value = np.geomspace(least, most, _SAMPLE), _host_function(activation)
     reach = pair_averages.REACH * stretch * np.sqrt(most)
-    edges, resolved = _panels(activation, reach, _scale(activation, variances), float(np.sqrt(least)))
+    edges, resolved = _panels(activation, reach, _scale(value, variances), float(np.sqrt(least)))
     places = _kinks(activation.function, reach)
+    # the symmetry that the function has, where values about its kinks bear it out
+    points, parity = _tried(places, reach), activation.parity
+    right = value(points)
+    if np.any(np.abs(value(-points) - parity * right) > 1e-12 * np.abs(right)):
+        parity = 0
     rule = Rule(
         activation=activation,
         least=least,
@@ -134,57 +138,36 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
         edges=edges,
         crossings=_crossings(edges, places),
         terms=_TERMS[-1],
-        parity=_parity(activation, reach),
+        parity=parity,
         stretch=stretch,
         uses_panels=False,
     )
-    value = _host_function(activation)
     fits = resolved and max(len(edges), len(rule.crossings) // 4) <= _MOST_EDGES
     found, squares, left = _series(rule, value, variances, NODES, patient=not fits and len(edges) <= 2 * _MOST_EDGES)
     terms = next((terms for terms in _TERMS if left[min(terms, len(left)) - 1] < _ENOUGH), None)
-    off = _of_quadrature(rule, value, variances, found, squares) if resolved else np.inf
+    off = np.inf
+    if resolved:
+        # how far coefficients and mean squares are from those of more nodes
+        finer, of_finer, _ = _series(rule, value, variances, NODES + 8, len(found[0]))
+        whole = np.where(of_finer > 0, of_finer, 1.0)
+        moved = np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole)
+        off = float(np.max(2 * moved + np.abs(of_finer - squares) / whole))
     if terms:
         return replace(rule, terms=terms), float(2 * (off + left[min(terms, len(left)) - 1]) + 1e-14)
     if not fits:
         return replace(rule, terms=len(left)), float(min(2 * (off + left[-1]), 1.0))
-    rule = replace(rule, terms=_BESIDE_PANELS, uses_panels=True)
-    return rule, float(2 * (off + pair_averages.TOLERANCE + _of_panels(rule, value, variances, squares)) + 1e-14)
-
-
-def _of_quadrature(rule: Rule, value: Function, variances: np.ndarray, found: np.ndarray, squares: np.ndarray) -> float:
-    """How far coefficients and mean squares are from those of more nodes."""
-    finer, of_finer, _ = _series(rule, value, variances, NODES + 8, len(found[0]))
-    whole = np.where(of_finer > 0, of_finer, 1.0)
-    moved = np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole)
-    return float(np.max(2 * moved + np.abs(of_finer - squares) / whole))
-
-
-def _of_panels(rule: Rule, value: Function, variances: np.ndarray, squares: np.ndarray) -> float:
-    """How far pairs by panels are from those of more nodes."""
-    roots, worst = np.sqrt(squares), 0.0
+    rule, roots, worst = replace(rule, terms=_BESIDE_PANELS, uses_panels=True), np.sqrt(squares), 0.0
     for (i, j), ratio in product(((0, 0), (4, 4), (4, -1), (-1, -1)), _PROBED):
         pair = variances[i], variances[j], ratio
         coarse, fine = (_pair(rule, value, *pair, nodes) for nodes in (PAIR_NODES, PAIR_NODES + 4))
         worst = max(worst, abs(fine - coarse) / max(roots[i] * roots[j], 1e-300))
-    return worst
+    return rule, float(2 * (off + pair_averages.TOLERANCE + worst) + 1e-14)
 
 
-def _parity(activation: Activation, reach: float) -> int:
-    """The symmetry that the function has, where values about its kinks bear it out."""
-    parity, value = activation.parity, _host_function(activation)
-    points = _tried(_kinks(activation.function, reach), reach)
-    left, right = value(-points), value(points)
-    return parity if np.all(np.abs(left - parity * right) <= 1e-12 * np.abs(right)) else 0
-
-
-def _scale(activation: Activation, variances: np.ndarray) -> float:
-    """The least root mean square of the function over the variances, roughly."""
+def _scale(value: Function, variances: np.ndarray) -> float:
     points = np.linspace(-6, 6, 601)
     points = points[points != 0]
-    values = _host_function(activation)(np.sqrt(variances)[:, None] * points)
-    if not np.all(np.isfinite(values)):
-        at = (np.sqrt(variances)[:, None] * points)[~np.isfinite(values)].flat[0]
-        raise ValueError(f"it is not finite at h = {at:.6g}")
+    values = _finite(value, np.sqrt(variances)[:, None] * points)
     weights = np.exp(-(points**2) / 2)
     return float(np.min(np.sqrt(np.sum(weights * values**2, axis=1) / np.sum(weights))))
 
@@ -202,13 +185,12 @@ def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tup
     return tuple(sorted(pairs | {(centre, edge) for edge, centre in pairs}))
 
 
-def _logarithm(activation: Activation, variance: float) -> Callable[[float], float]:
-    """The logarithm of the square times the density, some standard deviations out to either side.
+def _stretch(activation: Activation, variance: float) -> float:
+    """How much wider than the density the square of the function times the density is.
 
     In numbers of any exponent: what a function grows like far out decides, not values at some nodes.
     """
-    function = many_digits(UNIT, activation.function)
-    deviation = mpmath.sqrt(variance)
+    function, deviation = many_digits(UNIT, activation.function), mpmath.sqrt(variance)
 
     def logarithm(z: float) -> float:
         value = mpmath.mpmathify(function(deviation * z))
@@ -217,25 +199,17 @@ def _logarithm(activation: Activation, variance: float) -> Callable[[float], flo
         size = abs(mpmath.re(value))
         return float(2 * mpmath.log(size) - z**2 / 2) if size > 0 else -np.inf
 
-    return lambda z: max(logarithm(sign * z * factor) for sign in (-1, 1) for factor in (0.97, 1.0, 1.03))
+    def largest(z: float) -> float:
+        return max(logarithm(sign * z * factor) for sign in (-1, 1) for factor in (0.97, 1.0, 1.03))
 
-
-def _check_growth(activation: Activation, variance: float) -> None:
-    """Raise `ValueError` for a square whose average is infinite by its growth."""
-    largest = _logarithm(activation, variance)
     if largest(300.0) > -1e-6 * 300.0**2 or largest(300.0) > largest(30.0):
         raise ValueError("its square grows as fast as the Gaussian density falls, or faster")
-
-
-def _stretch(activation: Activation, variance: float) -> float:
-    """How much wider than the density the square of the function times the density is."""
-    largest = _logarithm(activation, variance)
     peak = max(largest(z) for z in np.linspace(0.25, 8, 32))
     stretch = 1.0
-    while largest(pair_averages.REACH * stretch) > peak - pair_averages.REACH**2 / 2 + 12:
+    while stretch <= _MOST_STRETCH and (
+        largest(pair_averages.REACH * stretch) > peak - pair_averages.REACH**2 / 2 + 12
+    ):
         stretch *= 1.25
-        if stretch > _MOST_STRETCH:
-            raise ValueError(f"its square times the density is wider than {_MOST_STRETCH:.0f} standard deviations")
     return stretch
 
 
@@ -336,8 +310,14 @@ def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
         if numerator.is_polynomial(UNIT) and numerator.as_poly(UNIT).degree() == 1:
             slope, offset = numerator.as_poly(UNIT).all_coeffs()
             found.add(float(-offset / slope))
-        else:
-            found.update(_sign_changes(switch, reach))
+            continue
+        value = _host_function(Activation(str(switch), switch))
+        near = np.geomspace(reach * 1e-6, reach, 2000)
+        points = np.unique(np.concatenate([-near, np.linspace(-reach, reach, 4001), near]))
+        values = value(points)
+        found.update(points[values == 0].tolist())
+        for i in np.flatnonzero(values[:-1] * values[1:] < 0):
+            found.add(float(brentq(lambda at, value=value: value(np.array([at]))[0], *points[i : i + 2], xtol=1e-300)))
     return tuple(sorted(place for place in found if abs(place) < reach))
 
 
@@ -347,20 +327,8 @@ def _switches(function: Expr) -> Iterator[Expr]:
             yield from (a - b for i, a in enumerate(node.args) for b in node.args[:i])
         elif isinstance(node, Piecewise):
             yield from (each.lhs - each.rhs for _, condition in node.args for each in condition.atoms(Relational))
-        elif isinstance(node, (floor, ceiling)):
-            yield sin(pi * node.args[0])
         else:
-            yield node.args[0]
-
-
-def _sign_changes(switch: Expr, reach: float) -> Iterator[float]:
-    evaluate = _host_function(Activation(str(switch), switch))
-    near = np.geomspace(reach * 1e-6, reach, 2000)
-    points = np.unique(np.concatenate([-near, np.linspace(-reach, reach, 4001), near]))
-    values = evaluate(points)
-    yield from points[values == 0].tolist()
-    for left in np.flatnonzero(values[:-1] * values[1:] < 0):
-        yield float(brentq(lambda at: evaluate(np.array([at]))[0], points[left], points[left + 1], xtol=1e-300))
+            yield sin(pi * node.args[0]) if isinstance(node, (floor, ceiling)) else node.args[0]
 
 
 def _panels(activation: Activation, reach: float, scale: float, finest: float) -> tuple[tuple[float, ...], bool]:
@@ -371,16 +339,14 @@ def _panels(activation: Activation, reach: float, scale: float, finest: float) -
 
     Raises `ValueError` for a function that is not finite, or whose square has no integral.
     """
-    evaluate, places = _host_function(activation), _kinks(activation.function, reach)
+    value, places = _host_function(activation), _kinks(activation.function, reach)
     trials = _tried(places, reach)
-    of_trials = evaluate(trials)
-    _check_finite(activation, trials, of_trials)
+    of_trials = _finite(value, trials)
     edges = np.unique([-reach, *places, 0.0, reach])
     left, right, done = edges[:-1], edges[1:], []
     while len(left) and len(done) + len(left) <= _MOST_PANELS:
         middle, half = (left + right)[:, None] / 2, (right - left)[:, None] / 2
-        values = evaluate(middle + half * _POINTS)
-        _check_finite(activation, middle + half * _POINTS, values)
+        values = _finite(value, middle + half * _POINTS)
         size = np.max(np.abs(values), axis=1)
         # Legendre coefficients: the last three say whether the panel resolves the function
         coefficients = values @ _COEFFICIENTS.T
@@ -416,7 +382,8 @@ def _tried(places: tuple[float, ...], reach: float) -> np.ndarray:
     return points[np.abs(points) < reach]
 
 
-def _check_finite(activation: Activation, points: np.ndarray, values: np.ndarray) -> None:
+def _finite(value: Function, points: np.ndarray) -> np.ndarray:
+    values = value(points)
     if not np.all(np.isfinite(values)):
-        at = points[~np.isfinite(values)].flat[0]
-        raise ValueError(f"it is not finite at h = {at:.6g}")
+        raise ValueError(f"it is not finite at h = {points[~np.isfinite(values)].flat[0]:.6g}")
+    return values

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..specification.activations import Activation
-from .functions import apply_to
+from ..specification.activations import Activation, apply_to
 
 # what a pair may be off, of the root of both mean squares, before panels take over
 TOLERANCE = 1e-11
@@ -40,7 +39,7 @@ _UNROLLED = 8
 
 @dataclass(frozen=True)
 class Rule:
-    """How the averages of a function are taken over a range of variances; `kernel_rules.rule_for` chooses it.
+    """How the averages of a function are taken over a range of variances; `kernel_rules.rule_over` chooses it.
 
     - `least`, `most`: variances that it is for.
     - `edges`: of the panels on which it is smooth. `crossings`: pairs of edges at which the outer integral is split.
@@ -59,9 +58,10 @@ class Rule:
     stretch: float
     uses_panels: bool
 
-    def value(self, points: Array) -> Array:
-        """phi of every point."""
-        return apply_to(self.activation, points)
+    @property
+    def orders(self) -> np.ndarray:
+        """The n that terms of Mehler's sum are of: those that the parity leaves."""
+        return np.arange(self.parity < 0, self.terms, 2 if self.parity else 1).astype(float)
 
 
 def _panelled(edges: Float[Array, "... edges"], count: int) -> tuple[Array, Array]:
@@ -75,15 +75,13 @@ def _panelled(edges: Float[Array, "... edges"], count: int) -> tuple[Array, Arra
 
 
 def _sorted_edges(places: Float[Array, "... places"], least: float, most: float, width: float) -> Array:
-    """The places between `least` and `most`, and a grid, in order."""
     grid = np.linspace(least, most, max(1, int(np.ceil((most - least) / width))) + 1)
     grid = jnp.broadcast_to(grid, (*places.shape[:-1], len(grid)))
     return jnp.sort(jnp.concatenate([jnp.clip(places, least, most), grid], axis=-1), axis=-1)
 
 
 def _nodes_of(rule: Rule, variance: Float[Array, " tokens"]) -> tuple[Array, Array]:
-    """Standard normal numbers and weights, without the density, for phi at each variance; of one sign where it has a
-    parity."""
+    """Standard normal numbers and weights, without the density, at each variance; of one sign if phi has a parity."""
     edges = np.asarray(rule.edges)
     if rule.parity:
         edges = edges[edges >= 0]
@@ -99,26 +97,20 @@ def width_for(terms: int) -> float:
     return min(1.0, 32 / np.sqrt(terms))
 
 
-def mean_square(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, " tokens"]:
-    """E[phi^2] at each variance."""
-    return _by_tokens(lambda some: _moment(rule, some, 2), variance)
-
-
-def mean(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, " tokens"]:
-    """E[phi] at each variance; zero of an odd function."""
-    if rule.parity < 0:
+def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
+    """E[phi^power] at each variance."""
+    if rule.parity < 0 and power % 2:
         return jnp.zeros_like(variance)
-    return _by_tokens(lambda some: _moment(rule, some, 1), variance)
 
+    def of_tokens(some: Array) -> Array:
+        points, weights = _nodes_of(rule, some)
+        weights = weights * (jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi))
+        return jnp.sum(weights * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points) ** power, axis=-1)
 
-def _moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
-    points, weights = _nodes_of(rule, variance)
-    density = jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi)
-    return jnp.sum(weights * density * rule.value(jnp.sqrt(variance)[:, None] * points) ** power, axis=-1)
+    return _by_tokens(of_tokens, variance)
 
 
 def _by_tokens(function: Callable[[Array], Array], variance: Float[Array, " tokens"]) -> Array:
-    """`function` of a few variances at a time, results along the first axis."""
     count = len(variance)
     batches = -(-count // _TOKENS)
     padded = jnp.concatenate([variance, jnp.ones(batches * _TOKENS - count)]).reshape(batches, _TOKENS)
@@ -128,50 +120,38 @@ def _by_tokens(function: Callable[[Array], Array], variance: Float[Array, " toke
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
-    """a_n(v) for n below `rule.terms`, those that the parity leaves."""
-    return _by_tokens(lambda some: _coefficients(rule, some), variance)
+    """a_n(v) for n of `rule.orders`."""
+
+    def of_tokens(some: Array) -> Array:
+        points, weights = _nodes_of(rule, some)
+        # h_n with half of the density, which neither overflows nor underflows
+        root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+        weighted = weights * root * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points)
+
+        def step(pair, n):
+            # h_{n+1} = (z h_n - sqrt(n) h_{n-1}) / sqrt(n + 1), two orders a step
+            even, odd = pair
+            of_parity = [each for each, sign in ((even, 1), (odd, -1)) if rule.parity in (0, sign)]
+            found = jnp.stack([jnp.sum(weighted * each, axis=-1) for each in of_parity])
+            even = (points * odd - jnp.sqrt(n + 1) * even) / jnp.sqrt(n + 2)
+            odd = (points * even - jnp.sqrt(n + 2) * odd) / jnp.sqrt(n + 3)
+            return (even, odd), found
+
+        _, found = jax.lax.scan(step, (root, points * root), np.arange(0, rule.terms, 2).astype(float))
+        return found.reshape(-1, len(some)).T
+
+    return _by_tokens(of_tokens, variance)
 
 
 @coefficients.defjvp
 def _coefficients_jvp(rule, primals, tangents):
     (variance,), (change,) = primals, tangents
-    found, orders = coefficients(rule, variance), orders_of(rule)
+    found, orders = coefficients(rule, variance), rule.orders
     step = 1 if rule.parity else 2
     later = jnp.pad(found[:, step:], ((0, 0), (0, step)))
     # d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v: by parts
     slope = (orders * found + np.sqrt((orders + 1) * (orders + 2)) * later) / (2 * variance[:, None])
     return found, slope * change[:, None]
-
-
-def orders_of(rule: Rule) -> np.ndarray:
-    """The n that terms are of."""
-    return np.arange(rule.parity < 0, rule.terms, 2 if rule.parity else 1).astype(float)
-
-
-def _coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
-    points, weights = _nodes_of(rule, variance)
-    # h_n with half of the density, which neither overflows nor underflows
-    root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
-    weighted = weights * root * rule.value(jnp.sqrt(variance)[:, None] * points)
-    orders = np.arange(0, rule.terms, 2).astype(float)
-
-    def step(pair, n):
-        # h_{n+1} = (z h_n - sqrt(n) h_{n-1}) / sqrt(n + 1), two orders a step
-        even, odd = pair
-        found = [jnp.sum(weighted * each, axis=-1) for each, sign in ((even, 1), (odd, -1)) if rule.parity in (0, sign)]
-        even = (points * odd - jnp.sqrt(n + 1) * even) / jnp.sqrt(n + 2)
-        odd = (points * even - jnp.sqrt(n + 2) * odd) / jnp.sqrt(n + 3)
-        return (even, odd), jnp.stack(found)
-
-    _, found = jax.lax.scan(step, (root, points * root), orders)
-    return found.reshape(-1, len(variance)).T
-
-
-def remainder(rule: Rule, squares: Float[Array, " tokens"], found: Float[Array, "tokens terms"]) -> Array:
-    """What is left of Parseval's sum, as a share of the mean square."""
-    # rounding may carry the sum beyond the mean square, whose root is taken later
-    left = squares - jnp.sum(found**2, axis=-1)
-    return jnp.maximum(left, 0.0) / jnp.where(squares > 0, squares, 1.0)
 
 
 def correlation_of(own: Array, between: Array, other: Array) -> Array:
@@ -217,7 +197,7 @@ def mehler_sum(
 def _mehler_sum_jvp(rule, primals, tangents):
     (one, other, correlation), (d_one, d_other, d_correlation) = primals, tangents
     # the slope in rho of the sum is that of n a_n b_n rho^(n-1); a few terms are enough where rho is small
-    small, orders = jnp.abs(correlation) < 1e-3, orders_of(rule)
+    small, orders = jnp.abs(correlation) < 1e-3, rule.orders
     safe = jnp.where(small, 1e-3, correlation)
     few = (n * one[:, [i]] * other[:, i] * correlation ** int(n - 1) for i, n in enumerate(orders[:8]) if n)
     slope = jnp.where(small, sum(few), mehler_sum(rule, one * orders, other, safe) / safe)
@@ -231,7 +211,7 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> A
     square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
     c, s = jnp.sqrt(1 - square), jnp.sqrt(square)
     x, y = jnp.sqrt(own)[:, None], jnp.sqrt(other)[:, None]
-    most = OF_DENSITY * REACH * rule.stretch
+    phi, most = partial(apply_to, rule.activation), OF_DENSITY * REACH * rule.stretch
     edges, pairs = np.asarray(rule.edges[1:-1]), np.asarray(rule.crossings).reshape(-1, 2)
     # kinks of the two factors cross where both coordinates are at one
     crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
@@ -242,16 +222,13 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> A
     outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), PAIR_NODES)
     of_outer = of_outer * jnp.exp(-(outer**2) / 2) * (2.0 if rule.parity else 1.0) / (2 * np.pi)
 
-    def at_outer(parts):
+    def add(total, parts):
         q, weight = parts
         kinks = jnp.concatenate([(edges / x - s * q[:, None]) / c, (flipped * edges / y + s * q[:, None]) / c], axis=1)
         p, of_inner = _panelled(_sorted_edges(kinks, -most, most, WIDTH), PAIR_NODES)
         along, across = c * p, s * q[:, None]
-        product = rule.value(x * (along + across)) * rule.value(flipped * y * (along - across))
-        return weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * product, axis=1)
-
-    def add(total, parts):
-        return total + at_outer(parts), None
+        product = phi(x * (along + across)) * phi(flipped * y * (along - across))
+        return total + weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * product, axis=1), None
 
     total, _ = jax.lax.scan(jax.checkpoint(add), jnp.zeros_like(own), (outer.T, of_outer.T))
     return total
@@ -263,8 +240,13 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
     found = mehler_sum(rule, here, there, correlation)
     if not rule.uses_panels:
         return found
-    shares = [jnp.sqrt(remainder(rule, squares, each)) for squares, each in ((of_own, here), (of_others, there))]
-    off = jnp.abs(correlation) ** rule.terms * shares[0][:, None] * shares[1]
+
+    def share(squares, terms):
+        # what is left of Parseval's sum; rounding may carry it beyond the mean square
+        left = jnp.maximum(squares - jnp.sum(terms**2, axis=-1), 0.0)
+        return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
+
+    off = jnp.abs(correlation) ** rule.terms * share(of_own, here)[:, None] * share(of_others, there)
     return jnp.where(off > TOLERANCE, _by_panels(rule, own, others, correlation, off), found)
 
 

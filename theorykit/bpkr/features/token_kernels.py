@@ -1,17 +1,21 @@
 """Kernels of tokens under nonlinear embeddings: the covariance of hidden units after each function."""
 
+import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from sympy import Expr, Symbol
 
+from ...checks import is_traced
 from ...codegen import compile_expressions
 from ..specification.activations import CORRELATION, OTHER, OWN, Activation
 from . import pair_averages
+from .kernel_rules import REFUSED, WARNED, rule_over
 from .pair_averages import Rule
 
 # a variance of hidden units in place of zero, that of tokens of zeros, whose square is a number too
@@ -21,12 +25,52 @@ Rules = tuple[Rule | None, ...]
 """How the kernel after each function is computed; None is in closed form."""
 
 
+class KernelWarning(UserWarning):
+    """The kernel of a function without a closed form is not computed to full precision."""
+
+
 class Units(NamedTuple):
     """What the kernel after one function takes of every token: variance, coefficients and mean square of its unit."""
 
     variance: Float[Array, " tokens"]
     coefficients: Float[Array, "tokens terms"]
     mean_square: Float[Array, " tokens"]
+
+
+def rules_for(
+    activations: Sequence[Activation],
+    variances: Float[Array, " above"],
+    tokens: Float[Array, "examples tokens features"],
+    stacklevel: int = 4,
+) -> Rules:
+    """How the kernel after each function is computed over the hidden units of these tokens.
+
+    Warns of a kernel whose stated error is above 1e-10 of the root of both mean squares. Raises `ValueError` for one
+    above 1e-3, and for a function whose square has no mean over hidden units as large as those of the data.
+    """
+    if is_traced(tokens, variances):
+        return tuple(rule_over(activation, None)[0] for activation in activations)
+    rules: Rules = ()
+    own = np.sum(np.asarray(tokens) ** 2, axis=-1).ravel()
+    for layer, activation in enumerate(activations):
+        if layer:
+            below = jax.jit(partial(token_units, activations[:layer], rules))
+            squares = below(jnp.asarray(variances[: layer - 1]), tokens.reshape(-1, tokens.shape[-1]))[-1].mean_square
+            own = np.asarray(squares) * float(variances[layer - 1])
+        rule, error = rule_over(activation, own)
+        variance = f"variances of hidden units of {np.min(own):.3g} to {np.max(own):.3g}"
+        where = f"the function {activation.name}, at {variance}"
+        if not error <= REFUSED:
+            raise ValueError(
+                f"the kernel of {where}, is not resolved: its relative error is up to {error:.2g}. The function "
+                "oscillates too fast, has too many kinks, or is not bounded; give smaller inputs or prior variances, "
+                "or another function"
+            )
+        if error > WARNED:
+            warning = f"the kernel of {where}, has a relative error of up to {error:.2g}"
+            warnings.warn(warning, KernelWarning, stacklevel=stacklevel)
+        rules = (*rules, rule)
+    return rules
 
 
 def token_units(
@@ -43,11 +87,9 @@ def token_units(
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
         own = jnp.maximum(variance * own, _LEAST)
         if rule is None:
-            coefficients = jnp.zeros((len(own), 1))
-            squares = _closed(activation)[1](own, own)
+            coefficients, squares = jnp.zeros((len(own), 1)), _closed(activation)[1](own, own)
         else:
-            coefficients = pair_averages.coefficients(rule, own)
-            squares = pair_averages.mean_square(rule, own)
+            coefficients, squares = pair_averages.coefficients(rule, own), pair_averages.moment(rule, own, 2)
         found.append(Units(own, coefficients, squares))
         own = squares
     return tuple(found)
@@ -87,9 +129,7 @@ def token_means(
 ) -> Float[Array, " tokens"]:
     """The mean of the hidden units of every token after the function of the embedding."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
-    if rule is not None:
-        return pair_averages.mean(rule, own)
-    return _of_arrays(activation.mean, OWN)(own)
+    return _of_arrays(activation.mean, OWN)(own) if rule is None else pair_averages.moment(rule, own, 1)
 
 
 @lru_cache

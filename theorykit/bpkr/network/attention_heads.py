@@ -82,17 +82,20 @@ class AbstractHeads(eqx.Module):
 class KeyQueryHeads(AbstractHeads):
     """Heads given by their key-query products K^T Q (heads, features, features), key index left; no 1/sqrt(G)."""
 
-    products: tuple[Float[Array, "_ features features"], ...]
+    key_query: tuple[Float[Array, "_ features features"], ...]
 
-    def __init__(self, products: Sequence[ArrayLike]):
-        self.products = _products("products", products)
+    def __init__(self, key_query: Sequence[ArrayLike]):
+        self.key_query = _arrays("key_query", key_query, "heads features features")
+        for i, product in enumerate(self.key_query):
+            if product.shape[1] != product.shape[2]:
+                raise ValueError(f"key_query[{i}] must have shape (heads, features, features), got {product.shape}")
 
     @property
     def layers(self):
-        return self.products
+        return self.key_query
 
     def unchecked_logits(self, inputs):
-        return tuple(jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.products)
+        return tuple(jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.key_query)
 
 
 class ProjectionHeads(AbstractHeads):
@@ -101,71 +104,52 @@ class ProjectionHeads(AbstractHeads):
     Biases (heads, G), if there are any, are added to queries and keys before the product.
     """
 
-    queries: tuple[Float[Array, "_ _ features"], ...]
-    keys: tuple[Float[Array, "_ _ features"], ...]
-    query_biases: tuple[Float[Array, "_ _"], ...] | None
-    key_biases: tuple[Float[Array, "_ _"], ...] | None
+    query: tuple[Float[Array, "_ _ features"], ...]
+    key: tuple[Float[Array, "_ _ features"], ...]
+    query_bias: tuple[Float[Array, "_ _"], ...] | None
+    key_bias: tuple[Float[Array, "_ _"], ...] | None
 
     def __init__(
         self,
-        queries: Sequence[ArrayLike],
-        keys: Sequence[ArrayLike],
-        query_biases: Sequence[ArrayLike] | None = None,
-        key_biases: Sequence[ArrayLike] | None = None,
+        query: Sequence[ArrayLike],
+        key: Sequence[ArrayLike],
+        query_bias: Sequence[ArrayLike] | None = None,
+        key_bias: Sequence[ArrayLike] | None = None,
     ):
-        given = {"queries": queries, "keys": keys, "query_biases": query_biases, "key_biases": key_biases}
-        self.queries, self.keys, self.query_biases, self.key_biases = _projections(given)
+        self.query = _arrays("query", query, "heads G features")
+        self.key = _arrays("key", key, "heads G features", self.query)
+        self.query_bias, self.key_bias = (
+            None if biases is None else _arrays(name, biases, "heads G", self.query)
+            for name, biases in (("query_bias", query_bias), ("key_bias", key_bias))
+        )
 
     @property
     def layers(self):
-        return self.queries
+        return self.query
 
     def unchecked_logits(self, inputs):
-        queries, keys = (
-            [jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in matrices]
-            for matrices in (self.queries, self.keys)
-        )
-        if self.query_biases is not None:
-            queries = [values + bias[:, :, None] for values, bias in zip(queries, self.query_biases, strict=True)]
-        if self.key_biases is not None:
-            keys = [values + bias[:, :, None] for values, bias in zip(keys, self.key_biases, strict=True)]
-        return tuple(
-            jnp.einsum("phgs,phgt->phst", key, query) / jnp.sqrt(query.shape[2])
-            for query, key in zip(queries, keys, strict=True)
-        )
+        def projected(matrices, biases):
+            values = [jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in matrices]
+            return values if biases is None else [v + bias[:, :, None] for v, bias in zip(values, biases, strict=True)]
+
+        pairs = zip(projected(self.query, self.query_bias), projected(self.key, self.key_bias), strict=True)
+        return tuple(jnp.einsum("phgs,phgt->phst", key, query) / jnp.sqrt(query.shape[2]) for query, key in pairs)
 
 
-def _arrays(name: str, values: Sequence[ArrayLike], axes: str) -> tuple[Array, ...]:
+def _arrays(
+    name: str, values: Sequence[ArrayLike], axes: str, queries: tuple[Array, ...] | None = None
+) -> tuple[Array, ...]:
+    """One array per layer that has heads, of the sizes that the `queries` have, if these are given."""
     layers = checked_sequence(name, values, "arrays, one per layer that has heads")
     arrays = tuple(finite_array(f"{name}[{i}]", value, axes) for i, value in enumerate(layers))
-    if axes.endswith("features") and len(sizes := sorted({array.shape[-1] for array in arrays})) > 1:
-        raise ValueError(f"{name} of different layers act on different numbers of features: {sizes}")
+    if queries is None:
+        if len(sizes := sorted({array.shape[-1] for array in arrays})) > 1:
+            raise ValueError(f"{name} of different layers act on different numbers of features: {sizes}")
+        return arrays
+    shapes, needed = [array.shape for array in arrays], [each.shape[: len(axes.split())] for each in queries]
+    if shapes != needed:
+        raise ValueError(f"{name} must have the shapes {needed}, to fit query, got {shapes}")
     return arrays
-
-
-def _products(name: str, values: Sequence[ArrayLike]) -> tuple[Array, ...]:
-    products = _arrays(name, values, "heads features features")
-    for i, product in enumerate(products):
-        if product.shape[1] != product.shape[2]:
-            raise ValueError(f"{name}[{i}] must have shape (heads, features, features), got {product.shape}")
-    return products
-
-
-def _projections(given: dict[str, Sequence[ArrayLike] | None]) -> tuple[tuple[Array, ...] | None, ...]:
-    """Queries, keys and their biases, `given` by the names that errors call them."""
-    (of_queries, queries), *others = given.items()
-    queries = _arrays(of_queries, queries, "heads G features")
-    found = [queries]
-    for name, values in others:
-        axes = "heads G" if "bias" in name else "heads G features"
-        arrays = None if values is None and "bias" in name else _arrays(name, values, axes)
-        found.append(arrays)
-        if arrays is not None and len(arrays) != len(queries):
-            raise ValueError(f"{name} has {len(arrays)} layers, {of_queries} has {len(queries)}")
-        for i, (array, query) in enumerate(zip(arrays or (), queries, strict=False)):
-            if array.shape != (shape := query.shape[: array.ndim]):
-                raise ValueError(f"{name}[{i}] must have shape {shape}, as {of_queries}[{i}], got {array.shape}")
-    return tuple(found)
 
 
 def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> Requirement:
@@ -186,7 +170,6 @@ def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Boo
 
 @jit
 def _softmax(scores: tuple[Array, ...], added: Array | None) -> tuple[Array, ...]:
-    """The softmax over keys of every layer's scores, with the same numbers added to all."""
     # jax.nn.softmax subtracts the largest score, so that large scores do not overflow
     shifted = scores if added is None else [layer + added for layer in scores]
     return tuple(jax.nn.softmax(layer, axis=2) for layer in shifted)  # Eq. (3)
@@ -205,14 +188,13 @@ def heads(
     `key_query` (heads, features, features) is the product K^T Q with the key index left. `query` and `key` are (heads,
     G, features); their scores are divided by sqrt(G), and `query_bias` and `key_bias` (heads, G) belong to them.
     """
-    if key_query is not None and query is None and key is None:
-        if query_bias is not None or key_bias is not None:
-            raise ValueError("query_bias and key_bias belong to query=[...] and key=[...], not to key_query=[...]")
-        return KeyQueryHeads(_products("key_query", key_query))
+    if key_query is not None and query is key is query_bias is key_bias is None:
+        return KeyQueryHeads(key_query)
     if key_query is None and query is not None and key is not None:
-        given = {"query": query, "key": key, "query_bias": query_bias, "key_bias": key_bias}
-        return ProjectionHeads(*_projections(given))
-    raise ValueError("give either key_query=[...], or both query=[...] and key=[...]")
+        return ProjectionHeads(query, key, query_bias, key_bias)
+    raise ValueError(
+        "give either key_query=[...], or both query=[...] and key=[...], to which query_bias and key_bias belong"
+    )
 
 
 @usual_settings()

@@ -1,6 +1,6 @@
 """Which tokens are real, and which keys each query may attend to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -37,7 +37,7 @@ _LOWEST = -1e4
 _FORMS = (
     '"causal"; whole numbers (examples,), how many tokens are real; booleans (examples, tokens), which are real; '
     "booleans (examples, heads, keys, queries), or numbers to add to the scores, with 1 for an axis along which they "
-    "are the same; (keys, queries) if they are the same for all examples and heads; or a tuple of these, which all hold"
+    "are the same; (keys, queries) if they are the same for all examples and heads; or a tuple of these"
 )
 
 
@@ -45,9 +45,7 @@ def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int)
     """Which tokens are real: from their number (examples,), counted from the first, or booleans (examples, tokens)."""
     value = in_order_of_names(name, value, "examples tokens") if len(axis_names(value)) == 2 else value
     kind, shape = _kind(name, value), np.shape(value)
-    if len(shape) == 1 and kind == "i":
-        if shape != (examples,):
-            raise ValueError(f"{name} has the lengths of {shape[0]} examples, inputs have {examples}")
+    if shape == (examples,) and kind == "i":
         lengths, message = on_host(value), f"must be from 1 to the {tokens} tokens of inputs"
         fit = (lengths >= 1) & (lengths <= tokens)
 
@@ -55,21 +53,19 @@ def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int)
             index = int(np.argmin(fit))
             return f"{name}[{index}] {message}, got {lengths[index]}"
 
-        lengths = require(value, [Requirement(f"{name} {message}", fit, known)])
-        return jnp.arange(tokens) < jnp.asarray(lengths)[:, None]
-    if shape == (examples, tokens) and kind in "ib":
-        return jnp.asarray(require(value, _tells_real(name, on_host(value))), dtype=bool)
-    raise ValueError(
-        f"{name} must be whole numbers ({examples},), how many tokens of each example are real, or booleans "
-        f"({examples}, {tokens}), got {shown(value)}"
-    )
-
-
-def _tells_real(name: str, real: np.ndarray | Array) -> Iterator[Requirement]:
-    message = f"{name} must be True or False, or 1 or 0, for each token"
-    yield Requirement(message, (real == 0) | (real == 1), lambda: f"{message}, got {np.unique(real)[:5]}")
-    has_some, none = (real != 0).any(axis=1), "says that no token of the example is real"
-    yield Requirement(f"{name} {none}", has_some, lambda: f"{name}[{int(np.argmin(has_some))}] {none}")
+        return jnp.arange(tokens) < jnp.asarray(require(value, [Requirement(f"{name} {message}", fit, known)]))[:, None]
+    if shape != (examples, tokens) or kind == "f":
+        raise ValueError(
+            f"{name} must be whole numbers ({examples},), how many tokens of each example are real, or booleans "
+            f"({examples}, {tokens}), got {shown(value)}"
+        )
+    real, none = on_host(value), "says that no token of the example is real"
+    has_some = (real != 0).any(axis=1)
+    conditions = [
+        Requirement(f"{name} must be True or False, or 1 or 0, for each token", (real == 0) | (real == 1)),
+        Requirement(f"{name} {none}", has_some, lambda: f"{name}[{int(np.argmin(has_some))}] {none}"),
+    ]
+    return jnp.asarray(require(value, conditions), dtype=bool)
 
 
 def add_masks(
@@ -122,17 +118,16 @@ def _added(
     name: str, part: Any, examples: int, tokens: int, heads: Sequence[int], layout: Layout | None
 ) -> AddedScores:
     if isinstance(part, str):
-        if part != "causal":
-            raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
+        checked_choice(name, part, ["causal"])
         return _forbidding(jnp.arange(tokens)[:, None] <= jnp.arange(tokens))[None, None]
-    if set(axis_names(part)) == {"example", "token"}:
-        return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
-    part = _by_names(name, part, layout)
+    is_of_tokens = set(axis_names(part)) == {"example", "token"}
+    part = part if is_of_tokens else _by_names(name, part, layout)
     kind, given = _kind(name, part), np.shape(part)
-    if given == (tokens, tokens) and (kind == "f" or tokens != examples):
+    if given == (tokens, tokens) and not is_of_tokens and (kind == "f" or tokens != examples):
         part, given = jnp.asarray(part)[None, None], (1, 1, tokens, tokens)
-    if (len(given) == 1 and kind == "i") or (len(given) == 2 and kind in "ib"):
-        if given == (tokens, tokens) and (is_traced(part) or not np.all(np.asarray(part) == 1)):
+    if is_of_tokens or (len(given) == 1 and kind == "i") or (len(given) == 2 and kind in "ib"):
+        is_ambiguous = given == (tokens, tokens) and not is_of_tokens
+        if is_ambiguous and (is_traced(part) or not np.all(np.asarray(part) == 1)):
             of_keys = "None, None, :" if layout == "torch" else "None, :, None"
             raise ValueError(
                 f"{name} of shape {given} has two meanings, since there are as many examples as tokens: give "
@@ -158,7 +153,12 @@ def _added(
         added = _forbidding(jnp.asarray(part))
     else:
         numbers = numeric_array(name, part)
-        numbers = jnp.asarray(require(numbers, _may_be_added(name, numbers)))
+        is_no_flag = ((numbers != 0) & (numbers != 1)).any() | (numbers != 1).all()
+        conditions = [
+            Requirement(f"{name} adds NaN or infinity to scores; -inf is what forbids", numbers < np.inf),
+            Requirement(f"{name} adds 0 and 1 alone to scores: give booleans if 1 means allowed", is_no_flag),
+        ]
+        numbers = jnp.asarray(require(numbers, conditions))
         added = jnp.where(numbers <= _LOWEST, -jnp.inf, numbers)
     added = jnp.swapaxes(added, 2, 3) if is_torch else added
     return added if layout == "keys-first" else require(added, [_not_of_the_future(name, added, tokens, other)])
@@ -172,8 +172,7 @@ def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
         return part
     if not set(names) <= set(order) or len(set(names)) < len(names):
         raise ValueError(
-            f"{name} must have axes among (examples, heads, keys, queries), got ({', '.join(map(str, part.dims))}): "
-            "rename the axes, or give its .values in that order"
+            f"{name} must have axes among (examples, heads, keys, queries), got ({', '.join(map(str, part.dims))})"
         )
     array = np.transpose(np.asarray(part), sorted(range(len(names)), key=lambda axis: order.index(names[axis])))
     return np.expand_dims(array, [axis for axis, each in enumerate(order) if each not in names])
@@ -202,15 +201,6 @@ def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -
 
 def _forbidding(allowed: Bool[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(allowed, 0.0, -jnp.inf)
-
-
-def _may_be_added(name: str, numbers: np.ndarray | Array) -> Iterator[Requirement]:
-    yield Requirement(f"{name} adds NaN or infinity to scores; -inf is what forbids", numbers < np.inf)
-    yield Requirement(
-        f"{name} has the numbers 0 and 1 alone, which would be added to the scores; if 1 means that a key may be "
-        "attended to, give booleans",
-        ((numbers != 0) & (numbers != 1)).any() | (numbers != 1).all(),
-    )
 
 
 def _kind(name: str, value: Any) -> str:

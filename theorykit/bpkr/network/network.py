@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,35 +11,18 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import (
-    Count,
-    Key,
-    checked_arguments,
-    checked_choice,
-    checked_instance,
-    checked_sequence,
-    finite_array,
-    require,
-)
+from ...checks import Count, Key, checked_arguments, checked_sequence, finite_array, require
 from ...memory import check_fits
 from ...precision import require_float64
 from ..data.data import checked_features
-from ..features.functions import apply_to
-from ..features.implicit import PathFeatures
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
-from ..specification.activations import Activation
-from ..specification.architecture import (
-    Architecture,
-    checked_architecture,
-    layer_forms,
-    nonlinear_layers,
-    numbers_of_layers,
-)
+from ..specification.activations import Activation, apply_to
+from ..specification.architecture import Architecture, layer_forms, nonlinear_layers, numbers_of_layers
 from ..specification.layers import AbstractLayer, activation_of
 from .attention_heads import AbstractHeads, within_precision
 from .masks import Layout, Mask, checked_real_tokens, join_masks
-from .paths import Readout, check_read_tokens, default_readout, over_examples, readout_weights, stack_heads
+from .paths import Readout, chosen_readout, over_examples, readout_weights, stack_heads
 
 # arrays of the size of the weights that are there at once when a network is drawn
 _COPIES = 4
@@ -55,7 +38,7 @@ class Network(eqx.Module):
     - `readout_weights`: a (outputs, N_a); where every token is read, with a row for each (token, output).
     - `heads`: the attention parameters of all layers that have heads.
     - `layers`, `variances`: the kinds of the layers with their own numbers, and their prior variances.
-    - `readout`: the token that is read. `outputs`: how many there are. `activation`: the embedding's function.
+    - `readout`: the token that is read. `activation`: the embedding's function.
     """
 
     embedding: Float[Array, "_ _"]
@@ -68,6 +51,44 @@ class Network(eqx.Module):
     outputs: int = eqx.field(static=True)
     activation: Activation = eqx.field(static=True)
 
+    @classmethod
+    @checked_arguments
+    def of_weights(
+        cls, architecture: Architecture, weights: Any, heads: AbstractHeads, *, readout: Readout | None = None
+    ) -> "Network":
+        """The network of given `weights`: embedding, every layer's, and readout.
+
+        Raises `ValueError` where a shape, or the heads, are not the architecture's.
+        """
+        require_float64()
+        readout = chosen_readout(architecture, readout, architecture.read_tokens)
+        weights = checked_sequence("weights", weights, "arrays: embedding, layers, readout", architecture.depth + 2)
+        weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
+        embedding, *layers, last = weights
+        counts, features = tuple(count for count in architecture.heads if count), embedding.shape[1]
+        if heads.counts != counts:
+            raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {counts} heads")
+        if counts and heads.input_features != features:
+            raise ValueError(
+                f"heads for {heads.input_features} features do not fit input_features={features}, the columns of the "
+                "embedding, weights[0]"
+            )
+        shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
+        if shapes != needed:
+            raise ValueError(f"weights of shapes {shapes} do not fit the architecture, which needs {needed}")
+        as_float = partial(jnp.asarray, dtype=jnp.float64)
+        return cls(
+            embedding=embedding,
+            weights=tuple(layers),
+            readout_weights=last,
+            heads=heads,
+            layers=jax.tree.map(as_float, architecture.layers),
+            variances=jax.tree.map(as_float, architecture.prior_variances[1:-1]),
+            readout=readout,
+            outputs=architecture.outputs,
+            activation=architecture.embedding,
+        )
+
     @property
     def is_linear(self) -> bool:
         """Whether no hidden unit passes through a function."""
@@ -77,6 +98,12 @@ class Network(eqx.Module):
     def widths(self) -> tuple[int, ...]:
         """(N_1, ..., N_L, N_a)."""
         return (len(self.embedding), *(len(weights) for weights in self.weights))
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers the embedding, all weights, the readout, and the heads' queries and keys hold together."""
+        parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
+        return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
     def layer_numbers(self) -> Mapping[str, Any]:
         """The value of every symbol in the layers' expressions that is not an array, by name."""
@@ -96,16 +123,12 @@ class Network(eqx.Module):
         in `bpkr.path_features`, and it is these that are read.
         """
         inputs = finite_array("inputs", inputs, "examples tokens features")
-        tokens, features = inputs.shape[1:]
-        if features != self.embedding.shape[1]:
+        tokens, read_tokens = inputs.shape[1], len(self.readout_weights) // self.outputs
+        if inputs.shape[2] != self.embedding.shape[1] or (self.readout == "all" and tokens != read_tokens):
+            needed = read_tokens if self.readout == "all" else "tokens"
             raise ValueError(
-                f"inputs must have shape (examples, tokens, {self.embedding.shape[1]}), as the network's embedding "
-                f"takes them, got {inputs.shape}"
-            )
-        if self.readout == "all" and len(self.readout_weights) != tokens * self.outputs:
-            raise ValueError(
-                f"inputs of {tokens} tokens do not fit a readout that has weights of its own for each of "
-                f"{len(self.readout_weights) // self.outputs} tokens"
+                f"inputs must have shape (examples, {needed}, {self.embedding.shape[1]}), as embedding and readout "
+                f"take them, got {inputs.shape}"
             )
         real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
         attention = self.heads(inputs, join_masks(mask, real, layout), layout=layout)
@@ -134,6 +157,29 @@ class Network(eqx.Module):
         outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
         return outputs[:, 0] if self.outputs == 1 else outputs
 
+    @checked_arguments
+    def path_outputs(self, architecture: Architecture, features: Any) -> Float[Array, "examples paths *outputs"]:
+        """What each path adds to the network's output, given path features: the terms of the sum in Eq. (5)."""
+        if not self.is_linear:
+            raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
+        here, there = (
+            (jax.tree.structure(each.layers), each.outputs, rows)
+            for each, rows in ((self, len(self.readout_weights)), (architecture, architecture.overlap_sizes[-1]))
+        )
+        if here != there:
+            raise ValueError(
+                f"network is of another architecture: it has the layers {self.layers} and {self.outputs} outputs, "
+                f"architecture {architecture.layers} and {architecture.outputs}"
+            )
+        features = checked_features(architecture, features)
+        _, paths, columns = features.shape
+        if columns != self.embedding.shape[1]:
+            raise ValueError(f"features are of {columns} input features, network of {self.embedding.shape[1]}")
+        embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
+        weights = _path_readings(path_weights(self)[0], embedding, paths)
+        outputs = jnp.einsum("epi,pci->epc", features, weights)
+        return outputs[..., 0] if self.outputs == 1 else outputs
+
 
 @checked_arguments
 def sample_network(
@@ -148,8 +194,6 @@ def sample_network(
 
     By default it reads the last token, or every token if the architecture reads several.
     """
-    require_float64()
-    _check_heads(architecture, heads, input_features)
     shapes = weight_shapes(architecture, input_features)
     sizes = [math.prod(shape) for shape in shapes]
     blocks = [columns // before for (_, columns), (before, _) in zip(shapes[1:-1], shapes[:-2], strict=True)]
@@ -157,6 +201,7 @@ def sample_network(
     size = 8 * _COPIES * (sum(sizes) + sum(count**2 for count in blocks))
     check_fits(f"a network of widths {', '.join(f'{rows:,}' for rows, _ in shapes[:-1])}", size, "take smaller widths")
     keys = jax.random.split(key, len(shapes))
+    require_float64()
     white = [jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)]
     return network_of_whitened(architecture, white, heads, readout=readout)
 
@@ -168,49 +213,14 @@ def network_of_whitened(
     *,
     readout: Readout | None = None,
 ) -> Network:
-    """The network whose weights are `white` in units of their prior: embedding, every layer's, and readout.
+    """The network whose weights are `white`, of `weight_shapes`, in units of their prior.
 
-    Independent standard normal numbers, of `weight_shapes`, make a network drawn from the prior.
+    Independent standard normal numbers make a network drawn from the prior.
     """
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
     weights = (first * embedding, *colour_layers(architecture, layers), last * readout_weights)
-    return network_of_weights(architecture, weights, heads, readout=readout)
-
-
-def network_of_weights(
-    architecture: Architecture,
-    weights: Sequence[Float[Array, "_ _"]],
-    heads: AbstractHeads,
-    *,
-    readout: Readout | None = None,
-) -> Network:
-    """The network of given `weights`: embedding, every layer's, and readout, of `weight_shapes`.
-
-    Raises `ValueError` where a shape, or the heads, are not the architecture's.
-    """
-    require_float64()
-    readout = default_readout(checked_architecture(architecture)) if readout is None else readout
-    check_read_tokens(architecture, checked_choice("readout", readout, get_args(Readout)), architecture.read_tokens)
-    weights = checked_sequence("weights", weights, "arrays: embedding, layers, readout", architecture.depth + 2)
-    weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
-    embedding, *layers, last = weights
-    _check_heads(architecture, heads, embedding.shape[1])
-    shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, embedding.shape[1])
-    if shapes != needed:
-        raise ValueError(f"weights of shapes {shapes} do not fit the architecture, which needs {needed}")
-    as_float = partial(jnp.asarray, dtype=jnp.float64)
-    return Network(
-        embedding=embedding,
-        weights=tuple(layers),
-        readout_weights=last,
-        heads=heads,
-        layers=jax.tree.map(as_float, architecture.layers),
-        variances=jax.tree.map(as_float, architecture.prior_variances[1:-1]),
-        readout=readout,
-        outputs=architecture.outputs,
-        activation=architecture.embedding,
-    )
+    return Network.of_weights(architecture, weights, heads, readout=readout)
 
 
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
@@ -233,81 +243,25 @@ def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
     """(N_1, ..., N_L, N_a) as whole numbers of hidden units; `ValueError` where they are none."""
-    widths = tuple(int(width) for width in checked_architecture(architecture).widths)
+    widths = tuple(int(width) for width in architecture.widths)
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
         raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
     return widths
 
 
-def _check_heads(architecture: Architecture, heads: AbstractHeads, input_features: int) -> None:
-    checked_instance("heads", heads, AbstractHeads, "which bpkr.heads returns")
-    needed = tuple(count for count in architecture.heads if count)
-    if heads.counts != needed:
-        raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {needed} heads")
-    if needed and heads.input_features != input_features:
-        raise ValueError(
-            f"heads for {heads.input_features} features do not fit input_features={input_features}, the columns of the "
-            "embedding, which is weights[0]"
-        )
-
-
+@checked_arguments
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
     """(w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
 
     With several outputs a row is a (partial path, output) pair, the output fastest. Raises `ValueError` for a network
     whose hidden units pass through a function in a dense layer: no weights of a path go through it.
     """
-    if nonlinear_layers(checked_network(network).layers):
+    if nonlinear_layers(network.layers):
         raise ValueError(
             "the hidden units of a dense layer of the network pass through a function: its path weights end there"
         )
     forms, numbers = layer_forms(network.layers), network.layer_numbers()
     return layer_functions.all_path_weights(forms, numbers, network.weights, network.readout_weights)
-
-
-def sum_over_paths(
-    network: Network, architecture: Architecture, features: PathFeatures
-) -> Float[Array, "examples *outputs"]:
-    """The network's output from its path features, Eq. (5); equals `network(inputs)`."""
-    features = _checked_features(network, architecture, features)
-    embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
-    outputs = read_paths(path_weights(network)[0], embedding, features)
-    return outputs[:, 0] if architecture.outputs == 1 else outputs
-
-
-def path_outputs(
-    network: Network, architecture: Architecture, features: PathFeatures
-) -> Float[Array, "examples paths *outputs"]:
-    """What each path adds to the network's output: the terms of the sum in Eq. (5)."""
-    features = _checked_features(network, architecture, features)
-    embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
-    weights = _path_readings(path_weights(network)[0], embedding, features.shape[1])
-    outputs = jnp.einsum("epi,pci->epc", features, weights)
-    return outputs[..., 0] if architecture.outputs == 1 else outputs
-
-
-def checked_network(network: Any) -> Network:
-    """`network`, refused unless it is one."""
-    require_float64()
-    return checked_instance("network", network, Network, "which bpkr.sample_network and bpkr.network_of_weights return")
-
-
-def _checked_features(network: Network, architecture: Architecture, features: Any) -> Array:
-    """Path features of examples, refused unless they fit the network, and the network the architecture."""
-    if not checked_network(network).is_linear:
-        raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
-    same_layers = jax.tree.structure(network.layers) == jax.tree.structure(checked_architecture(architecture).layers)
-    here = network.outputs, len(network.readout_weights)
-    there = architecture.outputs, architecture.overlap_sizes[-1]
-    if not same_layers or here != there:
-        raise ValueError(
-            f"network is of another architecture: it has the layers {network.layers} and (outputs, rows of readout "
-            f"weights) {here}, architecture {architecture.layers} and {there}"
-        )
-    features = checked_features(architecture, features)
-    if features.shape[2] != network.embedding.shape[1]:
-        raise ValueError(f"features are of {features.shape[2]} input features, network of {network.embedding.shape[1]}")
-    return features
 
 
 def read_paths(
@@ -323,7 +277,6 @@ def read_paths(
 
 
 def _path_readings(first, embedding, paths: int) -> Float[Array, "paths outputs features"]:
-    """With what weights each path's features are read."""
     return (first @ embedding / jnp.sqrt(len(embedding))).reshape(paths, -1, embedding.shape[1])
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from ...checks import (
 from ...compilation import jit
 from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures
-from ..features.kernel_errors import rules_for
+from ..features.token_kernels import rules_for
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm
@@ -85,21 +85,11 @@ def path_features(
     inputs = finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
-    readout = default_readout(architecture) if readout is None else readout
-    check_read_tokens(architecture, readout, inputs.shape[1])
-    read = _checked_readout(readout, inputs.shape, real)
-    layers = _checked_attention(attention, inputs, architecture, layout)
-    for i, layer in enumerate(layers):
-        layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
-        conditions = []
-        if layout != "keys-first":
-            conditions.append(_sums_over_keys(f"attention[{i}]", layer, layout))
-        if real is not None:
-            conditions.append(_ignores_padding(f"attention[{i}]", layer, real))
-        layers[i] = require(layer, conditions)
+    read = _checked_readout(chosen_readout(architecture, readout, inputs.shape[1]), inputs.shape, real)
+    layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     if architecture.is_linear:
         return unchecked_path_features(inputs, layers, architecture, read)
-    readings = _readings(inputs, tuple(layers), architecture.with_arrays(), read)
+    readings = _readings(inputs, layers, architecture.with_arrays(), read)
     tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
@@ -120,22 +110,19 @@ def unchecked_path_features(
 
 @jit
 def _features(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples paths features"]:
-    def attended(tokens, reading):
-        return reading.T @ tokens  # Eq. (7)
-
     scale = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2])
-    return scale * _read_along_paths(attended, inputs, attention, architecture, read)
+    return scale * _along_paths(lambda tokens, reading: reading.T @ tokens, inputs, attention, architecture, read)
 
 
 @jit
 def _readings(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples tokens paths"]:
-    return _read_along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
+    return _along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
 
 
-def _read_along_paths(
+def _along_paths(
     of_reading: Callable[[Array, Array], Array], inputs, attention, architecture: Architecture, read
 ) -> Array:
-    """of_reading(tokens, how every path reads them (tokens x paths)) of every example."""
+    """of_reading(tokens, how every path reads them (tokens x paths)) of every example, Eq. (7)."""
     forms, numbers = architecture.forms, architecture.layer_numbers()
     mixings = stack_heads(forms, architecture.heads, attention)
 
@@ -182,35 +169,32 @@ def readout_weights(
     return (real / jnp.sum(real, axis=-1, keepdims=True))[..., None]
 
 
-def default_readout(architecture: Architecture) -> Readout:
-    """Every token where the architecture has readout weights for several, and else the last."""
-    return "all" if architecture.read_tokens > 1 else "last"
-
-
-def check_read_tokens(architecture: Architecture, readout: Readout | ArrayLike, tokens: int) -> None:
-    """Refuse a readout of other tokens than the architecture has readout weights for."""
+def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Any:
+    """`readout`, or its default; refused if the architecture has readout weights for other tokens."""
+    if readout is None:
+        readout = "all" if architecture.read_tokens > 1 else "last"
     needed = tokens if isinstance(readout, str) and readout == "all" else 1
     if architecture.read_tokens != needed:
         raise ValueError(
             f"readout={shown(readout)} of inputs of {tokens} tokens needs an architecture with read_tokens={needed}, "
             f"got read_tokens={architecture.read_tokens}"
         )
+    return readout
 
 
 def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real: Array | None) -> Array:
-    """The weights that `readout` reads the tokens of inputs of this shape with."""
     examples, tokens, _ = shape
     if isinstance(readout, str):
         return readout_weights(checked_choice("readout", readout, get_args(Readout)), tokens, real)
     if is_traced(readout):
         raise TypeError(f"readout must be known before anything is traced, got {shown(readout)}")
     real_array("readout", readout)
-    if not np.issubdtype(np.asarray(readout).dtype, np.integer) or np.shape(readout) != (examples,):
+    positions = np.asarray(readout)
+    if not np.issubdtype(positions.dtype, np.integer) or positions.shape != (examples,):
         raise ValueError(
             f"readout must be one of {', '.join(map(repr, get_args(Readout)))}, or whole numbers ({examples},), a "
             f"position for each example; got {shown(readout)}"
         )
-    positions = np.asarray(readout)
     for example in np.flatnonzero((positions < 0) | (positions >= tokens)):
         raise ValueError(f"readout[{example}] must be one of the {tokens} tokens, from 0, got {positions[example]}")
     read = jax.nn.one_hot(positions, tokens)[..., None]
@@ -225,7 +209,9 @@ def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real:
     return require(read, [Requirement(f"readout is a token {padding}", is_real, known)])
 
 
-def _checked_attention(attention, inputs, architecture, layout: Layout | None):
+def _checked_attention(
+    attention: Any, shape: tuple[int, ...], architecture: Architecture, layout: Layout | None, real: Array | None
+) -> tuple[Float[Array, "... _ keys queries"], ...]:
     counts = tuple(heads for heads in architecture.heads if heads)
     attention = checked_sequence("attention", attention, "arrays, one a layer that has heads")
     if len(attention) != len(counts):
@@ -233,19 +219,23 @@ def _checked_attention(attention, inputs, architecture, layout: Layout | None):
             f"attention has {len(attention)} layers, but {len(counts)} layers have heads, {counts}; give one "
             "(examples, heads, keys, queries) array for each of them, as bpkr.attention returns them"
         )
-    examples, tokens, _ = inputs.shape
+    examples, tokens, _ = shape
     order, layers = "queries keys" if layout == "torch" else "keys queries", []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
+        name, shared = f"attention[{i}]", (heads, tokens, tokens)
         axes = f"examples heads {order}" if np.ndim(layer) == 4 else f"heads {order}"
-        layer = finite_array(f"attention[{i}]", in_order_of_names(f"attention[{i}]", layer, axes))
-        shared = (heads, tokens, tokens)
+        layer = finite_array(name, in_order_of_names(name, layer, axes))
         if layer.shape not in ((examples, *shared), shared):
             raise ValueError(
-                f"attention[{i}] must have shape {(examples, *shared)}, or {shared} if it is that of all examples, got "
+                f"{name} must have shape {(examples, *shared)}, or {shared} if it is that of all examples, got "
                 f"{layer.shape}"
             )
-        layers.append(layer)
-    return layers
+        layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
+        conditions = [] if layout == "keys-first" else [_sums_over_keys(name, layer, layout)]
+        if real is not None:
+            conditions.append(_ignores_padding(name, layer, real))
+        layers.append(require(layer, conditions))
+    return tuple(layers)
 
 
 def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], layout: Layout | None) -> Requirement:
@@ -257,12 +247,11 @@ def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], la
             f"{over_queries:.2g}, as with maps recorded in training mode, which have dropout in them. Give "
             'layout="keys-first" if it is meant, as for gates and graphs',
             AttentionWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
+    advice = 'give layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is meant'
     if layout == "torch":
         advice = "leave out layout, since its axes are (keys, queries) already"
-    else:
-        advice = 'give layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is meant'
     return Requirement(
         f"{name} is transposed: it sums to one over queries, where a softmax sums to one over keys; {advice}",
         (least < 0) | (over_queries >= _ONE) | (over_keys <= _ONE),

@@ -7,18 +7,17 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
-from sympy import Expr, MatrixSymbol
+from sympy import MatrixSymbol
 
 from ...checks import Index, checked_arguments, checked_sequence, checked_whole_number, real_array, shown
 from ...symbolic.algebra import matrix_terms
 from ..specification.architecture import layer_forms
 from ..specification.layer_form import LayerForm
 from ..specification.layers import AbstractLayer, Skip
-from .attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads
+from .attention_heads import KeyQueryHeads, ProjectionHeads
 from .network import Network
 
 Keep = Bool[np.ndarray, "_"]  # which heads of a layer stay
@@ -44,8 +43,7 @@ class Head(_Numbers):
 def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     """All heads, the least important first; equal scores in the order of layers and then of heads.
 
-    `scores` are what `head_scores` returns: one array (H_l,) a layer, empty for a layer without heads. `ValueError`
-    where they are not that, or not finite.
+    `scores` are what `head_scores` returns: one array (H_l,) a layer, empty for a layer without heads.
 
         >>> import numpy as np
         >>> from theorykit import bpkr
@@ -78,13 +76,6 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[Index]) -> list
 
 
 @checked_arguments
-def parameter_count(network: Network) -> int:
-    """How many numbers the embedding, all weights, the readout, and the heads' queries and keys hold together."""
-    parameters = (network.embedding, network.weights, network.readout_weights, network.heads)
-    return sum(leaf.size for leaf in jax.tree.leaves(parameters))
-
-
-@checked_arguments
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     """A smaller network, whose output is that of `network` with the weight blocks of the heads `removed` set to zero.
 
@@ -107,50 +98,52 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     forms = layer_forms(network.layers)
     layers = tuple(map(_of_fewer_heads, network.layers, forms, kept))
     weights = tuple(map(_of_fewer_blocks, network.weights, forms, layer_forms(layers), kept))
-    heads = _of_kept(network.heads, [keep for keep in kept if len(keep)])
+    if not isinstance(network.heads, (KeyQueryHeads, ProjectionHeads)):
+        raise ValueError(f"which numbers of {type(network.heads).__name__} belong to which head is not known")
+    of_layers = [keep for keep in kept if len(keep)]
+    parameters = {
+        field.name: arrays and [array[keep] for array, keep in zip(arrays, of_layers, strict=True)]
+        for field in dataclasses.fields(network.heads)
+        for arrays in [getattr(network.heads, field.name)]
+    }
+    heads = type(network.heads)(**parameters)
     return dataclasses.replace(network, weights=weights, heads=heads, layers=layers)
 
 
 def _check_heads(name: str, heads: tuple[Head, ...], head_counts: Sequence[int]) -> None:
-    """Refuse heads that are in none of the layers, or named twice."""
-    counts = dict(enumerate(head_counts, 1))
     for i, head in enumerate(heads):
-        if head.layer not in counts:
-            raise ValueError(f"{name}: there is no {head}: the network has {len(counts)} layers, counted from 1")
-        if not 1 <= head.head <= counts[head.layer]:
-            raise ValueError(
-                f"{name}: there is no {head}: layer {head.layer} has {counts[head.layer]} heads, counted from 1"
-            )
+        if not 1 <= head.layer <= len(head_counts):
+            raise ValueError(f"{name}: there is no {head}: the network has {len(head_counts)} layers, counted from 1")
+        count = head_counts[head.layer - 1]
+        if not 1 <= head.head <= count:
+            raise ValueError(f"{name}: there is no {head}: layer {head.layer} has {count} heads, counted from 1")
         if head in heads[:i]:
             raise ValueError(f"{name}: {head} is named twice")
 
 
 def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> AbstractLayer:
-    """The same kind of layer with the heads that stay; refused if none stay, or if the kind needs all of them."""
     if np.all(keep):
         return kind
     layer, heads = f"layer {form.symbols.index} ({type(kind).__name__})", form.symbols.heads
     if not np.any(keep):
         then = "nothing but its skip connection, which has no weights" if form.has_skip else "no output but zero"
         raise ValueError(f"all {len(keep)} heads of {layer} are to be removed: that leaves {then}; keep at least one")
-    if [factors for _, factors in matrix_terms(form.block_tokens)] != [(form.symbols.attention,)]:
-        raise ValueError(f"no head can be removed from {layer}: its weight blocks are not one for each head")
+    inner = kind
+    while isinstance(inner, Skip):
+        inner = inner.layer
     sized = sorted(symbol.name for symbol in form.parameters if isinstance(symbol, MatrixSymbol) and symbol.has(heads))
-    if sized:
-        raise ValueError(
-            f"no head can be removed from {layer}: the size of its {', '.join(sized)} follows from the number of heads"
-        )
-    if form.gain.has(heads) or form.skip_tokens.has(heads):
-        raise ValueError(f"no head can be removed from {layer}: its skip connection depends on the number of heads")
-    return _with_number_of_heads(kind, int(np.sum(keep)))
-
-
-def _with_number_of_heads(kind: AbstractLayer, heads: int) -> AbstractLayer:
-    if isinstance(kind, Skip):
-        return dataclasses.replace(kind, layer=_with_number_of_heads(kind.layer, heads))
-    if "heads" not in {field.name for field in dataclasses.fields(kind)}:
-        raise ValueError(f"no head can be removed from a {type(kind).__name__}: its number of heads is no field of it")
-    return dataclasses.replace(kind, heads=heads)
+    causes = {
+        "its weight blocks are not one for each head": [factors for _, factors in matrix_terms(form.block_tokens)]
+        != [(form.symbols.attention,)],
+        f"the size of its {', '.join(sized)} follows from the number of heads": bool(sized),
+        "its skip connection depends on the number of heads": form.gain.has(heads) or form.skip_tokens.has(heads),
+        "its number of heads is no field of it": "heads" not in {field.name for field in dataclasses.fields(inner)},
+    }
+    for cause, holds in causes.items():
+        if holds:
+            raise ValueError(f"no head can be removed from {layer}: {cause}")
+    fewer = dataclasses.replace(inner, heads=int(np.sum(keep)))
+    return fewer if inner is kind else dataclasses.replace(kind, layer=fewer)
 
 
 def _of_fewer_blocks(
@@ -159,28 +152,10 @@ def _of_fewer_blocks(
     """The weight blocks of the heads that stay, so strong that the forward map of fewer heads gives the same."""
     if np.all(keep):
         return weights
-    ratio = _strength(before, len(keep)) / _strength(after, int(np.sum(keep)))
+    # the factor that the forward map has before a weight block, apart from that of the width: 1 / sqrt(H)
+    ((all_heads, _),), ((fewer, _),) = (matrix_terms(form.block_tokens) for form in (before, after))
+    ratio = all_heads.subs(before.symbols.heads, len(keep)) / fewer.subs(after.symbols.heads, int(np.sum(keep)))
     if not ratio.is_number:
         layer = f"layer {before.symbols.index}"
         raise ValueError(f"no head can be removed from {layer}: what makes up for the others is {ratio}, no number")
     return float(ratio) * weights[:, np.repeat(keep, weights.shape[1] // len(keep))]
-
-
-def _strength(form: LayerForm, heads: int) -> Expr:
-    """The factor that the forward map has before a weight block, apart from that of the width: 1 / sqrt(H)."""
-    ((strength, _),) = matrix_terms(form.block_tokens)
-    return strength.subs(form.symbols.heads, heads)
-
-
-def _of_kept(heads: AbstractHeads, kept: Sequence[Keep]) -> AbstractHeads:
-    """The same of fewer heads; `kept` has a row of booleans (H_l,) for each layer that has heads."""
-
-    def of_layers(layers):
-        return tuple(layer[keep] for layer, keep in zip(layers, kept, strict=True))
-
-    if isinstance(heads, KeyQueryHeads):
-        return KeyQueryHeads(of_layers(heads.products))
-    if isinstance(heads, ProjectionHeads):
-        biases = (None if layers is None else of_layers(layers) for layers in (heads.query_biases, heads.key_biases))
-        return ProjectionHeads(of_layers(heads.queries), of_layers(heads.keys), *biases)
-    raise ValueError(f"which numbers of {type(heads).__name__} belong to which head is not known")

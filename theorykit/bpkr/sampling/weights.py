@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..features.functions import apply_to
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import colour_layers, overlaps, read_paths
 from ..specification import layer_functions
+from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers
 from .posterior import AbstractPosterior, named
 

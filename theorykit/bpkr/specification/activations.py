@@ -11,40 +11,16 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import mpmath
-from sympy import (
-    Add,
-    Basic,
-    E,
-    Expr,
-    Function,
-    I,
-    Max,
-    Min,
-    Mul,
-    Poly,
-    Pow,
-    S,
-    Symbol,
-    asin,
-    cos,
-    cosh,
-    diff,
-    erf,
-    exp,
-    expand,
-    factor,
-    log,
-    powsimp,
-    re,
-    simplify,
-    sin,
-    sinh,
-    sqrt,
-)
+import sympy as sp
+from jaxtyping import Array, Float
+from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, asin, erf, exp, expand, log, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import check_fields, shown
+from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import GaussianAverage, gaussian_average, kernel_matrix
 from ...symbolic.functions import many_digits
 
@@ -59,10 +35,7 @@ _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
 
 @dataclass(frozen=True, repr=False)
 class Activation:
-    """A function phi of hidden units, entry by entry; `as_activation` makes it.
-
-    - `function`: phi(h), an expression in the symbol h that `UNIT` is.
-    """
+    """A function phi of hidden units, an expression in the symbol `UNIT`; `as_activation` makes it."""
 
     name: str
     function: Expr
@@ -94,14 +67,23 @@ class Activation:
         return _mean(self.function)
 
     @property
-    def has_mean(self) -> bool:
-        """Whether the mean is not zero."""
-        return self.mean != 0
-
-    @property
     def parity(self) -> int:
         """1 for an even function, -1 for an odd one, 0 for one that is neither, or not seen to be."""
         return _parity(self.function)
+
+
+def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
+    """phi of every entry."""
+    if activation.is_linear:
+        return hidden
+    compiled = _compiled(activation)
+    values = jax.vmap(lambda unit: jnp.asarray(compiled.call_from({UNIT: unit})["value"]))(hidden.ravel())
+    return values.reshape(hidden.shape)
+
+
+@lru_cache
+def _compiled(activation: Activation) -> CompiledFunction:
+    return compile_expressions("function", {"value": activation.function}, (UNIT,))
 
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
@@ -117,18 +99,17 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
 def _kernel(function: Expr) -> Expr:
     """`_exact_kernel`, cut off where rounding may carry a difference below zero, or a sine beyond one."""
 
-    def is_root_of_difference(node: Basic) -> bool:
+    def is_root_of_difference(node: sp.Basic) -> bool:
         return isinstance(node, Pow) and node.exp == S.Half and node.base.is_Add and not node.base.is_nonnegative
+
+    def is_uncut_sine(node: sp.Basic) -> bool:
+        return isinstance(node, asin) and not node.args[0].has(Max, Min)
 
     if _exponential_terms(function) is not None:
         return _exact_kernel(function)
     cut = _exact_kernel(function).replace(is_root_of_difference, lambda root: sqrt(Max(0, root.base)))
     # the sine of the function itself is c_xy / sqrt(c_xx c_yy)
-    return cut.replace(_is_sine_of_correlation, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
-
-
-def _is_sine_of_correlation(node: Basic) -> bool:
-    return isinstance(node, asin) and not node.args[0].has(Max, Min)
+    return cut.replace(is_uncut_sine, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
 
 
 @lru_cache
@@ -147,12 +128,12 @@ def _kernel_of_correlation(function: Expr) -> Expr | None:
     kernel = _exact_kernel(function)
     if kernel.has(GaussianAverage):
         return None
+
+    def is_root_of_sum(node: sp.Basic) -> bool:
+        return isinstance(node, Pow) and abs(node.exp) == S.Half and node.base.is_Add
+
     kernel = kernel.subs(BETWEEN, CORRELATION * sqrt(OWN) * sqrt(OTHER))
-    return kernel.replace(_is_root_of_sum, lambda root: Pow(factor(root.base), root.exp))
-
-
-def _is_root_of_sum(node: Basic) -> bool:
-    return isinstance(node, Pow) and abs(node.exp) == S.Half and node.base.is_Add
+    return kernel.replace(is_root_of_sum, lambda root: Pow(sp.factor(root.base), root.exp))
 
 
 _Terms = list[tuple[dict[int, Expr], Expr, Expr]]
@@ -165,38 +146,40 @@ def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
     exp(b x + d y) has the mean exp((b, d) C (b, d)^T / 2), exp(a x^2 + c y^2) makes the pair another Gaussian one, and
     powers are derivatives in b and d.
     """
-    slopes = Symbol("b_x"), Symbol("b_y")
-    total = S.Zero
+    (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
     for (x_powers, x_square, x_slope), (y_powers, y_square, y_slope) in product(of_x, of_y):
         rest = OWN * OTHER - BETWEEN**2
         determinant = 1 - 2 * x_square * OWN - 2 * y_square * OTHER + 4 * x_square * y_square * rest
         covariance = OWN - 2 * y_square * rest, BETWEEN, OTHER - 2 * x_square * rest
-        b, d = slopes
         exponent = (b**2 * covariance[0] + 2 * b * d * covariance[1] + d**2 * covariance[2]) / (2 * determinant)
         for (m, left), (n, right) in product(x_powers.items(), y_powers.items()):
-            mean = diff(exp(exponent), b, m, d, n) if m or n else exp(exponent)
+            mean = sp.diff(exp(exponent), b, m, d, n) if m or n else exp(exponent)
             at = {b: x_slope, d: y_slope}
-            factor_, power = expand(simplify(mean / exp(exponent)).subs(at)), exponent.subs(at)
+            factor_, power = expand(sp.simplify(mean / exp(exponent)).subs(at)), exponent.subs(at)
             total += left * right * factor_ * exp(expand(power) if determinant == 1 else power) / sqrt(determinant)
-    if total.has(I):
-        total = sum((re(term) for term in Add.make_args(expand(total, power_exp=False))), S.Zero)
+    if total.has(sp.I):
+        total = sum((sp.re(term) for term in Add.make_args(expand(total, power_exp=False))), S.Zero)
     return total
 
 
 def _exponential_terms(function: Expr) -> _Terms | None:
     """The terms of a function that has no others, and an exponential, sine or cosine in one."""
-    kinds = (sin, cos, sinh, cosh, exp)
-    function = function.replace(_is_power_of_number, lambda power: exp(log(power.base) * power.exp))
-    if not function.has(*kinds) or function.atoms(Function) - function.atoms(*kinds):
+    kinds = (sp.sin, sp.cos, sp.sinh, sp.cosh, exp)
+
+    def is_power_of_number(node: sp.Basic) -> bool:
+        return isinstance(node, Pow) and bool(node.base.is_positive) and not node.base.has(UNIT) and node.exp.has(UNIT)
+
+    function = function.replace(is_power_of_number, lambda power: exp(log(power.base) * power.exp))
+    if not function.has(*kinds) or function.atoms(sp.Function) - function.atoms(*kinds):
         return None
     # sines and cosines are exponentials of complex slopes
     spread = expand(expand(function.rewrite(exp), power_exp=False), power_exp=False)
     found: dict[Expr, Expr] = {}
-    for term in Add.make_args(powsimp(expand(spread), combine="exp", force=True)):
+    for term in Add.make_args(sp.powsimp(expand(spread), combine="exp", force=True)):
         outer, exponents = S.One, S.Zero
         for each in Mul.make_args(term):
             base, power = each.as_base_exp()
-            if base == E:
+            if base == sp.E:
                 exponents += power
             elif isinstance(each, exp):
                 exponents += each.args[0]
@@ -211,13 +194,9 @@ def _exponential_terms(function: Expr) -> _Terms | None:
         square, slope, constant = (exponent.coeff(UNIT, power) for power in (2, 1, 0))
         if expand(exponent - square * UNIT**2 - slope * UNIT - constant) != 0 or not square.is_real:
             return None
-        powers = Poly(outer, UNIT).as_dict()
+        powers = sp.Poly(outer, UNIT).as_dict()
         terms.append(({m: value * exp(constant) for (m,), value in powers.items()}, square, slope))
     return terms
-
-
-def _is_power_of_number(node: Basic) -> bool:
-    return isinstance(node, Pow) and node.base.is_positive is True and not node.base.has(UNIT) and node.exp.has(UNIT)
 
 
 @lru_cache
@@ -256,10 +235,7 @@ NAMED: Mapping[str, Activation] = {
 
 
 def as_activation(value: Any, where: str = "activation") -> Activation:
-    """The function that `value` names or is: a name, a SymPy function, or a callable that makes an expression.
-
-    Errors call it `where`.
-    """
+    """The function that `value` names or is: a name, a SymPy function, or a callable that makes an expression."""
     if isinstance(value, Activation):
         return value
     if isinstance(value, str) and value in NAMED:
@@ -271,17 +247,12 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
         try:
             expression = value(UNIT)
         except Exception as error:
-            raise ValueError(
-                f"{where} must take an expression of SymPy to another, such as sympy.tanh: {error}"
-            ) from error
-    if not isinstance(expression, Expr) or getattr(expression, "is_Matrix", False):
+            raise ValueError(f"{where} must take an expression of SymPy to another: {error}") from error
+    is_scalar = isinstance(expression, Expr) and not getattr(expression, "is_Matrix", False)
+    if not is_scalar or expression.free_symbols != {UNIT}:
         raise ValueError(
             f"{where} must be one of {', '.join(map(repr, NAMED))}, or a function of one number made of SymPy's, such "
-            f"as sympy.tanh or lambda h: h**3, got {shown(value)}"
-        )
-    if expression.free_symbols != {UNIT}:
-        raise ValueError(
-            f"{where} must be a function of one number, got {expression}, of {expression.free_symbols or 'none'}"
+            f"as sympy.tanh or lambda h: h**3, got {shown(expression if is_scalar else value)}"
         )
     named = (each for each in NAMED.values() if each.function == expression)
     return next(named, None) or Activation(str(expression), expression)

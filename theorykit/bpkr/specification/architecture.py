@@ -46,9 +46,10 @@ from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
 
 # Measured: how many arrays of the size of U_1, and of the matrix that data make, a solve holds at once; its seconds on
 # two cores per cubed row of U_1; and the seconds from which a user is told before it starts.
-_SOLVE_COPIES, _KERNEL_COPIES = 120, 16
-_POINT_COPIES = 3
+_SOLVE_COPIES, _KERNEL_COPIES, _POINT_COPIES = 120, 16, 3
 _SECONDS, _LONG = 2.5e-7, 60.0
+# labels per width, below which the terms that the ansatz drops are as large as those that it keeps
+_FEW = 0.2
 # Powers of widths beyond these leave double precision.
 _WIDTHS = (1e-100, 1e100)
 # Names that stand for something else in an action or in its derivation.
@@ -198,25 +199,24 @@ class Architecture(eqx.Module):
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_bytes(self, "the list of them", 64 * self.paths)
-        labels = [self._branch_labels(layer) for layer in range(first_layer, self.depth + 1)]
-        separator = "" if all(len(label) == 1 for layer in labels for label in layer) else "."
-        names = [separator.join(path) or "-" for path in product(*labels)]
+        layers = []
+        for layer in range(first_layer, self.depth + 1):
+            passes = self.branch_heads(layer)
+            labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
+            if self.forms[layer - 1].has_skip:
+                labels[0] = "0"
+            # letters tell blocks through the same heads apart
+            counts, seen = Counter(labels), Counter()
+            for i, label in enumerate(labels):
+                if counts[label] > 1:
+                    labels[i] = f"{label}{chr(ord('a') + seen[label])}"
+                    seen[label] += 1
+            layers.append(labels)
+        separator = "" if all(len(label) == 1 for labels in layers for label in labels) else "."
+        names = [separator.join(path) or "-" for path in product(*layers)]
         if self.read_tokens == 1:
             return tuple(names)
         return tuple(f"{name}:{token}" for name in names for token in range(1, self.read_tokens + 1))
-
-    def _branch_labels(self, layer: int) -> list[str]:
-        passes = self.branch_heads(layer)
-        labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
-        if self.forms[layer - 1].has_skip:
-            labels[0] = "0"
-        # letters tell blocks through the same heads apart
-        counts, seen = Counter(labels), Counter()
-        for i, label in enumerate(labels):
-            if counts[label] > 1:
-                labels[i] = f"{label}{chr(ord('a') + seen[label])}"
-                seen[label] += 1
-        return labels
 
     def head_counts(self) -> Mapping[str, int]:
         """The value of the symbol H_l of every layer that has heads, by name."""
@@ -239,6 +239,26 @@ def checked_architecture(value: Any) -> Architecture:
     """`value`, refused unless it is an architecture."""
     return checked_instance(
         "architecture", value, Architecture, "such as bpkr.Architecture((2, 2), 100, temperature=0.1)"
+    )
+
+
+def ansatz_of(architecture: Architecture, labels: int) -> str:
+    """What results for nonlinear hidden units rest on, and whether so many labels are enough; empty if all are linear.
+
+    Of traced widths the latter is not known.
+    """
+    if architecture.is_linear:
+        return ""
+    functions = ", ".join(activation.name for activation in architecture.activations)
+    said = (
+        f"Gaussian equivalence: hidden units after {functions} are replaced by linear ones of the same covariance, "
+        "which is good for labels in proportion to the widths"
+    )
+    if is_traced(architecture.widths) or labels >= _FEW * (widest := max(map(float, architecture.widths))):
+        return said
+    return (
+        f"{said}; here {labels} labels are few beside {widest:.6g} hidden units, and the ansatz drops terms of the "
+        "order of those that it keeps: the infinitely wide network, bpkr.gp_limit, is as good"
     )
 
 
@@ -353,17 +373,11 @@ def _plain(value: Any) -> Any:
 def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
     if isinstance(values, (str, bytes)) or not has_entries(values):
         values = (values,) * length
-    values = checked_sequence(name, values, f"{length} numbers")
-    if len(values) != length:
-        raise ValueError(
-            f"{name} must be one number or {length} numbers ({meaning}), one per layer as layers has them; got "
-            f"{len(values)}"
-        )
+    values = checked_sequence(name, values, f"numbers ({meaning}), or one for all", length)
     return tuple(_plain(checked_number(f"{name}[{i}]", value, above=0.0)) for i, value in enumerate(values))
 
 
 def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
-    """Widths that agree on both sides of every skip connection."""
     checked = list(widths)
     for i, width in enumerate(widths):
         if not is_traced(width) and not _WIDTHS[0] <= width <= _WIDTHS[1]:
@@ -405,24 +419,30 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
             if matrix.shape != (size, size):
                 raise ValueError(f"{name} must have shape {(size, size)}, got {matrix.shape}")
             kind = require(kind, _is_positive_definite(name, matrix))
-        else:
-            check_is_number(name, value)
-            kind = require(kind, [_is_positive(name, value, form.gain.has(symbol))])
-    _check_prior(layer, form, {**counts, symbols.variance: variance, **values})
+            continue
+        check_is_number(name, value)
+        # the sign of a skip connection is that of the weights, whose prior is even
+        advice = "; leave out a skip connection of no strength, or its sign" if form.gain.has(symbol) else ""
+        got = "" if is_traced(value) else f", got {value!r}{advice}"
+        holds = array_module(value).isfinite(value) & (value > 0)
+        kind = require(kind, [Requirement(f"{name} must be finite and positive{got}", holds)])
+    # path weights are Gaussian given those above only if the prior does not depend on sizes that go to a limit
+    name = f"the prior covariance of the weight blocks of {layer}"
+    sizes = {symbols.width, symbols.next_width, symbols.tokens}
+    if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):
+        raise ValueError(
+            f"{name} depends on {', '.join(found)}: keep sizes out of `prior`, and divide by sqrt(layer.width) in "
+            "`forward`"
+        )
+    if not is_traced(variance, *values.values()):
+        numbers = by_name("parameters", {**counts, symbols.variance: variance, **values})
+        numbers = {key: np.asarray(value) if np.ndim(value) else float(value) for key, value in numbers.items()}
+        scale, matrix = split_coefficient(form.covariance)
+        # the identity is never formed: blocks may be very many
+        is_diagonal = isinstance(matrix, Identity)
+        covariance = np.full((1, 1), interpret(scale, numbers)) if is_diagonal else interpret(form.covariance, numbers)
+        require(None, _is_positive_definite(name, covariance))
     return kind
-
-
-def _is_positive(name: str, value: Any, is_gain: bool) -> Requirement:
-    def known() -> str:
-        cause = ""
-        if is_gain and value == 0:
-            cause = ": for a skip connection of no strength, leave the skip out"
-        elif is_gain and value < 0:
-            cause = ": the sign of a skip connection can be absorbed into the weights, whose prior is even"
-        return f"{name} must be finite and positive, got {value!r}{cause}"
-
-    finite = array_module(value).isfinite(value)
-    return Requirement(f"{name} must be finite and positive", finite & (value > 0), known)
 
 
 def _is_positive_definite(name: str, matrix: Any) -> Iterator[Requirement]:
@@ -434,23 +454,3 @@ def _is_positive_definite(name: str, matrix: Any) -> Iterator[Requirement]:
     message, rounding = f"{name} is not positive definite", len(matrix) * np.finfo(np.float64).eps
     measured = f"{message}: smallest eigenvalue {{:.3g}} of {{:.3g}}".format
     yield Requirement(message, smallest > rounding * largest, lambda: measured(smallest, largest))
-
-
-def _check_prior(layer: str, form: LayerForm, values: Mapping[Expr | str, Any]) -> None:
-    # path weights are Gaussian given those above only if the prior does not depend on sizes that go to a limit
-    name = f"the prior covariance of the weight blocks of {layer}"
-    sizes = {form.symbols.width, form.symbols.next_width, form.symbols.tokens}
-    if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):
-        raise ValueError(
-            f"{name} depends on {', '.join(found)}: keep sizes out of `prior`, and divide by sqrt(layer.width) in "
-            "`forward`"
-        )
-    if is_traced(*values.values()):
-        return
-    numbers = by_name("parameters", values)
-    numbers = {key: np.asarray(value) if np.ndim(value) else float(value) for key, value in numbers.items()}
-    variance, matrix = split_coefficient(form.covariance)
-    # the identity is never formed: blocks may be very many
-    is_diagonal = isinstance(matrix, Identity)
-    covariance = np.full((1, 1), interpret(variance, numbers)) if is_diagonal else interpret(form.covariance, numbers)
-    require(None, _is_positive_definite(name, covariance))

@@ -7,22 +7,7 @@ Eqs. (5)-(7).
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sympy import (
-    Basic,
-    Expr,
-    I,
-    Identity,
-    Integer,
-    KroneckerProduct,
-    MatrixSymbol,
-    S,
-    Symbol,
-    expand,
-    nan,
-    oo,
-    sqrt,
-    zoo,
-)
+from sympy import Basic, Expr, Identity, Integer, KroneckerProduct, MatrixSymbol, S, Symbol, expand, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -37,8 +22,7 @@ from .layers import AbstractLayer, LayerSymbols
 class LayerForm:
     """What follows from the forward map and the prior of one layer.
 
-    Partial paths that come from the readout fan out at the layer: first the skip connection, where there is one, then
-    one branch a weight block.
+    Partial paths that come from the readout fan out at the layer: first the skip connection, then the weight blocks.
 
     - `forward`: X_l, as the layer's kind states it; `weights`, `hidden` are V_l and X_{l-1} in it.
     - `blocks`: number of weight blocks k. `covariance`: their prior covariance (k x k).
@@ -59,12 +43,12 @@ class LayerForm:
 
     @property
     def hidden(self) -> MatrixSymbol:
-        """X_{l-1} (N_l x tokens), the activations that the layer takes."""
+        """X_{l-1}."""
         return self.symbols.hidden
 
     @property
     def has_skip(self) -> bool:
-        """Whether the layer has a skip connection."""
+        """Whether there is a skip connection."""
         return self.gain != 0
 
     @property
@@ -102,44 +86,53 @@ class LayerForm:
         return BlockDiagMatrix(self.gain**2 * outer, of_blocks) if self.has_skip else of_blocks
 
 
+class _Refused(Exception):
+    """Why the theory does not cover a forward map."""
+
+
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     """Read the forward map of a layer; `ValueError` says what of it the theory does not cover."""
-    forward, covariance, name = kind.forward(symbols), kind.prior(symbols), type(kind).__name__
+    try:
+        return _read(kind, symbols)
+    except _Refused as reason:
+        raise ValueError(f"the theory does not cover the forward map of {type(kind).__name__}: {reason}") from None
+
+
+def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
+    forward, covariance = kind.forward(symbols), kind.prior(symbols)
+    unreal = (S.ImaginaryUnit, S.Infinity, S.NegativeInfinity, S.ComplexInfinity, S.NaN)
     for what, expression in (("forward map", forward), ("prior", covariance)):
-        numbers = (I, oo, -oo, zoo, nan) if isinstance(expression, Basic) else ()
-        if unreal := [number for number in numbers if expression.has(number)]:
-            raise ValueError(f"the {what} of {name} has {unreal[0]}: its numbers must be real and finite")
+        if isinstance(expression, Basic) and (found := [number for number in unreal if expression.has(number)]):
+            raise ValueError(f"the {what} of {type(kind).__name__} has {found[0]}: its numbers must be real and finite")
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
-        raise _refused(name, f"its prior {covariance} is not a square matrix, one row per weight block")
-    blocks = covariance.shape[0]
+        raise _Refused(f"its prior {covariance} is not a square matrix, one row per weight block")
+    blocks, hidden = covariance.shape[0], symbols.hidden
     weights, size = symbols.weights(blocks), (symbols.next_width, symbols.tokens)
     if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != size:
-        raise _refused(name, f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
+        raise _Refused(f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
     # sizes are compared at the layer's number of heads: one head needs no KroneckerProduct
     at_heads = (symbols.heads, kind.heads or symbols.heads)
     skips, mixings = [], []
     for coefficient, factors in matrix_terms(forward):
-        _check_linear(name, factors, weights, symbols.hidden)
+        _check_linear(factors, weights, hidden)
         if factors and factors[0] == weights:
-            scale = coefficient * sqrt(symbols.width)
-            mixings.append(_mixing(name, scale, factors, symbols, blocks, at_heads))
-        elif factors and factors[0] == symbols.hidden:
-            _check_chain(name, factors, symbols, at_heads)
+            mixings.append(_mixing(coefficient * sqrt(symbols.width), factors, symbols, blocks, at_heads))
+        elif factors and factors[0] == hidden:
+            _check_chain(factors, symbols, at_heads)
             skips.append((coefficient, factors[1:]))
         else:
-            raise _refused(
-                name,
-                f"its term {from_terms([(coefficient, factors)], forward.shape)} begins neither with {symbols.hidden} "
-                f"nor with its weights {weights} of shape {weights.shape}, as many blocks as its prior has rows",
+            raise _Refused(
+                f"its term {from_terms([(coefficient, factors)], forward.shape)} begins neither with {hidden} "
+                f"nor with its weights {weights} of shape {weights.shape}, as many blocks as its prior has rows"
             )
     if not mixings:
-        raise _refused(name, f"it does not contain its weights {weights}, of as many blocks as its prior has rows")
+        raise _Refused(f"it does not contain its weights {weights}, of as many blocks as its prior has rows")
     gain, skip_tokens = S.Zero, Identity(symbols.tokens)
     if skips:
         if symbols.width != symbols.next_width:
-            raise _refused(name, f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
+            raise _Refused(f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
         if len(skips) > 1:
-            raise _refused(name, "it has more than one skip connection; gather them in one")
+            raise _Refused("it has more than one skip connection; gather them in one")
         ((coefficient, factors),) = skips
         # the gain is a number of the network; what depends on the length of the sequence mixes tokens
         gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
@@ -157,27 +150,24 @@ def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     )
 
 
-def _check_linear(name: str, factors: tuple[MatrixExpr, ...], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
+def _check_linear(factors: tuple[MatrixExpr, ...], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
     """Refuse a product that is not linear in weights and hidden activations, with the likely cause."""
     for symbol in (weights, hidden):
         if any(_hides(factor, symbol) for factor in factors):
-            raise _refused(
-                name,
+            raise _Refused(
                 f"{symbol} stands inside a function: a nonlinear block. Functions of hidden units are covered, as an "
-                "ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it; elsewhere path "
-                "weights are not Gaussian, and no kernel renormalisation by matrices U_l is known",
+                "ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it"
             )
     occurrences = sum(_count(factor, hidden) for factor in factors)
     if occurrences > 1:
-        raise _refused(
-            name,
+        raise _Refused(
             f"{hidden} occurs {occurrences} times in a product: attention on hidden activations makes the network "
-            "nonlinear in its values. Attention must be a function of the bare input",
+            "nonlinear in its values. Attention must be a function of the bare input"
         )
     if occurrences == 0:
-        raise _refused(name, f"a term does not contain {hidden}: biases are not covered")
+        raise _Refused(f"a term does not contain {hidden}: biases are not covered")
     if sum(_count(factor, weights) for factor in factors) > 1:
-        raise _refused(name, f"{weights} occurs more than once in a product: it must be linear in its weights")
+        raise _Refused(f"{weights} occurs more than once in a product: it must be linear in its weights")
 
 
 def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
@@ -194,40 +184,34 @@ def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
     return sum(_count(argument, symbol) for argument in factor.args if isinstance(argument, MatrixExpr))
 
 
-def _mixing(name, coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr, MatrixExpr | None]:
+def _mixing(coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr, MatrixExpr | None]:
     """How V (M (x) X) Omega mixes tokens: c (M (x) I) Omega, and the heads M that each block goes through."""
     if len(factors) == 1:
-        raise _refused(name, f"its weights do not act on {symbols.hidden}")
+        raise _Refused(f"its weights do not act on {symbols.hidden}")
     _, first, *rest = factors
     if first == symbols.hidden:
-        if expand(blocks).subs(*at_heads) != 1:
-            raise _refused(
-                name,
-                f"its {blocks} weight blocks of {symbols.width} columns each act on the {symbols.width} rows of "
-                f"{symbols.hidden}; write weights * KroneckerProduct(Identity({blocks}), {symbols.hidden}), so that "
-                "each has its own",
-            )
         spread = Identity(blocks)
+        if expand(blocks).subs(*at_heads) != 1:
+            raise _Refused(
+                f"its {blocks} weight blocks act on one {first}; write weights * KroneckerProduct(Identity({blocks}), "
+                f"{first}), so that each has its own"
+            )
     elif isinstance(first, KroneckerProduct) and len(first.args) == 2 and first.args[1] == symbols.hidden:
         spread = first.args[0]
     else:
-        raise _refused(name, f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
-    _check_chain(name, factors, symbols, at_heads)
+        raise _Refused(f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
+    _check_chain(factors, symbols, at_heads)
     tokens = from_terms([(coefficient, tuple(rest))], (spread.shape[1] * symbols.tokens, symbols.tokens))
     heads = spread if rest and rest[0] == symbols.attention else None
     return expand_products(kronecker(spread, Identity(symbols.tokens)) * tokens), heads
 
 
-def _check_chain(name, factors, symbols, at_heads) -> None:
+def _check_chain(factors, symbols, at_heads) -> None:
     """Refuse a product of matrices whose sizes do not match, which SymPy makes where sizes are symbols."""
     for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(symbols.tokens))):
         if expand(before.shape[1] - after.shape[0]).subs(*at_heads) != 0:
             sizes = f"{before} of shape {before.shape} by {after} of shape {after.shape}"
-            raise _refused(name, f"it multiplies {sizes}, whose sizes do not match")
-
-
-def _refused(name: str, reason: str) -> ValueError:
-    return ValueError(f"the theory does not cover the forward map of {name}: {reason}")
+            raise _Refused(f"it multiplies {sizes}, whose sizes do not match")
 
 
 TOKENS = Symbol("N_tokens", integer=True, positive=True)

@@ -131,7 +131,6 @@ def gain(form: LayerForm, numbers: Numbers) -> ArrayLike:
 
 
 def _overlap_symbol(form: LayerForm) -> MatrixSymbol:
-    """U_{l+1}, which the prior mean of U_l is a function of."""
     return MatrixSymbol(f"U_{form.symbols.index + 1}", _OUTER, _OUTER)
 
 

@@ -256,7 +256,7 @@ def _outputs(
     if not network.is_linear:
         return network.unchecked(inputs, attention, read)
     features = unchecked_path_features(inputs, attention, architecture, read)
-    # `bpkr.sum_over_paths` without its checks, which would run in every step
+    # the sum of `path_outputs` without their checks, which would run in every step
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     outputs = read_paths(path_weights(network)[0], embedding, features)
     return outputs[:, 0] if architecture.outputs == 1 else outputs

@@ -23,8 +23,8 @@ def label_network(network: bpkr.Network) -> xr.Dataset:
     }
     for layer, weights in enumerate(network.weights, 1):
         arrays[f"values_{layer}"] = ((f"unit_{layer + 1}", f"head_unit_{layer}"), weights)
-    of_heads = {"query": heads.queries, "key": heads.keys}
-    of_heads |= {"query_bias": heads.query_biases, "key_bias": heads.key_biases}
+    of_heads = {"query": heads.query, "key": heads.key}
+    of_heads |= {"query_bias": heads.query_bias, "key_bias": heads.key_bias}
     for name, layers in of_heads.items():
         for layer, values in enumerate(layers or (), 1):
             dimensions = (f"head_{layer}", f"head_feature_{layer}", "feature")
@@ -58,4 +58,4 @@ def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.N
     if kept.counts != counts:
         raise ValueError(f"in weights, heads of {kept.counts} do not fit an architecture with {counts}")
     readout = weights.attrs["readout"]
-    return bpkr.network_of_weights(architecture, [found[name] for name in names], kept, readout=readout)
+    return bpkr.Network.of_weights(architecture, [found[name] for name in names], kept, readout=readout)

@@ -207,7 +207,7 @@ def test_accuracies_of_three_origins_are_of_the_same_examples(result, network, f
     np.testing.assert_allclose(found["accuracy"].sel(origin="theory"), of_theory.transpose("seed", "distribution"))
     data = theory.examples_of_seed(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
     architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
-    right = np.sign(bpkr.sum_over_paths(network, architecture, data.test_features)) == data.test_labels
+    right = np.sign(network.path_outputs(architecture, data.test_features).sum(axis=1)) == data.test_labels
     trained = found["accuracy"].sel(origin="trained", seed=1)
     np.testing.assert_allclose(trained, [np.mean(right[:30]), np.mean(right[30:])], rtol=1e-6)
     assert abs(float((found["accuracy"].sel(origin="sampled") - of_theory).mean())) < 0.2
@@ -236,12 +236,12 @@ def test_pruned_accuracies_are_those_of_the_smaller_networks(result, network, fo
     inputs = sources(SETTINGS, folder).validation(20, key=jax.random.key(3)).inputs
     architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
     features = bpkr.path_features(inputs, network.heads(inputs), architecture, "mean")
-    by_path = bpkr.path_outputs(network, architecture, features)
+    by_path = network.path_outputs(architecture, features)
     for count in range(4):
         removed = [bpkr.Head(*head) for head in heads[:count]]
         smaller = bpkr.without_heads(network, removed)
         np.testing.assert_allclose(by_path[:, _stays(architecture, removed)].sum(axis=1), smaller(inputs), atol=1e-10)
-        assert int(found["parameters"].sel(removed=count)) == bpkr.parameter_count(smaller)
+        assert int(found["parameters"].sel(removed=count)) == smaller.parameter_count
     assert bool((found["parameters"].diff("removed") < 0).all())
     np.testing.assert_allclose(
         found["accuracy"].sel(removed=0, removal="score"), found["accuracy"].sel(removed=0, removal="random")
