@@ -18,7 +18,7 @@ import theorykit
 from tests.bpkr.action.test_kept import DAMAGED, assert_is_the_same
 from theorykit import bpkr, cache, cli
 from theorykit.bpkr import Dense
-from theorykit.bpkr.action import cached, derivation, kept
+from theorykit.bpkr.action import derivation, kept
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.documents import table
 
@@ -108,11 +108,11 @@ def test_what_another_version_derived_is_not_read(changed, tmp_path, derivations
     theorykit.enable_cache(tmp_path)
     derive()
     if changed == "source":
-        monkeypatch.setattr(cached, "_program", lambda: "another")
+        monkeypatch.setattr(kept, "_program", lambda: "another")
     elif changed == "sympy":
-        monkeypatch.setattr(cached.sympy, "__version__", "1.99")
+        monkeypatch.setattr(kept.sympy, "__version__", "1.99")
     else:
-        monkeypatch.setattr(cached, "__version__", "0.0.0")
+        monkeypatch.setattr(kept, "__version__", "0.0.0")
     derive()
     assert len(derivations) == len(entries(tmp_path)) == 2
 

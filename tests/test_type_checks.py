@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 from jaxtyping import TypeCheckError
 
-from theorykit.bpkr.action.expansion import substitute_nested
+from theorykit.bpkr.action.prior import substitute_nested
 from theorykit.bpkr.evaluation.rounding import log_det_sensitivity
 from theorykit.checks import are_equal_sizes
 from theorykit.derivation.claims import worst

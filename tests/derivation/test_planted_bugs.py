@@ -7,7 +7,7 @@ from sympy import Add, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
 from theorykit.bpkr.action import derivation as back_propagation
-from theorykit.bpkr.action import expansion, finite_width_prior
+from theorykit.bpkr.action import prior
 from theorykit.derivation import claims, rules
 from theorykit.derivation.rules import RuleError
 from theorykit.derivation.step import Points, chance_of_mistake
@@ -187,13 +187,13 @@ def test_a_bug_that_leaves_nothing_to_go_on_with_is_an_error(bug, monkeypatch):
 
 def of_second_route(name):
     made = action(name)
-    return finite_width_prior.finite_width_prior(made.forms, made.symbols, made.derivation.sizes).derivation
+    return prior.finite_width_prior(made.forms, made.symbols, made.derivation.sizes).derivation
 
 
 def of_expansion(name):
     made = action(name)
     arguments = (made.forms, made.symbols, made.overlap_entropies, made.overlap_blocks)
-    return expansion.expand_about_infinite_width(*arguments, made.derivation.sizes).derivation
+    return prior.expand_about_infinite_width(*arguments, made.derivation.sizes).derivation
 
 
 WRONG_RESPONSE = arrives("linear_response", lambda after, *_: expand_products(-after))

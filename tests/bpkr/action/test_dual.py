@@ -32,7 +32,6 @@ from ..cases import (
     TWO_OUTPUTS,
     Case,
     assert_close,
-    refused,
 )
 
 CASES = (TWO_LAYERS, ALL_SKIPS, OWN_KINDS, DENSE_BETWEEN, DEEP_LINEAR)
@@ -138,52 +137,10 @@ def test_predictions_are_those_from_examples(case):
     assert_close(found.variance, expected.variance, 1e-8)
 
 
-@some_cases
-def test_every_step_holds(case):
-    action = bpkr.derive(case.architecture())
-    verification = action.derivations["dual form"].verify(seed=3)
-    assert verification.holds, str(verification)
-    assert {step.section for step in action.dual.derivation.steps} == {"Dual energy", "Dual predictor"}
-    assert action.dual.derivation.steps[0].before == action.energy
-
-
 def test_the_dual_form_can_be_read():
     text = as_markdown(document.dual_part(bpkr.derive(TWO_OUTPUTS.architecture())))
     assert "10 steps were checked" in text and "all hold" in text and "y^{T} y" in text
     assert "None" not in text and "y_{2}" not in text
-
-
-def test_statistics_that_do_not_fit_are_refused():
-    architecture, point, features, labels, test_features = random_data(TWO_LAYERS, 6)
-    statistics = explicit_statistics(features, labels)
-    with refused("statistics are of 6 paths"):
-        predict(Problem(ONE_LAYER.architecture(), Data.of_moments(statistics)), point, test_features)
-    with refused("statistics are of labels of 1 outputs, not 2"):
-        predict(Problem(TWO_OUTPUTS.architecture(), Data.of_moments(statistics)), point, test_features)
-    with refused("temperature=0"):
-        predict(Problem(TWO_LAYERS.architecture(0.0), Data.of_moments(statistics)), point, test_features)
-    with refused("features have 3 input features, test_features 2"):
-        predict(Problem(architecture, Data.of_moments(statistics)), point, test_features[:, :, :2])
-    broken = replace(statistics, gram=statistics.gram.at[0, 0].set(jnp.nan))
-    with refused("gram has 1 entries that are not finite"):
-        predict(Problem(architecture, Data.of_moments(broken)), point, test_features)
-    indefinite = replace(statistics, gram=-statistics.gram)
-    with refused("is not positive definite to double precision"):
-        predict(Problem(TWO_LAYERS.architecture(1e-6), Data.of_moments(indefinite)), point, test_features)
-
-
-def test_predictions_can_be_traced_and_differentiated():
-    architecture, point, features, labels, test_features = random_data(TWO_LAYERS, 7)
-    statistics = explicit_statistics(features, labels)
-
-    @jax.jit
-    def total(projection):
-        moved = replace(statistics, projection=projection)
-        return jnp.sum(predict(Problem(architecture, Data.of_moments(moved)), point, test_features).mean)
-
-    slope = jax.grad(total)(statistics.projection)
-    # the mean is linear in b
-    assert_close(jnp.sum(slope * statistics.projection), total(statistics.projection), 1e-10)
 
 
 RULES = {

@@ -8,7 +8,7 @@ from sympy import Add
 
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
-from theorykit.bpkr.action.expansion import substitute_nested
+from theorykit.bpkr.action.prior import substitute_nested
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient
 from theorykit.testing.problems import with_leading_block

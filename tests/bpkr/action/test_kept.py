@@ -39,19 +39,6 @@ def test_what_is_read_is_what_was_derived(name, tmp_path):
     assert kept.action_text(bpkr.load_action(path)) == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_steps_are_checked_again_as_they_were(name, tmp_path):
-    derived, path = action(name), tmp_path / "action.json"
-    bpkr.save_action(derived, path)
-    read = bpkr.load_action(path)
-    verification = read.derivation.verify(seed=3)
-    assert verification.holds
-    assert [item.error for item in verification.evidence] == [
-        item.error for item in derived.derivation.verify(seed=3).evidence
-    ]
-    assert not any(read.route_differences)
-
-
 def test_a_false_step_is_found_when_it_is_read(tmp_path):
     derived = action("one layer")
     first, *others = derived.derivation.steps
@@ -98,31 +85,19 @@ def with_content(change) -> bytes:
 
 
 DAMAGED = {
-    "empty": (b"", "cut short"),
     "cut in the middle": (WHOLE[: len(WHOLE) // 2], "cut short"),
-    "one byte more": (WHOLE + b"\n", "cut short"),
     "one letter changed": (WHOLE.replace(b"Phi", b"Psi", 1), "another sum"),
-    "a line lost": (b"\n".join(WHOLE.split(b"\n")[:3] + WHOLE.split(b"\n")[4:]), "another sum"),
-    "zeros in it": (WHOLE[:900] + bytes(64) + WHOLE[964:], "another sum"),
-    "twice": (WHOLE + WHOLE, "another sum"),
     "a pickle": (b"\x80\x04\x95\x0c\x00\x00\x00", "cut short"),
     "no JSON, sealed": (sealed("an action"), "another result"),
     "nested deeply, sealed": (sealed("[" * 100_000), "another result"),
     "another kind": (changed(kind="a sweep"), "another result"),
     "of a later format": (changed(format=kept.FORMAT + 1), f"version {kept.FORMAT + 1} of the format"),
     "of an older derivation": (changed(derivation=0), "version 0 of the derivation"),
-    "no expressions": (changed(expressions=None), "should be a list"),
     "a call among the expressions": (with_row(["__import__", "os"]), "no kind of expression called __import__"),
     "code for a name": (with_row(["Symbol", "__import__('os').abort()", {"x": "y"}], 0), "assumptions"),
-    "a row of a later row": (with_row(["Add", 5, 6], 0), "not above it"),
     "no content": (changed(content=None), "where the action should be"),
     "an unknown record": (with_content(lambda action: action.update(energy={"Popen": {}})), "no record called 'Popen'"),
     "a missing field": (with_content(lambda action: action.pop("energy")), "energy"),
-    "a rule that is no text": (
-        with_content(lambda action: action["derivation"]["Derivation"]["steps"][0]["Step"].update(rule=1)),
-        "rule",
-    ),
-    "a number of no expression": (with_content(lambda action: action.update(energy={"expression": -1})), "no number"),
 }
 
 

@@ -112,14 +112,3 @@ def test_straight_branches_have_no_sweeps(case):
     action = bpkr.derive(case.architecture())
     assert bool(action.majoriser.minima) == (not action.nested)
     assert set(action.majoriser.minima) in (set(), set(action.symbols.free))
-
-
-@pytest.mark.slow
-@settings(max_examples=5)
-@given(problem=problems(ANY_SWEPT))
-def test_the_saddle_point_is_where_sweeps_rest(problem):
-    """However much of the misfit is bounded."""
-    saddle = bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels))
-    here = at(saddle_problem(problem), saddle.order_parameters)
-    for share in (1.0, 0.5):
-        assert_close(after_a_sweep(saddle_problem(problem), here, share).coordinates, here.coordinates, 1e-6)

@@ -17,10 +17,8 @@ from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import gradient, positive_definite, trace
 from ...symbolic.algebra import as_number
 from ..specification.layer_form import LayerForm, NetworkForm
-from .dual_form import DualForm, dual_form
-from .expansion import FirstOrder, expand_about_infinite_width, substitute_nested
-from .finite_width_prior import FiniteWidthPrior, finite_width_prior
-from .kernel_energy import KernelEnergy, KernelPredictor, kernel_energy, kernel_predictor
+from .energy_forms import DualForm, KernelEnergy, KernelPredictor, dual_form, kernel_energy, kernel_predictor
+from .prior import FiniteWidthPrior, FirstOrder, expand_about_infinite_width, finite_width_prior, substitute_nested
 from .symbols import ActionSymbols
 
 
@@ -38,8 +36,7 @@ class Majoriser:
 
     At a given U_1 = U_0 let G_+ be the gradient of the energy's log-determinant and G_- minus that of its misfit. The
     first is concave in U_1 and below its tangent; the second is a convex function of the inverse, and below tr(U_0 G_-
-    U_0 U_1^-1) up to a constant. The bound touches the energy at U_0 with the same gradient: to lower it lowers the
-    action.
+    U_0 U_1^-1) up to a constant. The bound touches the energy at U_0 with the same gradient.
 
     - `logdet_gradient`, `weight`: symbols of G_+ and of U_0 G_- U_0 (n_1 x n_1).
     - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the energy's bound up to a constant.
@@ -61,8 +58,6 @@ class Action:
     - `overlap_entropies`, `overlap_blocks`: `entropies` and `nested` in the matrices `symbols.overlaps`; all else is in
       `symbols.order_parameters`, where the number u stands for U_{L+1} if there is one output.
     - `derivation`: the steps that led here; `derivation.verify()` checks each.
-
-    Differentiate it, render it, compile it: every other package uses these expressions and no others.
     """
 
     form: NetworkForm
@@ -81,7 +76,7 @@ class Action:
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
-        """What the theory reads off each layer, from the input side."""
+        """What the theory reads off each layer."""
         return self.form.layers
 
     @property
@@ -172,10 +167,6 @@ class Action:
     def readout_solution(self) -> Expr:
         """The readout order parameter u eliminated: the solution of its saddle-point equation, given U_L."""
         readout = self.symbols.readout
-        if not self.symbols.matrices:
-            raise ValueError(f"{readout} is the only order parameter, and the data enter its equation: solve instead")
-        if readout in self.nested:
-            raise ValueError(f"{readout} is a block of {self.symbols.matrices[-1]} across a skip connection: not free")
         if readout not in self.closed_forms:
             raise ValueError(f"the saddle-point equation of {readout} has no closed form in these layers: solve it")
         return self.closed_forms[readout]
@@ -188,9 +179,11 @@ class Action:
         the data enter, and of one that contains another are not.
         """
         solved = {step.claim.variable: step.after for step in self._riccati_steps}
-        for number in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
+        for u in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
             with suppress(PolynomialError):  # a layer may have it inside a trace of an inverse
-                solved[number] = _positive_root(self.saddle_point_equations[number], number)
+                a, b, minus_c = Poly(expand(self.saddle_point_equations[u] * u**2), u).all_coeffs()
+                # of a u^2 + b u - c = 0, a, c > 0: nothing cancels whatever the sign of b, as in the Riccati form
+                solved[u] = sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
         return MappingProxyType(solved)
 
     @cached_property
@@ -256,15 +249,5 @@ class Action:
     @cached_property
     def dual(self) -> DualForm:
         """Energy and predictor in second moments of the data, for more examples than features."""
-        return dual_form(
-            self.energy, self.predictor.mean, self.predictor.variance.matrix, self.symbols, self.derivation.sizes
-        )
-
-
-def _positive_root(equation: Expr, number: Symbol) -> Expr:
-    """Where `equation`, times u^2, vanishes: a u^2 + b u - c = 0 with a, c > 0.
-
-    Written so that nothing cancels whatever the sign of b, as it would in the Riccati form of a 1 x 1 matrix.
-    """
-    a, b, minus_c = Poly(expand(equation * number**2), number).all_coeffs()
-    return sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
+        covariance = self.predictor.variance.matrix
+        return dual_form(self.energy, self.predictor.mean, covariance, self.symbols, self.derivation.sizes)

@@ -55,7 +55,6 @@ class _Route(Recorder):
 
     @property
     def defined(self) -> Expr:
-        """The value of the symbol that the last step defined."""
         ((_, value),) = self.steps[-1].definitions
         return value
 
@@ -194,7 +193,6 @@ def _next_inner(route: _Route, layer: int, remaining: Expr, readings: MatrixSymb
 
 
 def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol, **record) -> Step:
-    """X_l q as V times stacked readings X_{l-1} q', plus the skip connection's."""
     through = Stacked(form.hidden * form.block_reading(reading), form.blocks)
     after = form.weights * through / sqrt(form.symbols.width)
     if form.has_skip:

@@ -13,7 +13,7 @@ from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import TOKENS, NetworkForm
 from .action import Action
 from .backpropagation import backpropagate
-from .cached import read_cached, write_cached
+from .kept import read_cached, write_cached
 from .symbols import ActionSymbols
 
 

@@ -144,7 +144,6 @@ def closed_forms_part(action: Action) -> Iterator[Block]:
 
 
 def _describe(layer: AbstractLayer) -> str:
-    """The layer in words, without its numbers."""
     parts = []
     for entry in fields(layer):
         value = getattr(layer, entry.name)
@@ -156,7 +155,6 @@ def _describe(layer: AbstractLayer) -> str:
 
 
 def _equations(action: Action) -> Mapping[str, list[Equation]]:
-    """S and its terms, the gradients that vanish, and mean and variance of the output, by heading."""
     names, kernel = action.symbols.latex_names, MatrixSymbol("K", *action.kernel.shape)
 
     def equation(name: str, value: Expr) -> Equation:
@@ -203,25 +201,23 @@ def definitions(action: Action) -> list[Definition]:
 
 
 def _meanings(action: Action) -> Iterator[tuple[str, str]]:
-    """LaTeX of the symbols that every action has, and what they stand for."""
     symbols, names, dual = action.symbols, action.symbols.latex_names, action.dual
+    numbers = range(1, len(symbols.overlaps))
     yield "S", "the action: the posterior of the order parameters goes as $e^{-S/2}$"
     yield "E", "the energy, of the labels given the kernel"
     yield "S_{a}", "the entropy of the readout's order parameter"
-    for layer in range(1, len(symbols.overlaps)):
-        yield f"S_{{{layer}}}", f"the entropy of the order parameter of layer {layer}, given the next"
-    for layer, (matrix, symbol) in enumerate(symbols.written.items(), 1):
-        whose = f"layer {layer}" if layer < len(symbols.overlaps) else "the readout"
+    yield from ((f"S_{{{n}}}", f"the entropy of the order parameter of layer {n}, given the next") for n in numbers)
+    layers = (*(f"layer {number}" for number in numbers), "the readout")
+    for layer, (matrix, symbol), width, variance in zip(
+        layers, symbols.written.items(), symbols.widths, symbols.variances, strict=True
+    ):
         for each in dict.fromkeys((symbol, matrix)):
-            yield latex(each, names), f"order parameter of {whose}: overlaps of path weights, {_shape(each)}"
-    for layer, width in enumerate(symbols.widths[:-1], 1):
-        yield latex(width), f"hidden units before layer {layer}"
-    yield latex(symbols.widths[-1]), "hidden units before the readout"
+            yield latex(each, names), f"order parameter of {layer}: overlaps of path weights, {_shape(each)}"
+        yield latex(width), f"hidden units before {layer}"
+        whose = "the readout's weights" if layer == "the readout" else f"the weights of {layer}"
+        yield latex(variance, names), f"prior variance of {whose}"
     for heads in symbols.heads:
         yield latex(heads), f"attention heads of layer {heads.name.removeprefix('H_')}"
-    for layer, variance in enumerate(symbols.variances[:-1], 1):
-        yield latex(variance, names), f"prior variance of the weights of layer {layer}"
-    yield latex(symbols.variances[-1], names), "prior variance of the readout's weights"
     for parameter in symbols.parameters:
         yield latex(parameter, names), "a parameter of a layer's own"
     matrices = {
@@ -232,6 +228,10 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
         dual.gram: "second moments of the features",
         dual.projection: "features times labels",
     }
+    for given in (form.symbols for form in action.forms):
+        matrices[given.hidden] = f"activations before layer {given.index}"
+        matrices[given.attention] = f"attention of layer {given.index}"
+    matrices |= {form.weights: f"weights of layer {form.symbols.index}" for form in action.forms}
     for matrix, meaning in matrices.items():
         yield latex(matrix, names), f"{meaning}, {_shape(matrix)}"
     yield latex(symbols.temperature), "temperature: the variance of the labels' noise"
@@ -239,11 +239,6 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
     yield latex(dual.examples), "training examples"
     if isinstance(symbols.outputs, Symbol):
         yield latex(symbols.outputs), "outputs of the network"
-    for form in action.forms:
-        index, given = form.symbols.index, form.symbols
-        yield latex(given.hidden), f"activations before layer {index}, {_shape(given.hidden)}"
-        yield latex(given.attention), f"attention of layer {index}, {_shape(given.attention)}"
-        yield latex(form.weights), f"weights of layer {index}, {_shape(form.weights)}"
 
 
 def _shape(symbol: Expr) -> str:

@@ -1,17 +1,20 @@
 """Actions that are kept: written as text, with every step of their derivation, and read again.
 
-A file is JSON and a last line with the sum of what is before it. It says in which version of this format it is written,
-and which version of the derivation led to it; one of another version is refused, as a damaged one is. Reading it runs
-nothing that it says: it names expressions and records of the kinds that are listed here and in
-`symbolic.documents.table`.
+A file is JSON and a last line with the sum of what is before it. A file of another version of the format, or of the
+derivation, is refused, as a damaged one is. Reading it runs nothing that it says: it names expressions and records of
+the kinds that are listed here and in `symbolic.documents.table`. Derived actions are kept in the user's cache, too,
+each under a name that says of what structure it is, and what derived it.
 """
 
+import hashlib
 import json
+from contextlib import suppress
+from functools import cache as remember
 from pathlib import Path
 
 import sympy
 
-from ... import __version__, atomic_files
+from ... import __version__, atomic_files, cache
 from ...checks import checked_arguments, shown
 from ...derivation.records import RECORDS, read_records, write_records
 from ..specification.activations import Activation
@@ -26,14 +29,17 @@ FORMAT = 2
 DERIVATION = 1
 KINDS = (Action, ActionSymbols, Activation, LayerForm, LayerSymbols, NetworkForm, Predictor, *RECORDS)
 _KIND = "an action of theorykit"
+_PART = "actions"
+# the rooms that take part in a derivation: where their source is another, so may be what is derived
+_DERIVES = ("symbolic", "codegen", "derivation", "bpkr/specification", "bpkr/action")
 
 
 @checked_arguments
 def save_action(action: Action, path: Path, overwrite: bool = False) -> None:
     """Keep `action`, with every step that led to it, as text in the file `path`; `load_action` reads it.
 
-    Raises `ValueError` for an expression of a kind that there is no text of, naming it; `FileExistsError` if there is
-    a file, unless it is one that theorykit wrote and `overwrite` is said.
+    Raises `ValueError` for an expression of a kind that there is no text of; `FileExistsError` if there is a file,
+    unless theorykit wrote it and `overwrite` is true.
     """
     atomic_files.write(action_text(action), path, overwrite=overwrite)
 
@@ -42,8 +48,8 @@ def save_action(action: Action, path: Path, overwrite: bool = False) -> None:
 def load_action(path: Path) -> Action:
     """The action that `save_action` left in `path`: equal to the derived one, expression by expression.
 
-    `action.derivation.verify()` checks every step again. Raises `ValueError`, naming the file and the cause, for one
-    that is damaged, is something else, or was written by another version of the format or of the derivation.
+    `action.derivation.verify()` checks every step again. Raises `ValueError` for a file that is damaged, is something
+    else, or was written by another version of the format or of the derivation.
     """
     try:
         return read_action(path.read_bytes())
@@ -78,12 +84,9 @@ def read_action(content: bytes) -> Action:
         raise ValueError("holds no action, but another result of theorykit")
     for name, ours in (("format", FORMAT), ("derivation", DERIVATION)):
         if document.get(name) != ours:
-            written_with = document.get("written with")
-            version = written_with.get("theorykit") if isinstance(written_with, dict) else None
-            origin = f" (it is of theorykit {version})" if isinstance(version, str) else ""
             raise ValueError(
-                f"was written by version {shown(document.get(name))} of the {name}, and this theorykit has version "
-                f"{ours}: derive the action again{origin}"
+                f"was written with {shown(document.get('written with'))} by version {shown(document.get(name))} of the "
+                f"{name}, and this theorykit has version {ours}: derive the action again"
             )
     try:
         found = read_records(document, KINDS)
@@ -92,3 +95,34 @@ def read_action(content: bytes) -> Action:
     if not isinstance(found, Action):
         raise ValueError(f"is damaged: it holds {shown(found)} where the action should be")
     return found
+
+
+def read_cached(form: NetworkForm) -> Action | None:
+    """The action of a network of this form; None if the cache has none that is whole."""
+    if not cache.is_enabled():
+        return None
+    with suppress(ValueError):
+        content = cache.read_entry(_PART, _name(form))
+        found = None if content is None else read_action(content)
+        if found is not None and found.form == form:
+            return found
+    return None
+
+
+def write_cached(action: Action) -> None:
+    """Keep `action` in the cache, unless it has an expression that cannot be kept."""
+    if cache.is_enabled():
+        with suppress(ValueError):
+            cache.write_entry(_PART, _name(action.form), action_text(action))
+
+
+def _name(form: NetworkForm) -> str:
+    derived_by = {"theorykit": __version__, "sympy": sympy.__version__, "program": _program()}
+    return f"{hashlib.sha256(write_records(form, KINDS, derived_by).encode()).hexdigest()[:32]}.json"
+
+
+@remember
+def _program() -> str:
+    package = Path(__file__).parents[2]
+    sources = [path for room in _DERIVES for path in sorted((package / room).rglob("*.py"))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

@@ -1,26 +1,42 @@
-"""The energy as a function of the kernel, in symbols: one factorisation serves its value and every derivative.
+"""The derived energy and predictor as functions of kernels, and of the second moments of the data, in symbols.
 
-All follows from the derived energy and kernel by differentiation and naming: K for the kernel, R for (K + T I)^-1, v
-for (K + T I)^-1 y.
+In kernels, one factorisation serves the energy and every derivative: K stands for the kernel, R for (K + T I)^-1, v for
+(K + T I)^-1 y. The dual form is in feature space. With W = U_1 (x) I the kernel is K = Phi W Phi^T, of as many rows as
+labels. By the determinant lemma, and the identities of Woodbury and of pushing through, all can be written with
+
+    T W^{-1} + M,   M = Phi^T Phi,   b = Phi^T y,   y2 = y^T y,
+
+of as many rows as Phi has columns: however many examples there are, they are summed once. Nothing cancels in the
+gradients of this form, unlike M - M (T W^{-1} + M)^{-1} M, however large M is beside T W^{-1}.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, Inverse, MatrixSymbol
+from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Symbol, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import Diagonal, gradient, kronecker, normal, positive_definite, positive_semidefinite, trace
+from ...derivation import Derivation, Recorder, Step, rules
+from ...symbolic import (
+    Diagonal,
+    gradient,
+    inverse,
+    kronecker,
+    normal,
+    positive_definite,
+    positive_semidefinite,
+    sum_of,
+    trace,
+)
 from .symbols import ActionSymbols
 
 
 @dataclass(frozen=True)
 class KernelCurvature:
-    """The second derivative of E along two changes A and B of K.
+    """The second derivative of E along two changes A and B of K, in `moves` and `others` alone.
 
-    - `change`: A. `moves`: A R, A v and R A v by their symbols, to be computed once a change, not once a pair.
+    - `moves`: A R, A v and R A v by their symbols, to be computed once a `change` A, not once a pair.
     - `others`: the symbols of B R, B v and R B v.
-    - `value`: in these symbols alone.
     """
 
     change: MatrixSymbol
@@ -31,17 +47,13 @@ class KernelCurvature:
 
 @dataclass(frozen=True)
 class KernelEnergy:
-    """The energy E, its gradients, and its curvature.
+    """The energy E in the kernel K: its log-determinant plus its misfit.
 
-    - `kernel`: the symbol K. `energy`: E in K, its log-determinant plus its misfit.
     - `resolvent`: (K + T I)^-1, the gradient of the log-determinant in K. `representer`: (K + T I)^-1 y, half the
       gradient of the misfit in y. `minus_misfit_slope`: minus the gradient of the misfit in K.
-    - `logdet_gradient`: gradient of the log-determinant in U_1; `minus_misfit_gradient`: minus that of the misfit; both
-      positive semidefinite, written with `resolvent_symbol` and `representer_symbol`. The gradient of E is their
-      difference.
-    - `curvature`: its second derivative in K.
-    - `path_kernel`: the derivative of K in one entry of U_1, the kernel of a pair of paths, in `path_features`, the
-      features of either (rows x N_0).
+    - `logdet_gradient`, `minus_misfit_gradient`: the gradients in U_1, both positive semidefinite, written with
+      `resolvent_symbol` and `representer_symbol`.
+    - `path_kernel`: the derivative of K in one entry of U_1, in `path_features`, those of either path (rows x N_0).
     """
 
     kernel: MatrixSymbol
@@ -126,8 +138,8 @@ def _curvature(energy, kernel, labels, solved, representer) -> KernelCurvature:
 class KernelPredictor:
     """Mean and variance of the outputs on test examples, in kernels alone.
 
-    - `kernel`: the symbol K, among training examples. `between`: K of test examples with these. `test_diagonal`: the
-      diagonal of K among test examples, as a column.
+    - `kernel`: K among training examples. `between`: K of test examples with these. `test_diagonal`: the diagonal of K
+      among test examples, as a column.
     """
 
     kernel: MatrixSymbol
@@ -158,3 +170,86 @@ def kernel_predictor(
     # of K_test the diagonal alone enters
     alone = Add(*(term for term in Add.make_args(in_kernels(covariance)) if term != of_test))
     return KernelPredictor(symbol, between, diagonal, in_kernels(mean), diagonal + Diagonal(alone))
+
+
+@dataclass(frozen=True)
+class DualForm:
+    """Energy and predictor as functions of U_1, the temperature, and the second moments of features and labels.
+
+    - `gram`: M = Phi^T Phi (columns x columns); `projection`: b = Phi^T y (columns x 1); `label_square`: y2 = y^T y;
+      `examples`: P.
+    - `logdet_gradient`, `minus_misfit_gradient`: of the two parts of the energy in U_1, both positive semidefinite.
+    - `mean`, `variance`: of the outputs on test examples, as columns.
+    """
+
+    derivation: Derivation
+    gram: MatrixSymbol
+    projection: MatrixSymbol
+    label_square: Symbol
+    examples: Symbol
+    log_determinants: Expr
+    misfit: Expr
+    logdet_gradient: MatrixExpr
+    minus_misfit_gradient: MatrixExpr
+    mean: MatrixExpr
+    variance: MatrixExpr
+
+    @property
+    def energy(self) -> Expr:
+        """Both parts."""
+        return Add(self.log_determinants, self.misfit)
+
+    @property
+    def parts(self) -> Mapping[str, Expr]:
+        """The energy and its two parts, by name."""
+        return {"log_determinants": self.log_determinants, "misfit": self.misfit, "energy": self.energy}
+
+    @property
+    def statistics(self) -> tuple[Expr, ...]:
+        """The symbols of the data: (M, b, y2, P)."""
+        return (self.gram, self.projection, self.label_square, self.examples)
+
+
+def dual_form(
+    energy: Expr,
+    mean: MatrixExpr,
+    covariance: MatrixExpr,
+    symbols: ActionSymbols,
+    sizes: Sequence[Mapping[Expr, int]],
+) -> DualForm:
+    """Write energy, mean and covariance in second moments of the data; every step can be tried at each of `sizes`."""
+    features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.first
+    gram = positive_semidefinite("M", features.shape[1])
+    projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)
+    moments = {gram: features.T * features, projection: features.T * labels, label_square: Trace(labels.T * labels)}
+    # K + T I is the inverse of the noise, and Phi W Phi^T
+    noise, weights = Identity(features.shape[0]) / temperature, kronecker(u1, Identity(symbols.input_features))
+    small = sum_of([inverse(weights), features.T * features / temperature])
+    route = Recorder()
+
+    def write(expression: Expr, rules_to_small: Sequence[Callable[..., Step]], named: Iterable[Expr]) -> Expr:
+        for rule in rules_to_small:
+            expression = route.apply(rule, expression, noise, weights)
+        expression = route.apply(rules.rescale, expression, small, temperature)
+        return route.apply(rules.abbreviate, expression, {symbol: moments[symbol] for symbol in named})
+
+    route.section = "Dual energy"
+    dual = write(energy, [rules.determinant_lemma, rules.invert_update], moments)
+    log_determinants = rules.terms_without(dual, projection, label_square)
+    misfit = rules.terms_with(dual, projection, label_square)
+    route.section = "Dual predictor"
+    mean = write(mean, [rules.push_through], [gram, projection])
+    covariance = write(covariance, [rules.woodbury], [gram])
+    return DualForm(
+        derivation=Derivation(tuple(route.steps), tuple(sizes)),
+        gram=gram,
+        projection=projection,
+        label_square=label_square,
+        examples=symbols.examples,
+        log_determinants=log_determinants,
+        misfit=misfit,
+        logdet_gradient=gradient(log_determinants, u1),
+        minus_misfit_gradient=gradient(-misfit, u1),
+        mean=mean,
+        variance=Diagonal(covariance),
+    )
