@@ -13,14 +13,12 @@ Without a mean V = U is stationary, and S_1 the entropy of `bpkr.derive`. Source
 Intelligence (2023), arXiv 2209.04882, for one hidden layer and one path, where V = 1/(lambda_1 (1 + Qbar)).
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
+from sympy import Add, Inverse, MatrixSymbol, S, Trace, expand
 
 from ... import saddle
 from ...compilation import jit
@@ -32,14 +30,13 @@ from ...symbolic.atoms import LogDet
 from ..action.action import Action
 from ..action.derivation import derive
 from ..evaluation.bound_action import flat_features
-from ..evaluation.prediction import Prediction, prediction_from_kernels
 from ..evaluation.problem import Problem, as_problem
 from ..features.from_kernels import square_root
 from ..features.implicit import ImplicitFeatures
 from ..features.token_kernels import token_means
 from ..order_parameters.order_parameters import gp_limit
 from ..specification.architecture import Architecture, checked_architecture
-from .theory import AbstractNonlinearProblem, NonlinearAction, energy_at, order_parameters_of
+from .theory import AbstractNonlinearProblem, NonlinearAction
 
 _ASSUMPTION = "the mean of the hidden units is kept apart: readings are Gaussian with that mean given the weights above"
 
@@ -50,18 +47,13 @@ def derive_with_mean(architecture: Architecture) -> NonlinearAction:
     A stationary point of it is a maximum in as many directions as V_1 has independent entries. Raises `ValueError`
     for an embedding without a mean, for nonlinear layers above it, and for a skip connection in the first layer.
     """
-    _check(architecture)
-    return _derive(derive(architecture))
-
-
-def _check(architecture: Architecture) -> None:
     checked_architecture(architecture)
     if len(architecture.activations) > 1:
         raise ValueError(
             "architecture has a dense layer of nonlinear units, but only the embedding's mean is kept apart: layers "
             "above it must be linear"
         )
-    if not architecture.embedding.has_mean:
+    if architecture.embedding.mean == 0:
         raise ValueError(
             f"architecture has the embedding {architecture.embedding.name}, which has no mean: bpkr.solve is the same "
             "theory"
@@ -70,6 +62,7 @@ def _check(architecture: Architecture) -> None:
         raise ValueError(
             "architecture has a skip connection in the first layer, beside which the embedding's mean is not covered"
         )
+    return _derive(derive(architecture))
 
 
 @lru_cache
@@ -87,7 +80,7 @@ def _derive(base: Action) -> NonlinearAction:
     free = (first, other, *(symbol for symbol in symbols.free if symbol != first))
     domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in free}
     parameters = symbols.completed((*symbols.numbers, symbols.features, means, symbols.labels))
-    expression = Add(*entropies, energy_at(base, kernel))
+    expression = Add(*entropies, base.energy.xreplace({base.kernel: kernel}))
     action = saddle.Action(expression, domains, parameters, symbols.widths[-1], _derivation(base))
     return NonlinearAction(action, kernel, base, (*base.ansatz, _ASSUMPTION))
 
@@ -99,7 +92,6 @@ def mean_symbols(base: Action) -> tuple[MatrixSymbol, MatrixSymbol]:
 
 
 def _derivation(base: Action) -> Derivation:
-    """The weights above one hidden unit integrated out."""
     size = base.symbols.first.shape[0]
     route = Recorder(section="Mean", assumptions=(_ASSUMPTION,))
     weights, mean = MatrixSymbol("w", size, 1), MatrixSymbol("b", size, 1)
@@ -122,13 +114,13 @@ class MeanProblem(AbstractNonlinearProblem):
     @usual_settings()
     def __init__(self, problem: Problem):
         problem = as_problem(problem)
-        architecture = problem.architecture
-        _check(architecture)
+        self.problem, self.theory = problem, derive_with_mean(problem.architecture)
         problem.require_arrays("MeanProblem")
-        self.problem, self.theory = problem, derive_with_mean(architecture)
-        bound, data = problem.bound, problem.data
+        bound, data, architecture = problem.bound, problem.data, problem.architecture
         _, means = mean_symbols(self.theory.base)
-        values = bound.numbers() | bound.data(_centred_features(architecture, data.features), data.labels)
+        # feature vectors with the kernels of the features less their means, a column a path and example
+        centred = square_root(_centred_kernels(data.features, mean_by_path(architecture, data.features)))
+        values = bound.numbers() | bound.data(centred, data.labels)
         values[means] = _mean_readings(architecture, data.features)
         self.values = {symbol: values[symbol] for symbol in self.theory.action.parameters}
 
@@ -137,32 +129,19 @@ class MeanProblem(AbstractNonlinearProblem):
 
         Starts from infinite width unless `initial` is given; `initial=None` starts at random points.
         """
-        size = self.problem.architecture.overlap_sizes[0]
+        architecture, base = self.problem.architecture, self.theory.base
         if "initial" not in options:
-            options = {"initial": self._infinite_width(), **options}
+            point = self.problem.bound.point(gp_limit(architecture))
+            point[mean_symbols(base)[0]] = point[base.symbols.first]
+            options["initial"] = {symbol: point[symbol] for symbol in self.theory.action.order_parameters}
+        size = architecture.overlap_sizes[0]
         return saddle.stationary(self.theory.action, self.values, index=size * (size + 1) // 2, **options)
 
-    def _infinite_width(self) -> Mapping[Expr, Array]:
-        point = self.problem.bound.point(gp_limit(self.problem.architecture))
-        other, _ = mean_symbols(self.theory.base)
-        point[other] = point[self.theory.base.symbols.first]
-        return {symbol: point[symbol] for symbol in self.theory.action.order_parameters}
-
-    @usual_settings()
-    def predict(self, point, test_features=None) -> Prediction:
-        problem, base = self.problem, self.theory.base
-        features, test_features = problem.data.features, problem.test_features(test_features)
-        values = order_parameters_of(self.theory, point)
-        u1, v1 = values[base.symbols.first], values[mean_symbols(base)[0]]
-        here, there = (_mean_readings(problem.architecture, each) for each in (features, test_features))
-        kernels = _kernels(u1, v1, features, here, test_features, there)
-        prediction = prediction_from_kernels(problem.bound, *kernels, problem.data.labels)
-        return replace(problem.finite(prediction), ansatz=problem.ansatz)
-
-
-def _centred_features(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths columns"]:
-    """Feature vectors with the kernels of `features` less their means, a column a path and example."""
-    return square_root(_centred_kernels(features, mean_by_path(architecture, features)))
+    def _kernels(self, point, test_features):
+        base, features = self.theory.base, self.problem.data.features
+        u1, v1 = point[base.symbols.first], point[mean_symbols(base)[0]]
+        here, there = (_mean_readings(self.problem.architecture, each) for each in (features, test_features))
+        return _kernels(u1, v1, features, here, test_features, there)
 
 
 @jit
@@ -184,7 +163,6 @@ def _mean_readings(architecture: Architecture, features: ImplicitFeatures) -> Fl
 
 @jit
 def _kernels(u1, v1, features, here, test_features, there):
-    """K among the training examples, of the test examples with these, and the diagonal of that of the test examples."""
     kernel = features.kernel(u1, features) + here @ (v1 - u1) @ here.T
     between = test_features.kernel(u1, features) + there @ (v1 - u1) @ here.T
     diagonal = test_features.kernel_diagonal(u1) + jnp.sum(there @ (v1 - u1) * there, axis=1)

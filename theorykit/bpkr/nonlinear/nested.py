@@ -9,7 +9,6 @@ Intelligence (2023), arXiv 2209.04882.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,16 +25,14 @@ from ...saddle.domains import Positive
 from ...settings import usual_settings
 from ..action.action import Action
 from ..action.derivation import derive
-from ..evaluation.prediction import Prediction, prediction_from_kernels
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
-from ..features.kernel_errors import KernelWarning, rules_for
 from ..features.kernel_rules import WARNED
-from ..features.token_kernels import token_kernel, token_units
+from ..features.token_kernels import KernelWarning, rules_for, token_kernel, token_units
 from ..specification.activations import Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, activation_of, checked_architecture
 from ..specification.layers import Dense
-from .theory import AbstractNonlinearProblem, NonlinearAction, energy_at, order_parameters_of
+from .theory import AbstractNonlinearProblem, NonlinearAction, order_parameters_of
 
 _ASSUMPTION = "the order parameter of each layer multiplies the covariance that the next layer's function takes"
 
@@ -45,15 +42,6 @@ def derive_nested(architecture: Architecture) -> NonlinearAction:
 
     Raises `ValueError` for other layers than dense ones, several outputs, and a readout of several tokens.
     """
-    _check(architecture)
-    return _derive(derive(architecture), _activations(architecture))
-
-
-def _activations(architecture: Architecture) -> tuple[Activation, ...]:
-    return (architecture.embedding, *map(activation_of, architecture.layers))
-
-
-def _check(architecture: Architecture) -> None:
     checked_architecture(architecture)
     others = [type(layer).__name__ for layer in architecture.layers if type(layer) is not Dense]
     if others or architecture.overlap_sizes[-1] > 1:
@@ -61,6 +49,11 @@ def _check(architecture: Architecture) -> None:
             f"architecture has {', '.join(others) or 'dense layers'}, outputs={architecture.outputs} and read_tokens="
             f"{architecture.read_tokens}, but the nested form is of dense layers, one output and one token that is read"
         )
+    return _derive(derive(architecture), _activations(architecture))
+
+
+def _activations(architecture: Architecture) -> tuple[Activation, ...]:
+    return (architecture.embedding, *map(activation_of, architecture.layers))
 
 
 @lru_cache
@@ -75,7 +68,9 @@ def _derive(base: Action, activations: tuple[Activation, ...]) -> NonlinearActio
     numbers = (*dict.fromkeys(symbols.widths), *symbols.variances, symbols.temperature)
     parameters = (*numbers, inputs, symbols.labels)
     domains = dict.fromkeys(order_parameters, Positive())
-    action = saddle.Action(Add(*entropies, energy_at(base, kernel)), domains, parameters, symbols.widths[-1])
+    action = saddle.Action(
+        Add(*entropies, base.energy.xreplace({base.kernel: kernel})), domains, parameters, symbols.widths[-1]
+    )
     return NonlinearAction(action, kernel, base, (*base.ansatz, _ASSUMPTION))
 
 
@@ -97,9 +92,8 @@ class NestedProblem(AbstractNonlinearProblem):
     @usual_settings()
     def __init__(self, problem: Problem):
         problem = as_problem(problem)
-        _check(problem.architecture)
-        problem.require_arrays("NestedProblem")
         self.problem, self.theory = problem, derive_nested(problem.architecture)
+        problem.require_arrays("NestedProblem")
         self._inputs, self._tokens = _inputs(self.theory.base), _tokens(problem.data.features)
         labels = {problem.bound.symbols.labels: problem.data.labels.reshape(-1, 1)}
         values = problem.bound.numbers() | {self._inputs: self._tokens.T} | labels
@@ -107,21 +101,15 @@ class NestedProblem(AbstractNonlinearProblem):
 
     def solve(self, **options: Any) -> saddle.Solution:
         """Find the minimum by `saddle.minimise`, which takes the `options`; from Q_l = 1 by default."""
-        if "initial" not in options:
-            options = {"initial": dict.fromkeys(self.theory.action.order_parameters, 1.0), **options}
+        options.setdefault("initial", dict.fromkeys(self.theory.action.order_parameters, 1.0))
         found = saddle.minimise(self.theory.action, self.values, **options)
         self._check_kernel(found)
         return found
 
-    @usual_settings()
-    def predict(self, point, test_features=None) -> Prediction:
-        problem, count = self.problem, len(self.problem.data.features)
-        tokens = jnp.concatenate([self._tokens, _tokens(problem.test_features(test_features))])
-        kernel = self._kernel(order_parameters_of(self.theory, point), tokens)
-        between, diagonal = kernel[count:, :count], jnp.diagonal(kernel)[count:]
-        labels = problem.data.labels
-        prediction = prediction_from_kernels(problem.bound, kernel[:count, :count], between, diagonal, labels)
-        return replace(problem.finite(prediction), ansatz=problem.ansatz)
+    def _kernels(self, point, test_features):
+        count = len(self._tokens)
+        kernel = self._kernel(point, jnp.concatenate([self._tokens, _tokens(test_features)]))
+        return kernel[:count, :count], kernel[count:, :count], jnp.diagonal(kernel)[count:]
 
     def _kernel(self, point: Mapping[Expr, Array], tokens: Float[Array, "examples features"]) -> Float[Array, "e e"]:
         """The kernel of the action at its order parameters, among the examples of `tokens`."""
@@ -129,7 +117,6 @@ class NestedProblem(AbstractNonlinearProblem):
         return compiled.call_from(self.problem.bound.numbers() | dict(point) | {self._inputs: tokens.T})["kernel"]
 
     def _check_kernel(self, found: saddle.Solution) -> None:
-        """Warn if averages in the action differ from the kernel at the solution by a rule of known error."""
         activations = _activations(self.problem.architecture)
         point = order_parameters_of(self.theory, found)
         features, base = self.problem.data.features, self.theory.base

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jax.typing import ArrayLike
@@ -12,8 +12,10 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
 from ...checks import by_name, checked_instance, finite_array
+from ...settings import usual_settings
 from ..action.action import Action
-from ..evaluation.prediction import Prediction
+from ..evaluation.prediction import Prediction, prediction_from_kernels
+from ..evaluation.problem import Problem
 from ..features.implicit import ImplicitFeatures
 
 
@@ -40,6 +42,7 @@ class AbstractNonlinearProblem(ABC):
     - `values`: the value of every parameter of the action, by symbol.
     """
 
+    problem: Problem
     theory: NonlinearAction
     values: Mapping[Expr, Any]
 
@@ -47,16 +50,19 @@ class AbstractNonlinearProblem(ABC):
     def solve(self, **options: Any) -> saddle.Solution:
         """Find the stationary point; `options` are keywords of the function of `theorykit.saddle` that finds it."""
 
-    @abstractmethod
+    @usual_settings()
     def predict(
         self, point: saddle.Solution | Mapping[Expr | str, ArrayLike], test_features: ImplicitFeatures | None = None
     ) -> Prediction:
         """Predict the output on test examples, by default those of the problem, at a solution or a point by name."""
+        problem, test_features = self.problem, self.problem.test_features(test_features)
+        kernels = self._kernels(order_parameters_of(self.theory, point), test_features)
+        prediction = prediction_from_kernels(problem.bound, *kernels, problem.data.labels)
+        return replace(problem.finite(prediction), ansatz=problem.ansatz)
 
-
-def energy_at(base: Action, kernel: MatrixExpr) -> Expr:
-    """The derived energy of another kernel."""
-    return base.energy.xreplace({base.kernel: kernel})
+    @abstractmethod
+    def _kernels(self, point: Mapping[Expr, Array], test_features: ImplicitFeatures) -> tuple[Array, Array, Array]:
+        """K among the training examples, of the test examples with these, and the diagonal among the test examples."""
 
 
 def order_parameters_of(

@@ -17,7 +17,6 @@ affine-invariant metric is of order one about every point; in the coordinates th
 """
 
 import itertools
-import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -89,13 +88,13 @@ def factors_after(
 
 def _parts(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Part]:
     """(B, R) of the readout and of layers L, ..., 1."""
-    lengths, shapes = zip(*_lengths(roots.forms, roots.overlap_sizes), strict=True)
-    pieces = jnp.split(coordinates, list(itertools.accumulate(lengths))[:-1])
-    halves = (jnp.split(piece, [len(piece) - math.prod(shape)]) for piece, shape in zip(pieces, shapes, strict=True))
-    return [
-        (filled_factor(triangle, shape[0]), rest.reshape(shape))
-        for (triangle, rest), shape in zip(halves, shapes, strict=True)
-    ]
+    start, parts = 0, []
+    for rows, nested in _shapes(roots.forms, roots.overlap_sizes):
+        middle = start + rows * (rows + 1) // 2
+        end = middle + rows * nested
+        parts.append((filled_factor(coordinates[start:middle], rows), coordinates[middle:end].reshape(rows, nested)))
+        start = end
+    return parts
 
 
 def _parts_after(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> list[Part]:
@@ -108,7 +107,7 @@ def factors(
 ) -> list[Float[Array, "_ _"]]:
     """[C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
 
-    B B^T and R R^T are taken in these `units`, one a level. R is of no columns where there is no skip connection.
+    B B^T and R R^T are in these `units`, one a level, by default 1. Without a skip connection R has no columns.
     """
     roots = roots_of(roots)
     (readout, unit), *layers = zip(parts, units or itertools.repeat(1.0), strict=False)
@@ -166,16 +165,17 @@ def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Fl
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """The Gaussian-process limit: the origin."""
-    return jnp.zeros(sum([length for length, _ in _lengths(architecture.forms, architecture.overlap_sizes)]))
+    shapes = _shapes(architecture.forms, architecture.overlap_sizes)
+    return jnp.zeros(sum([rows * (rows + 1) // 2 + rows * nested for rows, nested in shapes]))
 
 
 @lru_cache
-def _lengths(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[tuple[int, tuple[int, int]], ...]:
-    """How many coordinates the readout and layers L, ..., 1 have, and the shape of each R: as many rows as B has."""
+def _shapes(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The shape of R, which has as many rows as B, of the readout and layers L, ..., 1."""
     *sizes, outer = overlap_sizes
     shapes = [(outer, 0)]
     for form, size in zip(reversed(forms), reversed(sizes), strict=True):
         nested = outer if form.has_skip else 0
         shapes.append((size - nested, nested))
         outer = size
-    return tuple((rows * (rows + 1) // 2 + rows * nested, (rows, nested)) for rows, nested in shapes)
+    return tuple(shapes)

@@ -14,8 +14,7 @@ are R, of standard normal entries, and B is that of the other N_l - r. Then
 
 Where a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
 changes. Coordinates are all entries, layer by layer from the readout, the B_ii as B_ii = log(1 + exp(t)): a chi law of
-few degrees reaches zero, where log B_ii would have a long tail. `FiniteWidthPrior` derives the same law symbolically,
-for widths of at least the number of paths.
+few degrees reaches zero, where log B_ii would have a long tail.
 """
 
 from collections.abc import Iterator
@@ -56,18 +55,13 @@ class Level:
         return self.crossing + self.columns
 
     @property
-    def below(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns of the normal entries of B."""
-        return np.tril_indices(self.rows, -1, self.columns)
-
-    @property
     def coordinates(self) -> int:
         """How many coordinates there are: of B_ii, entries of B below the diagonal, entries of R."""
         return self.columns + self.entries_below + self.rows * self.crossing
 
     @property
     def entries_below(self) -> int:
-        """How many entries of B are below the diagonal."""
+        """How many entries of B are below the diagonal: counted before any is made."""
         return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
@@ -129,8 +123,11 @@ class FiniteWidthLaw(eqx.Module):
         return self._factors(self._checked(coordinates))
 
     def _factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
-        levels = zip(self.levels, self._split(coordinates), strict=True)
-        parts = ((_trapezoid(level, *of_blocks), crossing) for level, (*of_blocks, crossing) in levels)
+        parts = []
+        for level, (diagonal, below, crossing) in zip(self.levels, self._split(coordinates), strict=True):
+            places = np.arange(level.columns)
+            blocks = jnp.zeros((level.rows, level.columns)).at[places, places].set(to_positive(diagonal))
+            parts.append((blocks.at[np.tril_indices(level.rows, -1, level.columns)].set(below), crossing))
         return tuple(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
@@ -142,7 +139,6 @@ class FiniteWidthLaw(eqx.Module):
         return from_overlaps(factor @ factor.T for factor in self._factors(coordinates))
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
-        """Coordinates of this law."""
         require_float64()
         array = jnp.asarray(checked_array("coordinates", coordinates))
         if array.shape != (self.dimension,):
@@ -200,12 +196,3 @@ def to_positive(coordinate: Float[Array, "..."]) -> Float[Array, "..."]:
 def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
     """The coordinate of a diagonal entry; the inverse of `to_positive`."""
     return diagonal + jnp.log(-jnp.expm1(-diagonal))
-
-
-def _trapezoid(
-    level: Level, diagonal: Float[Array, " columns"], below: Float[Array, " entries"]
-) -> Float[Array, "rows columns"]:
-    """B."""
-    places = np.arange(level.columns)
-    lower = jnp.zeros((level.rows, level.columns)).at[places, places].set(to_positive(diagonal))
-    return lower.at[level.below].set(below)

@@ -60,7 +60,6 @@ def _beyond(size: int, nested: int) -> np.ndarray:
 
 
 def _solve(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
-    """C^-1 A of every matrix A."""
     size = len(factor)
     side_by_side = matrices.swapaxes(0, 1).reshape(size, -1)
     solved = solve_triangular(factor, side_by_side, lower=True)
@@ -91,7 +90,6 @@ def dimension(architecture: Architecture) -> int:
 
 
 def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
-    """Entries on and above the diagonal, but for those of a nested block."""
     rows, columns = np.triu_indices(size)
     return rows[columns >= nested], columns[columns >= nested]
 

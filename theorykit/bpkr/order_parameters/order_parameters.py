@@ -1,15 +1,25 @@
 """Order parameters: the overlaps of path weights that the action is a function of, and the Gaussian-process limit."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import checked_positive_definite, checked_sequence, finite_array, float64_array, is_traced, shown
+from ...checks import (
+    Requirement,
+    checked_positive_definite,
+    checked_sequence,
+    finite_array,
+    float64_array,
+    is_traced,
+    on_host,
+    require,
+    shown,
+)
 from ...precision import require_float64
 from ...saddle.diagnosis import warn_of_failures
 from ..specification import layer_functions
@@ -106,8 +116,7 @@ def checked_order_parameters(
 ) -> OrderParameters:
     """Order parameters, or those of a saddle point, refused unless they fit the architecture and are positive definite.
 
-    With `singular` they may be semidefinite, up to rounding, as at widths below the number of paths: the kernel exists
-    there, the action does not. Errors call them `name`.
+    With `singular` they may be semidefinite, up to rounding, as at widths below the number of paths.
     """
     point = as_order_parameters(name, order_parameters)
     (*sizes, _), given = checked_architecture(architecture).overlap_sizes, point.matrices
@@ -120,38 +129,23 @@ def checked_order_parameters(
         checked_positive_definite(f"{name}: U_{layer}", matrix, size, singular=singular)
         for layer, (matrix, size) in enumerate(zip(given, sizes, strict=True), 1)
     ]
-    readout = _checked_readout(architecture, point.readout, name, singular)
+    called, size = f"{name}: readout order parameter u", architecture.overlap_sizes[-1]
+    if size > 1:
+        readout = checked_positive_definite(called, point.readout, size, singular=singular)
+    else:
+        number = on_host(finite_array(called, point.readout, ""))
+        got = "" if is_traced(number) else f", got {number}"
+        readout = require(jnp.asarray(number), [Requirement(f"{called} must be positive{got}", number > 0)])
     numbers, (_, *outers) = architecture.layer_numbers(), to_overlaps(OrderParameters(given, readout))
     for i, (form, outer) in enumerate(zip(architecture.forms, outers, strict=True)):
         if form.has_skip:
-            nested = layer_functions.gain(form, numbers) ** 2 * outer
-            matrices[i] = _with_leading_block(f"{name}: layer {i + 1}", i + 1, matrices[i], nested)
+            nested, size = layer_functions.gain(form, numbers) ** 2 * outer, len(outer)
+            difference = jnp.max(jnp.abs(matrices[i][:size, :size] - nested))
+            is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(nested)))
+            cause = (
+                f"{name}: layer {i + 1} has a skip connection: the leading {size} x {size} block of U_{i + 1} must be "
+                f"the square of its gain times U_{i + 2}"
+            )
+            known = f"{cause}; entries differ by up to {{:.3g}}".format
+            matrices[i] = require(matrices[i], [Requirement(cause, is_block, partial(known, difference))])
     return OrderParameters(tuple(matrices), readout)
-
-
-def _checked_readout(architecture: Architecture, given: ArrayLike, prefix: str, singular: bool) -> Array:
-    name, size = f"{prefix}: readout order parameter u", architecture.overlap_sizes[-1]
-    if size > 1:
-        return checked_positive_definite(name, given, size, singular=singular)
-    readout = finite_array(name, given, "")
-    if is_traced(given):
-        return eqx.error_if(readout, readout <= 0, f"{name} must be positive")
-    if np.asarray(given) <= 0:
-        raise ValueError(f"{name} must be positive, got {given}")
-    return readout
-
-
-def _with_leading_block(where: str, layer: int, matrix: Array, nested: Array) -> Array:
-    """`matrix`, refused unless `nested` is its leading block."""
-    size = len(nested)
-    cause = (
-        f"{where} has a skip connection: the leading {size} x {size} block of U_{layer} must be the square of "
-        f"its gain times U_{layer + 1}"
-    )
-    difference = jnp.max(jnp.abs(matrix[:size, :size] - nested))
-    different = difference > _CONSISTENCY * jnp.max(jnp.abs(nested))
-    if is_traced(matrix, nested):
-        return eqx.error_if(matrix, different, cause)
-    if different:
-        raise ValueError(f"{cause}; entries differ by up to {difference:.3g}")
-    return matrix
