@@ -21,20 +21,10 @@ from theorykit.symbolic import as_markdown
 from theorykit.testing import random_order_parameters
 from theorykit.testing.problems import feature_matrix
 
-from ..cases import (
-    ALL_SKIPS,
-    DEEP_LINEAR,
-    DENSE_BETWEEN,
-    ONE_LAYER,
-    OWN_KINDS,
-    SEEDS,
-    TWO_LAYERS,
-    TWO_OUTPUTS,
-    Case,
-    assert_close,
-)
+from .. import cases
+from ..cases import Case, assert_close
 
-CASES = (TWO_LAYERS, ALL_SKIPS, OWN_KINDS, DENSE_BETWEEN, DEEP_LINEAR)
+CASES = (cases.TWO_LAYERS, cases.ALL_SKIPS, cases.OWN_KINDS, cases.DENSE_BETWEEN, cases.DEEP_LINEAR)
 EXAMPLES, FEATURES, TEST_EXAMPLES = 60, 3, 4  # more examples than any case has features, but for one
 some_cases = pytest.mark.parametrize("case", CASES[:3], ids=str)
 ANY_CASE = st.integers(0, len(CASES) - 1)
@@ -95,7 +85,7 @@ def symmetric(matrix):
     return (matrix + matrix.T) / 2
 
 
-@given(number=ANY_CASE, seed=SEEDS)
+@given(number=ANY_CASE, seed=cases.SEEDS)
 def test_energy_and_all_its_gradients_are_those_in_examples(number, seed):
     case = CASES[number]
     architecture, point, features, labels, _ = random_data(case, seed)
@@ -120,10 +110,10 @@ def test_energy_and_all_its_gradients_are_those_in_examples(number, seed):
 
 def test_gradients_do_not_cancel_where_the_noise_is_small():
     """At a tiny temperature M - M (..)^-1 M has no digits left; here the slope goes to its limit."""
-    _, point, features, labels, _ = random_data(TWO_LAYERS, 3)
+    _, point, features, labels, _ = random_data(cases.TWO_LAYERS, 3)
     statistics, limit = explicit_statistics(features, labels), FEATURES * np.linalg.inv(point.matrices[0])
     for temperature, tolerance in ((1e-9, 1e-5), (1e-12, 1e-8)):
-        values = dual_values(TWO_LAYERS.architecture(temperature), point, statistics)
+        values = dual_values(cases.TWO_LAYERS.architecture(temperature), point, statistics)
         assert_close(compiled(0)[0](values)[2]["logdet_gradient"], limit, tolerance)
 
 
@@ -138,7 +128,7 @@ def test_predictions_are_those_from_examples(case):
 
 
 def test_the_dual_form_can_be_read():
-    text = as_markdown(document.dual_part(bpkr.derive(TWO_OUTPUTS.architecture())))
+    text = as_markdown(document.dual_part(bpkr.derive(cases.TWO_OUTPUTS.architecture())))
     assert "10 steps were checked" in text and "all hold" in text and "y^{T} y" in text
     assert "None" not in text and "y_{2}" not in text
 
@@ -161,7 +151,7 @@ def test_a_rule_gone_wrong_is_found(rule, monkeypatch):
         step = right(*arguments, **record)
         return replace(step, after=2 * step.after)
 
-    action = bpkr.derive(ONE_LAYER.architecture())
+    action = bpkr.derive(cases.ONE_LAYER.architecture())
     monkeypatch.setattr(rules, rule, wrong)
     verification = replace(action).dual.derivation.verify()
     assert not verification.holds

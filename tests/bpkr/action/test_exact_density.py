@@ -33,7 +33,7 @@ def numbers(case):
     architecture, symbols = case.architecture(), bpkr.derive(case.architecture()).symbols
     variances = dict(zip([symbol.name for symbol in symbols.variances], case.variances[1:], strict=True))
     widths = dict(zip([symbol.name for symbol in symbols.widths], case.widths, strict=True))
-    return {**widths, **variances, **architecture.parameter_values(), **architecture.head_counts(), "C": case.outputs}
+    return {**widths, **variances, **architecture.layer_numbers(), **architecture.head_counts(), "C": case.outputs}
 
 
 def random_overlaps(case, rng):

@@ -17,21 +17,10 @@ from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
 from theorykit.testing import random_order_parameters, symbol_values
 
-from ..cases import (
-    DEEP_LINEAR,
-    DENSE_BETWEEN,
-    GRAMMAR,
-    READOUTS_OF_TOKENS,
-    SEEDS,
-    THREE_LAYERS,
-    TWO_LAYERS,
-    TWO_OUTPUTS,
-    assert_close,
-    problems,
-    random_problem,
-)
+from .. import cases
+from ..cases import assert_close, problems, random_problem
 
-SWEPT = (TWO_LAYERS, THREE_LAYERS, TWO_OUTPUTS, DENSE_BETWEEN, DEEP_LINEAR)
+SWEPT = (cases.TWO_LAYERS, cases.THREE_LAYERS, cases.TWO_OUTPUTS, cases.DENSE_BETWEEN, cases.DEEP_LINEAR)
 ANY_SWEPT = st.sampled_from(SWEPT)
 
 
@@ -62,7 +51,7 @@ def bound_values(problem):
     return {"Gplus": np.asarray(point.logdet_gradient), "W": np.asarray(first @ point.minus_misfit_gradient @ first)}
 
 
-@given(case=ANY_SWEPT, seed=SEEDS)
+@given(case=ANY_SWEPT, seed=cases.SEEDS)
 def test_the_bound_touches_the_energy_and_lies_above_it(case, seed):
     problem, rng = random_problem(case, seed), np.random.default_rng(seed)
     majoriser, of_problem = bpkr.derive(problem.architecture).majoriser, saddle_problem(problem)
@@ -107,7 +96,7 @@ def test_a_sweep_never_raises_the_action(problem):
         point = after
 
 
-@pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS))
+@pytest.mark.parametrize("case", (*cases.GRAMMAR, *cases.READOUTS_OF_TOKENS))
 def test_straight_branches_have_no_sweeps(case):
     action = bpkr.derive(case.architecture())
     assert bool(action.majoriser.minima) == (not action.nested)

@@ -13,19 +13,11 @@ from theorykit import bpkr
 from theorykit.testing import random_inputs
 from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
-from ..cases import (
-    ANY_OF_THE_GRAMMAR,
-    DEEP_LINEAR,
-    READOUTS,
-    SEEDS,
-    SHALLOW_OR_DEEP,
-    TWO_LAYERS,
-    assert_close,
-    changed,
-    explicit_branches,
-    random_key_queries,
-    refused,
-)
+from .. import cases
+from ..cases import assert_close, changed, explicit_branches, random_key_queries, refused
+
+ANY_CASE = st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR)
+ANY_READOUT = st.sampled_from(cases.READOUTS)
 
 
 def explicit_attention(tokens, key_query):
@@ -50,7 +42,7 @@ def explicit_path_features(architecture, inputs, attention, readout):
     return features * math.sqrt(architecture.prior_variances[0] / inputs.shape[2])
 
 
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+@given(case=cases.SHALLOW_OR_DEEP, seed=cases.SEEDS)
 def test_attention_is_its_explicit_softmax(case, seed):
     rng = np.random.default_rng(seed)
     inputs, key_queries = random_inputs(rng), random_key_queries(case.heads, rng)
@@ -63,7 +55,11 @@ def test_attention_is_its_explicit_softmax(case, seed):
         np.testing.assert_allclose(np.sum(layer, axis=2), 1, rtol=1e-13)
 
 
-@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS, readout=st.sampled_from(READOUTS))
+@given(
+    case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
+    seed=cases.SEEDS,
+    readout=st.sampled_from(cases.READOUTS),
+)
 def test_path_features_are_their_explicit_sums(case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
     inputs = random_inputs(rng)
@@ -75,9 +71,9 @@ def test_path_features_are_their_explicit_sums(case, seed, readout):
 
 
 def test_a_network_without_attention_takes_none():
-    inputs, architecture = random_inputs(np.random.default_rng(0)), DEEP_LINEAR.architecture()
+    inputs, architecture = random_inputs(np.random.default_rng(0)), cases.DEEP_LINEAR.architecture()
     features = bpkr.path_features(inputs, (), architecture)
-    scale = math.sqrt(DEEP_LINEAR.variances[0] / INPUT_FEATURES)
+    scale = math.sqrt(cases.DEEP_LINEAR.variances[0] / INPUT_FEATURES)
     assert_close(features, scale * inputs[:, -1:], 1e-13)
     assert bpkr.attention(inputs, key_query=()) == ()
     with refused("attention has 1 layers, but 0 layers have heads"):
@@ -115,8 +111,8 @@ def test_heads_that_do_not_fit_each_other_are_refused(name):
 
 
 def test_inputs_must_fit_heads_and_architecture():
-    rng, architecture = np.random.default_rng(0), TWO_LAYERS.architecture()
-    inputs, heads = random_inputs(rng), random_key_queries(TWO_LAYERS.heads, rng)
+    rng, architecture = np.random.default_rng(0), cases.TWO_LAYERS.architecture()
+    inputs, heads = random_inputs(rng), random_key_queries(cases.TWO_LAYERS.heads, rng)
     attention = bpkr.attention(inputs, key_query=heads)
     with refused(f"heads for {INPUT_FEATURES} features do not fit inputs of shape (5, 4, 3)"):
         bpkr.attention(inputs[:, :, :3], key_query=heads)

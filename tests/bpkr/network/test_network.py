@@ -16,14 +16,8 @@ from theorykit.bpkr import Dense, Skip
 from theorykit.testing import random_inputs
 from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES
 
+from .. import cases
 from ..cases import (
-    ANY_OF_THE_GRAMMAR,
-    CORRELATED,
-    GRAMMAR,
-    READOUTS,
-    SEEDS,
-    SHALLOW_OR_DEEP,
-    THREE_LAYERS,
     Case,
     CorrelatedHeads,
     Pooling,
@@ -35,6 +29,8 @@ from ..cases import (
     random_key_queries,
 )
 
+ANY_CASE = st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR)
+ANY_READOUT = st.sampled_from(cases.READOUTS)
 NETWORKS = 400
 SMALL = Case((2, 2), (6.0, 5.0, 7.0), (1.3, 0.7, 1.6, 0.8))
 
@@ -86,7 +82,11 @@ def explicit_network(network, architecture, inputs, attention, readout):
 
 
 @settings(max_examples=4)
-@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS, readout=st.sampled_from(READOUTS))
+@given(
+    case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
+    seed=cases.SEEDS,
+    readout=st.sampled_from(cases.READOUTS),
+)
 def test_the_network_is_its_layers_one_after_the_other(case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
     inputs, heads = jnp.array(random_inputs(rng)), key_query_heads(case.heads, rng)
@@ -95,7 +95,11 @@ def test_the_network_is_its_layers_one_after_the_other(case, seed, readout):
 
 
 @pytest.mark.parametrize("parameters", [key_query_heads, projection_heads])
-@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS, readout=st.sampled_from(READOUTS))
+@given(
+    case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
+    seed=cases.SEEDS,
+    readout=st.sampled_from(cases.READOUTS),
+)
 def test_the_sum_over_paths_is_the_network(parameters, case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
     inputs, heads = jnp.array(random_inputs(rng)), parameters([heads for heads in case.heads if heads], rng)
@@ -106,7 +110,7 @@ def test_the_sum_over_paths_is_the_network(parameters, case, seed, readout):
     assert_close(network.path_outputs(architecture, features).sum(axis=1), outputs, 1e-11)
 
 
-@pytest.mark.parametrize("case", (THREE_LAYERS, *GRAMMAR))
+@pytest.mark.parametrize("case", (cases.THREE_LAYERS, *cases.GRAMMAR))
 def test_path_weights_follow_the_path_order(case):
     """Eq. (6), one path and one output after the other."""
     architecture = case.architecture()
@@ -149,7 +153,7 @@ NARROW = (
     Case((Skip(2, 0.7), Dense(), 2), (4.0, 4.0, 3.0, 5.0), (1.1, 0.8, 1.4, 0.9, 0.7)),
     Case((2, Skip(2, 1.2)), (4.0, 5.0, 5.0), (0.9, 1.3, 0.6, 1.4), outputs=2),
     Case(
-        (Skip(CorrelatedHeads(CORRELATED, 2), 0.5), Pooling(0.8), TiedHeads(2)),
+        (Skip(CorrelatedHeads(cases.CORRELATED, 2), 0.5), Pooling(0.8), TiedHeads(2)),
         (4.0, 4.0, 4.0, 3.0),
         (1.0, 1.0, 1.2, 0.8, 1.3),
     ),
@@ -163,7 +167,7 @@ NARROW = (
         *(pytest.param(case, 20_000, marks=pytest.mark.slow) for case in NARROW),
         *(
             pytest.param(replace(case, widths=tuple(4.0 for _ in case.widths)), 100_000, marks=pytest.mark.slow)
-            for case in GRAMMAR
+            for case in cases.GRAMMAR
         ),
     ],
 )
@@ -178,7 +182,7 @@ def test_the_prior_has_the_mean_and_the_covariance_of_the_gp_limit(case, network
     assert_mean_is(outputs, 0)
 
 
-@pytest.mark.parametrize("case", GRAMMAR)
+@pytest.mark.parametrize("case", cases.GRAMMAR)
 def test_weight_blocks_have_the_covariance_of_their_prior(case):
     wide = replace(case, widths=tuple(60.0 for _ in case.widths))
     network = sampled(wide.architecture(), key_query_heads(case.heads, np.random.default_rng(0)), 0)

@@ -29,7 +29,7 @@ def prior_mean(architecture, outer):
     """E[U_1 | U_2] for many U_2 at once, by the interpreter on the layer's own expression."""
     (form,) = architecture.forms
     symbol = MatrixSymbol("U_2", *outer.shape[1:])
-    values = {**architecture.head_counts(), **architecture.parameter_values(), "sigma2_1": VARIANCES[1]}
+    values = {**architecture.head_counts(), **architecture.layer_numbers(), "sigma2_1": VARIANCES[1]}
     return np.array([interpret(form.prior_mean(symbol), {**values, "U_2": one}) for one in outer])
 
 

@@ -13,33 +13,19 @@ from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
 
-from ..cases import (
-    CASES,
-    CORRELATED,
-    DEEP_LINEAR,
-    DENSE_BETWEEN,
-    GRAMMAR,
-    OWN_KINDS,
-    SKIP_FIRST,
-    SKIP_LAST,
-    TWO_LAYERS,
-    TiedHeads,
-    assert_close,
-    explicit_branches,
-    explicit_covariance,
-    explicit_gain,
-)
+from .. import cases
+from ..cases import TiedHeads, assert_close, explicit_branches, explicit_covariance, explicit_gain
 
 
 @pytest.mark.parametrize(
     "case, branches, first",
     [
-        (TWO_LAYERS, (3, 2), ("11", "12", "21", "22")),
-        (DENSE_BETWEEN, (2, 1, 2), ("1-1", "1-2", "2-1", "2-2")),
-        (SKIP_FIRST, (3, 3), ("01", "02", "03", "11")),
-        (SKIP_LAST, (2, 2), ("10", "1-", "20", "2-")),
-        (DEEP_LINEAR, (1, 1), ("--",)),
-        (OWN_KINDS, (2, 2, 1), ("1.0.1+2+3", "1.-.1+2+3", "2.0.1+2+3", "2.-.1+2+3")),
+        (cases.TWO_LAYERS, (3, 2), ("11", "12", "21", "22")),
+        (cases.DENSE_BETWEEN, (2, 1, 2), ("1-1", "1-2", "2-1", "2-2")),
+        (cases.SKIP_FIRST, (3, 3), ("01", "02", "03", "11")),
+        (cases.SKIP_LAST, (2, 2), ("10", "1-", "20", "2-")),
+        (cases.DEEP_LINEAR, (1, 1), ("--",)),
+        (cases.OWN_KINDS, (2, 2, 1), ("1.0.1+2+3", "1.-.1+2+3", "2.0.1+2+3", "2.-.1+2+3")),
     ],
 )
 def test_paths_take_the_straight_branch_first_and_then_every_block(case, branches, first):
@@ -50,7 +36,7 @@ def test_paths_take_the_straight_branch_first_and_then_every_block(case, branche
     assert len(set(architecture.path_labels())) == architecture.paths == math.prod(branches)
 
 
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+@pytest.mark.parametrize("case", (*cases.CASES, *cases.GRAMMAR))
 def test_sizes_count_branches_and_outputs(case):
     architecture = case.architecture()
     attention = [None if heads == 0 else np.zeros((heads, 1, 1)) for heads in case.heads]
@@ -80,7 +66,7 @@ def test_branches_know_their_heads():
     np.testing.assert_array_equal(architecture.branch_heads(3), [[True, True]])
 
 
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+@pytest.mark.parametrize("case", (*cases.CASES, *cases.GRAMMAR))
 def test_forms_depend_on_the_kinds_of_layers_alone(case):
     architecture = case.architecture()
     doubled = jax.tree.map(lambda leaf: 2 * leaf, architecture)
@@ -88,10 +74,10 @@ def test_forms_depend_on_the_kinds_of_layers_alone(case):
 
 
 def test_every_symbol_of_the_layers_has_its_value():
-    architecture = OWN_KINDS.architecture()
+    architecture = cases.OWN_KINDS.architecture()
     numbers = architecture.layer_numbers()
     assert dict(architecture.head_counts()) == {"H_1": 2, "H_3": 3}
-    np.testing.assert_array_equal(architecture.parameter_values()["kappa_1"], CORRELATED)
+    np.testing.assert_array_equal(architecture.layer_numbers()["kappa_1"], cases.CORRELATED)
     assert numbers["c_2"] == 0.8 and numbers["N_2"] == 25.0 and numbers["sigma2_3"] == 1.3
 
 
@@ -102,10 +88,10 @@ def test_one_number_stands_for_all_layers_and_variances_are_one_unless_given():
 
 
 def test_heads_are_static_and_numbers_and_parameters_are_leaves():
-    architecture = SKIP_FIRST.architecture(temperature=0.3)
-    assert jax.tree.leaves(architecture) == [0.7, *SKIP_FIRST.widths, *SKIP_FIRST.variances, 0.3]
+    architecture = cases.SKIP_FIRST.architecture(temperature=0.3)
+    assert jax.tree.leaves(architecture) == [0.7, *cases.SKIP_FIRST.widths, *cases.SKIP_FIRST.variances, 0.3]
     doubled = jax.tree.map(lambda leaf: 2 * leaf, architecture)
-    assert doubled.heads == SKIP_FIRST.heads and doubled.temperature == 0.6
+    assert doubled.heads == cases.SKIP_FIRST.heads and doubled.temperature == 0.6
 
     def first(gain):
         layers = (Skip(2, gain), 3)
@@ -123,7 +109,7 @@ def test_both_sides_of_a_straight_branch_have_one_width_symbol():
     assert names(2, Skip(2), Skip(2), Dense(), 1) == ["N_1", "N_2", "N_2", "N_2", "N_5", "N_a"]
 
 
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+@pytest.mark.parametrize("case", (*cases.CASES, *cases.GRAMMAR))
 def test_gp_limit_is_the_mean_over_the_prior_layer_by_layer(case):
     architecture = case.architecture()
     limit = bpkr.gp_limit(architecture)

@@ -146,10 +146,7 @@ class Action:
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
-        """`saddle_point_equations` with the nested order parameters under their own names, as they are read.
-
-        What S gains in a nested order parameter it gains in the block that it is.
-        """
+        """`saddle_point_equations` with the nested order parameters under their own names, as they are read."""
         total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
         # from the innermost on, by the chain rule: a block may contain another
@@ -175,8 +172,7 @@ class Action:
     def closed_forms(self) -> Mapping[Expr, Expr]:
         """The order parameters that solve their own saddle-point equation in closed form, given their neighbours.
 
-        The equation of a hidden layer without skip connections beside it is a Riccati equation; those of U_1, which
-        the data enter, and of one that contains another are not.
+        The equation of a hidden layer without skip connections beside it is a Riccati equation.
         """
         solved = {step.claim.variable: step.after for step in self._riccati_steps}
         for u in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):

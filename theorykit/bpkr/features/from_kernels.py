@@ -18,9 +18,9 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     """Path features (examples, paths, features) whose products phi^pi_mu . phi^pi'_nu are the `kernels`.
 
     `kernels` (paths, paths, examples, examples) are between every pair of paths, as `path_kernels` returns them, or
-    (examples, examples) of one path: those of an infinitely wide network, say, or measured. Those of training and test
-    examples are taken together, and their features told apart by slicing. The theory of the layers above then is that
-    of `Architecture` with linear units; whether it holds for what the kernels come from is for the caller to know.
+    (examples, examples) of one path: those of an infinitely wide network, say, or measured. Give those of training and
+    test examples together, and slice the features. The theory of the layers above is that of linear units; whether it
+    holds for the source of the kernels is for the caller to know.
 
     Raises `ValueError` for kernels that are not symmetric, or not positive semidefinite.
     """

@@ -227,11 +227,9 @@ def attention(
 
     With `layout="torch"` the last two axes of such arrays are (queries, keys), as in PyTorch and transformers; the
     result is keys first all the same. Masks (examples, 1, 1, keys) of transformers are understood without it. A mask by
-    which queries attend to later tokens alone is refused, since it is a causal one in the other order, unless
-    `layout="keys-first"` says that it is meant. So are booleans (tokens, tokens) of as many examples, which may say
-    either which tokens are real or which keys are allowed.
-
-    A query that may attend to no key is refused by its index, or attends to itself if `isolated` is "self".
+    which queries attend to later tokens alone is refused as a causal one in the other order, unless
+    `layout="keys-first"` says that it is meant. A query that may attend to no key is refused, or attends to itself if
+    `isolated` is "self".
 
         >>> import numpy as np
         >>> import theorykit

@@ -57,25 +57,20 @@ def path_features(
     """The path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
 
     phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) for layers of attention: each path's attended input, scaled so that the
-    kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Other kinds of layers bring their forward map's own scale. Paths
-    are in the order of `Architecture.path_branches`. Of a nonlinear embedding there are no feature vectors but the
-    kernels that take their place: `ImplicitFeatures`, which stand wherever path features do.
+    kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are in the order of `Architecture.path_branches`. Of a
+    nonlinear embedding there are no feature vectors but the kernels that take their place, `ImplicitFeatures`.
 
     - `attention`: for each layer that has heads an array (examples, heads, keys, queries), as `bpkr.attention` returns
-      it, or (heads, keys, queries) if it is that of all examples; empty where no layer has heads. The theory asks
-      nothing of it but that it is fixed: maps recorded from a trained transformer, gates, powers of a graph's
-      adjacency matrix and shifts are attention as well as a softmax is.
+      it, or (heads, keys, queries) for all examples. Any fixed numbers will do: maps recorded from a trained
+      transformer, gates, powers of a graph's adjacency matrix, shifts.
     - `readout`: the token that the network reads: the first, the last, the mean over tokens, or whole numbers
-      (examples,), the position read in each example, counted from 0. "all" is every token with weights of its own, for
-      an architecture with as many `read_tokens`. By default "last", or "all" where the architecture reads several.
+      (examples,), counted from 0. "all" is every token with separate weights, for an architecture with as many
+      `read_tokens`. By default "last", or "all" if the architecture reads several.
     - `real_tokens`: which tokens are no padding, as booleans (examples, tokens), or how many (examples,), counted from
       the first. First, last and mean are then those of the real tokens.
     - `layout`: "torch" if the last two axes of attention are (queries, keys). By default they are (keys, queries), and
-      attention that sums to one over queries, not over keys, is refused. Attention that sums to one over neither warns,
-      as maps recorded with dropout do. "keys-first" says that all this is meant: of gates, graphs and shifts.
-
-    Warns with `AttentionWarning`. Raises `ValueError` for attention that is transposed, or whose real tokens attend to
-    padding, and for a nonlinear embedding that is not square integrable under the Gaussian of these inputs.
+      attention that sums to one over queries, not over keys, is refused; if it sums to one over neither, as maps
+      recorded with dropout, an `AttentionWarning` says so. "keys-first" says that it is meant.
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}

@@ -44,7 +44,9 @@ def metric(
     """Inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along a first axis."""
     products = 0.0
     for factor, change, nested in zip(factors, changes, _nested_sizes(architecture), strict=True):
-        turned = _solve(factor, change)
+        # C^-1 A of every change A, side by side
+        side_by_side = change.swapaxes(0, 1).reshape(len(factor), -1)
+        turned = solve_triangular(factor, side_by_side, lower=True).reshape(len(factor), -1, len(factor)).swapaxes(0, 1)
         white = turned + turned.swapaxes(1, 2)
         if nested:
             white *= _beyond(len(factor), nested)
@@ -57,13 +59,6 @@ def _beyond(size: int, nested: int) -> np.ndarray:
     """One for every entry of a matrix but zero for those of its leading block of `nested` rows."""
     within = np.arange(size) < nested
     return 1.0 - np.outer(within, within)
-
-
-def _solve(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
-    size = len(factor)
-    side_by_side = matrices.swapaxes(0, 1).reshape(size, -1)
-    solved = solve_triangular(factor, side_by_side, lower=True)
-    return solved.reshape(size, -1, size).swapaxes(0, 1)
 
 
 def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:

@@ -226,10 +226,6 @@ class Architecture(eqx.Module):
         """The value of every size symbol of the action, by name: `head_counts`, outputs C, and the tokens read."""
         return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
 
-    def parameter_values(self) -> Mapping[str, Any]:
-        """The value of every parameter symbol of the layers' own, by name, such as s_l for a skip's gain."""
-        return _parameter_values(self.layers, self.forms)
-
     def layer_numbers(self) -> Mapping[str, Any]:
         """The value of every symbol in the layers' expressions that is not an array of weights or of data, by name."""
         return numbers_of_layers(self.layers, self.widths, self.prior_variances[1:-1])
@@ -311,21 +307,17 @@ def numbers_of_layers(
         **{symbol.name: width for symbol, width in zip(NetworkForm(forms).widths, widths, strict=True)},
         **{form.symbols.variance.name: variance for form, variance in zip(forms, variances, strict=True)},
         **_head_counts(forms, [layer.heads for layer in layers]),
-        **_parameter_values(layers, forms),
+        **{
+            symbol.name: jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
+            for layer, form in zip(layers, forms, strict=True)
+            for symbol, value in layer.parameters(form.symbols).items()
+        },
     }
 
 
 def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
     """How many layers there are up to the last whose hidden units pass through a function."""
     return max((i for i, layer in enumerate(layers, 1) if not activation_of(layer).is_linear), default=0)
-
-
-def _parameter_values(layers: tuple[AbstractLayer, ...], forms: tuple[LayerForm, ...]) -> Mapping[str, Any]:
-    return {
-        symbol.name: jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
-        for layer, form in zip(layers, forms, strict=True)
-        for symbol, value in layer.parameters(form.symbols).items()
-    }
 
 
 def _head_counts(forms: Sequence[LayerForm], heads: Sequence[int]) -> Mapping[str, int]:
