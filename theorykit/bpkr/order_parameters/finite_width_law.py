@@ -98,7 +98,7 @@ class FiniteWidthLaw(eqx.Module):
         """`log_prior` of coordinates that are known to fit, for compiled loops."""
         total = jnp.zeros(())
         for degrees, (logarithmic, *normals) in zip(self._degrees(), self._split(coordinates), strict=True):
-            diagonal, constants = to_positive(logarithmic), jax.scipy.special.gammaln(degrees / 2)
+            diagonal, constants = jax.nn.softplus(logarithmic), jax.scipy.special.gammaln(degrees / 2)
             constants += (degrees / 2 - 1) * np.log(2.0)
             total += jnp.sum((degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - constants)  # chi
             total += jnp.sum(jax.nn.log_sigmoid(logarithmic))  # dB/dt
@@ -126,7 +126,7 @@ class FiniteWidthLaw(eqx.Module):
         parts = []
         for level, (diagonal, below, crossing) in zip(self.levels, self._split(coordinates), strict=True):
             places = np.arange(level.columns)
-            blocks = jnp.zeros((level.rows, level.columns)).at[places, places].set(to_positive(diagonal))
+            blocks = jnp.zeros((level.rows, level.columns)).at[places, places].set(jax.nn.softplus(diagonal))
             parts.append((blocks.at[np.tril_indices(level.rows, -1, level.columns)].set(below), crossing))
         return tuple(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
 
@@ -188,11 +188,6 @@ def _level(rows: int, crossing: int, width, name: str) -> Level:
     return Level(rows, min(rows, int(free)), crossing)
 
 
-def to_positive(coordinate: Float[Array, "..."]) -> Float[Array, "..."]:
-    """B_ii = log(1 + exp(t)): near t where it is large, as the entries below the diagonal are, positive where small."""
-    return jax.nn.softplus(coordinate)
-
-
 def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The coordinate of a diagonal entry; the inverse of `to_positive`."""
+    """The coordinate t of a diagonal entry B_ii = log(1 + exp(t))."""
     return diagonal + jnp.log(-jnp.expm1(-diagonal))
