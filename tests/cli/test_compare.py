@@ -5,6 +5,7 @@ import pytest
 
 from theorykit import store
 from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling.settings import DEFAULT_SCHEDULES
 
 from .terminal import COMPARE, refused, run
 
@@ -54,7 +55,7 @@ def test_compare_takes_theory_alone_and_needs_no_table(small, monkeypatch, capsy
     run(monkeypatch, "compare", "mine.toml")
     assert taken["approaches"] == ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
     solver = {"tolerance": 1e-9, "max_steps": 1000}
-    own = {name: {"schedule": sampling.DEFAULT_SCHEDULES[name]} for name in ("exact", "gibbs")}
+    own = {name: {"schedule": DEFAULT_SCHEDULES[name]} for name in ("exact", "gibbs")}
     assert taken["options"] == {**own, "saddle": solver}
 
 

@@ -9,7 +9,7 @@ from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense, nonlinear, sampling
 from theorykit.bpkr.network.network import network_of_whitened, weight_shapes
-from theorykit.bpkr.sampling.weights import WeightPosterior
+from theorykit.bpkr.sampling.posterior import WeightPosterior
 
 from ..cases import assert_close, refused
 

@@ -13,9 +13,7 @@ from scipy.stats import chisquare
 from theorykit import bpkr
 from theorykit.bpkr.sampling import NoUTurn, Schedule
 from theorykit.bpkr.sampling.chains import run_chains
-from theorykit.bpkr.sampling.gibbs import Gibbs
-from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
-from theorykit.bpkr.sampling.sample import _sampler_of_order_parameters, _weight_posterior
+from theorykit.bpkr.sampling.sample import sampler_of
 
 WARMUP, RANKS, EXAMPLES, INPUT_FEATURES, TOKENS = 200, 16, 4, 3, 3
 # architectures on both sides of the singular width
@@ -23,16 +21,6 @@ ARCHITECTURES = {
     "regular": bpkr.Architecture((2,), 3, temperature=0.3),
     "singular": bpkr.Architecture((3,), 2, temperature=0.3),
 }
-
-
-def sampler_of(kind, problem):
-    if kind == "exact":
-        schedule = Schedule(chains=1, warmup=WARMUP, draws=1)
-        return _sampler_of_order_parameters(NoUTurn(target_accept=0.65), problem, schedule)
-    posterior = _weight_posterior(problem, Schedule(1, 0, 1))
-    if kind == "gibbs":
-        return Gibbs(posterior)
-    return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.8), warmup=WARMUP)
 
 
 @pytest.mark.slow
@@ -57,8 +45,10 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         truth_key, noise_key, chain_key = jax.random.split(jax.random.key(replication), 3)
         truth, outputs = simulate(truth_key)
         labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
-        sampler = sampler_of(kind, bpkr.Problem(architecture, bpkr.Data(features, labels)))
         schedule = Schedule(chains=1, warmup=WARMUP, draws=thinning * (RANKS - 1))
+        no_u_turn = NoUTurn(target_accept=0.65 if kind == "exact" else 0.8)
+        problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
+        sampler = sampler_of(kind, problem, schedule, no_u_turn)
         settings = {"sampler": kind}
         drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, settings=settings, progress=False)
         kept = {name: values[0, ::thinning] for name, values in drawn.record.items()}

@@ -3,7 +3,9 @@
 import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,22 +16,25 @@ from scipy.special import digamma, polygamma
 from theorykit.bpkr.sampling import NoUTurn, Schedule
 from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.independence import _BESIDE, IndependenceSampler, Moments, StudentLaw, Trial
-from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
-from theorykit.bpkr.sampling.posterior import AbstractPosterior
+from theorykit.bpkr.sampling.nuts import NoUTurnSampler
 
 SHAPES = (2.0, 5.0, 20.0)
+NO_TRIAL = Trial(*(jnp.array(-jnp.inf) for _ in range(3)))
 
 
-class LogGamma(AbstractPosterior):
+class LogGamma(eqx.Module):
     """Logarithms of independent gamma variables: skewed, with exponential tails to one side."""
 
-    dimension = len(SHAPES)
+    dimension: ClassVar[int] = len(SHAPES)
 
     def start(self, key):
         return jax.random.normal(key, (self.dimension,), dtype=jnp.float64)
 
     def log_density(self, coordinates):
         return jnp.sum(jnp.asarray(SHAPES) * coordinates - jnp.exp(coordinates))
+
+    def log_densities(self, points):
+        return jax.lax.map(self.log_density, points)
 
     def record(self, coordinates):
         return {"x": coordinates}
@@ -38,7 +43,7 @@ class LogGamma(AbstractPosterior):
 class Ridges(LogGamma):
     """Curved ridges in ten dimensions: `along` and `across` less its square are independent and Gaussian."""
 
-    dimension = 10
+    dimension: ClassVar[int] = 10
     width: float = 0.05
 
     def log_density(self, coordinates):
@@ -50,7 +55,7 @@ def drawn(posterior, warmup, draws=1500):
     """Draws of two chains, whose `lp` is the posterior's density of each."""
 
     def make():
-        return IndependenceSampler(no_u_turn_sampler(posterior, NoUTurn(), warmup=warmup))
+        return IndependenceSampler(NoUTurnSampler(posterior, NoUTurn(), warmup=warmup))
 
     schedule = Schedule(chains=2, warmup=warmup, draws=draws)
     found = run_chains(make, schedule, key=jax.random.key(0), settings={"sampler": "test"}, progress=False)
@@ -60,7 +65,10 @@ def drawn(posterior, warmup, draws=1500):
 
 
 def test_moments_are_those_of_the_points():
-    points, moments = np.random.default_rng(0).normal(size=(40, 3)), Moments.none(3)
+    points, moments = (
+        np.random.default_rng(0).normal(size=(40, 3)),
+        Moments(jnp.array(0), jnp.zeros(3), jnp.zeros((3, 3))),
+    )
     for some in np.split(points, [1, 4, 11]):
         moments = moments.with_points(jnp.asarray(some))
     np.testing.assert_allclose(moments.mean, points.mean(axis=0), atol=1e-13)
@@ -87,7 +95,7 @@ def test_a_chain_stays_as_long_as_weights_tell(seen):
     rng, steps = np.random.default_rng(0), 3
     weights = rng.gamma(2.0, size=(steps, _BESIDE))
     mean = np.sum(weights**2) / np.sum(weights) * (2 if seen == "by NUTS" else 0.5)
-    trial = Trial.none()
+    trial = NO_TRIAL
     for some in weights:
         trial = trial.with_proposals(jnp.log(some)).with_walk(jnp.log(mean))
     expected = max(np.sum(weights**2) / np.sum(weights), mean) / weights.mean()
@@ -96,7 +104,7 @@ def test_a_chain_stays_as_long_as_weights_tell(seen):
 
 @pytest.mark.parametrize("weights", (np.full(_BESIDE, -np.inf), np.full(_BESIDE, np.nan)))
 def test_no_proposal_is_taken_where_none_has_weight(weights):
-    trial = Trial.none().with_proposals(jnp.asarray(weights)).with_walk(jnp.array(0.0))
+    trial = NO_TRIAL.with_proposals(jnp.asarray(weights)).with_walk(jnp.array(0.0))
     assert not np.isfinite(trial.stay(1))
 
 
@@ -131,7 +139,7 @@ def test_where_proposals_are_accepted_rarely_nuts_steps_often_between():
 class Meeting(LogGamma):
     """A density that waits, while it is traced, for another thread that traces it, half a second at most."""
 
-    others = threading.Barrier(2)
+    others: ClassVar[threading.Barrier] = threading.Barrier(2)
 
     def log_density(self, coordinates):
         with contextlib.suppress(threading.BrokenBarrierError):
@@ -141,7 +149,7 @@ class Meeting(LogGamma):
 
 def test_threads_may_trace_a_sampler_at_the_same_time():
     """NumPyro has one stack of handlers for all threads."""
-    sampler = no_u_turn_sampler(Meeting(), NoUTurn(), warmup=3)
+    sampler = NoUTurnSampler(Meeting(), NoUTurn(), warmup=3)
     keys = jax.random.split(jax.random.key(0), 2)
     with ThreadPoolExecutor(2) as pool:
         states = list(pool.map(lambda key: sampler.step(sampler.start(key)), keys))

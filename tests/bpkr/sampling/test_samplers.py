@@ -10,8 +10,9 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
+from theorykit.bpkr.sampling.posterior import split_weights
 from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
-from theorykit.bpkr.sampling.sample import _weight_posterior
+from theorykit.bpkr.sampling.sample import sampler_of
 
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
 
@@ -103,9 +104,11 @@ def test_sampled_weights_are_those_of_the_network(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
-    posterior = _weight_posterior(bpkr.Problem(architecture, bpkr.Data(features, labels)), Schedule(1, 0, 1))
+    posterior = sampler_of(
+        "gibbs", bpkr.Problem(architecture, bpkr.Data(features, labels)), Schedule(1, 0, 1)
+    ).posterior
     white = posterior.start(jax.random.key(0))
-    outputs = posterior.outputs(posterior.split(white), jnp.asarray(features))
+    outputs = posterior.outputs(split_weights(white, posterior.shapes), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels
     expected = -np.sum(np.asarray(white) ** 2) / 2 - np.sum(residual**2) / (2 * architecture.temperature)
     np.testing.assert_allclose(posterior.log_density(white), expected, rtol=1e-12)

@@ -7,11 +7,10 @@ NUTS, and `sample_weights_by_gibbs` draw the weights of the finite network, and 
 from .comparison import APPROACHES, compare, deviations
 from .results import MixingWarning
 from .sample import network_of, sample_order_parameters, sample_weights, sample_weights_by_gibbs
-from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
+from .settings import NoUTurn, Schedule
 
 __all__ = [
     "APPROACHES",
-    "DEFAULT_SCHEDULES",
     "MixingWarning",
     "NoUTurn",
     "Schedule",

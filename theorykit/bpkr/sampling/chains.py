@@ -73,9 +73,8 @@ def run_chains(
 ) -> Draws:
     """Run `schedule.chains` chains of the sampler that `make` makes, from independent starts.
 
-    With an `executor`, chains run side by side; it must be possible to pickle `make`. With a `folder`, draws and states
-    are kept there, and a run that was stopped, or that wants more draws, resumes exactly. `settings` identify the run,
-    and a folder of another run is refused.
+    An `executor` pickles `make`. In a `folder`, which `settings` identify, a run that was stopped, or that wants more
+    draws, resumes exactly.
     """
     # plain numbers instead of typed keys, so that states can be written to disk
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
@@ -87,10 +86,9 @@ def run_chains(
     if folder is not None:
         there = [kept for kept in (together, alone) if any((folder / f"{name}.npz").exists() for name in kept)]
         batches = there[0] if there else batches
-    names = list(batches)
-    described = [settings if len(batches) == 1 else {**settings, "chain": name} for name in names]
-    paths = [None if folder is None else folder / f"{name}.npz" for name in names]
-    tasks = [(keys[batches[name]], path, of) for name, path, of in zip(names, paths, described, strict=True)]
+    described = [settings if len(batches) == 1 else {**settings, "chain": name} for name in batches]
+    paths = [None if folder is None else folder / f"{name}.npz" for name in batches]
+    tasks = [(keys[batch], *where) for batch, *where in zip(batches.values(), paths, described, strict=True)]
     steps, found = schedule.warmup + schedule.draws, {}
     shown = {"desc": settings["sampler"], "unit": "draw", "disable": not progress, "dynamic_ncols": True}
     with tqdm(total=steps * len(batches), **shown) as bar:
@@ -105,13 +103,12 @@ def run_chains(
             if paths[number] is not None and not paths[number].exists():
                 store.write_arrays(arrays, described[number], paths[number])
     runs = [found[number] for number in range(len(tasks))]
-    drawn = {
-        name: np.concatenate([run[name][:, : schedule.draws] for run in runs])
-        for name in runs[0]
-        if name.startswith((_RECORD, _STATS))
-    }
     record, stats = (
-        {name.removeprefix(kind): array for name, array in drawn.items() if name.startswith(kind)}
+        {
+            name.removeprefix(kind): np.concatenate([run[name][:, : schedule.draws] for run in runs])
+            for name in runs[0]
+            if name.startswith(kind)
+        }
         for kind in (_RECORD, _STATS)
     )
     return Draws(record, stats, *(float(sum(run[name] for run in runs)) for name in ("warmup_seconds", "seconds")))

@@ -1,12 +1,4 @@
-"""Theory and samplers next to each other, with every difference in units of its standard error.
-
-Approaches, by their assumptions:
-
-- `saddle`: the action at its minimum. `one_over_n`: fluctuations about it, to the next order in one over the widths.
-- `exact`: the exact posterior of the order parameters, sampled; the reference for all others.
-- `gibbs`, `nuts`: the weights of the finite network, sampled.
-- `infinite_width`: the Gaussian process of infinitely wide layers.
-"""
+"""Theory and samplers next to each other, with every difference in units of its standard error."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +17,7 @@ from ..evaluation.problem import as_problem
 from ..order_parameters.finite_width_law import finite_width_law
 from ..sweeps.datasets import label_order_parameters, label_prediction
 from .results import accuracy_estimate, entry_estimates, output_estimates
-from .sample import (
-    check_is_linear_in_weights,
-    check_weights_have_a_posterior,
-    sample_order_parameters,
-    sample_weights,
-    sample_weights_by_gibbs,
-)
+from .sample import check_can_be_sampled, sample_order_parameters, sample_weights, sample_weights_by_gibbs
 
 APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
 """All approaches that `compare` knows."""
@@ -40,7 +26,7 @@ _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
     "gibbs": sample_weights_by_gibbs,
     "nuts": sample_weights,
 }
-# keywords of samplers that a comparison gives itself
+# keywords that a comparison gives its samplers itself
 _OWN = ("key", "folder", "executor", "progress")
 
 
@@ -59,9 +45,13 @@ def compare(
     """Compute order parameters and predictions by every approach, for one architecture and data set.
 
     Args:
-        problem: the architecture with its data, or the architecture alone, with `data`.
-        approaches: some of `APPROACHES`. "one_over_n" is left out, with its reason as `diagnosis`, if a layer has fewer
-            units than partial paths.
+        approaches: some of
+
+            - `saddle`: the action at its minimum. `one_over_n`: fluctuations about it, to the next order in one over
+              the widths; left out, with the reason as `diagnosis`, for layers with fewer units than partial paths.
+            - `exact`: the exact posterior of the order parameters, sampled; the reference for all others.
+            - `gibbs`, `nuts`: the weights of the finite network, sampled.
+            - `infinite_width`: the Gaussian process of infinitely wide layers.
         options: keywords of the samplers, by approach, such as
             {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}, and under "saddle" of `bpkr.solve`.
         folder: samplers keep their draws in folders in it, and resume from them.
@@ -72,31 +62,26 @@ def compare(
 
         - `U_l`, `u`, `mean` and `variance` of the output on test examples, and, if test labels stand for classes,
           `accuracy` of `mean`; each with its Monte Carlo error, `U_l_error` and so on, zero for theory.
-        - `U_l_deviation` and so on, if `exact` is there: the difference from it in units of its standard error; NaN for
-          a difference without any error.
+        - `U_l_deviation` and so on, if `exact` is there: see `deviations`.
         - `mixed`, `diagnosis`, `seconds` of each approach.
     """
     check_executor(executor)
     problem = as_problem(problem, data)
-    architecture, data = problem.architecture, problem.data
     if unknown := [approach for approach in approaches if approach not in APPROACHES]:
         raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; there are {APPROACHES}")
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {approaches}")
     options = options or {}
     functions = {"saddle": bpkr.solve, **_SAMPLERS}
-    if unknown := sorted(name for name in options if name not in functions):
-        raise ValueError(f"options for {unknown}, but there are options for {', '.join(functions)}")
     for approach, keywords in options.items():
+        checked_choice("a name in options", approach, functions)
         parameters = inspect.signature(functions[approach]).parameters.values()
         known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in _OWN]
         if unknown := [name for name in keywords if name not in known]:
             raise ValueError(f"options[{approach!r}] has {unknown[0]!r}, but there are {', '.join(known)}")
     # all that can be refused is refused before a sampler takes its time
-    if "gibbs" in approaches:
-        check_is_linear_in_weights(architecture)
-    if {"gibbs", "nuts"} & set(approaches):
-        check_weights_have_a_posterior(architecture)
+    for approach in (approach for approach in approaches if approach in _SAMPLERS):
+        check_can_be_sampled(approach, problem.architecture)
     saddle = None
     if {"saddle", "one_over_n"} & set(approaches):
         saddle = bpkr.solve(problem, **options.get("saddle", {}))
@@ -111,7 +96,7 @@ def compare(
                 progress=progress,
                 **options.get(approach, {}),
             )
-            found.append(_sampled(tree, data))
+            found.append(_sampled(tree, problem.data))
         else:
             found.append(_of_theory(approach, problem, saddle))
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
@@ -120,9 +105,9 @@ def compare(
 
 @checked_arguments
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """Return how far each approach is from the `reference`, in units of the standard error of the difference.
+    """Return how far each approach of a `compare` is from the `reference`, in standard errors of the difference.
 
-    `result` is that of `compare`; raises `ValueError` if the `reference` is none of its approaches.
+    NaN for a difference without any error.
     """
     if "approach" not in result.coords:
         raise ValueError("result has no axis approach: it must be what compare returns")
@@ -139,7 +124,7 @@ def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
 def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
     parts = [entry_estimates(tree)]
     posterior = tree["posterior"].to_dataset()
-    if "mean" in posterior or "sampled_output" in posterior:
+    if data.test_features is not None:
         parts.append(output_estimates(posterior))
         if are_classes(data.test_labels):
             accuracy, error = accuracy_estimate(posterior, data.test_labels)
@@ -149,10 +134,12 @@ def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
 
 def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
     architecture, data = problem.architecture, problem.data
-    point = bpkr.gp_limit(architecture) if approach == "infinite_width" else saddle.order_parameters
-    mixed, diagnosis = (1, "") if approach == "infinite_width" else (int(saddle.converged), saddle.diagnosis)
-    prediction = None
-    if approach == "one_over_n" and finite_width_law(architecture).is_regular:
+    if approach == "infinite_width":
+        point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
+    else:
+        point, mixed, diagnosis = saddle.order_parameters, int(saddle.converged), saddle.diagnosis
+    is_corrected, prediction = finite_width_law(architecture).is_regular, None
+    if approach == "one_over_n" and is_corrected:
         corrected = bpkr.fluctuations(problem, point)
         point, prediction = corrected.mean, corrected.prediction
     elif data.test_features is not None:
@@ -164,6 +151,6 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
             parts.append(xr.Dataset({"accuracy": float(class_accuracy(prediction.mean, data.test_labels))}))
     found = xr.merge(parts)
     found = found.merge({f"{name}_error": xr.zeros_like(value) for name, value in found.data_vars.items()})
-    if approach == "one_over_n" and not finite_width_law(architecture).is_regular:
+    if approach == "one_over_n" and not is_corrected:
         found, mixed, diagnosis = found * np.nan, 0, "left out: a layer has fewer units than partial paths"
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

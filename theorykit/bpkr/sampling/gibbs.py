@@ -20,28 +20,26 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..evaluation.bound_action import flat_features
 from ..network.network import read_paths
 from .chains import AbstractSampler
-from .weights import WeightPosterior, White, read
+from .posterior import WeightPosterior, White, read, split_weights
 
 
-class GibbsState(eqx.Module):
-    """Whitened weights, one array per block, and the key of the next draw."""
-
+class _State(eqx.Module):
     white: White
     key: PRNGKeyArray
 
 
 class Gibbs(AbstractSampler):
-    """Sweeps over embedding, layers and readout, each drawn from its conditional distribution."""
+    """Sweeps over embedding, layers and readout; a state has their whitened weights and the key of the next draw."""
 
     lockstep: ClassVar[bool] = True
 
     posterior: WeightPosterior
 
-    def start(self, key: PRNGKeyArray) -> GibbsState:
+    def start(self, key: PRNGKeyArray) -> _State:
         key, prior_key = jax.random.split(key)
-        return GibbsState(self.posterior.split(self.posterior.start(prior_key)), key)
+        return _State(split_weights(self.posterior.start(prior_key), self.posterior.shapes), key)
 
-    def step(self, state: GibbsState) -> GibbsState:
+    def step(self, state: _State) -> _State:
         key, embedding_key, *block_keys = jax.random.split(state.key, len(state.white) + 1)
         embedding = self._embedding(state.white, embedding_key)
         white = (embedding, *state.white[1:])
@@ -50,12 +48,12 @@ class Gibbs(AbstractSampler):
         for block, block_key in enumerate(block_keys, 1):
             drawn = self._layer(block, white, readings, block_key)
             white = (*white[:block], drawn, *white[block + 1 :])
-        return GibbsState(white, key)
+        return _State(white, key)
 
-    def record(self, state: GibbsState) -> Mapping[str, Array]:
+    def record(self, state: _State) -> Mapping[str, Array]:
         return self.posterior.record(_coordinates(state.white))
 
-    def stats(self, state: GibbsState) -> Mapping[str, Array]:
+    def stats(self, state: _State) -> Mapping[str, Array]:
         return {"lp": self.posterior.log_density(_coordinates(state.white))}
 
     def _embedding(self, white: White, key: PRNGKeyArray) -> Float[Array, "width features"]:

@@ -1,10 +1,9 @@
 """Independence Metropolis: proposals from a distribution fitted in warm-up, which need no gradient and no trajectory.
 
 Warm-up runs NUTS and fits a multivariate Student t distribution to its draws, then fits again to a chain of proposals
-from the first fit. After warm-up the chain is fixed: proposals from the fit, accepted or not by the Metropolis-Hastings
-rule, with NUTS steps in between. The longer proposals leave the chain in one place, the more often NUTS steps, and if
-proposals hardly ever lead on, NUTS runs alone. The t distribution has power-law tails and the posterior of the order
-parameters exponential or lighter ones, so no region is missed for long.
+from the first fit. After warm-up the chain is fixed: proposals from the fit, with NUTS steps in between, the more often
+the longer proposals leave the chain in one place. If they hardly ever lead on, NUTS runs alone. The t distribution has
+power-law tails and the posterior of the order parameters exponential or lighter ones: no region is missed for long.
 
 Let w be the posterior's density over the proposals' density. A chain leaves a place of weight w after about w / E[w]
 proposals. The mean of w over the posterior, not the acceptance rate, therefore tells how many proposals make a draw
@@ -50,16 +49,11 @@ _OFTEN = 4
 
 
 class Moments(eqx.Module):
-    """Running mean and scatter of points: the sum of outer products of deviations from the mean."""
+    """Running mean and scatter of points, the sum of outer products of deviations from the mean."""
 
     count: Int[Array, ""]
     mean: Float[Array, " coordinates"]
     scatter: Float[Array, "coordinates coordinates"]
-
-    @classmethod
-    def none(cls, coordinates: int) -> "Moments":
-        """Moments of no points."""
-        return cls(jnp.array(0), jnp.zeros(coordinates), jnp.zeros((coordinates, coordinates)))
 
     def with_points(self, points: Float[Array, "points coordinates"]) -> "Moments":
         """B. P. Welford's update: no difference of large sums."""
@@ -77,15 +71,13 @@ class StudentLaw(eqx.Module):
 
     @classmethod
     def fitted(cls, moments: Moments) -> "StudentLaw":
-        """The fit to moments, with the covariance shrunk a little towards its diagonal, and widened.
-
-        The covariance of n draws in d dimensions is too small by 2 sqrt(d / n) in some direction. Half of that is made
-        up for: one direction that is too narrow is worse than many that are too wide.
-        """
+        """The fit to moments, with the covariance shrunk a little towards its diagonal, and widened."""
         count, size = moments.count, len(moments.mean)
         covariance = moments.scatter / jnp.maximum(count - 1, 1)
         diagonal = jnp.diag(jnp.diagonal(covariance))
         shrunk = (count * covariance + _UNCORRELATED * diagonal) / (count + _UNCORRELATED)
+        # The covariance of n draws in d dimensions is too small by 2 sqrt(d / n) in some direction. Half of that is
+        # made up for: one direction that is too narrow is worse than many that are too wide.
         wider = 1 + jnp.sqrt(size / jnp.maximum(count, size)) / 2
         return cls(moments.mean, wider * jnp.linalg.cholesky(shrunk))
 
@@ -109,11 +101,6 @@ class Trial(eqx.Module):
     squared: Float[Array, ""]
     walked: Float[Array, ""]
 
-    @classmethod
-    def none(cls) -> "Trial":
-        """A trial without weights."""
-        return cls(*(jnp.array(-jnp.inf) for _ in range(3)))
-
     def with_proposals(self, weights: Float[Array, " proposals"]) -> "Trial":
         """Add proposals, by the logarithms of their weights."""
         proposed = jnp.logaddexp(self.proposed, logsumexp(weights))
@@ -126,18 +113,15 @@ class Trial(eqx.Module):
     def stay(self, steps: int) -> Float[Array, ""]:
         """How many proposals a chain stays at a place of the posterior's mean weight, after `steps` on trial.
 
-        The mean weight is estimated from the proposals, weighted, and from the draws of NUTS. The larger estimate
-        counts: either sees regions that the other may have missed.
+        The mean weight is estimated from the proposals, weighted, and from the draws of NUTS, of which either may have
+        missed a region: the larger estimate counts.
         """
         mean = self.proposed - jnp.log(steps * _BESIDE)
         return jnp.exp(jnp.maximum(self.squared - self.proposed, self.walked - jnp.log(steps)) - mean)
 
 
 class _State(eqx.Module):
-    """A chain: its walk by NUTS, the adaptation, and its place, which is the walk's up to the first fit.
-
-    `density`: log density of the posterior there. `rate`: mean acceptance probability of the last proposals.
-    """
+    """A chain: its walk by NUTS, the adaptation, and its place, which is the walk's up to the first fit."""
 
     walk: Any
     key: Array
@@ -146,8 +130,8 @@ class _State(eqx.Module):
     proposals: StudentLaw
     trial: Trial
     coordinates: Float[Array, " coordinates"]
-    density: Float[Array, ""]
-    rate: Float[Array, ""]
+    density: Float[Array, ""]  # the posterior's, logarithmic, at the coordinates
+    rate: Float[Array, ""]  # mean acceptance probability of the last proposals
 
 
 class IndependenceSampler(AbstractSampler):
@@ -163,23 +147,21 @@ class IndependenceSampler(AbstractSampler):
     def start(self, key: PRNGKeyArray) -> _State:
         of_walk, of_proposals = jax.random.split(key)
         walk, size = self.no_u_turn.start(of_walk), self.no_u_turn.posterior.dimension
-        proposals, learnt = StudentLaw(jnp.zeros(size), jnp.eye(size)), (jnp.array(0), Moments.none(size))
+        moments = Moments(jnp.array(0), jnp.zeros(size), jnp.zeros((size, size)))
+        proposals, trial = StudentLaw(jnp.zeros(size), jnp.eye(size)), Trial(*(jnp.array(-jnp.inf) for _ in range(3)))
         here = (walk.z["coordinates"], -walk.potential_energy, jnp.zeros(()))
-        return _State(walk, of_proposals, *learnt, proposals, Trial.none(), *here)
+        return _State(walk, of_proposals, jnp.array(0), moments, proposals, trial, *here)
 
     def step(self, state: _State) -> _State:
         def of_proposals():
-            return self._propose(state, self._proposals(state), learn=lambda learnt, points, weights: learnt)
+            return self._propose(state, self._proposals(state))
 
         state = jax.lax.cond(self._walks(state, state.steps), lambda: self._step_of_walk(state), of_proposals)
         return replace(state, steps=state.steps + 1)
 
     def _step_of_walk(self, state: _State) -> _State:
         """A step of NUTS and proposals after it, with adaptation to both in warm-up."""
-        step, warmup, (burnt_in, fit, refit) = state.steps, self.no_u_turn.warmup, self._ends
-        learns_of_walk = (burnt_in <= step) & (step < fit)
-        learns_of_proposals = (fit <= step) & (step < refit)
-        on_trial = (refit <= step) & (step < warmup)
+        step, warmup, (burnt_in, fit, refit) = state.steps, self.no_u_turn.warmup, self._ends()
 
         def moved():
             """The walk, taken to the chain's place after draws of proposals."""
@@ -190,25 +172,19 @@ class IndependenceSampler(AbstractSampler):
         proposed = (step > warmup) & (self._proposals(state) > 0)
         walk = self.no_u_turn.step(jax.lax.cond(proposed, moved, lambda: state.walk))
         walked, density = walk.z["coordinates"], -walk.potential_energy
+        learns_of_walk = (burnt_in <= step) & (step < fit)
         moments = _where(learns_of_walk, lambda: state.moments.with_points(walked[None]), state.moments)
         proposals = _where((step == fit) | (step == refit), lambda: StudentLaw.fitted(moments), state.proposals)
-        trial = _where(on_trial, lambda: state.trial.with_walk(density - proposals.log_density(walked)), state.trial)
+        weight = density - proposals.log_density(walked)
+        trial = _where((refit <= step) & (step < warmup), lambda: state.trial.with_walk(weight), state.trial)
         # chain and walk are apart only from the first fit to the end of warm-up
         apart = (fit < step) & (step < warmup)
-        here = {
-            "coordinates": jnp.where(apart, state.coordinates, walked),
-            "density": jnp.where(apart, state.density, density),
-        }
-        state = replace(state, walk=walk, moments=moments, proposals=proposals, trial=trial, **here)
-
-        def learn(learnt, points, weights):
-            moments, trial = learnt
-            moments = _where(learns_of_proposals, lambda: moments.with_points(points), moments)
-            return moments, _where(on_trial, lambda: trial.with_proposals(weights), trial)
-
+        here = jnp.where(apart, state.coordinates, walked), jnp.where(apart, state.density, density)
         enough = fit - burnt_in >= _A_COORDINATE * self.no_u_turn.posterior.dimension
-        beside = jnp.where(learns_of_proposals | on_trial, _BESIDE if enough else 0, 0)
-        return self._propose(state, jnp.where(step < warmup, beside, self._proposals(state)), learn)
+        beside = jnp.where(fit <= step, _BESIDE if enough else 0, 0)
+        state = replace(state, walk=walk, moments=moments, proposals=proposals, trial=trial)
+        state = replace(state, coordinates=here[0], density=here[1])
+        return self._propose(state, jnp.where(step < warmup, beside, self._proposals(state)))
 
     def record(self, state: _State) -> Mapping[str, Array]:
         return self.no_u_turn.posterior.record(state.coordinates)
@@ -227,14 +203,13 @@ class IndependenceSampler(AbstractSampler):
         count = jnp.where(step >= self.no_u_turn.warmup, self._proposals(state), 0)
         return {**stats, "lp": state.density, "proposals": count}
 
-    @property
     def _ends(self) -> tuple[int, ...]:
         """The steps of warm-up at which adaptation begins, and of the two fits."""
         return tuple(int(part * self.no_u_turn.warmup) for part in (_BURN_IN, _FIT, _REFIT))
 
     def _wanted(self, state: _State) -> Float[Array, ""]:
         """How many proposals make a draw that hardly depends on the one before."""
-        stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends[-1], 1))
+        stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends()[-1], 1))
         # there is no fit if a coordinate did not move in warm-up
         return -jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf)
 
@@ -250,12 +225,11 @@ class IndependenceSampler(AbstractSampler):
         every = jnp.where(draws <= 1, _EVERY, jnp.maximum(jnp.ceil(_OFTEN / draws), 1)).astype(int)
         return (after < 0) | (after % every == every - 1)
 
-    def _propose(self, state: _State, count: Int[Array, ""], learn: Callable) -> _State:
-        """Make `count` proposals, each accepted or not.
-
-        `learn` gets moments and trial, the places that the chain takes, and the logarithms of the proposals' weights;
-        it returns moments and trial.
-        """
+    def _propose(self, state: _State, count: Int[Array, ""]) -> _State:
+        """Make `count` proposals, each accepted or not; in warm-up, learn of them."""
+        _, fit, refit = self._ends()
+        fits = (fit <= state.steps) & (state.steps < refit)
+        on_trial = (refit <= state.steps) & (state.steps < self.no_u_turn.warmup)
 
         def choose(here, proposed):
             # the Metropolis-Hastings rule for an independent proposal
@@ -265,7 +239,7 @@ class IndependenceSampler(AbstractSampler):
             return here, (rate, here[0])
 
         def batch(_, carried):
-            key, learnt, total, *here = carried
+            key, moments, trial, total, *here = carried
             key, of_proposals, of_choices = jax.random.split(key, 3)
             points = jax.vmap(state.proposals.sample)(jax.random.split(of_proposals, _AT_A_TIME))
             densities = self.no_u_turn.posterior.log_densities(points)
@@ -275,13 +249,14 @@ class IndependenceSampler(AbstractSampler):
             chances = jax.random.uniform(of_choices, (_AT_A_TIME,), dtype=jnp.float64)
             proposed = (points, densities, weights, chances)
             here, (rates, places) = jax.lax.scan(choose, tuple(here), proposed, unroll=True)
-            return key, learn(learnt, places, weights), total + jnp.sum(rates), *here
+            moments = _where(fits, lambda: moments.with_points(places), moments)
+            trial = _where(on_trial, lambda: trial.with_proposals(weights), trial)
+            return key, moments, trial, total + jnp.sum(rates), *here
 
         weight = state.density - state.proposals.log_density(state.coordinates)
-        learnt = (state.moments, state.trial)
-        begun = (state.key, learnt, jnp.zeros(()), state.coordinates, state.density, weight)
+        begun = (state.key, state.moments, state.trial, jnp.zeros(()), state.coordinates, state.density, weight)
         ended = jax.lax.fori_loop(0, count // _AT_A_TIME, batch, begun)
-        key, (moments, trial), total, coordinates, density, _ = ended
+        key, moments, trial, total, coordinates, density, _ = ended
         rate = jnp.where(count > 0, total / jnp.maximum(count, 1), state.rate)
         state = replace(state, key=key, moments=moments, trial=trial)
         return replace(state, coordinates=coordinates, density=density, rate=rate)

@@ -11,7 +11,6 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ...extras import Lazy
 from .chains import AbstractSampler
-from .posterior import AbstractPosterior
 from .settings import NoUTurn
 
 numpyro = Lazy("numpyro", "the No-U-Turn sampler")
@@ -21,13 +20,17 @@ _TRACING = threading.RLock()
 
 
 class NoUTurnSampler(AbstractSampler):
-    """NUTS, which adapts its step size and mass matrix in `warmup` steps; made by `no_u_turn_sampler`."""
+    """NUTS on `posterior`, which adapts its step size and mass matrix in `warmup` steps."""
 
     lockstep: ClassVar[bool] = False
 
-    posterior: AbstractPosterior
+    posterior: eqx.Module
     kernel: Any = eqx.field(static=True)
     warmup: int = eqx.field(static=True)
+
+    def __init__(self, posterior: eqx.Module, settings: NoUTurn, *, warmup: int):
+        self.posterior, self.warmup = posterior, warmup
+        self.kernel = _kernel(posterior.dimension, settings, warmup)
 
     def start(self, key: PRNGKeyArray) -> Any:
         start_key, chain_key = jax.random.split(key)
@@ -51,11 +54,6 @@ class NoUTurnSampler(AbstractSampler):
             "n_steps": state.num_steps,
             "step_size": state.adapt_state.step_size,
         }
-
-
-def no_u_turn_sampler(posterior: AbstractPosterior, settings: NoUTurn, *, warmup: int) -> NoUTurnSampler:
-    """NUTS on `posterior`."""
-    return NoUTurnSampler(posterior, _kernel(posterior.dimension, settings, warmup), warmup)
 
 
 @lru_cache

@@ -1,7 +1,12 @@
-"""Posteriors for samplers: a density over flat coordinates, where to start, and the quantities to keep of a draw."""
+"""Posteriors for samplers: a log density over flat coordinates, where to start, and the quantities to keep of a draw.
 
-import abc
-from collections.abc import Mapping
+`OrderParameterPosterior` integrates the weights out. `WeightPosterior` is that of all weights of the finite network,
+Eqs. (5), (6) and (8), in whitened coordinates: every weight N(0, 1) in the prior.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -11,49 +16,28 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .. import OrderParameters
 from ..evaluation.energies import AbstractEnergy
 from ..evaluation.prediction import prediction_at
-from ..features.implicit import Features, PathFeatures
-from ..order_parameters.finite_width_law import Coordinates, FiniteWidthLaw
+from ..features.implicit import Features, ImplicitFeatures, PathFeatures
+from ..network.network import colour_layers, overlaps, read_paths
+from ..order_parameters.finite_width_law import FiniteWidthLaw
+from ..specification import layer_functions
+from ..specification.activations import apply_to
+from ..specification.architecture import Architecture, nonlinear_layers
+
+Coordinates = Float[Array, " coordinates"]
+White = tuple[Float[Array, "_ _"], ...]
 
 
-class AbstractPosterior(eqx.Module):
-    """A probability density over `dimension` coordinates."""
-
-    @property
-    @abc.abstractmethod
-    def dimension(self) -> int:
-        """The number of coordinates."""
-
-    @abc.abstractmethod
-    def start(self, key: PRNGKeyArray) -> Float[Array, " coordinates"]:
-        """Coordinates to start a chain from, spread more widely than the posterior."""
-
-    @abc.abstractmethod
-    def log_density(self, coordinates: Float[Array, " coordinates"]) -> Float[Array, ""]:
-        """The logarithm of the density, up to a constant."""
-
-    def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
-        """`log_density` at each of some points."""
-        return jax.lax.map(self.log_density, points)
-
-    @abc.abstractmethod
-    def record(self, coordinates: Float[Array, " coordinates"]) -> Mapping[str, Array]:
-        """The quantities that are kept of a draw, by name."""
-
-
-def named(order_parameters: OrderParameters, first: int = 1) -> Mapping[str, Array]:
-    """U_1, ..., U_L and u by the names that draws are kept under; the matrices are of layer `first` and above."""
+def _named(order_parameters: OrderParameters, first: int = 1) -> Mapping[str, Array]:
+    """U_l of layer `first` and above, and u, by the names that draws are kept under."""
     matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(order_parameters.matrices, first)}
     return {**matrices, "u": order_parameters.readout}
 
 
-class OrderParameterPosterior(AbstractPosterior):
-    """p(U_1, ..., U_L, u | data), exact at any width: a density in the coordinates of `law`.
+class OrderParameterPosterior(eqx.Module):
+    """p(U_1, ..., U_L, u | data), exact at any width: a density in the coordinates of `law`, the prior.
 
     With the input projection V^0 integrated out, the likelihood is N(y; 0, K(U_1) + T I). It depends on the weights
-    through U_1 alone, whose prior is the law of `bpkr.FiniteWidthLaw`, so a few coordinates stand for all weights.
-
-    - `law`: the prior. `energy`: the data's, by their kernel if U_1 is singular.
-    - `features`, `labels`: the data of `energy`. `test_features`: with no examples if nothing is to be predicted.
+    through U_1 alone, so a few coordinates stand for all weights. `test_features` are empty without predictions.
     """
 
     law: FiniteWidthLaw
@@ -64,9 +48,11 @@ class OrderParameterPosterior(AbstractPosterior):
 
     @property
     def dimension(self) -> int:
+        """The number of coordinates."""
         return self.law.dimension
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
+        """A draw of the prior."""
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
@@ -75,6 +61,7 @@ class OrderParameterPosterior(AbstractPosterior):
         return self.law.unchecked_log_prior(coordinates) + self._log_likelihood(first)
 
     def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
+        """`log_density` at each of some points."""
         firsts = jax.vmap(lambda point: self.law.unchecked_order_parameters(point).first)(points)
         # the likelihoods one by one: LAPACK gains nothing by many small matrices at once
         return jax.vmap(self.law.unchecked_log_prior)(points) + jax.lax.map(self._log_likelihood, firsts)
@@ -87,9 +74,9 @@ class OrderParameterPosterior(AbstractPosterior):
         """U_l, u, and the mean and variance of the output on test examples given them."""
         point = self.law.unchecked_order_parameters(coordinates)
         if not len(self.test_features):
-            return named(point)
+            return _named(point)
         prediction = prediction_at(self.energy.bound, point, self.features, self.labels, self.test_features)
-        return {**named(point), "mean": prediction.mean, "variance": prediction.variance}
+        return {**_named(point), "mean": prediction.mean, "variance": prediction.variance}
 
 
 @jax.custom_vjp
@@ -109,3 +96,80 @@ def _times_slope(kept, cotangent):
 
 
 _value.defvjp(_value_and_slope, _times_slope)
+
+
+class WeightPosterior(eqx.Module):
+    """p(weights | data), a density in whitened weights: embedding, layers from the input side, readout, side by side.
+
+    `shapes` are those of embedding, weights of every layer, and readout. `test_features` are empty without predictions.
+    Features given by their kernels hold the tokens, which nonlinear networks need.
+    """
+
+    architecture: Architecture
+    features: PathFeatures
+    labels: Float[Array, "examples outputs"]
+    test_features: Features
+    shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    keeps_weights: bool = eqx.field(static=True)
+
+    @property
+    def dimension(self) -> int:
+        """The number of weights."""
+        return sum(map(math.prod, self.shapes))
+
+    def start(self, key: PRNGKeyArray) -> Coordinates:
+        """A draw of the prior."""
+        return jax.random.normal(key, (self.dimension,))
+
+    def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
+        """(w^(1), ..., w^(L+1)), Eq. (6), from the first layer on above which all layers are linear."""
+        _, *layers, readout = white
+        nonlinear = nonlinear_layers(self.architecture.layers)
+        blocks = colour_layers(self.architecture, layers)[nonlinear:]
+        readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
+        forms, numbers = self.architecture.forms[nonlinear:], self.architecture.layer_numbers()
+        return layer_functions.all_path_weights(forms, numbers, blocks, readout)
+
+    def outputs(self, white: White, features: Features) -> Array:
+        """f(x) (examples, outputs) of every example, Eq. (5); the embedding's own variance is in the features."""
+        first = self.path_weights(white)[0]
+        if not isinstance(features, ImplicitFeatures):
+            return read_paths(first, white[0], features)
+        variances = (1.0, *self.architecture.prior_variances[1:-1])
+        hidden = features.tokens
+        for layer, activation in enumerate(self.architecture.activations):
+            # the tokens' own scale is in the features
+            scale = jnp.sqrt(variances[layer] / hidden.shape[2]) if layer else 1.0
+            hidden = apply_to(activation, scale * jnp.einsum("mn,esn->esm", white[layer], hidden))
+        return read(first, jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2]))
+
+    def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
+        residual = self.outputs(split_weights(coordinates, self.shapes), self.features) - self.labels
+        return -(jnp.sum(coordinates**2) + jnp.sum(residual**2) / self.architecture.temperature) / 2  # Eq. (8)
+
+    def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
+        """U_l and u of the path weights, Eq. (13), and the output on test examples."""
+        white = split_weights(coordinates, self.shapes)
+        recorded = dict(_named(overlaps(self.path_weights(white)), nonlinear_layers(self.architecture.layers) + 1))
+        if self.keeps_weights:
+            recorded["weights"] = coordinates
+        if len(self.test_features):
+            outputs = self.outputs(white, self.test_features)
+            recorded["sampled_output"] = outputs[:, 0] if outputs.shape[1] == 1 else outputs
+        return recorded
+
+
+def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
+    """Arrays of the given shapes, from all their entries side by side."""
+    ends = itertools.accumulate(map(math.prod, shapes))
+    pieces = jnp.split(coordinates, list(ends)[:-1])
+    return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
+
+
+def read(
+    first: Float[Array, "rows width"], readings: Float[Array, "examples paths width"]
+) -> Float[Array, "examples outputs"]:
+    """The network's outputs from w^(1), with one row per path and output, and the hidden readings, Eq. (5)."""
+    by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
+    return jnp.einsum("kcn,pkn->pc", by_output, readings)  # Eq. (5)

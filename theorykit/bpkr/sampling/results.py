@@ -34,14 +34,7 @@ class MixingWarning(UserWarning):
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping[str, str]) -> xr.DataTree:
-    """Label draws and diagnose them; warn with `MixingWarning` if the chains did not mix.
-
-    - group `posterior` (chain, draw, ...): U_l, u, and predictions for test examples.
-    - group `sample_stats` (chain, draw): the sampler's statistics, such as `diverging`, `energy`, `n_steps`.
-    - group `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the
-      standard error of the mean, bulk and tail effective sample size, and split R-hat.
-    - attributes: `mixed` (0 or 1), `diagnosis` in words, `seconds` of drawing, and `settings`.
-    """
+    """The tree that `sample_order_parameters` describes; warns with `MixingWarning` if the chains did not mix."""
     dims = {f"U_{layer}": list(axes(layer)) for layer in range(1, architecture.depth + 1)}
     dims["u"] = list(readout_axes(architecture))
     predicted = ["test_example"] if architecture.outputs == 1 else ["test_example", "output"]
@@ -69,7 +62,7 @@ def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping
 
 
 def summarise(posterior: xr.Dataset) -> xr.Dataset:
-    """`STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN if draws are too few."""
+    """`STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN of too few draws."""
     parts = [posterior.mean(("chain", "draw"))]
     if posterior.sizes["draw"] < _FEWEST_DRAWS:
         nothing = xr.full_like(posterior.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
@@ -104,8 +97,7 @@ def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
         where, worst = _extreme(summary, statistic, -1)
         if worst < ESS_PER_CHAIN * chains:
             found.append(
-                f"{statistic} of {where} is {worst:.0f}, below {ESS_PER_CHAIN} for each of {chains} chains: error bars "
-                "are not to be relied on; run longer"
+                f"{statistic} of {where} is {worst:.0f}, below {ESS_PER_CHAIN} for each of {chains} chains: run longer"
             )
     stats = tree["sample_stats"]
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
@@ -153,15 +145,11 @@ def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
 
 
 def _predicted_means(posterior: xr.Dataset) -> xr.DataArray:
-    return posterior["mean"] if "mean" in posterior else posterior["sampled_output"]
+    return posterior["mean" if "mean" in posterior else "sampled_output"]
 
 
 def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
-    """`mean` and `variance` of the network's output on test examples, with their standard errors.
-
-    By the law of total variance, from the output's mean and variance given the order parameters, or from outputs of
-    networks.
-    """
+    """`mean` and `variance` of the network's output on test examples, with standard errors; law of total variance."""
     means = _predicted_means(posterior)
     squares = (means - means.mean(("chain", "draw"))) ** 2
     spread = squares + posterior["variance"] if "mean" in posterior else squares
@@ -172,8 +160,7 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
 
 def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[float, float]:
     """How often the posterior mean of the output says the label's class, and its standard error by a jackknife."""
-    labels = np.asarray(test_labels)
-    means = _predicted_means(posterior).values
+    means, labels = _predicted_means(posterior).values, np.asarray(test_labels)
     accuracy, error = of_posterior_mean(means, lambda mean: float(class_accuracy(mean, labels)))
     return float(accuracy), float(error)
 

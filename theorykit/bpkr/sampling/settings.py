@@ -15,8 +15,6 @@ class Schedule:
     - `warmup`: steps per chain that are dropped; NUTS adapts its step size and mass matrix in them.
     - `draws`: steps per chain that are kept.
     - `keep_weights`: whether samplers of weights keep the weights of each draw too.
-
-    Raises `TypeError` or `ValueError` for what is no whole number, or too small a one.
     """
 
     chains: Count
@@ -32,14 +30,10 @@ class Schedule:
 class NoUTurn:
     """How the No-U-Turn sampler takes its steps: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014).
 
-    - `target_accept`: the acceptance rate, between 0 and 1, that warm-up adapts the step size to. A higher rate makes
-      shorter steps.
-    - `max_tree_depth`: the most doublings of a trajectory; a draw takes up to 2^max_tree_depth gradients.
+    - `target_accept`: the acceptance rate, between 0 and 1, that warm-up adapts the step size to.
+    - `max_tree_depth`: a draw takes up to 2^max_tree_depth gradients.
     - `mass_matrix`: whether warm-up estimates the variances of the coordinates, "diagonal", or all their covariances,
-      "dense". Dense needs several times as many steps of warm-up as there are coordinates; with fewer, trajectories
-      grow to their full length.
-
-    Raises `TypeError` or `ValueError` for what is no such number or word.
+      "dense", which needs several times as many steps of warm-up as there are coordinates.
     """
 
     target_accept: Annotated[float, partial(checked_number, above=0.0, below=1.0)] = 0.8
@@ -57,4 +51,3 @@ DEFAULT_SCHEDULES = {
     "gibbs": Schedule(chains=4, warmup=1000, draws=4000),
     "nuts": Schedule(chains=4, warmup=500, draws=500),
 }
-"""The schedule of each sampler, by the name of its approach in `compare`."""
