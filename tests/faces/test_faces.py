@@ -17,6 +17,7 @@ from tests.bpkr.sweeps.problems import random_data, swept
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
+from theorykit.bpkr.sweeps.datasets import label_prediction
 from theorykit.checks import checked_number, is_traced
 
 from .axes import axes_in_table, named_axes, wrong_axes
@@ -146,7 +147,7 @@ def test_the_axes_in_the_page_on_results_are_theirs():
     features, labels = jnp.asarray(data.features), jnp.asarray(data.labels)
     saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
     prediction = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle, features[:3])
-    solve = sweeps.label_saddle(architecture, saddle).merge(sweeps.label_prediction(prediction))
+    solve = sweeps.label_saddle(architecture, saddle).merge(label_prediction(prediction))
     scores = swept(data).isel(width=0, temperature=0)[["test_accuracy", "test_log_loss", "test_confusion"]]
     result, said = solve.merge(scores, compat="override"), axes_in_table(page)
     there = {name: axes for name, axes in said.items() if name in result.variables}

@@ -14,7 +14,7 @@ import xarray as xr
 from .. import bpkr, plots, store
 from ..atomic_files import is_marked
 from ..bpkr import sampling, sweeps
-from ..bpkr.sweeps.datasets import label_test_labels
+from ..bpkr.sweeps.datasets import label_infinite_width, label_predictions, label_test_labels
 from ..workers import open_executor
 from .config import SolveConfig, read_config
 from .data import read_data
@@ -43,20 +43,18 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     is_infinite = settings.architecture.widths == math.inf
     architecture = settings.architecture.build(1.0 if is_infinite else None)
     data = read_data(settings.data, architecture, config.parent)
+    problem, parts = bpkr.Problem(architecture, data), []
     # a finite network first, so that one that cannot be solved is refused soon
-    parts = []
     if not is_infinite:
         solver = msgspec.structs.asdict(settings.solver)
-        saddle = bpkr.solve(architecture, data, **solver)
+        saddle = bpkr.solve(problem, **solver)
         parts += [sweeps.label_saddle(architecture, saddle)]
-        parts += sweeps.predict_test_examples(architecture, data, saddle.order_parameters)
-    predictions = sweeps.predict_test_examples(architecture, data, bpkr.gp_limit(architecture))
-    limit = xr.merge([sweeps.label_infinite_width(architecture, data), *predictions])
+        parts += label_predictions(problem, saddle.order_parameters)
+    limit = xr.merge([label_infinite_width(problem), *label_predictions(problem, bpkr.gp_limit(architecture))])
     if not is_infinite:
         limit = limit[[name for name in _OF_LIMIT if name in limit]]
         limit = limit.rename({name: f"infinite_width_{name}" for name in limit.data_vars})
-    tested = [] if data.test_labels is None else [label_test_labels(data.test_labels)]
-    result = xr.merge([*parts, limit, *tested]).assign_attrs(settings=_as_text(settings))
+    result = xr.merge([*parts, limit, label_test_labels(data)]).assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
     print(_summary(result))
     print(f"wrote {output}")

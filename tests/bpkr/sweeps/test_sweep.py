@@ -196,7 +196,7 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
 )
 def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
     sweep = {"problem": ARCHITECTURE, "data": NO_TEST_DATA, **SMALL, "progress": False}
-    _, _, folder = sweeps.run._prepare(ARCHITECTURE, NO_TEST_DATA, tmp_path, {})
+    folder = sweeps.run._source(ARCHITECTURE, NO_TEST_DATA, tmp_path, {})
     folder.write(GridPoint(7, 7.0), xr.Dataset({"converged": True, "result": "converged"}))
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
     with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):

@@ -1,12 +1,14 @@
 """A saddle point, and predictions from it, as datasets with named axes; and the way back."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import optimistix as optx
 import xarray as xr
 from jax.typing import ArrayLike
 
 from ... import bpkr
-from ...checks import checked_arguments, checked_instance, finite_array
+from ...checks import checked_arguments
 from ..data.classes import are_classes, outputs_as_classes, score_indices
 from ..order_parameters.order_parameters import checked_order_parameters
 
@@ -38,52 +40,43 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
     needed = [*((size, size) for size in sizes), () if last == 1 else (last, last)]
     found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
     if found != needed:
-        raise ValueError(
-            f"saddle is of another architecture: its order parameters U_1, ..., u have shapes {found}, those of the "
-            f"architecture {needed}"
-        )
+        raise ValueError(f"saddle has order parameters U_1, ..., u of shapes {found}, but the architecture {needed}")
     # truth as 0 or 1, since a missing value next to it is no truth
     stats = {name: np.asarray(value).item() for name, value in saddle.stats.items()}
-    return label_order_parameters(architecture, point).assign(
-        {
-            **_label_scores(architecture, point),
-            **{name: ((), float(getattr(saddle, name)), {"long_name": text}) for name, text in _QUANTITIES.items()},
-            "converged": saddle.converged,
-            "result": "converged" if saddle.converged else optx.RESULTS[saddle.result],
-            **{name: int(value) if isinstance(value, bool) else value for name, value in stats.items()},
-        }
-    )
+    quantities = {name: float(getattr(saddle, name)) for name in _QUANTITIES}
+    result = "converged" if saddle.converged else optx.RESULTS[saddle.result]
+    labelled = _label_solution(architecture, point, quantities, bool(saddle.converged), result)
+    return labelled.assign({name: int(value) if isinstance(value, bool) else value for name, value in stats.items()})
 
 
-@checked_arguments
-def label_infinite_width(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
+def label_infinite_width(problem: bpkr.Problem) -> xr.Dataset:
     """Label the infinitely wide network, a Gaussian process, as `label_saddle` labels a saddle point.
 
-    Order parameters have their prior values, `bpkr.gp_limit`, and `log_evidence` is exact. There is no `action`, whose
-    entropy is proportional to the widths, and nothing of a solver. The widths of `architecture` are not used.
+    `log_evidence` is exact. There is no `action`, whose entropy is proportional to the widths.
     """
-    return infinite_width_of(bpkr.Problem(architecture, data))
-
-
-def infinite_width_of(problem: bpkr.Problem) -> xr.Dataset:
-    """`label_infinite_width` of a problem."""
-    architecture, data = problem.architecture, problem.data
-    point = bpkr.gp_limit(architecture)
+    point = bpkr.gp_limit(problem.architecture)
     energy = float(bpkr.evaluate(problem, point).energy)
-    values = {"energy": energy, "log_evidence": -(energy + np.size(data.labels) * np.log(2 * np.pi)) / 2}
+    evidence = -(energy + np.size(problem.data.labels) * np.log(2 * np.pi)) / 2
+    quantities = {"energy": energy, "log_evidence": evidence}
+    return _label_solution(problem.architecture, point, quantities, True, "converged")
+
+
+def _label_solution(
+    architecture: bpkr.Architecture,
+    point: bpkr.OrderParameters,
+    quantities: Mapping[str, float],
+    converged: bool,
+    result: str,
+) -> xr.Dataset:
+    scores = enumerate(bpkr.head_scores(architecture, point), 1)
     return label_order_parameters(architecture, point).assign(
         {
-            **_label_scores(architecture, point),
-            **{name: ((), value, {"long_name": _QUANTITIES[name]}) for name, value in values.items()},
-            "converged": True,
-            "result": "converged",
+            **{f"head_score_{layer}": (f"head_{layer}", np.asarray(each)) for layer, each in scores if len(each)},
+            **{name: ((), value, {"long_name": _QUANTITIES[name]}) for name, value in quantities.items()},
+            "converged": converged,
+            "result": result,
         }
     )
-
-
-def _label_scores(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> dict[str, tuple[str, np.ndarray]]:
-    scores = enumerate(bpkr.head_scores(architecture, point), 1)
-    return {f"head_score_{layer}": (f"head_{layer}", np.asarray(score)) for layer, score in scores if len(score)}
 
 
 def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> xr.Dataset:
@@ -93,34 +86,25 @@ def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderPar
     return xr.Dataset({**matrices, "u": readout}, coords=path_coordinates(architecture))
 
 
-@checked_arguments
-def predict_test_examples(
-    architecture: bpkr.Architecture, data: bpkr.Data, order_parameters: bpkr.OrderParameters
-) -> tuple[xr.Dataset, ...]:
-    """Predict the test examples of `data`, if any: `label_prediction`, and with test labels `prediction_errors`.
+def label_predictions(problem: bpkr.Problem, order_parameters: bpkr.OrderParameters) -> tuple[xr.Dataset, ...]:
+    """Predict the test examples, if any: `label_prediction`, and with test labels `prediction_errors`.
 
-    The noise is the temperature; classes have the names that `data` has for them.
+    The noise is the temperature; classes have the names that the data have for them.
     """
-    return predictions_of(bpkr.Problem(architecture, data), order_parameters)
-
-
-def predictions_of(problem: bpkr.Problem, order_parameters: bpkr.OrderParameters) -> tuple[xr.Dataset, ...]:
-    """`predict_test_examples` of a problem."""
-    architecture, data = problem.architecture, problem.data
+    data = problem.data
     if data.test_features is None:
         return ()
     prediction = bpkr.predict(problem, order_parameters)
     if data.test_labels is None:
         return (label_prediction(prediction),)
-    errors = prediction_errors(prediction, data.test_labels, noise=float(architecture.temperature))
+    errors = prediction_errors(prediction, data.test_labels, noise=float(problem.architecture.temperature))
     if data.classes is not None and "test_confusion" in errors:
         errors = errors.assign_coords({axis: list(data.classes.names) for axis in _CLASS_AXES})
     return label_prediction(prediction), errors
 
 
-@checked_arguments
 def label_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
-    """Label `mean` and `variance` of the output, (test_example,) or (test_example, output)."""
+    """`mean` and `variance` of the output, (test_example,) or (test_example, output)."""
     return xr.Dataset({"mean": _of_test_examples(prediction.mean), "variance": _of_test_examples(prediction.variance)})
 
 
@@ -137,10 +121,7 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, no
       which `noise` is added.
     - `test_confusion` (class, predicted_class): numbers of examples.
     """
-    checked_instance("prediction", prediction, bpkr.Prediction)
-    mean, labels = np.asarray(prediction.mean), np.asarray(finite_array("test_labels", test_labels))
-    if mean.shape != labels.shape:
-        raise ValueError(f"test_labels of shape {labels.shape} do not fit predictions of shape {mean.shape}")
+    mean, labels = np.asarray(prediction.mean), np.asarray(test_labels)
     error = np.mean((mean - labels) ** 2)
     if not are_classes(labels):
         spread = np.mean((labels - labels.mean(axis=0)) ** 2)
@@ -157,9 +138,9 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, no
     )
 
 
-def label_test_labels(test_labels: ArrayLike) -> xr.Dataset:
-    """`test_label`, on the axes of a prediction's `mean`."""
-    return xr.Dataset({"test_label": _of_test_examples(test_labels)})
+def label_test_labels(data: bpkr.Data) -> xr.Dataset:
+    """`test_label`, on the axes of a prediction's `mean`, if there are any."""
+    return xr.Dataset({} if data.test_labels is None else {"test_label": _of_test_examples(data.test_labels)})
 
 
 @checked_arguments
@@ -168,20 +149,18 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
 
     Raises `ValueError` if the dataset is of more than one point, or does not fit the architecture.
     """
-    for layer in range(1, architecture.depth + 1):
+    layers = range(1, architecture.depth + 1)
+    if missing := [name for name in (*(f"U_{layer}" for layer in layers), "u") if name not in solution]:
+        raise ValueError(f"solution has no {missing[0]}, but the architecture has {architecture.depth} layers")
+    for layer in layers:
         name = f"U_{layer}"
-        if name not in solution:
-            raise ValueError(f"the dataset has no {name}, which layer {layer} of {architecture.depth} needs")
-        more = [str(dimension) for dimension in solution[name].dims if dimension not in axes(layer)]
-        if more:
+        if more := [str(dimension) for dimension in solution[name].dims if dimension not in axes(layer)]:
             selection = ", ".join(f"{dimension}=..." for dimension in more)
             raise ValueError(f"{name} is of several points, along {', '.join(more)}: select one, .sel({selection})")
         found, expected = solution[f"path_{layer}"].values.tolist(), _row_labels(architecture, layer)
         if found != expected:
             raise ValueError(f"{name} is between the paths {found}; the architecture's are {expected}")
-    if "u" not in solution:
-        raise ValueError("the dataset has no u, the readout's order parameter")
-    matrices = tuple(solution[f"U_{layer}"].values for layer in range(1, architecture.depth + 1))
+    matrices = tuple(solution[f"U_{layer}"].values for layer in layers)
     return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
 
 

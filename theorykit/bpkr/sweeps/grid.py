@@ -24,20 +24,17 @@ Temperatures = Annotated[Sequence[Number], partial(checked_sequence, what="tempe
 
 @dataclass(frozen=True)
 class GridPoint:
-    """A point of the grid: the width of all layers, or the widths (N_1, ..., N_L, N_a), and the temperature.
-
-    At an infinite width the network is a Gaussian process, and nothing is to be solved.
-    """
+    """A point of the grid: the width of all layers, or the widths (N_1, ..., N_L, N_a), and the temperature."""
 
     width: Width
     temperature: float
 
     def __str__(self):
-        return f"width={width_label(self.width)}, temperature={self.temperature!r}"
+        return f"width={_width_label(self.width)}, temperature={self.temperature!r}"
 
     @property
     def is_infinitely_wide(self) -> bool:
-        """Whether the width of all layers is infinite."""
+        """Whether the network is a Gaussian process, and nothing is to be solved."""
         return self.width == math.inf
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
@@ -59,8 +56,13 @@ class Grid:
         The first solve of a chain starts from the Gaussian-process limit, and the others from their neighbours in it,
         so that chains may be solved side by side.
         """
+
+        def mean_logarithm(width: Width) -> float:
+            widths = width if isinstance(width, tuple) else (width,)
+            return math.fsum(map(math.log, widths)) / len(widths)
+
         temperatures = sorted(self.temperatures, reverse=True)
-        widths = sorted(self.widths, key=_logarithmic_width, reverse=True)
+        widths = sorted(self.widths, key=mean_logarithm, reverse=True)
         return [[GridPoint(width, temperature) for temperature in temperatures] for width in widths]
 
     def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
@@ -70,7 +72,7 @@ class Grid:
             row = [points[GridPoint(width, temperature)] for temperature in self.temperatures]
             rows.append(concatenate(row, "temperature", self.temperatures))
         has_labels = any(isinstance(width, tuple) for width in self.widths)
-        return concatenate(rows, "width", [width_label(width) for width in self.widths] if has_labels else self.widths)
+        return concatenate(rows, "width", [_width_label(width) for width in self.widths] if has_labels else self.widths)
 
 
 def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]) -> xr.Dataset:
@@ -80,17 +82,15 @@ def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]
 
 
 def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
-    """The `solved` point, all of one width, nearest in temperature to `place`; None if there is none.
-
-    The infinitely wide network needs no start.
-    """
+    """The point to start from: of those `solved`, of one width, the nearest in temperature; None if none is needed."""
     if place.is_infinitely_wide:
         return None
 
-    def log_temperature(point: GridPoint) -> float:
-        return math.log(max(point.temperature, _SMALLEST_TEMPERATURE))
+    def distance(point: GridPoint) -> float:
+        here, there = (math.log(max(at.temperature, _SMALLEST_TEMPERATURE)) for at in (place, point))
+        return abs(here - there)
 
-    return min(solved, key=lambda other: abs(log_temperature(place) - log_temperature(other)), default=None)
+    return min(solved, key=distance, default=None)
 
 
 def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures: Sequence[Any]) -> Grid:
@@ -102,7 +102,7 @@ def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures
             for i, temperature in enumerate(temperatures)
         ),
     )
-    for name, values in (("widths", grid.widths), ("temperatures", grid.temperatures)):
+    for name, values in vars(grid).items():
         if not values:
             raise ValueError(f"nothing to solve: {name} is empty")
         if repeated := {value for value in values if values.count(value) > 1}:
@@ -112,27 +112,18 @@ def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures
     return grid
 
 
-def width_label(width: Width) -> str:
+def _width_label(width: Width) -> str:
     """A width, or the widths of all layers, such as "10-20-20"."""
     return "-".join(f"{n!r}" for n in width) if isinstance(width, tuple) else f"{width!r}"
 
 
 def _width(name: str, width: Any) -> Width:
     """A width, or the widths of all layers, as plain numbers: integers if they are whole, since 10 and 10.0 are one."""
-
-    def number(name: str, value: Any) -> Number:
-        plain = float(checked_number(name, value, above=0.0))
-        return int(plain) if plain.is_integer() else plain
-
-    if isinstance(width, (float, np.floating)) and width == math.inf:
-        return math.inf
     if isinstance(width, (tuple, list)):
         if math.inf in width:
             raise ValueError(f"{name} is infinite for some layers only, got {shown(width)}; give inf for all of them")
-        return tuple(number(f"{name}[{i}]", each) for i, each in enumerate(width))
-    return number(name, width)
-
-
-def _logarithmic_width(width: Width) -> float:
-    widths = width if isinstance(width, tuple) else (width,)
-    return math.fsum(map(math.log, widths)) / len(widths)
+        return tuple(_width(f"{name}[{i}]", each) for i, each in enumerate(width))
+    if isinstance(width, (float, np.floating)) and width == math.inf:
+        return math.inf
+    plain = float(checked_number(name, width, above=0.0))
+    return int(plain) if plain.is_integer() else plain
