@@ -32,7 +32,8 @@ from tests.leaves import barely_changed, leaves, replaced, written_otherwise
 from tests.marks import slow
 from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling, sweeps
-from theorykit.bpkr.training import Trained, TrainingSettings, initial_network, train
+from theorykit.bpkr.training import TrainingSettings, initial_network, train
+from theorykit.bpkr.training.gradient_descent import Trained
 from theorykit.dmft import diagrams
 
 

@@ -12,7 +12,8 @@ import xarray as xr
 from tqdm import tqdm
 
 from theorykit import bpkr, store
-from theorykit.bpkr.training import Trained, initial_network, label_network, train
+from theorykit.bpkr.training import initial_network, label_network, train
+from theorykit.bpkr.training.gradient_descent import Trained
 from theorykit.checks import checked_arguments
 from theorykit.workers import Workers, check_executor
 

@@ -1,20 +1,7 @@
-"""Networks trained by gradient descent, queries and keys too: a source of the theory's fixed attention.
+"""Networks trained by gradient descent, queries and keys too: their heads define the theory's fixed attention."""
 
-Examples of a task -> train -> trained network -> its heads define the theory's attention, its weights are compared
-"""
-
-from .examples import Examples
-from .gradient_descent import Stream, Trained, initial_network, train
+from .gradient_descent import Examples, initial_network, train
 from .labelled import label_network, network_from
 from .settings import TrainingSettings
 
-__all__ = [
-    "Examples",
-    "Stream",
-    "Trained",
-    "TrainingSettings",
-    "initial_network",
-    "label_network",
-    "network_from",
-    "train",
-]
+__all__ = ["Examples", "TrainingSettings", "initial_network", "label_network", "network_from", "train"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -20,7 +20,6 @@ from ...precision import require_float64
 from ...settings import usual_settings
 from ..network.network import path_weights, read_paths, weight_shapes
 from ..network.paths import readout_weights, unchecked_path_features
-from .examples import Examples
 from .settings import TrainingSettings
 
 optax = Lazy("optax", "training a network")
@@ -33,23 +32,16 @@ _HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
 _Features = Annotated[int, partial(checked_whole_number, least=1, most=2**31)]
 
 
-@runtime_checkable
-class Stream(Protocol):
-    """Labelled examples without end; a JAX pytree, such as `papers` has, whose arrays are its leaves."""
+class Examples(eqx.Module):
+    """Sequences (examples, tokens, features) and their classes, +1 or -1 (examples,)."""
 
-    def __call__(self, examples: int, *, key: PRNGKeyArray) -> Examples:
-        """Return random examples, as many as asked for."""
-        ...
+    inputs: Float[Array, "examples tokens features"]
+    labels: Float[Array, " examples"]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of training.
-
-    - `network`: as it was when it did best in validation.
-    - `history`: over `step`, the training `loss` since the validation before, `validation_error` (mean square) and
-      `validation_accuracy` (how often the sign is right).
-    """
+    """The result of `train`."""
 
     network: bpkr.Network
     history: xr.Dataset
@@ -97,16 +89,17 @@ def train(
     folder: Path | str | None = None,
     progress: bool = True,
 ) -> Trained:
-    """Train all weights of `network`, queries and keys too, on examples of the stream `training`.
+    """Train all weights of `network`, queries and keys too, on fresh examples in every step.
 
-    `network`, such as `initial_network`, is of the `architecture`, whose temperature does not matter. The result is the
-    network with the highest accuracy on examples of the stream `validation`. With a `folder`, training that was stopped
-    resumes from its last validation exactly; training with more `steps` or `patience` resumes from the last step.
+    `network`, such as `initial_network`, is of the `architecture`, whose temperature does not matter. `training` and
+    `validation` are streams, functions `stream(examples, *, key)` that return random `Examples`, as many as asked for,
+    and JAX pytrees whose arrays are leaves. With a `folder`, training that was stopped resumes from its last validation
+    exactly; training with more `steps` or `patience` resumes from the last step.
 
-    Raises:
-        ValueError: the loss stops being a number, `folder` holds more steps than asked for or a damaged file, or the
-            network is not of the architecture.
-        FileExistsError: `folder` holds training of another network, with other data or settings.
+    Returns:
+        The `network` with the highest accuracy in validation, after `best_step` steps; and the `history` over `step`:
+        the training `loss` since the validation before, `validation_error` (mean square) and `validation_accuracy` (how
+        often the sign is right).
     """
     require_float64()
     _check_network(architecture, network)
@@ -136,14 +129,12 @@ def train(
     if step > settings.steps:
         raise ValueError(f"{path} is of {step} steps, more than steps={settings.steps}: choose another folder")
     if _stopped_improving(accuracies[:-1], settings.patience):
-        raise ValueError(
-            f"{path} is of {step} steps, more than patience={settings.patience} allows: choose another folder"
-        )
+        allowed = f"patience={settings.patience} allows"
+        raise ValueError(f"{path} is of {step} steps, more than {allowed}: choose another folder")
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
     rate = jnp.asarray(settings.learning_rate, dtype=jnp.float64)
-    with tqdm(
-        total=settings.steps, initial=step, desc="training", unit="step", disable=not progress, dynamic_ncols=True
-    ) as bar:
+    shown = {"desc": "training", "unit": "step", "disable": not progress, "dynamic_ncols": True}
+    with tqdm(total=settings.steps, initial=step, **shown) as bar:
         while step < settings.steps and not _stopped_improving(history["validation_accuracy"], settings.patience):
             # up to the next validation, or the last step
             end = min(step - step % settings.validate_every + settings.validate_every, settings.steps)
@@ -155,10 +146,8 @@ def train(
                 bar.update()
             loss = float(np.mean(losses))
             if not np.isfinite(loss):
-                raise ValueError(
-                    f"the training loss is {loss} before step {end}, with learning_rate={settings.learning_rate}: try "
-                    "a lower one; what was kept is of the last validation before"
-                )
+                rate = f"learning_rate={settings.learning_rate}"
+                raise ValueError(f"the training loss is {loss} before step {end}, with {rate}: try a lower one")
             error, accuracy = (float(value) for value in _validate(network, numbers, held_out))
             bar.set_postfix(loss=f"{loss:.3f}", validation_accuracy=f"{accuracy:.3f}")
             is_best = accuracy > max(history["validation_accuracy"], default=-1.0)
@@ -171,7 +160,6 @@ def train(
 
 
 def _stopped_improving(accuracies: np.ndarray, patience: int | None) -> bool:
-    """Whether the last `patience` validations were no better than the best before them."""
     if patience is None or len(accuracies) <= patience:
         return False
     return bool(np.max(accuracies[-patience:]) <= np.max(accuracies[:-patience]))
@@ -184,17 +172,15 @@ def _check_network(architecture: bpkr.Architecture, network: bpkr.Network) -> No
     found = tuple(array.shape for array in _all_weights(network))
     if layers[0] != layers[1] or found != needed:
         raise ValueError(
-            f"network is of another architecture: its layers are {network.layers} and its weights of shapes {found}, "
-            f"those of the architecture {architecture.layers} and {needed}"
+            f"network has layers {network.layers} and weights of shapes {found}, but the architecture "
+            f"{architecture.layers} and {needed}"
         )
 
 
 def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArray) -> None:
     """Raise unless `stream` makes examples for the network; only their shapes are computed."""
     if not callable(stream) or isinstance(stream, type):
-        raise TypeError(
-            f"{name} must be a stream of examples, a function of a number of examples and a key, got {shown(stream)}"
-        )
+        raise TypeError(f"{name} must be a function of a number of examples and a key, got {shown(stream)}")
     examples = eqx.filter_eval_shape(lambda: stream(2, key=key))
     if not isinstance(examples, Examples):
         raise TypeError(f"{name} must return Examples when it is called, got {shown(examples)}")
@@ -208,7 +194,7 @@ def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArr
 
 
 @eqx.filter_jit
-def _step(network, moments, architecture, training: Stream, rate, batch: int, key):
+def _step(network, moments, architecture, training, rate, batch: int, key):
     """One step of Adam on fresh examples."""
     examples = training(batch, key=key)
     trained = _trained_part(network)

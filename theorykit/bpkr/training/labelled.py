@@ -11,8 +11,8 @@ from ...checks import checked_arguments, finite_array
 def label_network(network: bpkr.Network) -> xr.Dataset:
     """Label every weight: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
 
-    Biases of heads are `query_bias_l` and `key_bias_l`. The heads must be `bpkr.ProjectionHeads`. The parameters of the
-    kinds of layers belong to the architecture and are left out.
+    Biases of heads, `bpkr.ProjectionHeads`, are `query_bias_l` and `key_bias_l`. The parameters of the kinds of layers
+    belong to the architecture and are left out.
     """
     heads = network.heads
     if not isinstance(heads, bpkr.ProjectionHeads):
@@ -35,10 +35,7 @@ def label_network(network: bpkr.Network) -> xr.Dataset:
 
 @checked_arguments
 def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.Network:
-    """Return the network that `label_network` labelled; kinds and variances of its layers are the architecture's.
-
-    Raises `ValueError` if a weight is missing, or has another shape than the architecture's.
-    """
+    """Return the network that `label_network` labelled; kinds and variances of its layers are the architecture's."""
     if "readout" not in weights.attrs:
         raise ValueError("weights do not say which token is read: they have no attribute readout")
     counts = tuple(heads for heads in architecture.heads if heads)
@@ -46,9 +43,7 @@ def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.N
     names = ["embedding", *(f"values_{layer}" for layer in range(1, architecture.depth + 1)), "readout"]
     needed = [*names, *(f"{kind}_{layer}" for layer in with_heads for kind in ("query", "key"))]
     if missing := [name for name in needed if name not in weights]:
-        raise ValueError(
-            f"in weights there is no {missing[0]}, which an architecture of {architecture.depth} layers needs"
-        )
+        raise ValueError(f"weights have no {missing[0]}, which an architecture of {architecture.depth} layers needs")
     given = ["query", "key", *(name for name in ("query_bias", "key_bias") if f"{name}_1" in weights)]
     found = {
         name: finite_array(name, weights[name].values)
@@ -56,6 +51,6 @@ def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.N
     }
     kept = bpkr.heads(**{name: [found[f"{name}_{layer}"] for layer in with_heads] for name in given})
     if kept.counts != counts:
-        raise ValueError(f"in weights, heads of {kept.counts} do not fit an architecture with {counts}")
+        raise ValueError(f"weights have heads of {kept.counts}, but the architecture {counts}")
     readout = weights.attrs["readout"]
     return bpkr.Network.of_weights(architecture, [found[name] for name in names], kept, readout=readout)

@@ -16,12 +16,8 @@ class TrainingSettings:
 
     - `steps`: gradient steps. `batch`: examples per step.
     - `learning_rate`: Adam's, for queries and keys; for values in the units that have no root of the width in front.
-    - `validate_every`: steps between two validations; the network that does best in one is the result.
-    - `validation_examples`: the same in every validation.
-    - `patience`: training stops early if so many validations in a row were no better than the best before them; None
-      never stops it.
-
-    Raises `TypeError` or `ValueError` for what is no positive number, or no whole one.
+    - `validate_every`: steps between two validations. `validation_examples`: the same in every validation.
+    - `patience`: training stops early if so many validations in a row were no better than the best before them.
     """
 
     steps: Number = 1500
