@@ -66,6 +66,6 @@ FACE = Face(
         "errors": of(np.zeros((2, 2)), admits=("with an infinity",), negative=-np.ones((2, 2)), fewer=np.zeros(2)),
         "threshold": 1e-4,
     },
-    given={"amplitude_spectrum power_spectrum": ("axes",)},
+    given={"amplitude_spectrum": ("axes",)},
     records={"Branch Event": "follow makes it", "Cycle": "find_cycle makes it"},
 )

@@ -13,13 +13,7 @@ from .branches import (  # noqa: F401  kinds of events, and types of results
 from .cycles import Cycle, NoCycleError, cycle_near, find_cycle  # noqa: F401
 from .orthonormal import gram_schmidt, householder  # noqa: F401
 from .regimes import classify, kaplan_yorke_dimension, kaplan_yorke_lower_bound  # noqa: F401
-from .time_series import (  # noqa: F401
-    amplitude_spectrum,
-    autocorrelation,
-    detect_period,
-    power_spectrum,
-    zero_one_test,
-)
+from .time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test  # noqa: F401
 
 __all__ = [
     "NoCycleError",

@@ -6,8 +6,8 @@ both should be of order one. Bifurcations are where multipliers cross the unit c
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Annotated, Any, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from jaxtyping import Array, Complex, Float
 from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
-from ..checks import Count, checked_arguments, checked_number
+from ..checks import Count, Positive, checked_arguments, checked_number
 from ..compilation import jit
 from .cycles import (
     BranchPoint,
@@ -74,10 +74,8 @@ class Event(eqx.Module):
 
     - `kind`: "period doubling" (through -1), "Neimark-Sacker" (a pair), "fold" (through 1 where the branch turns back)
       or "branch point" (another branch crosses, in a pitchfork or transcritical bifurcation).
-    - `points` (period, state), `parameter`: the cycle.
+    - `points` (period, state), `parameter`: the cycle; where a branch of doubled cycles ends, the one that they double.
     - `multiplier`: the one that crosses, of a pair that of the upper half plane.
-
-    A branch of doubled cycles ends in a period doubling: that of the cycle that they double, whose points these are.
     """
 
     kind: str = eqx.field(static=True)
@@ -97,13 +95,7 @@ class Event(eqx.Module):
 
 
 class Branch(eqx.Module):
-    """Cycles along a branch, in order.
-
-    - `points` (cycle, period, state), `parameters` (cycle,), `multipliers` (cycle, state), `residuals` (cycle,): as
-      `Cycle` has them.
-    - `events`: every change of stability, in order.
-    - `ended`: why it goes no further.
-    """
+    """Cycles along a branch, in order, as `Cycle` has them, and why it goes no further."""
 
     points: Float[Array, "cycle period state"]
     parameters: Float[Array, " cycle"]
@@ -124,13 +116,7 @@ class Branch(eqx.Module):
         return np.abs(np.asarray(self.multipliers[:, 0])) < 1
 
     def to_xarray(self) -> xr.Dataset:
-        """The branch with its axes named, as netCDF can hold it.
-
-        - `points` (cycle, time, state), `parameter`, `residual` and `stable` (cycle,).
-        - `multiplier_modulus` and `multiplier_angle` (cycle, multiplier); angles in radians, from -pi to pi.
-        - `event_kind`, `event_parameter`, `event_modulus`, `event_angle` (event,), and `event_points` (event, time,
-          state), a cycle of half the period twice.
-        """
+        """The branch with its axes named, as netCDF can hold it; a cycle of half the period is there twice."""
         shape = self.points.shape[1:]
         repeated = [np.resize(np.asarray(event.points), shape) for event in self.events]
         crossing = np.array([complex(event.multiplier) for event in self.events], dtype=complex)
@@ -153,20 +139,6 @@ class Branch(eqx.Module):
         )
 
 
-class _StepBounds(NamedTuple):
-    """Between which parameters a branch goes, and its largest step."""
-
-    low: float
-    high: float
-    largest: float
-
-    def reached(self, station: BranchPoint) -> str | None:
-        """Why a branch is not to be followed beyond a station, or None."""
-        parameter, leads = float(station.at.parameter), _turning(station)
-        outwards = (parameter >= self.high and leads > 0) or (parameter <= self.low and leads < 0)
-        return f"the parameter reached {parameter}" if outwards else None
-
-
 @checked_arguments
 def follow(
     step: Step,
@@ -174,16 +146,20 @@ def follow(
     bounds: tuple[Number, Number],
     *,
     direction: int = 1,
-    largest_step: Number | None = None,
+    largest_step: Positive | None = None,
     most_cycles: Count = 1000,
 ) -> Branch:
     """The branch of cycles through `cycle`, until its parameter leaves `bounds`; stable or not, and around folds.
 
     It starts towards larger parameters with a `direction` of 1, towards smaller with -1. It also ends where it closes
-    on its start, where it meets the cycles that it doubles, after `most_cycles`, or where the smallest step fails;
-    `Branch.ended` says which. `largest_step`, of the first point and the parameter together, is by default a 20th of
-    the range of parameters; bifurcations that undo each other are missed if both are within a step. Raises
-    `NoCycleError` if `cycle` is none of `step`.
+    on its start, where it meets the cycles that it doubles, after `most_cycles`, or where the smallest step fails; its
+    `ended` says which. `largest_step`, of the first point and the parameter together, is by default a 20th of the range
+    of parameters; bifurcations that undo each other are missed if both are within a step. Raises `NoCycleError` if
+    `cycle` is none of `step`.
+
+    Returns:
+        Cycles in order: `points` (cycle, period, state), `parameters`, `stable` and `residuals` (cycle,), `multipliers`
+        (cycle, state); and `events`, every change of stability, with its `kind`, `parameter`, `points`, `multiplier`.
     """
     low, high = map(float, bounds)
     if not low < high:
@@ -191,7 +167,6 @@ def follow(
     if direction not in (-1, 1):
         raise ValueError(f"direction must be 1 or -1, got {direction}")
     largest = (high - low) / 20 if largest_step is None else float(largest_step)
-    strides = _StepBounds(low, high, checked_number("largest_step", largest, above=0.0))
     points, parameter = checked_step(step, cycle.points, cycle.parameter, "cycle")
     if not low <= float(parameter) <= high:
         raise ValueError(f"the cycle is at parameter {float(parameter)}, out of the bounds {bounds}")
@@ -201,11 +176,17 @@ def follow(
             f"the cycle to start from solves the map's equations to {float(first.residual):.3g} only, or is at a fold "
             f"itself, at parameter {float(parameter):.12g}; take it from find_cycle with the same step"
         )
+
+    def reached(station: BranchPoint) -> str | None:
+        parameter, leads = float(station.at.parameter), _turning(station)
+        outwards = (parameter >= high and leads > 0) or (parameter <= low and leads < 0)
+        return f"the parameter reached {parameter}" if outwards else None
+
     stations, events, length = [first], [], _FIRST * largest
-    ended = strides.reached(first)
+    ended = reached(first)
     while ended is None and len(stations) < most_cycles:
         try:
-            segment, happened, length = _stride(step, stations[-1], first, length, strides)
+            segment, happened, length = _stride(step, stations[-1], first, length, largest, (low, high))
         except NoCycleError as error:
             ended = str(error)
             break
@@ -214,11 +195,9 @@ def follow(
             ended = "it meets the cycles that it doubles"
             break
         stations.append(segment.end)
-        ended = "it closes" if segment.end is first else strides.reached(segment.end)
-    cycles = [station.cycle for station in stations]
-    names = ("points", "parameter", "multipliers", "residual")
-    columns = (jnp.stack([getattr(cycle, name) for cycle in cycles]) for name in names)
-    return Branch(*columns, events=tuple(events), ended=ended or f"most_cycles={most_cycles} were found")
+        ended = "it closes" if segment.end is first else reached(segment.end)
+    columns = jax.tree.map(lambda *of_cycles: jnp.stack(of_cycles), *(station.cycle for station in stations))
+    return Branch(*vars(columns).values(), events=tuple(events), ended=ended or f"most_cycles={most_cycles} were found")
 
 
 @dataclass(frozen=True)
@@ -229,7 +208,7 @@ class _Segment:
     start: BranchPoint
     end: BranchPoint
 
-    @property
+    @cached_property
     def direction(self) -> Float[Array, " coordinates"]:
         """The tangent at the start."""
         return self.start.tangent.first
@@ -239,16 +218,16 @@ class _Segment:
         """Distance of the end along the tangent."""
         return float(self.direction @ (self.end.at.first - self.start.at.first))
 
-    @property
+    @cached_property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         return self.start.multipliers, self.end.multipliers
 
-    @property
+    @cached_property
     def cosine(self) -> float:
-        """Cosine of the angle between the tangents at both ends."""
+        """Of the angle between the tangents at both ends."""
         return float(self.direction @ self.end.tangent.first)
 
-    @property
+    @cached_property
     def change(self) -> float:
         """The largest change of a multiplier's modulus, moduli clipped at `_LARGE`."""
         before, after = (np.minimum(np.abs(multipliers), _LARGE) for multipliers in self.multipliers)
@@ -307,22 +286,22 @@ class _Segment:
 
 
 def _stride(
-    step: Step, start: BranchPoint, first: BranchPoint, length: float, strides: _StepBounds
+    step: Step, start: BranchPoint, first: BranchPoint, length: float, largest: float, bounds: tuple[float, float]
 ) -> tuple[_Segment, list[Event], float]:
     """The next segment, its bifurcations, and the length of the step to try after it."""
-    while length > _SMALLEST * strides.largest:
+    while length > _SMALLEST * largest:
         try:
-            ahead = _ahead(step, start, length, strides)
-            segment = _up_to_bounds(_up_to_start(ahead, first), strides)
+            ahead = _ahead(step, start, length, is_short=length <= _SHORT * largest)
+            segment = _up_to_bounds(_up_to_start(ahead, first), bounds)
             smooth = segment.cosine > _VERY_STRAIGHT and segment.change < _CHANGE / 2
-            longer = min(strides.largest, _LONGER * length) if smooth else length
+            longer = min(largest, _LONGER * length) if smooth else length
             return segment, list(_events_on(segment)), longer
         except NoCycleError:
             length /= 2
     raise NoCycleError(f"steps of {length:.3g} fail from parameter {float(start.at.parameter):.12g} on")
 
 
-def _ahead(step: Step, start: BranchPoint, length: float, strides: _StepBounds) -> _Segment:
+def _ahead(step: Step, start: BranchPoint, length: float, *, is_short: bool) -> _Segment:
     """The segment of this `length`; `NoCycleError` where it bends so much that its end may be on another branch."""
     guess = start.at.move(start.tangent, length)
     direction = start.tangent.first
@@ -331,7 +310,7 @@ def _ahead(step: Step, start: BranchPoint, length: float, strides: _StepBounds) 
     astray = _largest(end.at.move(guess, -1.0)) > _ASTRAY * length * _largest(start.tangent)
     if not end.solved or astray or not segment.cosine > _STRAIGHT:
         raise NoCycleError("the step is too long")
-    if length > _SHORT * strides.largest and segment.change > _CHANGE:
+    if not is_short and segment.change > _CHANGE:
         raise NoCycleError("the step is too long for the multipliers")
     return segment
 
@@ -345,12 +324,12 @@ def _up_to_start(segment: _Segment, first: BranchPoint) -> _Segment:
     return _Segment(segment.step, segment.start, first) if beside < _BESIDE * segment.length else segment
 
 
-def _up_to_bounds(segment: _Segment, strides: _StepBounds) -> _Segment:
+def _up_to_bounds(segment: _Segment, bounds: tuple[float, float]) -> _Segment:
     """The segment, ending on the bound if it goes beyond."""
-    parameter = float(segment.end.at.parameter)
-    if strides.low <= parameter <= strides.high:
+    parameter, (low, high) = float(segment.end.at.parameter), bounds
+    if low <= parameter <= high:
         return segment
-    bound, sign = (strides.high, 1) if parameter > strides.high else (strides.low, -1)
+    bound, sign = (high, 1) if parameter > high else (low, -1)
     near = segment.at(segment.root(lambda station: float(station.at.parameter) - bound))
     end = at_parameter(segment.step, Unknowns(near.at.points, jnp.asarray(bound, dtype=jnp.float64)), sign)
     landed = _Segment(segment.step, segment.start, end)
@@ -440,9 +419,7 @@ def _meeting(segment: _Segment) -> Event:
 
 
 @checked_arguments
-def double_period(
-    step: Step, event: Event, *, amplitude: Annotated[Any, partial(checked_number, above=0.0)] = 1e-2
-) -> Cycle:
+def double_period(step: Step, event: Event, *, amplitude: Positive = 1e-2) -> Cycle:
     """The cycle of twice the period that bifurcates at a period doubling, on whichever side of its parameter it is.
 
     `amplitude` is half the distance between its first points, in units of the event's largest coordinate (or of one, if

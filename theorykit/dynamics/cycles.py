@@ -8,8 +8,7 @@ then as well conditioned as one step of the map, unlike those of the map iterate
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,14 +18,14 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
-from ..checks import Count, Index, checked_arguments, checked_array, checked_number, first_line
+from ..checks import Count, Index, Positive, checked_arguments, checked_array, checked_number, first_line
 from ..compilation import jit
 from ..precision import require_float64
 
 Step = Callable[[Array, Array], Array]
 """One step of a smooth map: (state, parameter) to state, a vector; the parameter is a number."""
 
-# largest defect of a cycle that counts as solved, in units of `scale`
+# largest defect of a cycle that counts as solved, in units of its largest coordinate
 _SOLVED = 1e-12
 # evaluations of the map after which Newton's method has failed
 _MOST_EVALUATIONS = 100
@@ -34,7 +33,7 @@ _MOST_EVALUATIONS = 100
 _ROUNDING = 4.0
 # fraction of a Newton step below which shortening it further is useless
 _SHORTEST = 2.0**-12
-# points that coincide but for rounding, in units of `BranchPoint.scale`
+# points that coincide but for rounding, in units of the largest coordinate
 _COINCIDE = 1e-7
 # how far the cycle of an orbit may be from it, in units of the largest state
 _BESIDE = 1e-3
@@ -88,9 +87,9 @@ def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
         )
     if not station.solved:
         raise NoCycleError(
-            f"no cycle of period {period} was found at parameter {float(number):.12g}: from the guess, "
-            f"Newton's method ends with a residual of {float(station.residual):.3g}. There may be none at this "
-            "parameter (it may end in a fold nearby), or the guess is too far off; cycle_near takes it from an orbit"
+            f"no cycle of period {period} was found at parameter {float(number):.12g}: from the guess, Newton's method "
+            f"ends with a residual of {float(station.residual):.3g}. There may be none at this parameter (it may end "
+            "in a fold nearby), or the guess is too far off; cycle_near takes it from an orbit"
         )
     shortest = smallest_period(station.at.points)
     if shortest < period:
@@ -109,7 +108,7 @@ def cycle_near(
     max_period: Count,
     *,
     transient: Index = 10_000,
-    tolerance: Annotated[Any, partial(checked_number, above=0.0)] = 1e-6,
+    tolerance: Positive = 1e-6,
 ) -> Cycle:
     """The stable cycle, of at most `max_period`, that the orbit from the state `start` is on after `transient` steps.
 
@@ -242,76 +241,6 @@ class Linearisation(eqx.Module):
         return Unknowns(points, parameter)
 
 
-class _Shooting(eqx.Module):
-    """The equations x_{i+1} = step(x_i), cyclic, and direction . `Unknowns.first` = target.
-
-    A direction along the parameter's axis fixes the parameter; the tangent of a branch of cycles, the arclength.
-    """
-
-    step: Step
-    direction: Float[Array, " coordinates"]
-    target: Float[Array, ""]
-
-    def defects(self, at: Unknowns) -> tuple[Array, Array]:
-        """Left sides minus right sides of the equations."""
-        images = jax.vmap(self.step, in_axes=(0, None))(at.points, at.parameter)
-        return images - jnp.roll(at.points, -1, axis=0), self.direction @ at.first - self.target
-
-    def newton_change(self, at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
-        """Newton's step: for changes of the first point and the parameter, then propagated to the other points."""
-        of_cycle, of_direction = defects
-        linearisation = Linearisation.about(self.step, at)
-        monodromy, drift, defect = linearisation.condense(of_cycle)
-        change = jnp.linalg.solve(self.border(monodromy, drift), -jnp.append(defect, of_direction))
-        return linearisation.spread(of_cycle, change)
-
-    def border(self, monodromy: Array, drift: Array) -> Float[Array, "coordinates coordinates"]:
-        """Jacobian of the condensed equations, bordered by `direction`: regular also at a fold of the branch."""
-        return jnp.vstack([jnp.column_stack([monodromy - jnp.eye(len(drift)), drift]), self.direction])
-
-
-class _NewtonState(eqx.Module):
-    proposal: Unknowns
-    change: Unknowns
-    length: Float[Array, ""]
-    size: Float[Array, ""]
-
-
-class _ShootingNewton(optx.AbstractRootFinder):
-    """Newton's method for a `_Shooting`, passed as `args`; halves steps that do not reduce the defects.
-
-    It stops where changes are rounding; whether the equations are solved there is for the caller to check.
-    """
-
-    rtol: float = 0.0
-    atol: float = 0.0
-    norm: Callable = optx.max_norm
-
-    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
-        everywhere = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), y)
-        return _NewtonState(y, everywhere, jnp.array(1.0), jnp.array(jnp.inf))
-
-    def step(self, fn, y, args, options, state, tags):
-        defects = args.defects(state.proposal)
-        size = optx.two_norm(defects)
-        better = size < state.size
-        here = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.proposal, y)
-        change = jax.lax.cond(better, lambda: args.newton_change(here, defects), lambda: state.change)
-        length = jnp.where(better, 1.0, state.length / 2)
-        size = jnp.where(better, size, state.size)
-        return here, _NewtonState(here.move(change, length), change, length, size), None
-
-    def terminate(self, fn, y, args, options, state, tags):
-        moves = state.length * optx.max_norm(state.change)
-        rounding = _ROUNDING * jnp.finfo(moves.dtype).eps * jnp.maximum(1.0, optx.max_norm(y))
-        # not (>): a singular linearisation moves by NaN
-        done = ~(moves > rounding) | (state.length < _SHORTEST)
-        return done, optx.RESULTS.successful
-
-    def postprocess(self, fn, y, aux, args, options, state, tags, result):
-        return y, aux, {}
-
-
 class BranchPoint(eqx.Module):
     """The end of a Newton correction: a point on a branch of cycles if `solved`.
 
@@ -337,34 +266,66 @@ class BranchPoint(eqx.Module):
         return Cycle(self.at.points, self.at.parameter, jnp.asarray(self.multipliers), self.residual)
 
 
-def correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> BranchPoint:
-    """The cycle at `target` along `direction` that Newton's method finds from `guess`."""
-    at, residual, monodromy, tangent = _correct(step, guess, direction, target)
-    return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
-
-
 def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
     """The cycle at the parameter of `guess`; its tangent is towards larger parameters, smaller for a `sign` of -1."""
     axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
     return correct(step, guess, axis, sign * guess.parameter)
 
 
+def correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> BranchPoint:
+    """The cycle where direction . `Unknowns.first` = target, by Newton's method from `guess`.
+
+    A direction along the parameter's axis fixes the parameter; the tangent of a branch of cycles, the arclength.
+    """
+    at, residual, monodromy, tangent = _correct(step, guess, direction, target)
+    return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
+
+
 @jit
 def _correct(step, guess, direction, target):
     """The cycle, its residual, the product of the Jacobians, and the tangent."""
-    shooting = _Shooting(step, direction, target)
-    found = optx.root_find(
-        lambda at, shooting: shooting.defects(at),
-        _ShootingNewton(),
-        guess,
-        shooting,
-        max_steps=_MOST_EVALUATIONS,
-        throw=False,
-    ).value
-    of_cycle, _ = shooting.defects(found)
+
+    def defects_at(at: Unknowns) -> tuple[Array, Array]:
+        """Left sides minus right sides of x_{i+1} = step(x_i), cyclic, and of direction . first = target."""
+        images = jax.vmap(step, in_axes=(0, None))(at.points, at.parameter)
+        return images - jnp.roll(at.points, -1, axis=0), direction @ at.first - target
+
+    def border(monodromy: Array, drift: Array) -> Float[Array, "coordinates coordinates"]:
+        """Jacobian of the condensed equations, bordered by `direction`: regular also at a fold of the branch."""
+        return jnp.vstack([jnp.column_stack([monodromy - jnp.eye(len(drift)), drift]), direction])
+
+    def newton_change(at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
+        """Newton's step: for changes of the first point and the parameter, then propagated to the other points."""
+        linearisation = Linearisation.about(step, at)
+        monodromy, drift, defect = linearisation.condense(defects[0])
+        change = jnp.linalg.solve(border(monodromy, drift), -jnp.append(defect, defects[1]))
+        return linearisation.spread(defects[0], change)
+
+    def is_moving(state) -> Array:
+        here, _, change, length, _, evaluations = state
+        moves = length * optx.max_norm(change)
+        rounding = _ROUNDING * jnp.finfo(moves.dtype).eps * jnp.maximum(1.0, optx.max_norm(here))
+        # a singular linearisation moves by NaN, which ends it
+        return (moves > rounding) & (length >= _SHORTEST) & (evaluations < _MOST_EVALUATIONS)
+
+    def evaluate(state):
+        """Take the proposal if it reduces the defects, and propose half of the last step if not."""
+        here, proposal, change, length, size, evaluations = state
+        defects = defects_at(proposal)
+        better = optx.two_norm(defects) < size
+        here = jax.tree.map(lambda new, old: jnp.where(better, new, old), proposal, here)
+        change = jax.lax.cond(better, lambda: newton_change(here, defects), lambda: change)
+        length = jnp.where(better, 1.0, length / 2)
+        size = jnp.where(better, optx.two_norm(defects), size)
+        return here, here.move(change, length), change, length, size, evaluations + 1
+
+    anywhere = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), guess)
+    begun = (guess, guess, anywhere, jnp.array(1.0), jnp.array(jnp.inf), jnp.array(0))
+    found, *_ = jax.lax.while_loop(is_moving, evaluate, begun)
+    of_cycle, _ = defects_at(found)
     linearisation = Linearisation.about(step, found)
     monodromy, drift, _ = linearisation.condense(of_cycle)
-    along = jnp.linalg.solve(shooting.border(monodromy, drift), jnp.zeros_like(direction).at[-1].set(1.0))
+    along = jnp.linalg.solve(border(monodromy, drift), jnp.zeros_like(direction).at[-1].set(1.0))
     tangent = linearisation.spread(jnp.zeros_like(of_cycle), along / jnp.linalg.norm(along))
     return found, jnp.max(jnp.abs(of_cycle)), monodromy, tangent
 

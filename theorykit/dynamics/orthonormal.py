@@ -1,12 +1,11 @@
-"""Orthonormal bases of a batch of subspaces, by two methods: vectors are `(size, *batch)`.
+"""Orthonormal bases of a batch of subspaces, by two methods, and the logarithms of the diagonal of R.
 
-Both return the basis and the logarithms of the diagonal of R, `(vectors, *batch)`; minus infinity where a vector is in
-the span of those before it.
+Vectors are `(size, *batch)`, logarithms `(vectors, *batch)`; minus infinity for a vector in the span of those before.
 """
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import add
+from operator import add, mul
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +28,7 @@ _CACHED = 2**17
 def gram_schmidt(vectors: Vectors) -> Basis:
     """Modified Gram-Schmidt: the fastest, though the last of strongly graded vectors lose their orthogonality.
 
-    More than a dozen vectors are taken in panels, which a loop makes orthogonal to the panels before them, one after
-    the other: so the time to compile it does not grow with their number.
+    Vectors are `(size, *batch)`, at most `size` of them. Returns the basis, and the logarithms of the diagonal of R.
     """
     return _gram_schmidt(_checked(vectors))
 
@@ -39,6 +37,7 @@ def _gram_schmidt(vectors: Vectors) -> Basis:
     if len(vectors) <= _MOST_IN_PAIRS:
         basis, lengths = _pair_by_pair(vectors)
         return basis, jnp.log(jnp.stack(lengths))
+    # in panels, in a loop, so that the time to compile it does not grow with the number of vectors
     count, size, *batch = len(vectors), *vectors[0].shape
     basis, lengths = _in_panels(jnp.stack(vectors).reshape(count, size, -1))
     return tuple(basis.reshape(count, size, *batch)), jnp.log(lengths.reshape(count, *batch))
@@ -72,17 +71,18 @@ def _in_panels(
 
 
 def _panels(panels: Float[Array, "panels panel size lanes"]):
-    """The basis and the lengths, of one part of the batch."""
 
     def one_panel(number: Int[Array, ""], at):
         basis, lengths = at
 
         def without(earlier: Int[Array, ""], at):
             panel, along = at
-            panel = _without(panel, along, basis[earlier])
-            return panel, inner_products(basis[earlier + 1], panel)
+            pairs = zip(panel, jnp.swapaxes(along, 0, 1), strict=True)
+            units = basis[earlier]
+            panel = jnp.stack([vector - reduce(add, map(mul, factors, units)) for vector, factors in pairs])
+            return panel, _inner_products(basis[earlier + 1], panel)
 
-        start = panels[number], inner_products(basis[0], panels[number])
+        start = panels[number], _inner_products(basis[0], panels[number])
         panel, _ = jax.lax.fori_loop(0, number, without, start)
         # the second time for what is no longer orthogonal to the others after strong cancellation
         units, first = _pair_by_pair(tuple(panel))
@@ -94,28 +94,17 @@ def _panels(panels: Float[Array, "panels panel size lanes"]):
     return jax.lax.fori_loop(0, len(panels), one_panel, (jnp.zeros_like(panels), lengths))
 
 
-def _without(panel, along, units):
-    """`panel` without its components `along` the `units`."""
-    return jnp.stack(
-        [
-            vector - reduce(add, (factor * unit for factor, unit in zip(factors, units, strict=True)))
-            for vector, factors in zip(panel, jnp.swapaxes(along, 0, 1), strict=True)
-        ]
-    )
-
-
-def inner_products(
+def _inner_products(
     left: Float[Array, "left size *batch"], right: Float[Array, "right size *batch"]
 ) -> Float[Array, "left right *batch"]:
-    """Of every two vectors; sums written out, which is compiled to code several times as fast as that of `jnp.sum`."""
+    # sums written out, which is compiled to code several times as fast as that of `jnp.sum`
     return reduce(add, (left[:, None, place] * right[None, :, place] for place in range(left.shape[1])))
 
 
 def householder(vectors: Vectors) -> Basis:
     """Householder reflections, by LAPACK: orthogonal to rounding, however graded the vectors are, but slower.
 
-    On a CPU not for several threads at once: batches of factorisations that run side by side may wait for each other
-    for ever.
+    On a CPU not for several threads at once: batches of factorisations side by side may wait for each other for ever.
     """
     return _householder(_checked(vectors))
 
@@ -135,7 +124,6 @@ def unchecked(method: Orthonormalise) -> Orthonormalise:
 
 
 def _checked(vectors: Vectors) -> Vectors:
-    """The vectors, of one shape and no more of them than they have numbers."""
     require_float64()
     entries = checked_sequence("vectors", vectors, "arrays")
     known = tuple(jnp.asarray(checked_array("vectors", each)) for each in entries)

@@ -1,4 +1,4 @@
-"""Statistics of orbits: chaos, spectrum, correlation, period, and the error of averages.
+"""Statistics of orbits: chaos, spectrum, correlation, period.
 
 Plain functions of finished series in NumPy. Time is the last axis, in steps of the map; every axis before it (values
 of a parameter, patterns, starting windows) is a batch.
@@ -14,15 +14,13 @@ import scipy.fft
 import xarray as xr
 from jaxtyping import Complex, Float, Int
 
-from ..checks import Count, Key, checked_arguments, checked_array, checked_number, checked_whole_number
+from ..checks import Count, Key, NonNegative, checked_arguments, checked_array, checked_whole_number
 from ..precision import require_float64
 
-# pairs of patterns (shown, held at zero) of the published sections
-SECTIONS = ((0, 1), (0, 2), (1, 0), (2, 0))
 _FREQUENCIES = (np.pi / 5, 4 * np.pi / 5)
 
 
-def _finite(name: str, value: Any, least: int = 1) -> Float[np.ndarray, "*batch time"]:
+def _series(name: str, value: Any, *, least: int = 2) -> Float[np.ndarray, "*batch time"]:
     """Float64 values (..., time), all finite, of at least so many steps."""
     array = checked_array(name, value)
     if array.ndim == 0 or array.shape[-1] < least or 0 in array.shape:
@@ -30,28 +28,31 @@ def _finite(name: str, value: Any, least: int = 1) -> Float[np.ndarray, "*batch 
     return array
 
 
+Series = Annotated[Any, _series]
+
+
 @checked_arguments
-def zero_one_test(series: Any, *, key: Key, draws: Count = 100) -> Float[np.ndarray, "*batch"]:
+def zero_one_test(
+    series: Annotated[Any, partial(_series, least=100)], *, key: Key, draws: Count = 100
+) -> Float[np.ndarray, "*batch"]:
     """K of the 0-1 test for chaos of every series (..., time): near 0 if it is regular, near 1 if it is chaotic.
 
     The series drives a walk in the plane, p + i q = sum_t x_t exp(i c t), which stays bounded if the dynamics is
     regular and diffuses if it is chaotic. K_c is the correlation between the lag and the mean-square displacement of
-    the walk over lags up to a tenth of the series; K is its median over `draws` random frequencies c, of which a few
-    resonate. The mean of the series is taken off first, and with it the oscillating term of the displacement.
+    the walk over lags up to a tenth of the series; K is its median over `draws` random frequencies c.
 
     About 1000 values tell regular from strongly chaotic. A series sampled too finely in time looks regular whatever it
-    is: if K changes with `series[..., ::subsampling_stride(series)]`, believe the latter. A constant series has K = 0,
-    one that still relaxes to a constant a negative K.
+    is. A constant series has K = 0, one that still relaxes to a constant a negative K.
 
     G. A. Gottwald, I. Melbourne, SIAM J. Appl. Dyn. Syst. 8, 129 (2009).
     """
     require_float64()
-    series = _finite("series", series, 100)
     # first a size at which sums and squares neither overflow nor vanish
     largest = np.max(np.abs(series), axis=-1, keepdims=True)
     series = series / np.where(largest > 0, largest, 1.0)
     spread = np.ptp(series, axis=-1, keepdims=True)
-    # the mean of equal values need not be that value
+    # Without the mean of the series there is no oscillating term in the displacement. That of equal values need not be
+    # that value.
     centred = np.where(spread == 0, 0.0, _centre(series) / np.where(spread > 0, spread, 1.0))
     frequencies = np.asarray(jax.random.uniform(key, (draws,), minval=_FREQUENCIES[0], maxval=_FREQUENCIES[1]))
     lags = np.arange(series.shape[-1] // 10, dtype=float)
@@ -79,39 +80,21 @@ def _mean_square_displacement(series: Float[np.ndarray, "*batch time"], frequenc
     return (first + later - 2 * products.real) / starts
 
 
-def subsampling_stride(series: Any) -> int:
-    """Every how many steps of a series (..., time) the values are about independent: the first lag of |r| < 1/e.
-
-    For a batch, the stride of the slowest series. Raises `ValueError` for a series whose correlation does not fall so
-    far within a tenth of its length: it holds too few independent values.
-    """
-    values = _finite("series", series, 10)
-    lags = values.shape[-1] // 10
-    fallen = np.abs(autocorrelation(values, lags)) < np.exp(-1)
-    if not np.all(np.any(fallen, axis=-1)):
-        raise ValueError(
-            f"the autocorrelation stays above 1/e up to lag {lags}, a tenth of the series: run longer than "
-            f"{values.shape[-1]} steps, or drop the transient"
-        )
-    return int(np.max(np.argmax(fallen, axis=-1)))
-
-
 @checked_arguments
-def autocorrelation(series: Any, lags: int) -> Float[np.ndarray, "*batch lags"]:
+def autocorrelation(series: Series, lags: int) -> Float[np.ndarray, "*batch lags"]:
     """Correlation r_k (..., lags + 1) of a series (..., time) with itself k = 0, ..., `lags` steps later; r_0 = 1.
 
     sum_t (x_t - mean) (x_{t+k} - mean) / sum_t (x_t - mean)^2: the sum above has k terms less than the one below, so
     that r_k of a periodic series of T steps falls as 1 - k/T.
     """
-    values = _finite("series", series, 2)
-    checked_whole_number("lags", lags, least=0, most=values.shape[-1] - 1)
-    spread = np.ptp(values, axis=-1, keepdims=True)
+    checked_whole_number("lags", lags, least=0, most=series.shape[-1] - 1)
+    spread = np.ptp(series, axis=-1, keepdims=True)
     constant = np.argwhere(spread[..., 0] == 0)
     if len(constant):
         index = tuple(constant[0].tolist())
-        raise ValueError(f"the series at index {index} is constant, {values[index][0]}: it has no autocorrelation")
+        raise ValueError(f"series is constant at index {index}, {series[index][0]}: it has no autocorrelation")
     # the spread cancels, and keeps the squares of a tiny one from underflow
-    centred = _centre(values) / spread
+    centred = _centre(series) / spread
     products = _correlations(centred, centred, lags).real
     return products / np.sum(centred**2, axis=-1, keepdims=True)
 
@@ -124,55 +107,37 @@ def _correlations(first: np.ndarray, second: np.ndarray, lags: int) -> Complex[n
 
 
 @checked_arguments
-def amplitude_spectrum(series: Any, axes: Sequence[str] = ()) -> xr.DataArray:
+def amplitude_spectrum(series: Series, axes: Sequence[str] = ()) -> xr.DataArray:
     """Modulus of the Fourier transform over `frequency`, in cycles a step from 0 to 1/2, of a series (..., time).
 
     Scaled such that a cosine of amplitude a at one of the frequencies k/T shows as a; the mean shows, as a modulus, at
     0. `axes` names the axes before time.
     """
-    return _spectrum("amplitude", series, axes, 1)
-
-
-@checked_arguments
-def power_spectrum(series: Any, axes: Sequence[str] = ()) -> xr.DataArray:
-    """Share of every frequency in the mean square of a series (..., time), labelled as `amplitude_spectrum` does.
-
-    The shares sum to the mean square (Parseval), without the one at frequency 0 to the variance.
-    """
-    return _spectrum("power", series, axes, 2)
-
-
-def _spectrum(name: str, series: Any, axes: tuple[str, ...], power: int) -> xr.DataArray:
-    values = _finite("series", series, 2)
-    time = values.shape[-1]
-    if len(axes) != values.ndim - 1:
-        raise ValueError(f"the series has {values.ndim - 1} axes before time, but axes names {len(axes)}: {axes}")
+    time = series.shape[-1]
+    if len(axes) != series.ndim - 1:
+        raise ValueError(f"axes must name the {series.ndim - 1} axes of series before time, got {axes}")
     modes = np.arange(time // 2 + 1)
     # the real transform folds the frequencies k and -k into one, but for k = 0 and k = T/2
     sides = np.where((modes == 0) | (2 * modes == time), 1.0, 2.0)
-    moduli = sides * (np.abs(np.fft.rfft(values)) / time) ** power
     coordinates = {"frequency": ("frequency", np.fft.rfftfreq(time), {"units": "cycles per step"})}
-    return xr.DataArray(moduli, dims=(*axes, "frequency"), coords=coordinates, name=name)
+    moduli = sides * np.abs(np.fft.rfft(series)) / time
+    return xr.DataArray(moduli, dims=(*axes, "frequency"), coords=coordinates, name="amplitude")
 
 
 @checked_arguments
-def detect_period(
-    series: Any, max_period: Count, tolerance: Annotated[Any, partial(checked_number, least=0.0)] = 1e-9
-) -> Int[np.ndarray, "*batch"]:
+def detect_period(series: Any, max_period: Count, tolerance: NonNegative = 1e-9) -> Int[np.ndarray, "*batch"]:
     """The smallest period up to `max_period` of every series (..., time), 0 where there is none.
 
-    With period p, values p steps apart stay within `tolerance` of each other over the whole series, so that slow drift
-    counts against it. The components of one orbit have the least common multiple of their periods:
+    With period p, values p steps apart stay within `tolerance` of each other over the whole series, at least twice
+    `max_period`. The components of one orbit have the least common multiple of their periods:
     `np.lcm.reduce(periods, axis=-1)`, again 0 if one of them has none.
-
-    The series must be at least twice as long as `max_period`.
 
         >>> import numpy as np
         >>> from theorykit import dynamics
         >>> int(dynamics.detect_period(np.array([0.0, 1.0, 2.0] * 10), max_period=5))
         3
     """
-    values = _finite("series", series, 2 * max_period)
+    values = _series("series", series, least=2 * max_period)
     periods = np.zeros(values.shape[:-1], dtype=int)
     for period in range(1, max_period + 1):
         phases = values[..., values.shape[-1] % period :].reshape(*values.shape[:-1], -1, period)
@@ -181,21 +146,6 @@ def detect_period(
         if np.all(periods):
             break
     return np.asarray(periods)
-
-
-@checked_arguments
-def block_error(
-    values: Any, blocks: Annotated[int, partial(checked_whole_number, least=2)] = 30
-) -> Float[np.ndarray, "*batch"]:
-    """Standard error of the time average of correlated values (..., time), by the scatter of `blocks` block averages.
-
-    Right once blocks are much longer than the correlation time, which more and longer runs have to show; it has itself
-    a relative error of about (2 blocks)^(-1/2). Values left over by the division into equal blocks are the first.
-    """
-    values = _finite("values", values, blocks)
-    length = values.shape[-1] // blocks
-    averages = np.mean(values[..., -blocks * length :].reshape(*values.shape[:-1], blocks, length), axis=-1)
-    return np.asarray(np.std(averages, axis=-1, ddof=1) / np.sqrt(blocks))
 
 
 def _centre(series: np.ndarray) -> np.ndarray:
