@@ -92,7 +92,7 @@ def settings(beta: float | np.ndarray) -> dmft.Parameters:
     return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, published.patterns), epsilon=0.02)
 
 
-def published_network(power: int) -> dmft.network.ClassSumNetwork:
+def published_network(power: int) -> dmft.network.FiniteNetwork:
     """Of ten to the `power` neurons, but for less than 99: copies of those of the published weights."""
     return dmft.network.class_sum_network(published, CONTEXT, 10**power // published.neurons)
 

@@ -40,6 +40,11 @@ class Case:
         return dmft.self_attention_limit(self.weights, self.about["L"])
 
     @property
+    def prompt(self) -> np.ndarray:
+        """Overlaps of the semantic bits of the first token."""
+        return self.weights.semantic @ self["x0"][: self.weights.neurons] / self.weights.neurons
+
+    @property
     def parameters(self) -> dmft.Parameters:
         return dmft.Parameters(*(self.about[name] for name in ("beta", "gamma", "epsilon")))
 

@@ -63,7 +63,6 @@ OF_STATES = (
 OF_WINDOWS = (
     ("window", lambda it: dmft.state_from_window(MODEL, PARAMETERS, it)),
     ("window", lambda it: dmft.lyapunov_spectrum(MODEL, PARAMETERS, it, **EXPONENTS, blocks=2)),
-    ("window", lambda it: dmft.local_exponents(MODEL, PARAMETERS, it, **EXPONENTS)),
     ("window", lambda it: dmft.Stroboscope(MODEL, PARAMETERS).state(it)),
     (
         "windows",
@@ -129,19 +128,6 @@ def test_prompts_and_attentions_of_another_number_of_patterns_and_impossible_one
         assert_refused(OF_PROMPTS, wrong)
     for wrong in (jnp.zeros(3), jnp.zeros(5)):
         assert_refused(OF_ATTENTIONS, wrong)
-
-
-def test_a_state_whose_parts_do_not_fit_each_other_is_refused():
-    state = state_of()
-    for changed in (
-        {"attention": state.attention[:1]},
-        {"keys": state.keys[:1]},
-        {"keys": tuple(slots[1:] for slots in state.keys)},
-        {"attention": (state.attention[0], jnp.zeros(2))},
-    ):
-        # the types of tests are checked before
-        with pytest.raises((ValueError, TypeError), match=r"one state|different shapes|type"):
-            dmft.State(**{**vars(state), **changed})
 
 
 def test_a_state_that_all_orbits_share_is_whole_though_there_are_as_many_orbits_as_slots():

@@ -20,7 +20,7 @@ GAMMA = dmft.attention_gain(2.2, 100, 3)
 @pytest.mark.parametrize("case", cases("trajectories"), ids=repr)
 def test_published_trajectories_in_the_window_convention(case):
     model, parameters = case.model, case.parameters
-    start = dmft.window_start(model, parameters, dmft.prompt(case.weights, case["x0"]))
+    start = dmft.window_start(model, parameters, case.prompt)
     found = dmft.run(model, parameters, start, steps=60)
     atol = case.about["suggested_atol"]
     np.testing.assert_allclose(found.attention[0], case["A0"], atol=1e-15)
@@ -34,7 +34,7 @@ def test_published_trajectories_in_the_window_convention(case):
 @pytest.mark.parametrize("case", [*cases("general_M")[:-1], *slow(cases("general_M")[-1:])], ids=repr)
 def test_published_trajectories_in_the_token_exact_convention(case):
     model, parameters = case.model, case.parameters
-    start = dmft.token_start(model, parameters, dmft.prompt(case.weights, case["x0"]))
+    start = dmft.token_start(model, parameters, case.prompt)
     found = dmft.run(model, parameters, start, steps=60)
     atol = case.about["suggested_atol"]
     np.testing.assert_allclose(found.attention, case["att"], atol=atol)
@@ -181,12 +181,6 @@ def test_bad_starts_are_refused():
     model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(1.0, 1.0, 0.0)
     with pytest.raises(ValueError, match=r"a window of \(3, 3\) .* does not fit a network of \(4, 3\)"):
         dmft.state_from_window(model, parameters, dmft.Window(np.zeros((3, 3))))
-    with pytest.raises(ValueError, match="a prompt has 99 semantic and 2 positional bits"):
-        dmft.prompt(WEIGHTS, np.ones(100))
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        dmft.prompt(WEIGHTS, np.arange(101) % 2)
-    with pytest.raises(ValueError, match="position 0"):
-        dmft.prompt(WEIGHTS, np.ones(101))
     with pytest.raises(ValueError, match=r"overlaps of a prompt are \(4, 3\), got \(4, 2\)"):
         dmft.window_start(model, parameters, np.zeros((4, 2)))
     with pytest.raises(ValueError, match="3 steps do not fill it"):

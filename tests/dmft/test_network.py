@@ -239,7 +239,7 @@ def test_impossible_runs_and_networks_are_refused():
         network.class_sum_network(SMALL, 4, 0)
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         network.fluctuations(sums, WARM, start, steps=0)
-    with pytest.raises(TypeError, match="network must be AbstractNetwork"):
+    with pytest.raises(TypeError, match="network must be FiniteNetwork"):
         network.fluctuations(sums.limit, WARM, start, steps=3)
 
 

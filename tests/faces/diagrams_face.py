@@ -41,9 +41,6 @@ FACE = Face(
     diagrams,
     {
         "model": of(MODEL, "network", "start", weights=WEIGHTS, of_other_patterns=OTHER),
-        "random_windows.model OrbitSettings.transient_of.model OrbitSettings.checked_for.model": of(
-            MODEL, weights=WEIGHTS
-        ),
         "parameters": of(LINE, of_no_axis=POINT, of_two_axes=dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1)),
         "phase_diagram.parameters": of(
             dmft.Parameters([1.5, 1.6], [[4.0]], 0.1),

@@ -9,7 +9,7 @@
 from . import network
 from .derivation.derivation import MeanField, derive  # noqa: F401  a type of results
 from .derivation.document import render_latex, render_markdown  # noqa: F401
-from .lyapunov import LyapunovSpectrum, local_exponents, lyapunov_spectrum  # noqa: F401
+from .lyapunov import LyapunovSpectrum, lyapunov_spectrum  # noqa: F401
 from .map import (  # noqa: F401
     OUTPUT,
     Parameters,
@@ -22,7 +22,6 @@ from .map import (  # noqa: F401
     attention_gain,
     discard_transient,
     pattern_prompt,
-    prompt,
     run,
     self_attention_limit,
     semantic_overlap,
@@ -35,9 +34,7 @@ from .weights import (  # noqa: F401
     ColumnLaw,
     Weights,
     column_law,
-    correlations,
     iid_weights,
-    law_from_correlations,
     published_weights,
     segment_weights,
     weights_from_arrays,
@@ -46,7 +43,6 @@ from .weights import (  # noqa: F401
 __all__ = [
     "Parameters",
     "SelfAttention",
-    "State",
     "Stroboscope",
     "Weights",
     "Window",

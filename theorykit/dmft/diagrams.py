@@ -1,8 +1,6 @@
-"""Orbits of self-attention over parameters and starts: on all cores, with progress, labelled and resumable.
+"""Orbits of self-attention over parameters and starts, computed in blocks: labelled and resumable.
 
 parameters, start -> transient -> recorded orbit and exponents -> labelled dataset along "orbit"
-
-Orbits are computed in blocks; each finished block is kept, so that a run that was stopped goes on.
 """
 
 import os
@@ -12,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -27,16 +25,16 @@ from ..checks import (
     Count,
     Index,
     Key,
+    NonNegative,
+    Positive,
     check_fields,
     checked_arguments,
     checked_instance,
-    checked_number,
     checked_whole_number,
     first_line,
 )
 from ..dynamics.orthonormal import gram_schmidt
-from ..dynamics.regimes import PHASE_DIAGRAM, classify, classify_by_levels, differ, kaplan_yorke_lower_bound
-from ..dynamics.time_series import SECTIONS
+from ..dynamics.regimes import classify, classify_by_levels, differ, kaplan_yorke_lower_bound
 from ..settings import usual_settings
 from ..store.runs import resume_tasks
 from ..workers import Workers, check_executor
@@ -53,8 +51,9 @@ __all__ = [
 
 ORBIT = "orbit"
 Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
-_NonNegative = Annotated[Any, partial(checked_number, least=0.0)]
 
+# published pairs of patterns (shown, held at zero)
+_SECTIONS = ((0, 1), (0, 2), (1, 0), (2, 0))
 # tokens recorded at a time, blocks that the errors of exponents are from, and levels that are told apart when counted
 _RECORDED_AT_ONCE = 4096
 _BLOCKS = 20
@@ -86,8 +85,8 @@ class OrbitSettings:
     recorded: int = 10_000
     exponents: Index = 3
     levels: Annotated[int, partial(checked_whole_number, least=2)] = 2001
-    sections: tuple[tuple[Index, Index], ...] = SECTIONS
-    width: Annotated[Any, partial(checked_number, above=0.0)] = 0.001
+    sections: tuple[tuple[Index, Index], ...] = _SECTIONS
+    width: Positive = 0.001
     measured: Annotated[int, partial(checked_whole_number, least=_BLOCKS)] | None = None
 
     def __post_init__(self):
@@ -96,13 +95,10 @@ class OrbitSettings:
             raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
 
     def _for(self, model: dmft.SelfAttention) -> "OrbitSettings":
-        """The same, if `model` has the patterns of all sections; those that are published only as far as it has them.
-
-        Raises `ValueError` otherwise.
-        """
+        """The same, with the published sections as far as `model` has their patterns."""
         there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
-        if there != self.sections and self.sections != SECTIONS:
-            raise ValueError(f"sections {self.sections} are of patterns 0 to {model.patterns - 1}, which model has")
+        if there != self.sections and self.sections != _SECTIONS:
+            raise ValueError(f"sections must be of patterns 0 to {model.patterns - 1}, got {self.sections}")
         return replace(self, sections=there)
 
     @property
@@ -125,18 +121,24 @@ def orbit_diagram(
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
-    """Settled orbits at many parameters along one axis; `start` makes the state that each begins with.
+    """Settled orbits at many parameters along one axis.
 
-    Of the semantic overlap of the output, (1 - epsilon) <w^o tanh>:
+    Args:
+        start: makes the state that orbits begin with from (model, parameters), such as `window_start` of a prompt.
+        folder: finished blocks of orbits are kept there, and a run that was stopped resumes.
+        executor: runs the blocks: spawned processes, or a dask `Client`; by default threads on all cores. Results do
+            not depend on it.
+        label: of the bar.
 
-    - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
-    - `distinct` (orbit, pattern): how many of 5001 levels are visited. `lowest`, `highest` (orbit, pattern).
+    Returns:
+        Of the semantic overlap of the output, (1 - epsilon) <w^o tanh>:
 
-    And `exponent`, `exponent_error` (orbit, number), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
-    lower bound of it; and `window` (orbit, age, pattern), the attentions that it ends with, for a run to go on from.
-    Coordinates `beta`, `gamma`, `epsilon` (orbit). Finished blocks are kept in `folder`, from where an interrupted run
-    goes on. Blocks run on all cores, or by an `executor`: processes that are started afresh, or a dask `Client`;
-    results do not depend on it. `progress`: show a bar, with its `label`.
+        - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
+        - `distinct` (orbit, pattern): how many of 5001 levels are visited. `lowest`, `highest` (orbit, pattern).
+
+        And `exponent`, `exponent_error` (orbit, number), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
+        lower bound of it; and `window` (orbit, age, pattern), the attentions at the end, to resume from. Coordinates
+        `beta`, `gamma`, `epsilon` (orbit).
     """
     settings = (OrbitSettings() if settings is None else settings)._for(model)
     every = _along_one_axis(parameters)
@@ -149,7 +151,6 @@ def orbit_diagram(
 
 
 def _along_one_axis(parameters: dmft.Parameters) -> dmft.Parameters:
-    """`parameters`, each of them broadcast to their one axis."""
     shape = parameters.batch_shape
     if len(shape) != 1:
         raise ValueError(f"orbits are along one axis, got parameters of shape {shape}")
@@ -157,7 +158,6 @@ def _along_one_axis(parameters: dmft.Parameters) -> dmft.Parameters:
 
 
 def _begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
-    """The state that `start` makes, if it is one of `model`."""
     try:
         state = checked_instance("start", start(model, parameters), dmft.State, "as token_start returns it")
     except (TypeError, ValueError) as error:
@@ -175,10 +175,17 @@ def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
 def _block(
     model: dmft.SelfAttention, every: dmft.Parameters, begun: dmft.State, settings: OrbitSettings, block: np.ndarray
 ) -> xr.Dataset:
-    """The orbits whose numbers are in `block`, of all."""
+    """The orbits whose numbers are in `block`."""
     parameters, start = jax.tree.map(lambda values: values[block], every), _select_orbits(begun, block)
     window = dmft.discard_transient(model, parameters, start, max(settings.transient, model.context))
-    marks, (pieces, tokens) = _Marks.none(settings, model.patterns, len(block)), settings._pieces
+    shape, (pieces, tokens) = (len(block), model.patterns), settings._pieces
+    marks = _Marks(
+        jnp.zeros((*shape, settings.levels), dtype=jnp.uint8),
+        jnp.zeros((len(block), len(settings.sections), settings.levels), dtype=jnp.uint8),
+        jnp.zeros((*shape, _FINE_LEVELS), dtype=bool),
+        jnp.full(shape, jnp.inf),
+        jnp.full(shape, -jnp.inf),
+    )
     state = dmft.state_from_window(model, parameters, window)
     for _ in range(pieces):
         path, overlaps = _record(model, parameters, state, steps=tokens)
@@ -220,21 +227,10 @@ class _Marks(eqx.Module):
     lowest: Float[Array, "orbits patterns"]
     highest: Float[Array, "orbits patterns"]
 
-    @classmethod
-    def none(cls, settings: OrbitSettings, patterns: int, orbits: int) -> "_Marks":
-        return cls(
-            jnp.zeros((orbits, patterns, settings.levels), dtype=jnp.uint8),
-            jnp.zeros((orbits, len(settings.sections), settings.levels), dtype=jnp.uint8),
-            jnp.zeros((orbits, patterns, _FINE_LEVELS), dtype=bool),
-            jnp.full((orbits, patterns), jnp.inf),
-            jnp.full((orbits, patterns), -jnp.inf),
-        )
-
     @eqx.filter_jit
     def add(
         self, overlaps: Float[Array, "steps patterns orbits"], sections: tuple[tuple[int, int], ...], width: float | int
     ) -> "_Marks":
-        """Mark the levels that a piece of all orbits visits."""
         levels = self.visited.shape[2]
         orbit, pattern = jnp.arange(overlaps.shape[2]), jnp.arange(overlaps.shape[1])[:, None]
 
@@ -255,7 +251,6 @@ class _Marks(eqx.Module):
         )
 
     def variables(self, sections: tuple[tuple[int, int], ...]) -> dict:
-        """The labelled marks."""
         names = np.array([f"{shown + 1} where {zero + 1} is zero" for shown, zero in sections], dtype=object)
         _, patterns, levels = self.visited.shape
         return {
@@ -271,10 +266,7 @@ class _Marks(eqx.Module):
 
 
 def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
-    """The exponents of orbits along one axis, with their errors, and what follows from them, as variables.
-
-    `exponent`, `exponent_error` (orbit, number), `dimension` (orbit), and `regime` (orbit) where there are two or more.
-    """
+    """The exponents of orbits along one axis, with their errors, `dimension`, and, of two or more, `regime`."""
     exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
     described = {
         "exponent": ((ORBIT, "number"), exponents),
@@ -306,14 +298,10 @@ def in_blocks(
 
     Blocks are of one size, so that a function is compiled once: at most `orbits_per_block`, by default 256 on a
     processor and 4096 on an accelerator. A processor runs them in threads, for compiled code holds no lock, and an
-    accelerator one after another; or an `executor` does: processes that are started afresh, or a dask `Client`; then
-    `compute` must be such as can be pickled. If there is a `folder`, each finished block is kept there with `settings`,
-    all that the result depends on; a run goes on with the blocks that are kept, whatever device they are from. Raises
-    `ValueError` if a file in the folder is damaged or of another kind, and `FileExistsError` if it is of other
-    settings, saying what differs.
+    accelerator one after another; or an `executor` does, which pickles `compute`. In a `folder` each finished block is
+    kept with `settings`, all that the result depends on; a run resumes from blocks of any device.
     """
     check_executor(executor)
-    folder = None if folder is None else Path(folder)
     size = _size(orbits, orbits_per_block, folder)
     spans = [(first, min(first + size, orbits) - 1) for first in range(0, orbits, size)]
     blocks = [np.arange(first, last + 1) for first, last in spans]
@@ -331,7 +319,7 @@ def in_blocks(
 
 
 def _size(orbits: int, orbits_per_block: int | None, folder: Path | None) -> int:
-    """Return the number of orbits per block: as in the files of the folder, or as the device likes it."""
+    """The number of orbits per block: as in the files of the folder, or as the device likes it."""
     most = _ORBITS if orbits_per_block is None else orbits_per_block
     small = -(-orbits // max(-(-orbits // most), min(_BLOCKS_OF_ORBITS, orbits // _FEWEST_ORBITS)))
     if orbits_per_block is not None:
@@ -350,7 +338,7 @@ def _file(folder: Path, first: int, last: int) -> Path:
 
 @usual_settings()
 def _compute_padded(compute: Callable[[np.ndarray], xr.Dataset], block: np.ndarray, size: int) -> xr.Dataset:
-    """What `compute` has of the orbits of a block, the last of them given as often as there are too few."""
+    """The orbits of a block, the last of them computed as often as there are too few."""
     found = compute(np.pad(block, (0, size - len(block)), mode="edge"))
     return checked_instance("compute", found, xr.Dataset, "as it returns").isel({ORBIT: slice(len(block))})
 
@@ -377,10 +365,9 @@ def phase_diagram(
       `dynamics.regimes.classify_by_levels` makes others of `distinct`.
     - `differs`: where `regime` is decided and the published rule says another one, quasi-periodic of both kinds and
       chaotic of both taken for one.
-    - what else `orbit_diagram` returns, but for marks.
 
-    `settings` ask for two exponents or more; or for none, and then there is only the published rule. `folder`,
-    `executor` and `progress` are as there.
+    And the rest of `orbit_diagram`, but for marks. `settings` ask for two exponents or more; or for none, and then
+    there is only the published rule.
     """
     settings = OrbitSettings(100_000, 20_000, exponents=2, measured=100_000) if settings is None else settings
     if settings.exponents == 1:
@@ -399,7 +386,7 @@ def phase_diagram(
     flat = orbit_diagram(model, every, start, unmarked, **options)
     flat = flat.drop_vars(["visited", "in_section", "section", "level", "beta", "gamma", "epsilon"])
     folded = flat.coarsen({ORBIT: len(beta)}).construct({ORBIT: tuple(axes)})
-    regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values, PHASE_DIAGRAM).astype(str)
+    regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values).astype(str)
     folded = folded.assign(regime_by_levels=(tuple(axes), regimes)).assign_coords({**axes, "epsilon": epsilon})
     if "regime" in folded:
         folded["differs"] = tuple(axes), differ(folded["regime"].values, regimes)
@@ -422,26 +409,20 @@ def continuation_diagram(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """The orbit diagram of `parameters` with the orbits that are carried on from one parameter to the next.
+    """The `orbit_diagram` of `parameters` with the orbits that are carried on from one parameter to the next.
 
     `start` begins the one at index `centre`, by default the middle; each is followed for the `transient` of `settings`,
-    and its last attentions are the window that its neighbour begins with, on both sides, one after another. From these
-    windows orbits are then recorded as `orbit_diagram` does, in blocks, by the `executor` if there is one. `folder` and
-    `progress` are as there.
+    and its last attentions are the window that its neighbour begins with, on both sides, one after another.
     """
     check_executor(executor)
-    folder = None if folder is None else Path(folder)
     settings = OrbitSettings(recorded=150_000) if settings is None else settings
     settings._for(model)
     every = _along_one_axis(parameters)
     (orbits,) = every.batch_shape
-    whole = orbits // 2 if centre is None else centre
-    if not -orbits <= whole < orbits:
-        raise ValueError(f"centre={whole} is none of the {orbits} parameters")
-    settling, centre = settings.transient, whole % orbits
-    if settling < model.context:
-        raise ValueError(f"settings: transient={settling} tokens must fill a window of {model.context}")
-    if orbits > 1 and settling % model.context:  # every orbit is one transient further from the centre
+    centre = orbits // 2 if centre is None else checked_whole_number("centre", centre, least=-orbits, most=orbits - 1)
+    settling, centre = settings.transient, centre % orbits
+    # every orbit is one transient further from the centre
+    if settling < model.context or (orbits > 1 and settling % model.context):
         raise ValueError(f"settings: transient={settling} tokens must be a multiple of the context, {model.context}")
     with tqdm(total=orbits, desc="settling", unit="orbit", disable=not progress, dynamic_ncols=True) as bar:
         windows = _carry(model, every, start, centre, settling, folder, bar)
@@ -497,19 +478,12 @@ def _settle_in_turn(model, every: dmft.Parameters, latest: dmft.Window, pairs, s
 
 
 @checked_arguments
-def nearby_windows(window: dmft.Window, count: Count, spread: _NonNegative, *, key: Key) -> dmft.Window:
+def nearby_windows(window: dmft.Window, count: Count, spread: NonNegative, *, key: Key) -> dmft.Window:
     """`count` windows, one batch, with the attentions of `window` plus normal numbers of width `spread`."""
     if window.batch_shape:
         raise ValueError(f"window must be a single one, got a batch of shape {window.batch_shape}")
     noise = jax.random.normal(key, (*window.attention.shape, count))
     return dmft.Window(window.attention[..., None] + spread * noise, window.position)
-
-
-@checked_arguments
-def random_windows(model: dmft.SelfAttention, count: Count, *, key: Key) -> dmft.Window:
-    """`count` windows, one batch, of attentions uniform between -1 and 1."""
-    shape = (model.context, model.patterns, count)
-    return dmft.Window(jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), 0)
 
 
 @usual_settings()
@@ -520,25 +494,23 @@ def coexisting_attractors(
     windows: dmft.Window,
     settings: OrbitSettings | None = None,
     *,
-    tolerance: _NonNegative = 0.01,
+    tolerance: NonNegative = 0.01,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """The orbit diagram of a batch of starts at single numbers of `parameters`, and which of them end up alike.
+    """The `orbit_diagram` of a batch of starts at single numbers of `parameters`, and which of them end up alike.
 
     - `attractor` (orbit): the number, from 1, of the attractor; that with most starts is the first. Two orbits are on
       one if the lowest and highest value of every output overlap, and the leading exponent, differ by less than
       `tolerance` (or two errors of the exponent).
     - `share`, `share_error` (basin): of starts that end there, and `typical` (basin), an orbit that does.
-
-    `folder`, `executor` and `progress` are as in `orbit_diagram`.
     """
     if parameters.batch_shape:
-        raise ValueError(f"starts are compared at one set of parameters, got some of shape {parameters.batch_shape}")
+        raise ValueError(f"parameters must be one set of parameters, got a batch of shape {parameters.batch_shape}")
     fitting("windows", windows, model)
     if len(windows.batch_shape) != 1:
-        raise ValueError(f"windows are a batch of one axis, got one of shape {windows.batch_shape}")
+        raise ValueError(f"windows must be a batch of one axis, got shape {windows.batch_shape}")
     (count,) = windows.batch_shape
     every = dmft.Parameters(np.full(count, parameters.beta), parameters.gamma, parameters.epsilon)
 
@@ -547,15 +519,12 @@ def coexisting_attractors(
 
     options = {"folder": folder, "executor": executor, "label": "starts", "progress": progress}
     found = orbit_diagram(model, every, begin, settings, **options)
-    groups: list[list[int]] = []
+    groups: dict[int, list[int]] = {}
     for orbit in range(count):
         # alike to the first of a group
-        group = next((group for group in groups if _alike(found, group[0], orbit, tolerance)), None)
-        if group is None:
-            groups.append([orbit])
-        else:
-            group.append(orbit)
-    groups = sorted(groups, key=len, reverse=True)
+        first = next((first for first in groups if _alike(found, first, orbit, tolerance)), orbit)
+        groups.setdefault(first, []).append(orbit)
+    groups = sorted(groups.values(), key=len, reverse=True)
     numbers = np.zeros(count, dtype=int)
     for number, members in enumerate(groups, 1):
         numbers[members] = number

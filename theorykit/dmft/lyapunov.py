@@ -1,9 +1,9 @@
 """Lyapunov exponents of the map, from its derived Jacobian; Eq. (8) of Poc-Lopez and Aguilera.
 
 The Jacobian of the map on a window of `context` attentions is block companion: one row of blocks for the newest
-attention, while every other attention moves to the next place. Perturbations are stored in the ring buffer of the
-tokens, so that only the newest row is computed; the derivatives of older keys and values, which it needs, are stored
-too. The position of the token is periodic: it would add exponents that are zero.
+attention, while every other attention moves to the next place. Perturbations, and the derivatives of keys and values,
+are stored in the ring buffer of the tokens, so that only the newest row is computed. The position of the token is
+periodic: it would add exponents that are zero.
 
 `Resolution` decides which perturbations double precision resolves, by a running error bound beside products of
 Jacobians and QR. Householder QR is backward stable: Q R = J Q_old + E, column j of E at most n^2 u times that of
@@ -78,7 +78,7 @@ class LyapunovSpectrum(eqx.Module):
     - `exponents`, `errors`: `(exponents, *batch)`, with standard errors from the scatter of `blocks`.
     - `blocks`: `(blocks, exponents, *batch)`, means over successive stretches of the orbit.
     - `unresolved`: `(exponents, *batch)`, where an exponent is minus infinity because double precision does not tell
-      it, and not because the map annihilates the perturbation: nothing is known of it.
+      it, and not because the map annihilates the perturbation.
     """
 
     exponents: Float[Array, "exponents *batch"]
@@ -102,15 +102,18 @@ def lyapunov_spectrum(
 ) -> LyapunovSpectrum:
     """The largest exponents of the orbit from `window` over `steps` tokens, all of them by default; largest first.
 
-    `exponents` is how many, whose perturbations start in random directions, always the same; or the perturbations at
-    the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order. They are
-    made orthonormal `every` so many tokens, by default a quarter of the context or somewhat less, so that `steps` is a
-    multiple; by `dynamics.householder` or, faster and with large batches on all cores, by `dynamics.gram_schmidt`.
-
     An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
     twice what may be rounding: the map annihilates them, or double precision cannot tell, which `unresolved` says, with
     a warning. They are left out from then on, so that exponents after it are those of the other perturbations alone.
     Rounding changes these by at most log 2 per context, and mostly far less.
+
+    Args:
+        exponents: how many, whose perturbations start in random directions, always the same; or the perturbations at
+            the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order.
+        every: tokens between orthonormalisations, by default a quarter of the context, or less so that it divides
+            `steps`.
+        blocks: stretches of the orbit whose means give the errors.
+        orthonormalise: `dynamics.householder` or, faster and with large batches on all cores, `dynamics.gram_schmidt`.
     """
     window = fitting("window", window, model, parameters)
     if every is None:  # the tokens of a group of `Resolution`, which are one to it
@@ -118,8 +121,7 @@ def lyapunov_spectrum(
         every = max(number for number in range(1, most + 1) if steps % number == 0)
     if steps < every * blocks or steps % every or blocks < 2:
         raise ValueError(
-            f"steps={steps} cannot be cut into {blocks} blocks of multiples of every={every}; there must be two blocks "
-            "at least, and the steps must be a multiple of the interval"
+            f"steps={steps} cannot be cut into {blocks} blocks, two at least, of multiples of every={every}"
         )
     rounds = steps // every
     perturbations = _perturbations(model, exponents, orthonormalise)
@@ -138,8 +140,7 @@ def lyapunov_spectrum(
     if not is_traced(unresolved) and np.any(unresolved):
         warnings.warn(
             f"{np.sum(unresolved)} of {unresolved.size} Lyapunov exponents are minus infinity because double precision "
-            "does not tell them, and nothing is known of them: the map multiplies rounding by too much, as at a very "
-            "large gamma",
+            "does not tell them: the map multiplies rounding by too much, as at a very large gamma",
             stacklevel=4,
         )
     totals, means = (jnp.where(lost, -jnp.inf, values) for values in (totals, means))
@@ -153,31 +154,6 @@ def lyapunov_spectrum(
     return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1), unresolved)
 
 
-@usual_settings()
-@checked_arguments
-def local_exponents(
-    model: SelfAttention,
-    parameters: Parameters,
-    window: Window,
-    *,
-    steps: Count,
-    exponents: Any = None,
-    orthonormalise: Orthonormalise = householder,
-) -> Float[Array, "steps exponents *batch"]:
-    """log R_jj of every token, whose means over tokens are the exponents; the largest mean first.
-
-    `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
-    rounding leaves are returned as they are.
-    """
-    window = fitting("window", window, model, parameters)
-    perturbations = _perturbations(model, exponents, orthonormalise)
-    found = _local_exponents(model, parameters, window, perturbations, steps, orthonormalise)
-    if _are_perturbations(exponents):
-        return found
-    order = jnp.argsort(jnp.mean(found, axis=0), axis=0, descending=True)
-    return jnp.take_along_axis(found, order[None], axis=1)
-
-
 def _are_perturbations(exponents: Any) -> bool:
     return has_entries(exponents) and not isinstance(exponents, str)
 
@@ -185,28 +161,18 @@ def _are_perturbations(exponents: Any) -> bool:
 def _perturbations(
     model: SelfAttention, exponents: Any, orthonormalise: Orthonormalise
 ) -> Float[Array, "exponents context patterns"]:
-    """The perturbations at the start: those given, or random ones, of which the first are the same for any number.
-
-    Raises `ValueError`, too, unless `orthonormalise` makes a basis of as many vectors, and their lengths.
-    """
+    """The perturbations at the start: those given, or random ones, of which the first are the same for any number."""
     shape, size = (model.context, model.patterns), model.context * model.patterns
     if _are_perturbations(exponents):
         drawn = checked_array("exponents", exponents)
         if drawn.shape[1:] != shape or not 1 <= len(drawn) <= size:
-            raise ValueError(
-                f"exponents, where they are perturbations, are (exponents, {shape[0]}, {shape[1]}), at most {size} of "
-                f"them; got shape {drawn.shape}"
-            )
+            expected = f"(exponents, {shape[0]}, {shape[1]}), at most {size} of them"
+            raise ValueError(f"exponents: perturbations are {expected}, got shape {drawn.shape}")
         drawn = drawn.reshape(len(drawn), -1)
         if np.linalg.matrix_rank(drawn) < len(drawn):
-            raise ValueError("exponents: the perturbations given are not independent of each other")
+            raise ValueError("exponents: the perturbations are not independent of each other")
     else:
-        number = size if exponents is None else checked_whole_number("exponents", exponents)
-        if not 1 <= number <= size:
-            raise ValueError(
-                f"a context of {model.context} tokens and {model.patterns} patterns has 1 to {size} exponents, got "
-                f"exponents={number}"
-            )
+        number = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
         # the map may annihilate a unit vector, though not the others of the plane that it spans with the next
         drawn = np.random.default_rng(_SEED).standard_normal((number, size))
     vectors = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for _ in drawn)
@@ -221,10 +187,9 @@ def _perturbations(
 
 
 class Sizes(NamedTuple):
-    """Norms of the Jacobian of one token.
+    """Frobenius norms of the `blocks` of the Jacobian of one token, and a bound of all `terms` that these are sums of.
 
-    - `blocks` `(context, *batch)`: Frobenius norm of each block. `terms`: of all terms that these are sums of.
-    - `newest`: one in the slot of the attention that the token leads to, zero in others.
+    `newest` is one in the slot of the attention that the token leads to, zero in others.
     """
 
     blocks: Float[Array, "context *batch"]
@@ -240,9 +205,9 @@ class Resolution(eqx.Module):
     - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one when the latest group began.
     - `errors` `(groups, context, *batch)`: the same of errors that arose in each group, propagated until now.
     - `growth` `(groups, exponents, *batch)`: logarithms of how perturbations have grown since each group began.
-    - `lost` `(exponents, *batch)`: perturbations that errors of a group have exceeded. `floor` `(exponents, *batch)`:
-      the logarithm of a growth over a context that could not have been told there; minus infinity for others.
-      `latest`: the number of the latest group. `rounds`: orthonormalisations in a group.
+    - `lost`: perturbations that errors of a group have exceeded. `floor`: the logarithm of a growth over a context that
+      could not have been told there; minus infinity for others.
+    - `latest`: the number of the latest group. `rounds`: orthonormalisations in a group.
     """
 
     vector: Float[Array, "context *batch"]
@@ -323,16 +288,6 @@ class Tangent(eqx.Module):
 
 
 @eqx.filter_jit
-def _local_exponents(model, parameters, window, perturbations, steps, orthonormalise):
-    def token(at, _):
-        state, tangent, _ = _tangent_step(model, parameters, *at)
-        vectors, growth = _orthonormal(tangent.vectors, orthonormalise)
-        return (state, replace(tangent, vectors=vectors)), growth
-
-    return jax.lax.scan(token, _begin(model, parameters, window, perturbations), None, length=steps)[1]
-
-
-@eqx.filter_jit
 def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, parameters, window):
     """Sums of log R_jj over each block of rounds, and which perturbations double precision does not resolve."""
     state, tangent = _begin(model, parameters, window, perturbations)
@@ -361,8 +316,8 @@ def _resolved(
 ) -> tuple[Array, Array, Resolution]:
     """`_orthonormal` without perturbations that are lost, which become zero.
 
-    A vector that is but rounding is made a unit vector of some direction, and takes that direction from all vectors
-    after it: soon the leading one. So it is made zero, and the others orthonormal again, until none further is lost.
+    A vector that is only rounding would take the leading direction from all vectors after it. So it is made zero, and
+    the others orthonormal again, until none further is lost.
     """
 
     def attempt(at):
@@ -489,7 +444,6 @@ def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:
     """`function` of matrices and arrays over slots, itself a matrix over slots, in a loop over parts of them.
 
     A compiler merges what is computed into each of its uses, and computes it again for every one; but not across loops.
-    So what `function` reads is computed once, before the loop, and what it makes is computed once.
     """
     context = len(arguments[0])
     part = next(size for size in range(max(context // 2, 1), 0, -1) if context % size == 0)

@@ -2,16 +2,14 @@
 
     weights -> ColumnLaw, positional overlaps -> SelfAttention -> step(parameters, state) -> state
 
-Any number of states are iterated side by side: arrays have batch axes last, and parameters broadcast against
-them. A token is stored in the slot of its position; the context is a ring of as many slots, and a new token takes the
-place of the one a whole context before it.
+Any number of states are iterated side by side: arrays have batch axes last, and parameters broadcast against them. A
+token is stored in the slot of its position; the context is a ring of as many slots.
 
 A run starts from a window of attentions, or from a prompt in one of two conventions. In the token-exact convention the
 prompt is the token at position 0, remembered like any other. In that of a window, used by the published program, it is
 attended by itself alone: its value is the first attention, it is not remembered, and the next token has position 0.
 """
 
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -64,8 +62,6 @@ _MANY = 10_000
 Found = TypeVar("Found")
 Family = Annotated[int, partial(checked_whole_number, least=0, most=len(FAMILIES) - 1)]
 Values = Annotated[Any, checked_array]
-Prompt = Annotated[Any, checked_array]
-"""Overlaps of a prompt's semantic bits with the four families, `(families, patterns)`."""
 
 # by the name of a compiled function, what it returns of the derived theory, under the letters of its formulas
 _OUTPUTS = {
@@ -102,14 +98,11 @@ class Parameters(eqx.Module):
         require_float64()
         given = {"beta": beta, "gamma": gamma, "epsilon": epsilon}
         given = {name: numeric_array(name, value) for name, value in given.items()}
-        for name, values in given.items():
-            if 0 in values.shape:
-                raise ValueError(f"{name} is an empty array, of shape {values.shape}")
         arrays = {name: jnp.asarray(values, dtype=float) for name, values in given.items()}
-        conditions = itertools.chain.from_iterable(_in_range(name, values) for name, values in given.items())
+        conditions = [each for name, values in given.items() for each in _in_range(name, values)]
         for name, array in require(arrays, conditions).items():
             setattr(self, name, array)
-        common_batch_shape(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
+        common_batch_shape(**{name: array.shape for name, array in arrays.items()})
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -120,6 +113,8 @@ class Parameters(eqx.Module):
 def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Requirement]:
     """The conditions on values of the parameter `name`, which errors may call otherwise."""
     called = name if called is None else called
+    if 0 in values.shape:
+        raise ValueError(f"{called} is an empty array, of shape {values.shape}")
     finite, moderate = array_module(values).isfinite(values), abs(values) <= _LARGEST
 
     def counted() -> str:
@@ -140,7 +135,7 @@ def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Req
 def attention_gain(inverse_temperature: Values, scale: Annotated[Any, checked_number], patterns: Count) -> ArrayLike:
     """gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3)."""
     if not inverse_temperature.size:
-        raise ValueError(f"inverse_temperature has no entry: shape {inverse_temperature.shape}")
+        raise ValueError(f"inverse_temperature is an empty array, of shape {inverse_temperature.shape}")
     return inverse_temperature * scale / np.sqrt(patterns)  # Eq. (3)
 
 
@@ -157,15 +152,6 @@ class State(eqx.Module):
     values: tuple[Float[Array, "context *batch"], ...]
     position: Int[Array, ""]
     tokens: Int[Array, ""]
-
-    def __check_init__(self):
-        shapes = {(name, jnp.shape(slots)) for name in ("keys", "values") for slots in getattr(self, name)}
-        batches = {jnp.shape(entry) for entry in self.attention}
-        counts = {len(self.attention), len(self.keys), len(self.values)}
-        if len(counts) > 1 or 0 in counts or len(batches) > 1 or {shape[1:] for _, shape in shapes} != batches:
-            raise ValueError(f"attention of shapes {batches} and {shapes} are not those of one state")
-        if len({shape for _, shape in shapes}) > 1:
-            raise ValueError(f"keys and values have different shapes: {shapes}")
 
     @property
     def context(self) -> int:
@@ -184,7 +170,7 @@ class State(eqx.Module):
 
 
 class Window(eqx.Module):
-    """The latest attentions of a run, from which it can be taken up at the same or at other parameters.
+    """The latest attentions of a run, from which it can be resumed at the same or at other parameters.
 
     - `attention`: `(context, patterns, *batch)`, newest first; `position`: of the next token, from 0 to context - 1.
     """
@@ -238,10 +224,8 @@ class SelfAttention(eqx.Module):
     def __init__(self, law: ColumnLaw, positional: Values):
         require_float64()
         if positional.shape[1:] != (len(FAMILIES), law.directions.shape[1]) or not len(positional):
-            raise ValueError(
-                f"positional overlaps of shape {positional.shape} do not fit a law of {law.directions.shape[1]} "
-                "patterns; expected (context, families, patterns)"
-            )
+            shape = f"(context, {len(FAMILIES)}, {law.directions.shape[1]})"
+            raise ValueError(f"positional must be {shape}, got shape {positional.shape}")
         self.directions, self.moments = jnp.asarray(law.directions), jnp.asarray(law.moments)
         self.positional = jnp.asarray(positional, dtype=float)
 
@@ -252,7 +236,7 @@ class SelfAttention(eqx.Module):
 
     @property
     def context(self) -> int:
-        """The most tokens that attention reads; positions repeat after as many."""
+        """The most tokens that attention reads, after which positions repeat."""
         return self.positional.shape[0]
 
     @checked_arguments
@@ -269,46 +253,33 @@ class SelfAttention(eqx.Module):
 
 @checked_arguments
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
-    """The network of `weights` in the limit of many neurons, their columns repeated in proportion.
-
-    Raises `ValueError` if the positional bits cannot tell `context` positions apart.
-    """
+    """The network of `weights` in the limit of many neurons, their columns repeated in proportion."""
     return SelfAttention(column_law(weights), positional_overlaps(weights, context))
 
 
 def fitting(name: str, start: Any, model: SelfAttention, *parameters: Parameters) -> Any:
-    """`start`, a state or window, if it is one of the network `model`, with a batch that fits `parameters` if given.
+    """`start`, a finite state or window, if its shapes are those of `model`, and its batch fits `parameters`, if given.
 
-    `ValueError` if the context, the number of patterns, the position or the batch does not fit, or a number is not
-    finite. Other weights of the same shapes are not noticed.
+    Other weights of the same shapes are not noticed.
     """
     require_float64()
     expected, found = (model.context, model.patterns), (start.context, start.patterns)
     if found != expected:
-        raise ValueError(
-            f"a {name} of {found} (tokens, patterns) does not fit a network of {expected}: it is of another network"
-        )
+        raise ValueError(f"a {name} of {found} (tokens, patterns) does not fit a network of {expected}")
     for given in parameters:
         common_batch_shape(**{"parameters": given.batch_shape, name: start.batch_shape})
     position = start.position if is_traced(start.position) else int(start.position)
-    return require(
-        start,
-        [
-            *(
-                Requirement(f"{name} has numbers that are not finite", array_module(leaf).isfinite(leaf))
-                for leaf in jax.tree.leaves(start)
-            ),
-            Requirement(
-                f"{name} is at a position that the context has not, which are 0 to {model.context - 1}",
-                (position >= 0) & (position < model.context),
-                lambda: f"{name} is at position {position}, but the context has 0 to {model.context - 1}",
-            ),
-        ],
-    )
+    conditions = [
+        Requirement(f"{name} has numbers that are not finite", array_module(leaf).isfinite(leaf))
+        for leaf in jax.tree.leaves(start)
+    ]
+    is_place = (position >= 0) & (position < model.context)
+    message = f"{name} must be at a position from 0 to {model.context - 1}"
+    return require(start, [*conditions, Requirement(message, is_place)])
 
 
 def common_batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that batch shapes broadcast to, by the names of the arguments that have them."""
+    """The shape that those of the named arguments broadcast to."""
     try:
         return jnp.broadcast_shapes(*shapes.values())
     except ValueError:
@@ -335,7 +306,7 @@ def overlap(
 
 
 def next_state(model: SelfAttention, parameters: Parameters, state: State) -> State:
-    """`SelfAttention.step` of what is known to fit, for compiled loops."""
+    """`SelfAttention.step` without checks."""
     key, value, query = (
         overlap(model, family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
     )
@@ -343,7 +314,7 @@ def next_state(model: SelfAttention, parameters: Parameters, state: State) -> St
 
 
 def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
-    """`state` with the attention of the token that was stored last, given its `query`; the position moves on by one."""
+    """`state` with the attention of the token that was stored last, given its `query`, at the next position."""
     result = compiled("attention")(q=column(query), gamma=parameters.gamma, **read_memory(state))
     position = (state.position + 1) % state.keys[0].shape[0]
     return State(result["A"].column, state.keys, state.values, position, state.tokens)
@@ -402,12 +373,8 @@ def broadcast_to_batch(values: Array, leading: int, batch: tuple[int, ...]) -> A
 
 def map_batch(state: State, function: Callable[[Array, int], Array]) -> State:
     """`state` with `function` of each array over the batch and of how many axes it has before those of the batch."""
-    return State(
-        tuple(function(entry, 0) for entry in state.attention),
-        *(tuple(function(slots, 1) for slots in family) for family in (state.keys, state.values)),
-        state.position,
-        state.tokens,
-    )
+    keys, values = (tuple(function(slots, 1) for slots in family) for family in (state.keys, state.values))
+    return State(tuple(function(entry, 0) for entry in state.attention), keys, values, state.position, state.tokens)
 
 
 def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
@@ -422,8 +389,7 @@ def over_cores(
     """`compute(parameters, start)`, whose arrays have the batch for their last axes, on all cores of a CPU.
 
     XLA runs a step of the map, whose operations are small, on one core alone. The batch stays whole if it is small,
-    within `jax.jit`, on an accelerator, and in a thread that others run beside. `compute` must be able to run in
-    several threads at once, which LAPACK of many matrices cannot.
+    traced, on an accelerator, or in a thread beside others. LAPACK of many matrices cannot run in threads.
     """
     batch = jnp.broadcast_shapes(parameters.batch_shape, start.batch_shape)
     orbits = max(batch, default=1)
@@ -458,30 +424,19 @@ def over_cores(
 
 
 @checked_arguments
-def prompt(weights: Weights, bits: Values) -> Float[np.ndarray, "families patterns"]:
-    """The prompt of `bits` +-1, `(neurons + position_bits,)`, positional ones last and of position 0: all -1."""
-    if bits.shape != (weights.neurons + weights.position_bits,) or not np.isin(bits, (-1, 1)).all():
-        raise ValueError(
-            f"a prompt has {weights.neurons} semantic and {weights.position_bits} positional bits of +-1, got "
-            f"bits of shape {bits.shape} from {bits.min(initial=np.inf):g} to {bits.max(initial=-np.inf):g}"
-        )
-    semantic, positional = np.split(bits, [weights.neurons])
-    if np.any(positional != -1):
-        raise ValueError(f"a prompt stands at position 0, whose bits are all -1, not {positional.astype(int)}")
-    return weights.semantic @ semantic / weights.neurons
-
-
-@checked_arguments
 def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> Float[np.ndarray, "families patterns"]:
-    """The prompt whose semantic bits are a row of the weights, by default the first one of the output."""
+    """The prompt whose semantic bits are a row of the weights, by default the first one of the output.
+
+    A prompt is given by its overlaps with the four families; any other is `weights.semantic @ bits / weights.neurons`.
+    """
     checked_whole_number("pattern", pattern, most=weights.patterns - 1)
     return weights.semantic @ weights.semantic[family, pattern].astype(float) / weights.neurons
 
 
 @usual_settings()
 @checked_arguments
-def token_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
-    """The state after a prompt in the token-exact convention: it is remembered, and the next position is 1."""
+def token_start(model: SelfAttention, parameters: Parameters, of: Values) -> State:
+    """The state after a prompt, such as `pattern_prompt`, that is remembered as a token; the next position is 1."""
     overlaps = _first_overlaps(model, parameters, of)
     first = store(_blank(model, overlaps[VALUE]), overlaps[KEY], overlaps[VALUE])
     return eqx.tree_at(lambda at: at.position, first, jnp.asarray(1 % model.context))
@@ -489,8 +444,8 @@ def token_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> Sta
 
 @usual_settings()
 @checked_arguments
-def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
-    """The state after a prompt in the window convention: nothing is remembered, and the next position is 0."""
+def window_start(model: SelfAttention, parameters: Parameters, of: Values) -> State:
+    """The state after a prompt, such as `pattern_prompt`, of which only the attention is left, at position 0."""
     return _blank(model, _first_overlaps(model, parameters, of)[VALUE])
 
 
@@ -498,9 +453,7 @@ def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Any) -> li
     require_float64()
     if of.shape != (expected := (len(FAMILIES), model.patterns)):
         raise ValueError(f"of: overlaps of a prompt are {expected}, got {of.shape}")
-    largest = array_module(of).max(abs(of))
-    message = "of: overlaps of a prompt are from -1 to 1"
-    of = require(of, [Requirement(message, largest <= 1 + _ROUNDING, lambda: f"{message}, got {largest:g}")])
+    of = require(of, [Requirement("of: overlaps of a prompt are from -1 to 1", abs(of) <= 1 + _ROUNDING)])
     share, batch = parameters.epsilon, parameters.batch_shape
     semantic, positional = (each.reshape(*of.shape, *(1 for _ in batch)) for each in (of, model.positional[0]))
     mixed = (1 - share) * semantic + share * positional  # Eq. (1)
@@ -516,13 +469,13 @@ def _blank(model: SelfAttention, attention: tuple[Array, ...]) -> State:
 @usual_settings()
 @checked_arguments
 def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
-    """The state with the attentions of `window`, its keys and values those that follow from them."""
+    """The state with the attentions of `window`, and the keys and values that follow from them."""
     window = fitting("window", window, model, parameters)
     return state_of(model, parameters, window.attention, window.position)
 
 
 def state_of(model: SelfAttention, parameters: Parameters, attention: Array, position: Int[Array, ""]) -> State:
-    """`state_from_window` of what is known to fit, for compiled loops."""
+    """`state_from_window` without checks."""
     batch = jnp.broadcast_shapes(parameters.batch_shape, attention.shape[2:])
     attention = broadcast_to_batch(attention, 2, batch)
     positions = (position - jnp.arange(1, model.context)) % model.context
@@ -540,12 +493,7 @@ def state_of(model: SelfAttention, parameters: Parameters, attention: Array, pos
 
 
 class Trajectory(eqx.Module):
-    """Attentions one token after another.
-
-    - `attention`: `(steps + 1, patterns, *batch)`, the start's first.
-    - `positions`: `(steps,)`, of the token that is between one attention and the next.
-    - `end`: the state that the run may be taken up from.
-    """
+    """Attentions one token after another, `positions` of the tokens between them, and the state at the `end`."""
 
     attention: Float[Array, "times patterns *batch"]
     positions: Int[Array, " steps"]
@@ -553,10 +501,7 @@ class Trajectory(eqx.Module):
 
     @checked_arguments
     def window(self, model: SelfAttention) -> Window:
-        """The last attentions, as a start for other parameters.
-
-        Raises `ValueError` if fewer were recorded than the context holds, or `model` is another network.
-        """
+        """The last attentions, as a start for other parameters."""
         end = fitting("trajectory", self.end, model)
         if len(self.attention) < model.context:
             raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
@@ -580,10 +525,7 @@ def _overlaps(model, parameters, attention, positions):
 @usual_settings()
 @checked_arguments
 def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Any) -> State:
-    """The state after `steps` more tokens, a number from 0 on that may change without compiling again.
-
-    Large batches are run for many tokens on all cores.
-    """
+    """The state after `steps` more tokens, a number from 0 on that may change without compiling again."""
     state = fitting("state", state, model, parameters)
     if is_traced(steps):
         check_is_whole("steps", steps)
@@ -603,6 +545,11 @@ def _advance(model, parameters, state, steps):
 @checked_arguments
 def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: Index) -> Trajectory:
     """`steps` tokens after `start`, every attention recorded.
+
+    Returns:
+        `attention` `(steps + 1, patterns, *batch)`, the start's first; `positions` `(steps,)` of the tokens; `end`, the
+        state to resume from; `window(model)`, the last attentions, as a start for other parameters; and
+        `overlaps(model, parameters)` `(steps, families, patterns, *batch)`, m^o, m^v, m^q, m^k of every token.
 
     >>> import jax
     >>> import theorykit
@@ -634,10 +581,7 @@ def _run(model, parameters, start, steps):
 @usual_settings()
 @checked_arguments
 def discard_transient(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Window:
-    """The window of attentions that `start` has come to after `steps` tokens, a transient that is not recorded.
-
-    `steps` are at least as many as the context holds.
-    """
+    """The window of attentions that `start` has come to after `steps` tokens, at least as many as the context holds."""
     fitting("start", start, model, parameters)
     if steps < model.context:
         raise ValueError(f"a window has {model.context} attentions, and {steps} steps do not fill it")
@@ -652,10 +596,9 @@ class Stroboscope(eqx.Module):
     """A window of attentions, seen once in so many tokens, as a function of one parameter.
 
     Called with `(context * patterns,)` attentions, newest first, and the value of `scanned`, it returns those `tokens`
-    later: a whole turn of the position clock by default, after which the map is the same again. One token is enough
-    where positions do not matter, `epsilon` = 0. Inside compiled functions the result is NaN where the state or the
-    value is not one of the map's. It is the `step` that `theorykit.dynamics` finds and follows cycles of; a cycle of k
-    turns has k * tokens tokens.
+    later: a whole turn of the position clock by default, after which the map is the same again. One token is enough if
+    `epsilon` = 0. Inside compiled functions the result is NaN if the state or the value is not one of the map's. It is
+    the `step` that `theorykit.dynamics` finds and follows cycles of.
     """
 
     model: SelfAttention
@@ -673,14 +616,12 @@ class Stroboscope(eqx.Module):
     ):
         require_float64()
         if parameters.batch_shape:
-            raise ValueError(
-                f"parameters of a stroboscope are single numbers, got a batch of shape {parameters.batch_shape}"
-            )
+            raise ValueError(f"parameters must be single numbers, got a batch of shape {parameters.batch_shape}")
         tokens = model.context if tokens is None else tokens
         if tokens < 1 or (tokens % model.context and float(parameters.epsilon) != 0):
             raise ValueError(
-                f"after {tokens} tokens the position clock of {model.context} is not where it was, and with epsilon = "
-                f"{parameters.epsilon} the map is then another; take a multiple of the context"
+                f"after {tokens} tokens the position clock of {model.context} is not where it was; take a multiple of "
+                "the context, or epsilon = 0"
             )
         self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
 
@@ -689,10 +630,7 @@ class Stroboscope(eqx.Module):
         size = self.model.context * self.model.patterns
         state = numeric_array("state", state)
         if jnp.shape(state) != (size,):
-            raise ValueError(
-                f"a state of this network is {size} attentions, {self.model.context} tokens of {self.model.patterns} "
-                f"patterns, got shape {jnp.shape(state)}"
-            )
+            raise ValueError(f"state must be {size} attentions of this network, got shape {jnp.shape(state)}")
         check_is_number("value", value)
         scanned = value if is_traced(value) else np.asarray(value, dtype=float)
         traced = refuse_known([finite_entries("state", state), *_in_range(self.scanned, scanned, "value")])
@@ -707,7 +645,7 @@ class Stroboscope(eqx.Module):
         """The state of a single window whose next token is at position 0."""
         window = fitting("window", window, self.model)
         if window.batch_shape:
-            raise ValueError(f"the window of a state is a single one, got a batch of shape {window.batch_shape}")
+            raise ValueError(f"window must be a single one, got a batch of shape {window.batch_shape}")
         if self.tokens % self.model.context == 0 and int(window.position) != 0:
             raise ValueError(f"the window's next token is at position {int(window.position)}, not at 0")
         return window.attention.ravel()
@@ -715,7 +653,6 @@ class Stroboscope(eqx.Module):
 
 @eqx.filter_jit
 def _after(model, parameters, state, tokens):
-    """The attentions of a window, so many tokens later; compiled once for all parameters."""
     window = state.reshape(model.context, model.patterns)
     start, recorded = state_of(model, parameters, window, jnp.asarray(0)), min(tokens, model.context)
 

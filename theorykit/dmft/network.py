@@ -1,11 +1,8 @@
 """Networks of finitely many neurons: samples of them, their fluctuations to order 1/N, and how they tend to the map.
 
-    weights -> spin_network or class_sum_network -> run(network, parameters, start, key) -> SampledTrajectory
-                                                 -> fluctuations(network, parameters, start) -> Fluctuations
-
-Networks start, remember and attend as the mean field does, and differ from it only in the overlaps of a new token:
-those of a spin drawn for every neuron; or of a sum of spins drawn for every class of neurons with equal weights, by its
-binomial law, which is exact and costs the same for any number of neurons.
+Networks differ from the mean field only in the overlaps of a new token: of a spin drawn for every neuron; or of a sum
+of spins drawn for every class of neurons with equal weights, by its binomial law, which is exact and costs the same for
+any number of neurons.
 
 Given the attention before it, the spins of a token are independent, so that its overlaps, which are sums over neurons,
 have the mean of the map and the covariance Q / N of `MeanField.noise`. To leading order in 1/N, as in van Kampen's
@@ -14,7 +11,6 @@ J Sigma J^T + H Q H^T / N: J is the derivative of the map along its orbit, H how
 that token. Only spins are random: the law of weights that are drawn again would differ by N^(-1/2) too.
 """
 
-from abc import abstractmethod
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -49,39 +45,28 @@ from .map import (
 )
 from .weights import FAMILIES, Weights, distinct_columns
 
-__all__ = [
-    "ClassSumNetwork",
-    "Fluctuations",
-    "SampledTrajectory",
-    "class_sum_network",
-    "fluctuations",
-    "run",
-    "spin_network",
-]
+__all__ = ["class_sum_network", "fluctuations", "run", "spin_network"]
 
 # of attentions, which are of order one
 _ROUNDING = 1e-13
 
 
-class AbstractNetwork(eqx.Module):
-    """Neurons, or classes of neurons with equal weights.
+class FiniteNetwork(eqx.Module):
+    """Neurons, or classes of neurons, with their weights, `signs`, and the part of all neurons that each stands for.
 
-    - `signs`: the weights of each; `shares`: the part of all neurons that each stands for.
-    - `limit`: the mean field that the network tends to if its neurons are repeated.
+    `limit` is the mean field that the network tends to if its neurons are repeated. `counts` are the neurons of every
+    class, of which only the sums of spins are drawn; None if each neuron has a spin.
     """
 
-    signs: eqx.AbstractVar[Int8[Array, "neurons families patterns"]]
-    shares: eqx.AbstractVar[Float[Array, " neurons"]]
-    limit: eqx.AbstractVar[SelfAttention]
+    signs: Int8[Array, "neurons families patterns"]
+    shares: Float[Array, " neurons"]
+    limit: SelfAttention
+    counts: Float[Array, " neurons"] | None
 
     @property
-    @abstractmethod
     def neurons(self) -> Float[Array, ""]:
         """N, the number of neurons."""
-
-    @abstractmethod
-    def _draw(self, fields: Float[Array, "neurons *batch"], key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
-        """Spins in the fields beta h, or means of the spins of classes; Eq. (4)."""
+        return jnp.asarray(len(self.shares), dtype=float) if self.counts is None else jnp.sum(self.counts)
 
     def _token(
         self, parameters: Parameters, state: State, key: PRNGKeyArray
@@ -89,67 +74,37 @@ class AbstractNetwork(eqx.Module):
         """Overlaps m^o, m^v, m^q and m^k of the token that follows `state`, and its spins or mean spins of classes."""
         signs = self.signs.astype(float)
         fields = parameters.beta * jnp.einsum("nm,m...->n...", signs[:, OUTPUT], jnp.stack(state.attention))
-        spins = self._draw(fields, key)
+        up = jax.nn.sigmoid(2 * fields)
+        if self.counts is None:
+            spins = jnp.where(jax.random.bernoulli(key, up), 1.0, -1.0)  # Eq. (4)
+        else:
+            counts = self.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
+            spins = 2 * jax.random.binomial(key, counts, up) / counts - 1  # Eq. (4), a class at once
         semantic = jnp.einsum("nfm,n,n...->fm...", signs, self.shares, spins)
         positional = self.limit.positional[state.position].reshape(semantic.shape[:2] + (1,) * (spins.ndim - 1))
         return (1 - parameters.epsilon) * semantic + parameters.epsilon * positional, spins  # Eq. (1)
 
 
-class SpinNetwork(AbstractNetwork):
-    """N neurons with a spin each; `spin_network` makes it."""
-
-    signs: Int8[Array, "neurons families patterns"]
-    shares: Float[Array, " neurons"]
-    limit: SelfAttention
-
-    @property
-    def neurons(self):
-        return jnp.asarray(len(self.shares), dtype=float)
-
-    def _draw(self, fields, key):
-        return jnp.where(jax.random.bernoulli(key, jax.nn.sigmoid(2 * fields)), 1.0, -1.0)  # Eq. (4)
-
-
-class ClassSumNetwork(AbstractNetwork):
-    """N neurons in classes of `counts`, of which only the sums of spins are drawn; `class_sum_network` makes it."""
-
-    signs: Int8[Array, "classes families patterns"]
-    shares: Float[Array, " classes"]
-    limit: SelfAttention
-    counts: Float[Array, " classes"]
-
-    @property
-    def neurons(self):
-        return jnp.sum(self.counts)
-
-    def _draw(self, fields, key):
-        counts = self.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
-        return 2 * jax.random.binomial(key, counts, jax.nn.sigmoid(2 * fields)) / counts - 1  # Eq. (4), a class at once
-
-
 @checked_arguments
-def spin_network(weights: Weights, context: int) -> SpinNetwork:
+def spin_network(weights: Weights, context: int) -> FiniteNetwork:
     """The network of the neurons of `weights`, spin by spin: time and memory grow as their number."""
     limit, shares = self_attention_limit(weights, context), np.full(weights.neurons, 1 / weights.neurons)
-    return SpinNetwork(jnp.asarray(np.moveaxis(weights.semantic, 2, 0)), jnp.asarray(shares), limit)
+    return FiniteNetwork(jnp.asarray(np.moveaxis(weights.semantic, 2, 0)), jnp.asarray(shares), limit, None)
 
 
 @checked_arguments
-def class_sum_network(weights: Weights, context: int, repeats: Count = 1) -> ClassSumNetwork:
-    """The network with every neuron of `weights` `repeats` times; exact in law, at a cost that N does not change."""
+def class_sum_network(weights: Weights, context: int, repeats: Count = 1) -> FiniteNetwork:
+    """The network with every neuron of `weights` `repeats` times; exact in law, at a cost that N does not change.
+
+    Its `limit` is the mean field, and `neurons` is N.
+    """
     limit, (signs, counts) = self_attention_limit(weights, context), distinct_columns(weights)
     shares, counts = jnp.asarray(counts / weights.neurons), jnp.asarray(repeats * counts, dtype=float)
-    return ClassSumNetwork(jnp.asarray(signs), shares, limit, counts)
+    return FiniteNetwork(jnp.asarray(signs), shares, limit, counts)
 
 
 class SampledTrajectory(eqx.Module):
-    """A sample of tokens, one after another; samples are the first batch axis.
-
-    - `attention`: `(steps + 1, patterns, samples, *batch)`, the start's first.
-    - `overlaps`: `(steps, families, patterns, samples, *batch)`, of every token but the prompt.
-    - `end`: the state that the run may be taken up from.
-    - `spins`: `(steps, neurons, samples, *batch)`, or mean spins if classes are drawn; None unless they are kept.
-    """
+    """The result of `run`."""
 
     attention: Float[Array, "times patterns samples *batch"]
     overlaps: Float[Array, "steps families patterns samples *batch"]
@@ -160,7 +115,7 @@ class SampledTrajectory(eqx.Module):
 @usual_settings()
 @checked_arguments
 def run(
-    network: AbstractNetwork,
+    network: FiniteNetwork,
     parameters: Parameters,
     start: State,
     *,
@@ -172,6 +127,11 @@ def run(
     """`steps` tokens after `start`, in each of `samples` independent networks; no two members of a batch share draws.
 
     `start` is a state of `network.limit`, in either convention.
+
+    Returns:
+        `attention` `(steps + 1, patterns, samples, *batch)`, the start's first; `overlaps` `(steps, families, patterns,
+        samples, *batch)` of every token; `end`, the state to resume from; `spins` `(steps, neurons, samples, *batch)`,
+        or mean spins if classes are drawn, None unless they are kept.
     """
     if steps < 1 or samples < 1:
         raise ValueError(f"a run has a step and a sample at least, got {steps} steps and {samples} samples")
@@ -194,17 +154,7 @@ def _run(network, parameters, start, steps, samples, key, keep_spins):
 
 
 class Fluctuations(eqx.Module):
-    """Means and covariances of the attention of independent networks of N neurons, to first order in 1/N.
-
-    - `mean`: `(steps + 1, patterns, *batch)`, the attention of the map, the start's first.
-    - `attention`: `(steps + 1, patterns, patterns, *batch)`, its covariance at each token; zero at the start.
-    - `overlaps`: `(steps, families, patterns, families, patterns, *batch)`, the covariance of m^o, m^v, m^q and m^k of
-      every token but the prompt.
-    - `neurons`: N, which all covariances are inverse to.
-
-    Overlaps are at most one, so that no network deviates by more than two. Where the orbit is unstable the covariances
-    grow beyond that, and mean nothing any more; beyond the range of double precision they are infinite.
-    """
+    """The result of `fluctuations`."""
 
     mean: Float[Array, "times patterns *batch"]
     attention: Float[Array, "times patterns patterns *batch"]
@@ -213,7 +163,8 @@ class Fluctuations(eqx.Module):
 
     @property
     def attention_deviation(self) -> Float[Array, "times patterns *batch"]:
-        """Standard deviation of each attention; variances below zero are rounding."""
+        """Standard deviation of each attention."""
+        # variances below zero are rounding
         return jnp.sqrt(jnp.maximum(jnp.einsum("tpp...->tp...", self.attention), 0.0))
 
     @property
@@ -223,17 +174,24 @@ class Fluctuations(eqx.Module):
 
     @property
     def rms(self) -> Float[Array, "*batch"]:
-        """Root mean square deviation of the attention, over the tokens after the start and patterns."""
+        """Root mean square deviation of the attention."""
         return jnp.sqrt(jnp.mean(self.attention_deviation[1:] ** 2, axis=(0, 1)))
 
 
 @checked_arguments
-def fluctuations(network: AbstractNetwork, parameters: Parameters, start: State, *, steps: Count) -> Fluctuations:
+def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *, steps: Count) -> Fluctuations:
     """Covariances of the first `steps` tokens after `start`, over independent networks, which `run` samples.
 
     All networks begin with `start`, a state of `network.limit` in either convention. To first order in 1/N: the noise
     must stay small after the map has amplified it, which is so for any number of tokens on a stable cycle and N large
-    enough, and for about log N / (2 lambda) tokens where the largest Lyapunov exponent lambda is positive.
+    enough, and for about log N / (2 lambda) tokens if the largest Lyapunov exponent lambda is positive. After that
+    covariances grow beyond the overlaps' range and mean nothing; beyond double precision they are infinite.
+
+    Returns:
+        `mean` `(steps + 1, patterns, *batch)`, the attention of the map, the start's first; `attention` `(steps + 1,
+        patterns, patterns, *batch)`, its covariance; `overlaps` `(steps, families, patterns, families, patterns,
+        *batch)`, the covariance of m^o, m^v, m^q and m^k of every token; `neurons`, N; standard deviations
+        `attention_deviation` and `overlap_deviation`; and `rms`, over the tokens after the start and patterns.
 
         >>> import jax
         >>> import theorykit
@@ -254,14 +212,13 @@ def fluctuations(network: AbstractNetwork, parameters: Parameters, start: State,
 
 
 @eqx.filter_jit
-def _fluctuations(network: AbstractNetwork, parameters: Parameters, start: State, steps: int):
+def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, steps: int):
     start = broadcast_to_parameters(parameters, start)
     model, patterns, context, batch = network.limit, start.patterns, start.context, start.batch_shape
     size, families = patterns * (1 + 2 * context), (len(FAMILIES), patterns)
     silent = jnp.zeros((len(FAMILIES) * patterns, *batch))
 
     def remembered(state: State) -> Array:
-        """All that a state remembers, as one column of numbers over the batch."""
         return jnp.concatenate([jnp.stack(state.attention), *state.keys, *state.values])
 
     def token(at, _):
@@ -303,7 +260,7 @@ def _fluctuations(network: AbstractNetwork, parameters: Parameters, start: State
     return mean, attention, overlaps.reshape(steps, *families, *families, *batch)
 
 
-def _noise(network: AbstractNetwork, parameters: Parameters, state: State) -> Array:
+def _noise(network: FiniteNetwork, parameters: Parameters, state: State) -> Array:
     """N times the covariance of the overlaps of the token after `state`, given that state; Eq. (9)."""
     batch = state.batch_shape
     signs = network.signs.astype(float).reshape(*network.signs.shape, *(1 for _ in batch))
@@ -336,20 +293,16 @@ def convergence(
     """The distance between the attention of networks and of the mean field over the first `steps` tokens.
 
     Networks are of the neurons of `weights`, each as many times as `repeats` says, `samples` independent runs of every
-    size; the law of the weights is the same at all sizes. All begin with `start`, a state of
-    `self_attention_limit(weights, context)`, such as `token_start` or `window_start` makes of a prompt.
+    size. All begin with `start`, a state of `self_attention_limit(weights, context)`. A dataset:
 
     - `rms` (neurons): root mean square over samples, steps and patterns; `rms_error`, its standard error over samples.
     - `rms_of_step` (neurons, step): the same at one step, so that it is seen whether the distance grows.
     - `predicted` (neurons), `predicted_of_step` (neurons, step): the same two by `network.fluctuations`, to first order
       in 1/N; no sample is drawn for them.
     - `bias` (neurons, step, pattern): of the mean over samples; `bias_error`, its standard error.
-    - `slope`, `slope_error`, `chi_square`: of log rms against log neurons, as in `power_law`; -1/2 as long as noise is
-      small after the dynamics have amplified it.
+    - `slope`, `slope_error`, `chi_square`: of log rms against log neurons; -1/2 as long as noise is small after the
+      dynamics have amplified it. The error is widened by the root of chi_square per degree of freedom, if above 1.
     - `mean_field` (step, pattern): the attention of infinitely many neurons.
-
-    Raises `ValueError` for fewer than two sizes or samples, for parameters that are not single numbers, and if no
-    network differs from the mean field.
     """
     require_float64()
     if parameters.batch_shape != ():
@@ -370,10 +323,8 @@ def convergence(
     squares = np.mean(values**2, axis=(2, 3))
     rms = np.sqrt(np.mean(squares, axis=1))
     if np.any(rms <= _ROUNDING):
-        raise ValueError(
-            f"no network of {sizes[np.argmin(rms)]} neurons differs from the mean field: nothing is left to chance "
-            "where epsilon is 1, or where beta is so large that every spin is certain"
-        )
+        smallest_size, cause = sizes[np.argmin(rms)], "epsilon is 1, or beta so large that every spin is certain"
+        raise ValueError(f"no network of {smallest_size} neurons differs from the mean field: {cause}")
     rms_error = np.std(squares, axis=1, ddof=1) / np.sqrt(samples) / (2 * rms)
     # squares of deviations are inverse to the size
     predicted, shrink = fluctuations(smallest, parameters, start, steps=steps), np.sqrt(weights.neurons / sizes)
@@ -397,11 +348,9 @@ def convergence(
 
 
 def power_law(sizes: np.ndarray, values: np.ndarray, errors: np.ndarray) -> dict[str, float]:
-    """The power of `sizes` that `values`, with standard errors `errors`, grow as.
+    """The `slope` of log values against log sizes by weighted least squares, its error, and the fit's `chi_square`.
 
-    - `slope`: of log values against log sizes, by weighted least squares.
-    - `chi_square`: per degree of freedom; far above 1 where values are no power, and 0 of any two sizes.
-    - `slope_error`: its standard error, widened by the square root of `chi_square` where that is above 1.
+    `chi_square`, per degree of freedom, widens the error if it is above 1; it is 0 of any two sizes.
     """
     abscissa, ordinate, weights = np.log(sizes), np.log(values), values / errors
     line, covariance = np.polyfit(abscissa, ordinate, 1, w=weights, cov="unscaled")

@@ -2,14 +2,11 @@
 
 Four families of patterns, output, value, query and key, are rows of +-1 over the semantic bits of a token (one per
 neuron) and over its positional bits. In the limit of many neurons the mean of w^alpha tanh(beta w^o . A) is a sum over
-classes of neurons with the same output weights up to a sign, for tanh is odd: at most 2^(patterns - 1) of them. A law
-may also be given by correlations alone, through the Walsh expansion of tanh, with or without a network that has them.
+classes of neurons with the same output weights up to a sign, for tanh is odd: at most 2^(patterns - 1) of them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, product
 from typing import Annotated, Any
 
 import jax
@@ -21,7 +18,6 @@ from ..checks import Count, Key, check_fields, checked_arguments, checked_array,
 FAMILIES = ("output", "value", "query", "key")
 """The four kinds of weights, in the order of the first axis of their arrays."""
 
-Subset = tuple[int, ...]
 _Signs = Annotated[Any, checked_array]
 
 
@@ -29,10 +25,8 @@ _Signs = Annotated[Any, checked_array]
 class Weights:
     """The weights of a network of M patterns per family, N neurons and P positional bits.
 
-    - `semantic`: `(families, patterns, neurons)`, `positional`: `(families, patterns, position_bits)`, entries +-1,
-      families in the order of `FAMILIES`.
-
-    Raises `ValueError` for other entries, for shapes that do not fit, and where there are no patterns.
+    `semantic` `(families, patterns, neurons)` and `positional` `(families, patterns, position_bits)` have entries +-1;
+    families are output, value, query and key.
     """
 
     semantic: _Signs
@@ -41,12 +35,16 @@ class Weights:
     def __post_init__(self):
         check_fields(self)
         for name in ("semantic", "positional"):
-            object.__setattr__(self, name, _checked_signs(name, getattr(self, name)))
-        if self.semantic.shape[:2] != self.positional.shape[:2]:
-            raise ValueError(
-                f"semantic weights are of {self.semantic.shape[:2]} (families, patterns), positional ones of "
-                f"{self.positional.shape[:2]}"
-            )
+            values = getattr(self, name)
+            if values.ndim != 3 or values.shape[0] != len(FAMILIES) or 0 in values.shape:
+                raise ValueError(f"{name} weights must be ({len(FAMILIES)}, patterns, bits), got shape {values.shape}")
+            wrong = values[~np.isin(values, (-1, 1))]
+            if wrong.size:
+                raise ValueError(f"{name} weights must be +1 or -1, got {wrong.size} others, such as {wrong.flat[0]:g}")
+            object.__setattr__(self, name, values.astype(np.int8))
+        (_, patterns, _), (_, others, _) = self.semantic.shape, self.positional.shape
+        if patterns != others:
+            raise ValueError(f"semantic weights are of {patterns} patterns, positional ones of {others}")
 
     @property
     def patterns(self) -> int:
@@ -62,17 +60,6 @@ class Weights:
     def position_bits(self) -> int:
         """P, entries of the positional part of a pattern."""
         return self.positional.shape[2]
-
-
-def _checked_signs(name: str, values: np.ndarray) -> Int8[np.ndarray, "families patterns bits"]:
-    if values.ndim != 3 or values.shape[0] != len(FAMILIES):
-        raise ValueError(f"{name} weights have shape {values.shape}, not ({len(FAMILIES)}, patterns, bits)")
-    if 0 in values.shape:
-        raise ValueError(f"{name} weights of shape {values.shape}: there must be a pattern and a bit at least")
-    wrong = values[~np.isin(values, (-1, 1))]
-    if wrong.size:
-        raise ValueError(f"{name} weights must be +1 or -1, but {wrong.size} are not, such as {wrong.flat[0]:g}")
-    return values.astype(np.int8)
 
 
 @checked_arguments
@@ -103,19 +90,16 @@ def iid_weights(patterns: Count, neurons: Count, position_bits: Count, *, key: K
 
 @checked_arguments
 def segment_weights(patterns: Count, neurons: Count, position_bits: Count, *, segments: Count = 3, key: Key) -> Weights:
-    """Fair signs, the same for all neurons of a segment: at most `segments` distinct columns, however many neurons.
-
-    Raises `ValueError` for more segments than neurons.
-    """
+    """Fair signs, the same for all neurons of a segment: at most `segments` distinct columns, however many neurons."""
     drawn = iid_weights(patterns, segments, position_bits, key=key)
     return Weights(_widen(drawn.semantic, neurons), drawn.positional)
 
 
 def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
-    """Repeat the last axis's signs over as many segments of neurons, of equal size or nearly so."""
+    """Signs of segments, the last axis, as signs of neurons; segments have equal sizes, or nearly so."""
     segments = signs.shape[-1]
     if segments > neurons:
-        raise ValueError(f"{neurons} neurons cannot make {segments} segments")
+        raise ValueError(f"neurons={neurons} cannot make {segments} segments")
     of_neuron = np.searchsorted([int(i * neurons / segments) for i in range(segments)], np.arange(neurons), "right") - 1
     return signs[..., of_neuron]
 
@@ -129,16 +113,13 @@ def published_weights(
     *,
     segments: Count | None = 3,
 ) -> Weights:
-    """The weights that the published program draws from `seed`; with `segments=None` its independent ones.
-
-    Its stream of legacy NumPy integers is drawn in the same order: signs that it does not use, then each family's
-    semantic signs, of which segments keep the last as positional ones, then positional signs or those of segments.
-    With segments there are at most as many positional bits as neurons.
-    """
+    """The weights that the published program draws from `seed`; with `segments=None` its independent ones."""
     if segments is not None and position_bits > neurons:
         raise ValueError(
             f"position_bits={position_bits}: with segments, the last of {neurons} semantic signs are positional ones"
         )
+    # Its stream of legacy NumPy integers, in the same order: signs that it does not use, then each family's semantic
+    # signs, of which segments keep the last as positional ones, then positional signs or those of segments.
     stream = np.random.RandomState(seed)
 
     def signs(*shape: int) -> np.ndarray:
@@ -162,8 +143,8 @@ def position_code(position_bits: int, context: int) -> Int8[np.ndarray, "context
     """Positions 0 .. context - 1 in binary, most significant bit first, 0 as -1."""
     if not 1 <= context <= 2**position_bits:
         raise ValueError(
-            f"a context of {context} tokens needs positions 0 to {context - 1}, and {position_bits} positional bits "
-            f"tell {2**position_bits} apart"
+            f"a context of {context} tokens needs as many positions, and {position_bits} positional bits tell "
+            f"{2**position_bits} apart"
         )
     bits = (np.arange(context)[:, None] >> np.arange(position_bits)[::-1]) & 1
     return (2 * bits - 1).astype(np.int8)
@@ -204,42 +185,3 @@ def column_law(weights: Weights) -> ColumnLaw:
     moments = np.zeros((len(directions), *signs.shape[1:]))
     np.add.at(moments, of_column.ravel(), counts[:, None, None] / counts.sum() * signs)
     return ColumnLaw(directions, np.swapaxes(moments, 0, 1))  # Eq. (6)
-
-
-def odd_subsets(patterns: int) -> tuple[Subset, ...]:
-    """Subsets of an odd number of patterns, small ones first: (0,), (1,), ..., (0, 1, 2), ..."""
-    return tuple(subset for size in range(1, patterns + 1, 2) for subset in combinations(range(patterns), size))
-
-
-@checked_arguments
-def correlations(weights: Weights) -> Mapping[Subset, Float[np.ndarray, "families patterns"]]:
-    """C, the mean over neurons of a weight times the output weights of every odd subset of patterns; Eq. (7)."""
-    semantic = weights.semantic.astype(float)
-    return {
-        subset: semantic @ np.prod(semantic[0, list(subset)], axis=0) / weights.neurons
-        for subset in odd_subsets(weights.patterns)
-    }
-
-
-@checked_arguments
-def law_from_correlations(
-    given: Mapping[Subset, Annotated[Any, partial(checked_array, axes="families patterns")]],
-) -> ColumnLaw:
-    """The law with given correlations `(families, patterns)` by subset of patterns; Eq. (7).
-
-    Subsets that are not given have correlation zero; pairs alone, (0,), (1,), ..., are enough for one or two patterns.
-    Raises `ValueError` for a subset of even size, which the mean field cannot see, and for shapes that do not fit.
-    """
-    shapes = {subset: value.shape for subset, value in given.items()}
-    if len(set(shapes.values())) != 1 or next(iter(shapes.values()))[0] != len(FAMILIES):
-        raise ValueError(f"correlations given must all be ({len(FAMILIES)}, patterns), got {shapes}")
-    patterns = next(iter(shapes.values()))[1]
-    known = odd_subsets(patterns)
-    if unknown := [subset for subset in given if subset not in known]:
-        raise ValueError(f"{unknown[0]} given is not an odd subset, in order, of patterns 0 to {patterns - 1}")
-    directions = np.array([(1, *signs) for signs in product((1, -1), repeat=patterns - 1)], dtype=float)
-    moments = sum(
-        np.prod(directions[:, list(subset)], axis=1)[None, :, None] * value[:, None, :]
-        for subset, value in given.items()
-    )
-    return ColumnLaw(directions, moments / len(directions))  # Eq. (7)

@@ -1,7 +1,6 @@
-"""From the sum over spins to a deterministic map: the symbolic stage, in matrix expressions with symbolic sizes.
+"""From the sum over spins to a deterministic map, in matrix expressions with symbolic sizes.
 
-Stage 1 of `generating functional -> derive -> symbolic MeanField -> codegen -> compiled map -> iterate`. Integrands are
-exp(-S/2), as everywhere in `theorykit.derivation`, so that S = -2 N Phi. Names are listed in derivations/notation.md.
+Integrands are exp(-S/2), so that S = -2 N Phi. Names are listed in derivations/notation.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,15 +36,7 @@ def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], Matri
 class MapSymbols:
     """The symbols of the map, under the names that generated functions take them by.
 
-    J classes of neurons, M patterns, L tokens in the context.
-
-    - `distinct` (J x M): the output weights w^o of each class; `correlations` (J x M): the weights of one family summed
-      over each class with the sign that its output weights have, over N. `position` (M x 1): r of the same family.
-    - `columns` (J x 4M): the weights of all families of each class, if neurons are of one class where all their weights
-      agree up to a common sign; `column_sums` (J x 4M): the same, summed over the class, over N.
-    - `keys`, `values` (L x M): of the attended tokens, newest first; `mask` (L x 1): zero, or -oo for no token yet.
-    - `responses` (M x M each): how overlaps of keys, values and queries move with an attention.
-    - `weight`, `row`: of one token, its attention weight s and its column of `attention_response`^T (L x M).
+    J classes of neurons, M patterns, L tokens in the context; `document.definitions` says what each stands for.
     """
 
     output_inverse_temperature = Symbol("beta", positive=True)
@@ -65,13 +56,13 @@ class MapSymbols:
     key_response = MatrixSymbol("D_k", PATTERNS, PATTERNS)
     query_response = MatrixSymbol("D_q", PATTERNS, PATTERNS)
     responses = (key_response, value_response, query_response)
-    weight = Symbol("s", positive=True)
-    row = MatrixSymbol("g", PATTERNS, 1)
+    weight = Symbol("s", positive=True)  # of one token, its share in the attention
+    row = MatrixSymbol("g", PATTERNS, 1)  # of one token, its column of the transposed attention_response
     attention_response = MatrixSymbol("G", CONTEXT, PATTERNS)
 
 
 class TrajectorySymbols:
-    """The symbols of the derivation: what there is at each time t, the overlaps of all families one below the other."""
+    """The symbols of the derivation, at each time t; overlaps are of all families, one below the other."""
 
     of_map = MapSymbols()
     times = range(1, HORIZON + 1)  # those of the tokens after the prompt
@@ -117,7 +108,7 @@ class TrajectorySymbols:
         return MatrixSymbol(f"P_{family}", PATTERNS, 4 * PATTERNS) * self.overlap(time)
 
     def exponents_of(self, time: int) -> MatrixExpr:
-        """What the softmax is taken of; the mask leaves out tokens before the prompt and beyond the context."""
+        """Exponents of the softmax; the mask leaves out tokens before the prompt and beyond the context."""
         return self.of_map.attention_inverse_temperature * self.keys(time) * self.pick("q", time) + self.mask(time)
 
     def attention_of(self, weights: MatrixExpr, time: int) -> MatrixExpr:
@@ -144,19 +135,7 @@ class TrajectorySymbols:
 
 @dataclass(frozen=True)
 class MeanField:
-    """The limit N -> infinity of the network, symbolic: a deterministic map of attentions, and its derivatives.
-
-    - `overlap` (M x 1): the overlap m of one family after attention A, for that family's C and r, Eqs. (5), (6).
-    - `attention` (M x 1): of the query q to tokens with keys K and values V, Eq. (2); `attention_weights` (L x 1).
-    - `overlap_response` (M x M): D = dm/dA. `attention_response` (L x M): G, whose row d is the derivative of the
-      attention in the softmax score of token d.
-    - `row_response` (M x M): derivative of the attention in the attention that token d was drawn from, through its key
-      and value; a function of its softmax weight s and of row d of G, as a column g. `query_response` (M x M): the
-      further term of the newest token, through its query. Together they are Eq. (8).
-    - `noise` (4M x 4M): N times the covariance of a token's overlaps, of all families one below the other, given the
-      attention A before it, for N neurons.
-    - `derivation`: the steps that led here, in the symbols of `trajectory`; `derivation.verify()` checks each.
-    """
+    """The result of `derive`."""
 
     symbols: MapSymbols
     overlap: MatrixExpr
@@ -185,7 +164,20 @@ class MeanField:
 
 @lru_cache
 def derive() -> MeanField:
-    """The map, derived step by step from the generating functional of the spins."""
+    """The map in the limit N -> infinity, derived step by step from the generating functional of the spins.
+
+    Returns:
+        Expressions of its `symbols`, and the `derivation`, in the symbols of `trajectory`, whose `verify()` checks each
+        step:
+
+        - `overlap` (M x 1): the overlap m of one family after attention A, for that family's C and r, Eqs. (5), (6).
+        - `attention` (M x 1): of the query q to tokens with keys K and values V, Eq. (2); `attention_weights` (L x 1).
+        - `overlap_response` (M x M): D = dm/dA. `attention_response` (L x M): G, whose row d is the derivative of the
+          attention in the softmax score of token d.
+        - `row_response` (M x M): derivative of the attention in the attention that token d was drawn from, through its
+          key and value. `query_response` (M x M): that of the newest token, through its query. Together Eq. (8).
+        - `noise` (4M x 4M): N times the covariance of a token's overlaps, given the attention A before it.
+    """
     path, route = TrajectorySymbols(), Recorder()
     symbols, latest = path.of_map, HORIZON - 1
 
