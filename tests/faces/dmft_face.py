@@ -1,6 +1,8 @@
 """The parameters of theory 2."""
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from theorykit import dmft
@@ -45,7 +47,13 @@ def batched(example, **outside):
 def of_state(state):
     with_nan = jax.tree.map(lambda leaf: leaf * np.nan if leaf.ndim else leaf, state)
     other = {"of_another_context": LONGER_STATE, "of_other_patterns": OTHER_STATE}
-    return of(state, **other, window=dmft.Window(ATTENTION), with_nan=with_nan)
+    return of(state, **other, **elsewhere(state), window=dmft.Window(ATTENTION), with_nan=with_nan)
+
+
+def elsewhere(start):
+    """At positions that the context has not."""
+    places = {"at_a_position_beyond": CONTEXT, "at_a_position_below_zero": -1}
+    return {name: eqx.tree_at(lambda at: at.position, start, jnp.asarray(place)) for name, place in places.items()}
 
 
 FACE = Face(
@@ -83,6 +91,8 @@ FACE = Face(
             dmft.Window(ATTENTION),
             of_another_context=dmft.Window(np.zeros((4, PATTERNS))),
             of_other_patterns=dmft.Window(np.zeros((CONTEXT, 3))),
+            with_nan=eqx.tree_at(lambda at: at.attention, dmft.Window(ATTENTION), jnp.full_like(ATTENTION, np.nan)),
+            **elsewhere(dmft.Window(ATTENTION)),
             array=ATTENTION,
             state=STATE,
         ),

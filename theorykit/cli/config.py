@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .. import bpkr
-from ..bpkr.sampling import APPROACHES, Schedule
+from ..bpkr.sampling import Schedule
+from ..bpkr.sampling.comparison import APPROACHES
 from ..bpkr.sampling.settings import DEFAULT_SCHEDULES
 
 # one name, or one for each layer that has heads

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float, UInt8
+from jaxtyping import Array, Float
 from tqdm import tqdm
 
 from .. import dmft, store
@@ -179,20 +179,23 @@ def _block(
     parameters, start = jax.tree.map(lambda values: values[block], every), _select_orbits(begun, block)
     window = dmft.discard_transient(model, parameters, start, max(settings.transient, model.context))
     shape, (pieces, tokens) = (len(block), model.patterns), settings._pieces
-    marks = _Marks(
-        jnp.zeros((*shape, settings.levels), dtype=jnp.uint8),
-        jnp.zeros((len(block), len(settings.sections), settings.levels), dtype=jnp.uint8),
-        jnp.zeros((*shape, _FINE_LEVELS), dtype=bool),
-        jnp.full(shape, jnp.inf),
-        jnp.full(shape, -jnp.inf),
-    )
+    # on the device: orbits themselves are not sent to the host
+    marks = {
+        "visited": jnp.zeros((*shape, settings.levels), dtype=jnp.uint8),
+        "in_section": jnp.zeros((len(block), len(settings.sections), settings.levels), dtype=jnp.uint8),
+        "distinct": jnp.zeros((*shape, _FINE_LEVELS), dtype=bool),
+        "lowest": jnp.full(shape, jnp.inf),
+        "highest": jnp.full(shape, -jnp.inf),
+    }
     state = dmft.state_from_window(model, parameters, window)
     for _ in range(pieces):
         path, overlaps = _record(model, parameters, state, steps=tokens)
-        marks = marks.add(overlaps, settings.sections, settings.width)
+        marks = _mark(marks, overlaps, settings.sections, settings.width)
         state = path.end
-    latest = np.moveaxis(np.asarray(path.window(model).attention), -1, 0)
-    exponents = {}
+    marks["distinct"] = marks["distinct"].sum(axis=-1)
+    axes = {"visited": ("pattern", "level"), "in_section": ("section", "level")}
+    labelled = {name: ((ORBIT, *axes.get(name, ("pattern",))), np.asarray(each)) for name, each in marks.items()}
+    labelled["window"] = ((ORBIT, "age", "pattern"), np.moveaxis(np.asarray(path.window(model).attention), -1, 0))
     if settings.exponents:
         spectrum = dmft.lyapunov_spectrum(
             model,
@@ -203,11 +206,13 @@ def _block(
             blocks=_BLOCKS,
             orthonormalise=gram_schmidt,
         )
-        exponents = describe_exponents(spectrum)
+        labelled |= describe_exponents(spectrum)
+    names = [f"{shown + 1} where {zero + 1} is zero" for shown, zero in settings.sections]
     coordinates = {name: (ORBIT, np.asarray(getattr(parameters, name))) for name in ("beta", "gamma", "epsilon")}
-    return xr.Dataset(
-        {**marks.variables(settings.sections), **exponents, "window": ((ORBIT, "age", "pattern"), latest)}, coordinates
-    )
+    coordinates["pattern"] = np.arange(1, model.patterns + 1)
+    coordinates["section"] = np.array(names, dtype=object).astype(str)
+    coordinates["level"] = np.linspace(-1, 1, settings.levels)
+    return xr.Dataset(labelled, coordinates)
 
 
 @eqx.filter_jit
@@ -218,51 +223,27 @@ def _record(model, parameters, state, *, steps):
     return path, jnp.moveaxis(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before), 0, 1)
 
 
-class _Marks(eqx.Module):
-    """Levels that orbits have visited so far, kept on the device: orbits themselves are not sent to the host."""
+@eqx.filter_jit
+def _mark(marks: Mapping[str, Array], overlaps: Float[Array, "steps patterns orbits"], sections, width) -> dict:
+    """Mark the levels that a piece of all orbits visits."""
+    levels = marks["visited"].shape[2]
+    orbit, pattern = jnp.arange(overlaps.shape[2]), jnp.arange(overlaps.shape[1])[:, None]
 
-    visited: UInt8[Array, "orbits patterns levels"]
-    in_section: UInt8[Array, "orbits sections levels"]
-    fine: Bool[Array, "orbits patterns fine_levels"]
-    lowest: Float[Array, "orbits patterns"]
-    highest: Float[Array, "orbits patterns"]
+    def level(count: int) -> Array:
+        return jnp.rint((overlaps + 1) / 2 * (count - 1)).astype(jnp.int32)
 
-    @eqx.filter_jit
-    def add(
-        self, overlaps: Float[Array, "steps patterns orbits"], sections: tuple[tuple[int, int], ...], width: float | int
-    ) -> "_Marks":
-        levels = self.visited.shape[2]
-        orbit, pattern = jnp.arange(overlaps.shape[2]), jnp.arange(overlaps.shape[1])[:, None]
-
-        def level(count: int) -> Array:
-            return jnp.rint((overlaps + 1) / 2 * (count - 1)).astype(jnp.int32)
-
-        coarse, in_section = level(levels), self.in_section
-        for number, (shown, near_zero) in enumerate(sections):
-            # a level that is not there drops the mark
-            marked = jnp.where(jnp.abs(overlaps[:, near_zero]) <= width, coarse[:, shown], levels)
-            in_section = in_section.at[orbit, number, marked].set(1, mode="drop")
-        return _Marks(
-            self.visited.at[orbit, pattern, coarse].set(1),
-            in_section,
-            self.fine.at[orbit, pattern, level(_FINE_LEVELS)].set(True),
-            jnp.minimum(self.lowest, overlaps.min(axis=0).T),
-            jnp.maximum(self.highest, overlaps.max(axis=0).T),
-        )
-
-    def variables(self, sections: tuple[tuple[int, int], ...]) -> dict:
-        names = np.array([f"{shown + 1} where {zero + 1} is zero" for shown, zero in sections], dtype=object)
-        _, patterns, levels = self.visited.shape
-        return {
-            "visited": ((ORBIT, "pattern", "level"), np.asarray(self.visited)),
-            "in_section": ((ORBIT, "section", "level"), np.asarray(self.in_section)),
-            "distinct": ((ORBIT, "pattern"), np.asarray(self.fine.sum(axis=-1))),
-            "lowest": ((ORBIT, "pattern"), np.asarray(self.lowest)),
-            "highest": ((ORBIT, "pattern"), np.asarray(self.highest)),
-            "pattern": np.arange(1, patterns + 1),
-            "section": names.astype(str),
-            "level": np.linspace(-1, 1, levels),
-        }
+    coarse, in_section = level(levels), marks["in_section"]
+    for number, (shown, near_zero) in enumerate(sections):
+        # a level that is not there drops the mark
+        marked = jnp.where(jnp.abs(overlaps[:, near_zero]) <= width, coarse[:, shown], levels)
+        in_section = in_section.at[orbit, number, marked].set(1, mode="drop")
+    return {
+        "visited": marks["visited"].at[orbit, pattern, coarse].set(1),
+        "in_section": in_section,
+        "distinct": marks["distinct"].at[orbit, pattern, level(_FINE_LEVELS)].set(True),
+        "lowest": jnp.minimum(marks["lowest"], overlaps.min(axis=0).T),
+        "highest": jnp.maximum(marks["highest"], overlaps.max(axis=0).T),
+    }
 
 
 def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:

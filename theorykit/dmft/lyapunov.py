@@ -55,7 +55,7 @@ from .map import (
     read_memory,
     state_of,
     store,
-    with_entry,
+    with_token,
 )
 
 # growth per token below which an exponent that is lost is as good as minus infinity
@@ -391,7 +391,10 @@ def _tangent_step(
         _overlap_response(model, family, parameters, state.attention) for family in families
     )
     state = store(state, key, value)
-    values, keys = _with_token(tangent.values, slot, value_response), _with_token(tangent.keys, slot, key_response)
+    values, keys = (
+        with_token(kept, slot, new.grid)
+        for kept, new in ((tangent.values, value_response), (tangent.keys, key_response))
+    )
     following = (slot + 1) % model.context
     jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
     vectors = tangent.vectors
@@ -404,12 +407,6 @@ def _tangent_step(
         vectors = vectors.at[:, pattern, following].set(reduce(plus, of_slots), mode="promise_in_bounds")
     sizes = Sizes(length(jacobian), terms, _marks(state, following))
     return attend(parameters, state, query), Tangent(vectors, values, keys), sizes
-
-
-def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
-    """The derivatives `kept` for the tokens in the context, with `new` in the slot of the newest token."""
-    rows = zip(kept, new.grid, strict=True)
-    return tuple(tuple(with_entry(slots, slot, entry) for slots, entry in zip(*row, strict=True)) for row in rows)
 
 
 def _jacobian(

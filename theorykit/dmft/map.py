@@ -59,7 +59,7 @@ _ROUNDING = 1e-12
 _FEWEST = 64
 _MANY = 10_000
 
-Found = TypeVar("Found")
+Found, Kept = TypeVar("Found"), TypeVar("Kept")
 Family = Annotated[int, partial(checked_whole_number, least=0, most=len(FAMILIES) - 1)]
 Values = Annotated[Any, checked_array]
 
@@ -115,20 +115,20 @@ def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Req
     called = name if called is None else called
     if 0 in values.shape:
         raise ValueError(f"{called} is an empty array, of shape {values.shape}")
-    finite, moderate = array_module(values).isfinite(values), abs(values) <= _LARGEST
-
-    def counted() -> str:
-        wrong = np.asarray(values)[~finite]
-        return f"{called} must be finite, but {wrong.size} of {np.size(values)} values are not: {wrong.flat[0]}"
-
-    yield Requirement(f"{called} must be finite", finite, counted)
-    excess = "so large that scores may overflow"
-    yield Requirement(
-        f"{called} is {excess}", moderate, lambda: f"{called} = {values[~moderate].flat[0]:g} is {excess}"
-    )
+    limits = {
+        "finite": array_module(values).isfinite(values),
+        "of a size at which scores do not overflow": abs(values) <= _LARGEST,
+    }
     if name == "epsilon":
-        is_share, message = (values >= 0) & (values <= 1), f"{called} is a share between 0 and 1"
-        yield Requirement(message, is_share, lambda: f"{message}, got {values[~is_share].flat[0]}")
+        limits["a share between 0 and 1"] = (values >= 0) & (values <= 1)
+    for limit, holds in limits.items():
+        message = f"{called} must be {limit}"
+
+        def counted(message: str = message, holds: Any = holds) -> str:
+            wrong = np.asarray(values)[~holds]
+            return f"{message}, but {wrong.size} of {np.size(values)} values are not: {wrong.flat[0]:g}"
+
+        yield Requirement(message, holds, counted)
 
 
 @checked_arguments
@@ -239,17 +239,6 @@ class SelfAttention(eqx.Module):
         """The most tokens that attention reads, after which positions repeat."""
         return self.positional.shape[0]
 
-    @checked_arguments
-    def step(self, parameters: Parameters, state: State) -> State:
-        """The next token: its query, key and value from the attention, and the attention that it pays.
-
-        `state` has the batch shape of the parameters, or more axes.
-        """
-        state = fitting("state", state, self, parameters)
-        if common_batch_shape(parameters=parameters.batch_shape, state=state.batch_shape) != state.batch_shape:
-            raise ValueError(f"parameters have batch shape {parameters.batch_shape}, state only of {state.batch_shape}")
-        return next_state(self, parameters, state)
-
 
 @checked_arguments
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
@@ -306,7 +295,7 @@ def overlap(
 
 
 def next_state(model: SelfAttention, parameters: Parameters, state: State) -> State:
-    """`SelfAttention.step` without checks."""
+    """The state after the next token: its query, key and value from the attention, and the attention that it pays."""
     key, value, query = (
         overlap(model, family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
     )
@@ -316,21 +305,19 @@ def next_state(model: SelfAttention, parameters: Parameters, state: State) -> St
 def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
     """`state` with the attention of the token that was stored last, given its `query`, at the next position."""
     result = compiled("attention")(q=column(query), gamma=parameters.gamma, **read_memory(state))
-    position = (state.position + 1) % state.keys[0].shape[0]
+    position = (state.position + 1) % state.context
     return State(result["A"].column, state.keys, state.values, position, state.tokens)
 
 
 def store(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
     """`state` with the key and value of the token at `state.position` in the context."""
-    keys = tuple(with_entry(slots, state.position, entry) for slots, entry in zip(state.keys, key, strict=True))
-    values = tuple(with_entry(slots, state.position, entry) for slots, entry in zip(state.values, value, strict=True))
-    tokens = jnp.minimum(state.tokens + 1, keys[0].shape[0])
-    return State(state.attention, keys, values, state.position, tokens)
+    keys, values = with_token(state.keys, state.position, key), with_token(state.values, state.position, value)
+    return State(state.attention, keys, values, state.position, jnp.minimum(state.tokens + 1, state.context))
 
 
-def with_entry(slots: Array, position: Int[Array, ""], entry: Array) -> Array:
-    """`slots` with `entry` at a position that is one of the context."""
-    return slots.at[position].set(entry, mode="promise_in_bounds")
+def with_token(kept: Kept, position: Int[Array, ""], token: Any) -> Kept:
+    """Arrays over the slots of the context, with those of a token in the slot of its position."""
+    return jax.tree.map(lambda slots, one: slots.at[position].set(one, mode="promise_in_bounds"), kept, token)
 
 
 def read_memory(state: State) -> dict[str, Matrix]:
@@ -518,8 +505,9 @@ class Trajectory(eqx.Module):
 def _overlaps(model, parameters, attention, positions):
     flat = positions.reshape(-1, *(1 for _ in attention.shape[2:]))
     before = tuple(jnp.moveaxis(attention, 1, 0))
-    families = [jnp.stack(overlap(model, family, parameters, before, flat), axis=1) for family in range(4)]
-    return jnp.stack(families, axis=1)
+    return jnp.stack(
+        [jnp.stack(overlap(model, family, parameters, before, flat), axis=1) for family in range(len(FAMILIES))], axis=1
+    )
 
 
 @usual_settings()

@@ -15,8 +15,14 @@ from scipy.special import digamma, polygamma
 
 from theorykit.bpkr.sampling import NoUTurn, Schedule
 from theorykit.bpkr.sampling.chains import run_chains
-from theorykit.bpkr.sampling.independence import _BESIDE, IndependenceSampler, Moments, StudentLaw, Trial
-from theorykit.bpkr.sampling.nuts import NoUTurnSampler
+from theorykit.bpkr.sampling.independence import (
+    _BESIDE,
+    IndependenceSampler,
+    Moments,
+    NoUTurnSampler,
+    StudentLaw,
+    Trial,
+)
 
 SHAPES = (2.0, 5.0, 20.0)
 NO_TRIAL = Trial(*(jnp.array(-jnp.inf) for _ in range(3)))

@@ -46,18 +46,14 @@ def test_finite_widths_tend_to_the_limit_as_one_over_the_width(result):
         assert 50 < far / near < 200, name
 
 
-def test_the_limit_is_no_start_and_needs_none(result):
+def test_the_limit_is_no_start_and_needs_none_and_is_kept(result, tmp_path):
     assert result["converged"].all() and (result["message"] == "").all()
     assert (result["start"].sel(width=math.inf) == "Gaussian-process limit").all()
-    alone = swept(DATA, widths=(1e5, 1e3), temperatures=TEMPERATURES)
-    xr.testing.assert_allclose(alone["U_1"], result["U_1"].sel(width=[1e5, 1e3]), rtol=1e-8, atol=1e-10)
-
-
-def test_the_limit_is_kept_and_read_again(result, tmp_path):
-    settings = {"widths": (20, math.inf), "temperatures": TEMPERATURES, "folder": tmp_path}
-    first, again = swept(DATA, **settings), swept(DATA, **settings)
+    first, again = (swept(DATA, tmp_path, widths=(1e5, math.inf), temperatures=TEMPERATURES) for _ in range(2))
     xr.testing.assert_identical(first, again)
     np.testing.assert_array_equal(first["U_1"].sel(width=math.inf), result["U_1"].sel(width=math.inf))
+    alone = swept(DATA, widths=(1e5, 1e3), temperatures=TEMPERATURES)
+    xr.testing.assert_allclose(alone["U_1"], result["U_1"].sel(width=[1e5, 1e3]), rtol=1e-8, atol=1e-10)
 
 
 def test_the_limit_is_a_line_across_the_figure(result):

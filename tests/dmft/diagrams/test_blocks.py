@@ -42,27 +42,21 @@ def test_an_accelerator_has_larger_blocks_but_goes_on_with_those_that_are_kept(t
     assert list(map(len, calls["again"])) == [250, 2500]
 
 
-def test_finished_blocks_are_kept(tmp_path):
-    calls: list[np.ndarray] = []
-    first = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
-    again = in_blocks(squares([]), 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
-    assert len(calls) == len(list(tmp_path.glob("*.nc"))) == 4
-    xr.testing.assert_identical(first, again)
-
-
-def test_a_stopped_run_goes_on(tmp_path):
+def test_finished_blocks_are_kept_and_a_stopped_run_goes_on(tmp_path):
     def fails_late(block: np.ndarray) -> xr.Dataset:
         if block[0] >= 6:
             raise RuntimeError("stopped")
         return squares([])(block)
 
+    asked = {"settings": OF["a"], "folder": tmp_path, "orbits_per_block": 3}
     with pytest.raises(RuntimeError, match="stopped"):
-        in_blocks(fails_late, 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
+        in_blocks(fails_late, 10, **asked)
     assert len(list(tmp_path.glob("*.nc"))) == 2
     calls: list[np.ndarray] = []
-    found = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
+    found = in_blocks(squares(calls), 10, **asked)
     assert sorted(int(block[0]) for block in calls) == [6, 9]
     np.testing.assert_array_equal(found["square"], np.arange(10) ** 2.0)
+    xr.testing.assert_identical(in_blocks(fails_late, 10, **asked), found)
 
 
 def test_blocks_of_other_settings_are_refused_before_any_is_computed(tmp_path):
@@ -71,8 +65,3 @@ def test_blocks_of_other_settings_are_refused_before_any_is_computed(tmp_path):
     with pytest.raises(FileExistsError, match="holds another squares, which differs in of: 'a' there, 'b' now"):
         in_blocks(squares(calls), 4, settings=OF["b"], folder=tmp_path)
     assert not calls
-
-
-def test_no_orbits_are_refused():
-    with pytest.raises(ValueError, match="orbits must be at least 1, got 0"):
-        in_blocks(squares([]), 0, settings=OF["a"])

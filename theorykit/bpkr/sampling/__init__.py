@@ -4,13 +4,12 @@
 NUTS, and `sample_weights_by_gibbs` draw the weights of the finite network, and know nothing of order parameters.
 """
 
-from .comparison import APPROACHES, compare, deviations
+from .comparison import compare, deviations
 from .results import MixingWarning
 from .sample import network_of, sample_order_parameters, sample_weights, sample_weights_by_gibbs
 from .settings import NoUTurn, Schedule
 
 __all__ = [
-    "APPROACHES",
     "MixingWarning",
     "NoUTurn",
     "Schedule",

@@ -20,7 +20,6 @@ from .results import accuracy_estimate, entry_estimates, output_estimates
 from .sample import check_can_be_sampled, sample_order_parameters, sample_weights, sample_weights_by_gibbs
 
 APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
-"""All approaches that `compare` knows."""
 _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
     "exact": sample_order_parameters,
     "gibbs": sample_weights_by_gibbs,

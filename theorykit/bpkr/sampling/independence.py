@@ -1,4 +1,4 @@
-"""Independence Metropolis: proposals from a distribution fitted in warm-up, which need no gradient and no trajectory.
+"""NUTS, by NumPyro, and independence Metropolis: proposals from a distribution fitted in warm-up, without a gradient.
 
 Warm-up runs NUTS and fits a multivariate Student t distribution to its draws, then fits again to a chain of proposals
 from the first fit. After warm-up the chain is fixed: proposals from the fit, with NUTS steps in between, the more often
@@ -14,8 +14,10 @@ chains); J. S. Liu, "Metropolized independent sampling with comparisons to rejec
 Stat. Comput. 6 (1996) 113 (their rates of convergence, by the weights). Fitting and choosing in warm-up is our own.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -25,9 +27,14 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from ...extras import Lazy
 from .chains import AbstractSampler
-from .nuts import NoUTurnSampler
+from .settings import NoUTurn
 
+numpyro = Lazy("numpyro", "the No-U-Turn sampler")
+
+# NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, belong to the whole process
+_TRACING = threading.RLock()
 # fractions of warm-up: before the first fit, up to it, and up to the second; the rest is a trial
 _BURN_IN, _FIT, _REFIT = 0.25, 0.8, 0.9
 # proposals per batch; they do not depend on the chain, so a batch is drawn at once
@@ -46,6 +53,56 @@ _FREEDOM = 30
 _EVERY = 32
 # if a draw would need more than _MOST proposals, NUTS steps every _OFTEN draws over that ratio
 _OFTEN = 4
+
+
+class NoUTurnSampler(AbstractSampler):
+    """NUTS on `posterior`, which adapts its step size and mass matrix in `warmup` steps."""
+
+    lockstep: ClassVar[bool] = False
+
+    posterior: eqx.Module
+    kernel: Any = eqx.field(static=True)
+    warmup: int = eqx.field(static=True)
+
+    def __init__(self, posterior: eqx.Module, settings: NoUTurn, *, warmup: int):
+        self.posterior, self.warmup = posterior, warmup
+        self.kernel = _kernel(posterior.dimension, settings, warmup)
+
+    def start(self, key: PRNGKeyArray) -> Any:
+        start_key, chain_key = jax.random.split(key)
+        initial = {"coordinates": self.posterior.start(start_key)}
+        with _TRACING:
+            return self.kernel.init(chain_key, self.warmup, initial, (self.posterior,), {})
+
+    def step(self, state: Any) -> Any:
+        with _TRACING:
+            return self.kernel.sample(state, (self.posterior,), {})
+
+    def record(self, state: Any) -> Mapping[str, Array]:
+        return self.posterior.record(state.z["coordinates"])
+
+    def stats(self, state: Any) -> Mapping[str, Array]:
+        return {
+            "lp": -state.potential_energy,
+            "energy": state.energy,
+            "diverging": state.diverging,
+            "acceptance_rate": state.accept_prob,
+            "n_steps": state.num_steps,
+            "step_size": state.adapt_state.step_size,
+        }
+
+
+@lru_cache
+def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
+    # one object for all posteriors of this dimension: compiled code is remembered by it
+    def model(posterior):
+        support = numpyro.distributions.constraints.real_vector
+        density = numpyro.distributions.ImproperUniform(support, (), (dimension,))
+        coordinates = numpyro.sample("coordinates", density)
+        numpyro.factor("log_density", posterior.log_density(coordinates))
+
+    options = {"target_accept_prob": settings.target_accept, "max_tree_depth": settings.max_tree_depth}
+    return numpyro.infer.NUTS(model, dense_mass=settings.mass_matrix == "dense", **options)
 
 
 class Moments(eqx.Module):

@@ -20,8 +20,7 @@ from ..network.network import checked_whole_widths, network_of_whitened, weight_
 from ..order_parameters.finite_width_law import finite_width_law
 from .chains import AbstractSampler, run_chains
 from .gibbs import Gibbs
-from .independence import IndependenceSampler
-from .nuts import NoUTurnSampler
+from .independence import IndependenceSampler, NoUTurnSampler
 from .posterior import OrderParameterPosterior, WeightPosterior, split_weights
 from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule

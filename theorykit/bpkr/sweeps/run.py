@@ -2,26 +2,28 @@
 
 import itertools
 import json
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
+import numpy as np
 import xarray as xr
 from tqdm.auto import tqdm
 
 from ... import bpkr, store
-from ...checks import checked_arguments, shown
+from ...checks import checked_arguments, checked_number, checked_sequence, shown
 from ...precision import require_float64
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data
 from .datasets import label_infinite_width, label_predictions, label_saddle, label_test_labels, order_parameters_of
-from .grid import GridPoint, Temperatures, Widths, concatenate, grid_of, nearest
 
 # part of the settings of a sweep: raised whenever a point comes to have other numbers of the same arguments, beyond the
 # tolerance
@@ -38,6 +40,14 @@ _OF_ARCHITECTURE = ("layers", "prior_variances", "outputs", "read_tokens", "embe
 _OF_DATA = ("features", "labels", "test_features", "test_labels")
 # how many points a warning names
 _NAMED = 10
+# stands for T = 0 when temperatures are compared by their logarithms
+_SMALLEST_TEMPERATURE = 1e-12
+
+Number = int | float
+Width = Number | tuple[Number, ...]
+# sequences, whose entries `grid_of` checks
+Widths = Annotated[Sequence[Width], partial(checked_sequence, what="widths")]
+Temperatures = Annotated[Sequence[Number], partial(checked_sequence, what="temperatures")]
 
 
 @checked_arguments
@@ -107,16 +117,8 @@ def sweep(
             warn_of_class_numbers(data.labels, stacklevel=3)
         data = check_data(architecture, data)
     source = _source(architecture, data, folder, options)
-    points: dict[GridPoint, xr.Dataset] = {}
-    tasks = [(chain,) for chain in grid.chains]
-    for _, chain in _solved(executor, _solve_chain, tasks, (source,), progress):
-        points |= chain
-        for place, point in chain.items():
-            # a worker may not have reached the folder
-            if folder is not None and not source.point_path(place).exists():
-                source.write(place, point)
-    settings = json.dumps(source.settings)
-    result = xr.merge([grid.dataset(points), label_test_labels(data)]).assign_attrs(settings=settings)
+    (found,) = _solve_all(source, (0,), grid, executor, progress)
+    result = found.assign_attrs(settings=json.dumps(source.settings))
     _warn_of_unsolved(result)
     return result
 
@@ -151,29 +153,125 @@ def sweep_seeds(
     # absolute, for workers that run elsewhere
     folder = None if folder is None else folder.absolute()
     # the call's number: another call makes its data again, even of the same seeds
-    common = (architecture, data, uuid4().hex, folder, options)
-    tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
-    points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
-    labels: dict[int, xr.Dataset] = {}
-    for (seed, _), (chain, tested) in _solved(executor, _solve_chain_of_seed, tasks, common, progress):
-        points[seed] |= chain
-        labels[seed] = tested
+    source = partial(_source_of_seed, architecture, data, uuid4().hex, folder, options)
+    found = _solve_all(source, seeds, grid, executor, progress)
     _LATEST.clear()
-    result = concatenate([xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds], "seed", seeds)
+    result = concatenate(found, "seed", seeds)
     _warn_of_unsolved(result)
     return result
 
 
-def _solved(
-    executor: Workers, solve: Callable, tasks: Sequence[tuple], common: tuple, progress: bool
-) -> Iterator[tuple[tuple, Any]]:
-    """Every task, whose last argument is a chain of points, and its result, below a bar over the points."""
-    # a bar below another bar is removed when it is full
-    shown = {"desc": "saddle points", "unit": "point", "leave": None, "dynamic_ncols": True}
-    with tqdm(total=sum(len(task[-1]) for task in tasks), disable=not progress, **shown) as bar:
-        for number, result in run_tasks(executor, solve, tasks, common):
-            bar.update(len(tasks[number][-1]))
-            yield tasks[number], result
+# ---- the grid
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """A point of the grid: the width of all layers, or the widths (N_1, ..., N_L, N_a), and the temperature."""
+
+    width: Width
+    temperature: float
+
+    def __str__(self):
+        return f"width={_width_label(self.width)}, temperature={self.temperature!r}"
+
+    @property
+    def is_infinitely_wide(self) -> bool:
+        """Whether the network is a Gaussian process, and nothing is to be solved."""
+        return self.width == math.inf
+
+    def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
+        """The architecture `like`, but for width and temperature; of width 1 at infinite width, which uses none."""
+        return replace(like, widths=1.0 if self.is_infinitely_wide else self.width, temperature=self.temperature)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All pairs of `widths` and `temperatures`, in the order of the result's axes; made by `grid_of`."""
+
+    widths: tuple[Width, ...]
+    temperatures: tuple[float, ...]
+
+    @property
+    def chains(self) -> list[list[GridPoint]]:
+        """The points at every width, from the widest to the narrowest, each down from the highest temperature.
+
+        The first solve of a chain starts from the Gaussian-process limit, and the others from their neighbours in it,
+        so that chains may be solved side by side.
+        """
+
+        def mean_logarithm(width: Width) -> float:
+            widths = width if isinstance(width, tuple) else (width,)
+            return math.fsum(map(math.log, widths)) / len(widths)
+
+        temperatures = sorted(self.temperatures, reverse=True)
+        widths = sorted(self.widths, key=mean_logarithm, reverse=True)
+        return [[GridPoint(width, temperature) for temperature in temperatures] for width in widths]
+
+    def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
+        """The datasets of all points as one, over `width` and `temperature`; values that a point lacks are NaN."""
+        rows = []
+        for width in self.widths:
+            row = [points[GridPoint(width, temperature)] for temperature in self.temperatures]
+            rows.append(concatenate(row, "temperature", self.temperatures))
+        has_labels = any(isinstance(width, tuple) for width in self.widths)
+        return concatenate(rows, "width", [_width_label(width) for width in self.widths] if has_labels else self.widths)
+
+
+def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]) -> xr.Dataset:
+    """Datasets along a new axis `name` with coordinates `values`."""
+    axis = xr.DataArray(np.array(values), dims=name, name=name)
+    return xr.concat(datasets, dim=axis, data_vars="all", coords="minimal", compat="override", join="outer")
+
+
+def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
+    """The point to start from: of those `solved`, of one width, the nearest in temperature; None if none is needed."""
+    if place.is_infinitely_wide:
+        return None
+
+    def distance(point: GridPoint) -> float:
+        here, there = (math.log(max(at.temperature, _SMALLEST_TEMPERATURE)) for at in (place, point))
+        return abs(here - there)
+
+    return min(solved, key=distance, default=None)
+
+
+def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures: Sequence[Any]) -> Grid:
+    """The grid as plain numbers; `ValueError` names one that is not admissible for the architecture."""
+    grid = Grid(
+        tuple(_width(f"widths[{i}]", width) for i, width in enumerate(widths)),
+        tuple(
+            float(checked_number(f"temperatures[{i}]", temperature, least=0.0))
+            for i, temperature in enumerate(temperatures)
+        ),
+    )
+    for name, values in vars(grid).items():
+        if not values:
+            raise ValueError(f"nothing to solve: {name} is empty")
+        if repeated := {value for value in values if values.count(value) > 1}:
+            raise ValueError(f"{name} has {', '.join(map(str, repeated))} more than once")
+    for width in grid.widths:
+        GridPoint(width, grid.temperatures[0]).architecture(architecture)
+    return grid
+
+
+def _width_label(width: Width) -> str:
+    """A width, or the widths of all layers, such as "10-20-20"."""
+    return "-".join(f"{n!r}" for n in width) if isinstance(width, tuple) else f"{width!r}"
+
+
+def _width(name: str, width: Any) -> Width:
+    """A width, or the widths of all layers, as plain numbers: integers if they are whole, since 10 and 10.0 are one."""
+    if isinstance(width, (tuple, list)):
+        if math.inf in width:
+            raise ValueError(f"{name} is infinite for some layers only, got {shown(width)}; give inf for all of them")
+        return tuple(_width(f"{name}[{i}]", each) for i, each in enumerate(width))
+    if isinstance(width, (float, np.floating)) and width == math.inf:
+        return math.inf
+    plain = float(checked_number(name, width, above=0.0))
+    return int(plain) if plain.is_integer() else plain
+
+
+# ---- solving
 
 
 @dataclass(frozen=True)
@@ -239,20 +337,40 @@ def _source(
     return _Source(architecture, data, options, settings, store.as_text(of_solver), folder)
 
 
+def _solve_all(
+    source: _Source | Callable[[int], _Source], seeds: Sequence[int], grid: Grid, executor: Workers, progress: bool
+) -> list[xr.Dataset]:
+    """The dataset of every seed over the grid, from one source, or the one that workers make of a seed."""
+    tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
+    points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
+    labels: dict[int, xr.Dataset] = {}
+    # a bar below another bar is removed when it is full
+    shown = {"desc": "saddle points", "unit": "point", "leave": None, "dynamic_ncols": True}
+    with tqdm(total=sum(len(chain) for _, chain in tasks), disable=not progress, **shown) as bar:
+        for number, (chain, tested) in run_tasks(executor, _solve_chain, tasks, (source,)):
+            seed, _ = tasks[number]
+            points[seed] |= chain
+            labels[seed] = tested
+            bar.update(len(chain))
+            for place, point in chain.items():
+                # a worker may not have reached the folder
+                if isinstance(source, _Source) and source.folder and not source.point_path(place).exists():
+                    source.write(place, point)
+    return [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
+
+
 # the source of the last seed of a call that this process has made, for a seed has several chains
 _LATEST: dict[tuple[str, int], _Source] = {}
 
 
-def _solve_chain_of_seed(
+def _source_of_seed(
     architecture: bpkr.Architecture,
     data: Callable[[int], bpkr.Data],
     call: str,
     folder: Path | None,
     options: Mapping[str, Any],
     seed: int,
-    chain: Sequence[GridPoint],
-) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
-    """The points of a chain for the data of a seed, and their labelled test labels."""
+) -> _Source:
     source = _LATEST.get((call, seed))
     if source is None:
         made = data(seed)
@@ -262,11 +380,14 @@ def _solve_chain_of_seed(
         source = _source(architecture, made, folder, options)
         _LATEST.clear()
         _LATEST[call, seed] = source
-    return _solve_chain(source, chain), label_test_labels(source.data)
+    return source
 
 
-def _solve_chain(source: _Source, places: Sequence[GridPoint]) -> Mapping[GridPoint, xr.Dataset]:
-    """The dataset of every place of a chain: from the folder, or else solved, in their order, and left there."""
+def _solve_chain(
+    source: _Source | Callable[[int], _Source], seed: int, places: Sequence[GridPoint]
+) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
+    """The dataset of every place of a chain, from the folder, or else solved, in order; and the test labels."""
+    source = source if isinstance(source, _Source) else source(seed)
     there = {place: None if source.folder is None else source.read(place) for place in places}
     points = {place: point for place, point in there.items() if point is not None}
     for place in places:
@@ -279,7 +400,7 @@ def _solve_chain(source: _Source, places: Sequence[GridPoint]) -> Mapping[GridPo
                 points[place] = _solve_place(source, place, neighbour)
             if source.folder is not None:
                 source.write(place, points[place])
-    return points
+    return points, label_test_labels(source.data)
 
 
 def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, xr.Dataset] | None) -> xr.Dataset:
