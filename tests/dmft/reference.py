@@ -42,7 +42,7 @@ class Case:
     @property
     def prompt(self) -> np.ndarray:
         """Overlaps of the semantic bits of the first token."""
-        return self.weights.semantic @ self["x0"][: self.weights.neurons] / self.weights.neurons
+        return dmft.prompt(self.weights, self["x0"][: self.weights.neurons])
 
     @property
     def parameters(self) -> dmft.Parameters:

@@ -146,6 +146,9 @@ def test_bad_starts_are_refused():
     model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(1.0, 1.0, 0.0)
     with pytest.raises(ValueError, match=r"a window of \(3, 3\) .* does not fit a network of \(4, 3\)"):
         dmft.state_from_window(model, parameters, dmft.Window(np.zeros((3, 3))))
+    for bits in (np.ones(100), np.arange(99) % 2):
+        with pytest.raises(ValueError, match="bits must be 99 semantic bits"):
+            dmft.prompt(WEIGHTS, bits)
     with pytest.raises(ValueError, match="3 steps do not fill it"):
         dmft.discard_transient(model, parameters, _start(model, parameters), 3)
     with pytest.raises(ValueError, match="2 attentions were recorded, a window has 4"):

@@ -22,6 +22,7 @@ from .map import (  # noqa: F401
     attention_gain,
     discard_transient,
     pattern_prompt,
+    prompt,
     run,
     self_attention_limit,
     semantic_overlap,

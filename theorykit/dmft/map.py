@@ -411,13 +411,18 @@ def over_cores(
 
 
 @checked_arguments
-def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> Float[np.ndarray, "families patterns"]:
-    """The prompt whose semantic bits are a row of the weights, by default the first one of the output.
+def prompt(weights: Weights, bits: Values) -> Float[np.ndarray, "families patterns"]:
+    """The prompt of semantic `bits` +-1, `(neurons,)`: their overlaps with the four families."""
+    if bits.shape != (weights.neurons,) or not np.isin(bits, (-1, 1)).all():
+        raise ValueError(f"bits must be {weights.neurons} semantic bits of +-1, got shape {bits.shape}")
+    return weights.semantic @ bits / weights.neurons
 
-    A prompt is given by its overlaps with the four families; any other is `weights.semantic @ bits / weights.neurons`.
-    """
+
+@checked_arguments
+def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> Float[np.ndarray, "families patterns"]:
+    """The prompt whose semantic bits are a row of the weights, by default the first one of the output."""
     checked_whole_number("pattern", pattern, most=weights.patterns - 1)
-    return weights.semantic @ weights.semantic[family, pattern].astype(float) / weights.neurons
+    return prompt(weights, weights.semantic[family, pattern])
 
 
 @usual_settings()
