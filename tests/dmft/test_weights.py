@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.weights import ColumnLaw, distinct_columns, position_code
+from theorykit.dmft.weights import ColumnLaw, distinct_columns
 
 from .reference import cases
 
@@ -68,10 +68,6 @@ def test_iid_weights_are_fair_and_independent():
     covariance = flat @ flat.T / flat.shape[1]
     assert np.abs(covariance - np.eye(12)).max() < 5 / np.sqrt(flat.shape[1])
     assert np.abs(flat.mean(axis=1)).max() < 5 / np.sqrt(flat.shape[1])
-
-
-def test_positions_are_binary_most_significant_bit_first():
-    np.testing.assert_array_equal(position_code(2, 4), [[-1, -1], [-1, 1], [1, -1], [1, 1]])
 
 
 ONES = np.ones((4, 2, 5), dtype=int)

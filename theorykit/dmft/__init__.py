@@ -1,6 +1,6 @@
 """Theory 2: dynamical mean-field theory of self-attention networks of +-1 neurons, a map to iterate.
 
-    Weights -> ColumnLaw -> SelfAttention -> step, run -> Trajectory, LyapunovSpectrum
+    Weights -> ColumnLaw -> SelfAttention -> run -> Trajectory, LyapunovSpectrum
 
 `derive` has the map from the generating functional of the network, and the functions that run are compiled from it.
 `network` has networks of finitely many neurons, `diagrams` orbits over parameters.

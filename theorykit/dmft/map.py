@@ -1,6 +1,6 @@
 """The mean-field map of a self-attention network: parameters, states, starts, trajectories, and whole turns of it.
 
-    weights -> ColumnLaw, positional overlaps -> SelfAttention -> step(parameters, state) -> state
+    weights -> ColumnLaw, positional overlaps -> SelfAttention -> advance(model, parameters, state, steps) -> state
 
 Any number of states are iterated side by side: arrays have batch axes last, and parameters broadcast against them. A
 token is stored in the slot of its position; the context is a ring of as many slots.

@@ -139,21 +139,14 @@ def distinct_columns(weights: Weights) -> tuple[Int8[np.ndarray, "classes famili
     return distinct.T.reshape(-1, *weights.semantic.shape[:2]), counts
 
 
-def position_code(position_bits: int, context: int) -> Int8[np.ndarray, "context position_bits"]:
-    """Positions 0 .. context - 1 in binary, most significant bit first, 0 as -1."""
-    if not 1 <= context <= 2**position_bits:
-        raise ValueError(
-            f"a context of {context} tokens needs as many positions, and {position_bits} positional bits tell "
-            f"{2**position_bits} apart"
-        )
-    bits = (np.arange(context)[:, None] >> np.arange(position_bits)[::-1]) & 1
-    return (2 * bits - 1).astype(np.int8)
-
-
 def positional_overlaps(weights: Weights, context: int) -> Float[np.ndarray, "context families patterns"]:
     """r, the mean of a pattern's positional signs times those of each position; the last term of Eq. (1)."""
-    code = position_code(weights.position_bits, context)
-    return np.einsum("fmp,lp->lfm", weights.positional, code.astype(float)) / weights.position_bits
+    most = 2**weights.position_bits
+    if not 1 <= context <= most:
+        raise ValueError(f"context={context}, but {weights.position_bits} positional bits tell {most} tokens apart")
+    # positions in binary, most significant bit first, 0 as -1
+    bits = (np.arange(context)[:, None] >> np.arange(weights.position_bits)[::-1]) & 1
+    return np.einsum("fmp,lp->lfm", weights.positional, 2.0 * bits - 1) / weights.position_bits
 
 
 @dataclass(frozen=True, eq=False)
