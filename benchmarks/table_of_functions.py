@@ -2,7 +2,7 @@
 
 from sympy import Expr, Symbol
 
-from theorykit.codegen.scalars.table import ROWS, ScalarFunction
+from theorykit.codegen.functions import ROWS, ScalarFunction
 from theorykit.symbolic import latex
 from theorykit.symbolic.functions import JUMPING, LogCosh, LogNormalCDF, partial_derivative
 

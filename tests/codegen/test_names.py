@@ -13,9 +13,9 @@ from sympy import Abs, Dummy, Integer, MatrixSymbol, Symbol, Trace, erf, exp, ga
 from theorykit import bpkr
 from theorykit.bpkr import Dense
 from theorykit.codegen import BATCH, compile_expressions, interpret
+from theorykit.codegen.functions import ROWS, TABLE
 from theorykit.codegen.primitives import trace
-from theorykit.codegen.scalars.printing import print_scalar
-from theorykit.codegen.scalars.table import ROWS, TABLE
+from theorykit.codegen.scalars import print_scalar
 from theorykit.symbolic import entrywise, positive_definite
 
 from ..expressions import assert_close

@@ -11,7 +11,7 @@ from sympy import Integer, Max, Min, Symbol
 from tests.expressions import assert_close
 from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen.emission import MATRICES
-from theorykit.codegen.scalars.table import ROWS, TABLE
+from theorykit.codegen.functions import ROWS, TABLE
 from theorykit.symbolic import gradient, latex, log_cosh, log_normal_cdf
 from theorykit.symbolic.documents.mathml import mathml
 from theorykit.symbolic.functions import (

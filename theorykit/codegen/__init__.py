@@ -4,7 +4,7 @@ The whole chain is `compile_expressions`: expressions -> `lower` (Program) -> `e
 """
 
 from .emission import BATCH, CompiledFunction, compile_expressions
-from .interpreter import interpret
-from .quadrature.errors import average_errors, quadrature_error
+from .errors import average_errors, quadrature_error
+from .lowering import interpret
 
 __all__ = ["BATCH", "CompiledFunction", "average_errors", "compile_expressions", "interpret", "quadrature_error"]

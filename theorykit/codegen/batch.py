@@ -16,7 +16,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 # of scalars, which are arrays over the batch: each a function of every one
-from .quadrature.gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
+from .gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
 
 Entry = Float[Array, "*_"]
 Grid = tuple[tuple[Entry, ...], ...]

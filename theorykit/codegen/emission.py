@@ -25,7 +25,7 @@ from . import batch, primitives
 from .lowering import lower
 from .names import identifiers
 from .program import Program
-from .scalars.printing import SCALAR_OPERATIONS, SPECIAL
+from .scalars import SCALAR_OPERATIONS, SPECIAL
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,26 @@
-"""Lowering: SymPy expressions to a straight-line `Program`, one small rule per node.
+"""What every node of an expression means, twice: as instructions of a JAX function, and literally in NumPy.
 
-Stage 2 of `SymPy expression -> lowering -> Program -> emission -> compiled function`. Products are never formed where a
-structured application will do: inverses become Cholesky solves (one factorisation shared by log-determinant and
-solves), Kronecker factors become reshapes, traces of products become contractions. A node without a rule is an error.
+`lower` makes a straight-line `Program`. Products are never formed where a structured application will do: inverses
+become Cholesky solves (one factorisation shared by log-determinant and solves), Kronecker factors become reshapes, and
+traces of products become contractions. `interpret`, the oracle of generated code, evaluates every node as written
+(Kronecker products formed, inverses and log-determinants by LU). The two share no algorithm, only the table of nodes
+at the end of this module; a node that is not there is an error.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
+from typing import Any, NamedTuple
 
+import numpy as np
+
+# its modules are imported where one is used, which few users do
+import scipy
 import sympy as sp
+from sympy.core.numbers import ImaginaryUnit
 from sympy.core.symbol import Str
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
@@ -19,7 +29,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..checks import checked_instance, checked_sequence, shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, PrincipalBlock, SideBySide, Softmax, SquareRoot, Stacked
 from ..symbolic.averages import GaussianAverage
-from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matrices_are_fixed
+from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, check_matrices_are_fixed
 from ..symbolic.matrix_functions import (
     EigenvalueSum,
     Entrywise,
@@ -29,10 +39,12 @@ from ..symbolic.matrix_functions import (
     coefficient_and_factors,
     is_positive_definite,
 )
+from ..symbolic.numeric import NumericFunction
+from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
+from .oracle import Value, mean_of_average
 from .program import Instruction, Program, bind_sizes
-from .scalars.coverage import refusal_of_node, written_nodes
-from .scalars.printing import average_operation, print_scalar
+from .scalars import as_float, average_operation, print_scalar, refusal_of_node, written_nodes
 
 # scalars that are computed before the formulas in which they stand
 _OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, sp.Trace)
@@ -41,9 +53,8 @@ _OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, sp.Tr
 def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr]) -> Program:
     """Lower the expressions `outputs`, functions of the symbols `arguments`, to one program.
 
-    Common subexpressions are computed once. Raises `ValueError` if a free symbol is neither an argument nor a size
-    that the arguments' shapes determine, if two different symbols have one name, or if a name cannot stand in generated
-    source.
+    Raises `ValueError` if a free symbol is neither an argument nor a size that the arguments' shapes determine, if two
+    different symbols have one name, or if a name cannot stand in generated source.
     """
     arguments = checked_sequence("arguments", arguments, "SymPy symbols")
     for i, argument in enumerate(arguments):
@@ -68,6 +79,33 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
     return Program(name, arguments, tuple(sizes), tuple(builder.instructions), results, functions)
 
 
+def check_covered(expression: sp.Expr) -> None:
+    """Raise `ValueError` for a node of an expression that cannot be compiled, with what to write instead."""
+    checked_instance("expression", expression, sp.Expr, "a SymPy expression")
+    for node in written_nodes(expression):
+        rules = _rules_for(type(node))
+        if (rules and rules.lower) or type(node) in (sp.Lambda, Str, sp.Tuple):
+            continue
+        is_matrix = getattr(node, "is_Matrix", False)
+        if reason := _no_rule_for(node) if is_matrix else refusal_of_node(node):
+            raise ValueError(reason)
+    try:
+        _Builder().value(expression)
+    except NotImplementedError as error:
+        # of matrices that are not provably positive definite, and other nodes whose arguments are not admitted
+        raise ValueError(str(error)) from error
+
+
+def interpret(expression: sp.Expr, values: Mapping[str, Value]) -> Value:
+    """Evaluate `expression` in NumPy, with values by name of its symbols and sizes; matrices are 2-d arrays.
+
+    What occurs several times in it is evaluated once.
+    """
+    if not isinstance(expression, sp.Basic):
+        raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
+    return _Evaluation(checked_instance("values", values, Mapping, "numbers and arrays by name"), {})(expression)
+
+
 @dataclass
 class _Builder:
     """Value numbering: each expression is lowered once, each operation with the same operands is emitted once."""
@@ -87,10 +125,11 @@ class _Builder:
     def value(self, expression: sp.Expr) -> str:
         """The operand that holds `expression`."""
         if expression not in self.values:
-            rule = next((rule for kind, rule in _RULES if isinstance(expression, kind)), None)
-            if rule is None and getattr(expression, "is_Matrix", False):
+            rules = _rules_for(type(expression))
+            if rules is None and getattr(expression, "is_Matrix", False):
                 raise NotImplementedError(_no_rule_for(expression))
-            self.values[expression] = self.scalar(expression) if rule is None else rule(self, expression)
+            rule = rules.lower if rules else None
+            self.values[expression] = rule(self, expression) if rule else self.scalar(expression)
         return self.values[expression]
 
     def scalar(self, expression: sp.Expr) -> str:
@@ -101,6 +140,9 @@ class _Builder:
         """`expression` with the scalars of a `part` of it that are computed before, under the names of their values."""
         found = sorted(set(_computed_before(part)), key=lambda node: node.sort_key())
         return expression.xreplace({node: sp.Symbol(self.value(node)) for node in found})
+
+    def scale(self, coefficient: sp.Expr, operand: str) -> str:
+        return operand if coefficient == 1 else self.emit("scale", self.scalar(coefficient), operand)
 
     def cholesky(self, matrix: MatrixExpr) -> str:
         if not is_positive_definite(matrix):
@@ -146,28 +188,35 @@ class _Builder:
         return self.chain(_transpose_factors(factors[:split])), self.chain(factors[split:])
 
 
+@dataclass(frozen=True)
+class _Evaluation:
+    """The values of nodes, given those of the symbols; what has been evaluated is `known`.
+
+    A bound variable has an entry in `symbols` by itself and not by its name. Its value may be an array of many, and
+    scalar expressions of it are then such arrays.
+    """
+
+    symbols: Mapping[str | BoundVariable, Value]
+    known: dict[sp.Basic, Value]
+
+    def __call__(self, node: sp.Basic) -> Value:
+        if node not in self.known:
+            rules = _rules_for(type(node))
+            if rules is None:
+                raise NotImplementedError(f"the interpreter has no rule for {type(node).__name__} (in {node})")
+            self.known[node] = rules.evaluate(node, self)
+        return self.known[node]
+
+    def where(self, values: Mapping[BoundVariable, Value]) -> "_Evaluation":
+        """With these values of variables too."""
+        return _Evaluation({**self.symbols, **values}, {})
+
+
 def _no_rule_for(matrix: MatrixExpr) -> str:
     return (
         f"{type(matrix).__name__} (in {shown(matrix)}) is not covered: write it with sums, products, inverses, "
         "Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
     )
-
-
-def check_covered(expression: sp.Expr) -> None:
-    """Raise `ValueError` for a node of an expression that cannot be compiled, with what to write instead."""
-    checked_instance("expression", expression, sp.Expr, "a SymPy expression")
-    has_rule = tuple(kind for kinds, _ in _RULES for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-    for node in written_nodes(expression):
-        if isinstance(node, has_rule) or type(node) in (sp.Lambda, Str, sp.Tuple):
-            continue
-        is_matrix = getattr(node, "is_Matrix", False)
-        if reason := _no_rule_for(node) if is_matrix else refusal_of_node(node):
-            raise ValueError(reason)
-    try:
-        _Builder().value(expression)
-    except NotImplementedError as error:
-        # of matrices that are not provably positive definite, and other nodes whose arguments are not admitted
-        raise ValueError(str(error)) from error
 
 
 def _computed_before(expression: sp.Basic) -> Iterator[sp.Expr]:
@@ -187,157 +236,312 @@ def _transpose_factors(factors: Sequence[MatrixExpr]) -> list[MatrixExpr]:
     return [factor.T.doit() for factor in reversed(factors)]
 
 
-def _scale(builder: _Builder, coefficient: sp.Expr, operand: str) -> str:
-    if coefficient == 1:
-        return operand
-    return builder.emit("scale", builder.scalar(coefficient), operand)
+# Rules: `lower_...` adds instructions to a builder and returns the operand with the result, `value_...` evaluates.
 
 
 def _operation(name: str) -> Callable[[_Builder, sp.Expr], str]:
     """Rule for a node that is one operation on its arguments, matrices and scalars."""
-    return lambda builder, expression: builder.emit(name, *map(builder.value, expression.args))
+    return lambda builder, node: builder.emit(name, *map(builder.value, node.args))
 
 
-def _block_matrix(builder, expression):
-    blocks = expression.blocks
-    rows = [[builder.value(blocks[i, j]) for j in range(blocks.shape[1])] for i in range(blocks.shape[0])]
-    joined = [row[0] if len(row) == 1 else builder.emit("beside", *row) for row in rows]
+def _value_of_symbol(node, at):
+    key = node if isinstance(node, BoundVariable) else node.name
+    if key not in at.symbols:
+        raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(at.symbols)}")
+    return at.symbols[key]
+
+
+def _lower_blocks(builder, node):
+    rows, columns = node.blocks.shape
+    grid = [[builder.value(node.blocks[i, j]) for j in range(columns)] for i in range(rows)]
+    joined = [row[0] if len(row) == 1 else builder.emit("beside", *row) for row in grid]
     return joined[0] if len(joined) == 1 else builder.emit("below", *joined)
 
 
-def _principal_block(builder, expression):
-    operation = ("leading_block", "trailing_block")[expression.index]
-    return builder.emit(operation, builder.value(expression.matrix), builder.scalar(expression.sizes[0]))
+def _value_of_blocks(node, at):
+    rows, columns = node.blocks.shape
+    return np.block([[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)])
 
 
-def _entrywise(builder, expression):
-    matrices = (expression.expr,) if isinstance(expression, ElementwiseApplyFunction) else expression.matrices
-    check_matrices_are_fixed(expression.function.expr)
+def _lower_principal_block(builder, node):
+    operation = ("leading_block", "trailing_block")[node.index]
+    return builder.emit(operation, builder.value(node.matrix), builder.scalar(node.sizes[0]))
+
+
+def _value_of_principal_block(node, at):
+    split, matrix = int(at(node.sizes[0])), at(node.matrix)
+    return matrix[:split, :split] if node.index == 0 else matrix[split:, split:]
+
+
+def _matrices(node):
+    return (node.expr,) if isinstance(node, ElementwiseApplyFunction) else node.matrices
+
+
+def _lower_entrywise(builder, node):
+    matrices = _matrices(node)
+    check_matrices_are_fixed(node.function.expr)
     names = [ENTRY if i == 0 else f"{ENTRY}_{i + 1}" for i in range(len(matrices))]
-    variables = dict(zip(expression.function.variables, map(EntryVariable, names), strict=True))
-    of_entries = builder.scalar(expression.function.expr.xreplace(variables))
+    variables = dict(zip(node.function.variables, map(EntryVariable, names), strict=True))
+    of_entries = builder.scalar(node.function.expr.xreplace(variables))
     return builder.emit("entrywise", f"lambda {', '.join(names)}: {of_entries}", *map(builder.value, matrices))
+
+
+def _value_of_entrywise(node, at):
+    own = {variable: EntryVariable(f"entry {i}") for i, variable in enumerate(node.function.variables)}
+    value = node.function.expr.xreplace(own)
+    of_entries = np.vectorize(
+        lambda *entries: at.where(dict(zip(own.values(), entries, strict=True)))(value), otypes=[float]
+    )
+    return of_entries(*map(at, _matrices(node)))
+
+
+def _value_of_softmax(node, at):
+    weights = np.exp(at(node.column))
+    return weights / np.sum(weights)
+
+
+def _lower_square_root(builder, node):
+    if not is_positive_definite(node.matrix):
+        raise NotImplementedError(f"{node.matrix} is not provably positive definite: it may have no square root")
+    # derivatives of the eigenvectors themselves have poles where eigenvalues agree
+    eigen = builder.emit("eigendecomposition", builder.value(node.matrix))
+    return builder.emit("spectral_function", f"lambda {ENTRY}: jnp.sqrt({ENTRY})", eigen)
+
+
+def _value_of_square_root(node, at):
+    # Denman-Beavers iteration
+    root, inverse = at(node.matrix), np.eye(len(at(node.matrix)))
+    for _ in range(60):
+        root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
+    return root
 
 
 def _of_eigenvalues(operation: str) -> Callable[[_Builder, sp.Expr], str]:
     """Rule for a function of a matrix's eigenvalues, which all functions of it share."""
 
-    def rule(builder, expression):
-        check_matrices_are_fixed(expression.function.expr)
-        value = expression.function.expr.xreplace({expression.function.variables[0]: EntryVariable(ENTRY)})
-        eigen = builder.emit("eigendecomposition", builder.value(expression.matrix))
+    def rule(builder, node):
+        check_matrices_are_fixed(node.function.expr)
+        value = node.function.expr.xreplace({node.function.variables[0]: EntryVariable(ENTRY)})
+        eigen = builder.emit("eigendecomposition", builder.value(node.matrix))
         return builder.emit(operation, f"lambda {ENTRY}: {builder.scalar(value)}", eigen)
 
     return rule
 
 
-def _gaussian_average(builder, expression):
-    check_matrices_are_fixed(expression.integrand)
-    operation, operands = average_operation(builder.with_results(expression, expression.integrand))
-    return builder.emit(operation, *operands)
+def _eigenvalues(node, at):
+    """The function of each eigenvalue, and orthonormal eigenvectors: by the Schur form, which any matrix has."""
+    triangular, vectors = scipy.linalg.schur(at(node.matrix))
+    own = EntryVariable("eigenvalue")
+    value = node.function.expr.xreplace({node.function.variables[0]: own})
+    return np.array([at.where({own: each})(value) for each in np.diag(triangular)]), vectors
 
 
-def _square_root(builder, expression):
-    if not is_positive_definite(expression.matrix):
-        raise NotImplementedError(f"{expression.matrix} is not provably positive definite: it may have no square root")
-    # derivatives of the eigenvectors themselves have poles where eigenvalues agree
-    eigen = builder.emit("eigendecomposition", builder.value(expression.matrix))
-    return builder.emit("spectral_function", f"lambda {ENTRY}: jnp.sqrt({ENTRY})", eigen)
+def _value_of_spectral_function(node, at):
+    values, vectors = _eigenvalues(node, at)
+    return (vectors * values) @ vectors.T
 
 
-def _power(builder, expression):
-    _, factors = coefficient_and_factors(sp.MatMul(expression))
-    if factors == [expression]:
-        raise NotImplementedError(f"matrix powers are lowered for non-zero integer exponents, got {expression}")
+def _lower_inverse(builder, node):
+    return builder.apply(node, builder.value(sp.Identity(node.shape[0])))
+
+
+def _lower_power(builder, node):
+    _, factors = coefficient_and_factors(sp.MatMul(node))
+    if factors == [node]:
+        raise NotImplementedError(f"matrix powers are lowered for non-zero integer exponents, got {node}")
     return builder.chain(factors)
 
 
-def _matrix_product(builder, expression):
-    coefficient, factors = coefficient_and_factors(expression)
-    return _scale(builder, coefficient, builder.chain(factors))
+def _value_of_power(node, at):
+    if not node.exp.is_Integer:
+        raise NotImplementedError(f"the interpreter takes integer powers of a matrix only, got MatPow {node}")
+    return np.linalg.matrix_power(at(node.base), int(node.exp))
 
 
-def _matrix_sum(builder, expression):
+def _lower_product(builder, node):
+    coefficient, factors = coefficient_and_factors(node)
+    return builder.scale(coefficient, builder.chain(factors))
+
+
+def _value_of_product(node, at):
+    result = 1.0
+    for factor in map(at, node.args):
+        result = result @ factor if np.ndim(result) and np.ndim(factor) else result * factor
+    return result
+
+
+def _lower_sum(builder, node):
     """Terms c I are gathered and added to the diagonal."""
     on_diagonal, terms = sp.Integer(0), []
-    for term in expression.args:
+    for term in node.args:
         coefficient, factors = coefficient_and_factors(sp.MatMul(term))
         if all(isinstance(factor, sp.Identity) for factor in factors):
             on_diagonal += coefficient
         else:
             terms.append(builder.value(term))
     if not terms:
-        return _scale(builder, on_diagonal, builder.value(sp.Identity(expression.shape[0])))
+        return builder.scale(on_diagonal, builder.value(sp.Identity(node.shape[0])))
     total = terms[0] if len(terms) == 1 else builder.emit("add", *terms)
     return total if on_diagonal == 0 else builder.emit("add_identity", total, builder.scalar(on_diagonal))
 
 
-def _kronecker(builder, expression):
-    return reduce(lambda left, right: builder.emit("kron", left, right), map(builder.value, expression.args))
+def _lower_kronecker(builder, node):
+    return reduce(lambda left, right: builder.emit("kron", left, right), map(builder.value, node.args))
 
 
 def _linear_in_product(whole: str, of_product: str) -> Callable:
     """Rule for a linear map of a square matrix (trace, diagonal, partial trace) that need not form a product."""
 
-    def rule(builder, expression, *extra: str):
-        matrix = expression.args[0]
-        coefficient, factors = coefficient_and_factors(sp.MatMul(matrix))
+    def rule(builder, node, *extra: str):
+        coefficient, factors = coefficient_and_factors(sp.MatMul(node.args[0]))
         one_solve = len(factors) == 2 and any(isinstance(factor, sp.Inverse) for factor in factors)
         if len(factors) == 1 or one_solve:
-            return _scale(builder, coefficient, builder.emit(whole, builder.chain(factors), *extra))
-        return _scale(builder, coefficient, builder.emit(of_product, *builder.halves(factors), *extra))
+            return builder.scale(coefficient, builder.emit(whole, builder.chain(factors), *extra))
+        return builder.scale(coefficient, builder.emit(of_product, *builder.halves(factors), *extra))
 
     return rule
 
 
-def _partial_trace(builder, expression):
-    operations = {0: ("sum_of_blocks", "sum_of_product_blocks"), 1: ("trace_of_blocks", "trace_of_product_blocks")}
-    rule = _linear_in_product(*operations[expression.traced])
-    return rule(builder, expression, builder.scalar(expression.traced_dimension))
+def _lower_partial_trace(builder, node):
+    operations = (("sum_of_blocks", "sum_of_product_blocks"), ("trace_of_blocks", "trace_of_product_blocks"))
+    return _linear_in_product(*operations[node.traced])(builder, node, builder.scalar(node.traced_dimension))
 
 
-def _diagonal(builder, expression):
-    if isinstance(expression.matrix, sp.MatAdd):
-        return builder.emit("add", *(builder.value(Diagonal(term)) for term in expression.matrix.args))
-    return _linear_in_product("diagonal", "diagonal_of_product")(builder, expression)
+def _value_of_partial_trace(node, at):
+    outer, inner = (int(at(dimension)) for dimension in node.dimensions)
+    matrix = at(node.matrix)
+    spans = [slice(a * inner, (a + 1) * inner) for a in range(outer)]
+    blocks = [[matrix[rows, columns] for columns in spans] for rows in spans]
+    if node.traced == 0:
+        return sum(blocks[h][h] for h in range(outer))
+    return np.array([[np.trace(block) for block in row] for row in blocks])
 
 
-def _trace(builder, expression):
-    if not isinstance(expression.arg, sp.MatMul):
-        return builder.emit("trace", builder.value(expression.arg))
-    return _linear_in_product("trace", "trace_of_product")(builder, expression)
+def _lower_diagonal(builder, node):
+    if isinstance(node.matrix, sp.MatAdd):
+        return builder.emit("add", *(builder.value(Diagonal(term)) for term in node.matrix.args))
+    return _linear_in_product("diagonal", "diagonal_of_product")(builder, node)
 
 
-# First match wins: Inverse derives from MatPow. Scalar arithmetic is printed, not lowered.
-_RULES = (
-    (sp.MatrixSymbol, lambda builder, expression: expression.name),
-    (sp.Identity, _operation("identity")),
-    (sp.ZeroMatrix, _operation("zeros")),
-    (sp.OneMatrix, _operation("ones")),
-    (BlockMatrix, _block_matrix),
-    (PrincipalBlock, _principal_block),
-    (Stacked, _operation("stacked")),
-    (SideBySide, _operation("side_by_side")),
-    ((ElementwiseApplyFunction, Entrywise), _entrywise),
-    (KernelMatrix, lambda builder, expression: builder.value(expression.entries)),
-    (Softmax, _operation("softmax")),
-    (DiagMatrix, _operation("diagonal_matrix")),
-    (SquareRoot, _square_root),
-    (SpectralFunction, _of_eigenvalues("spectral_function")),
-    (
-        sp.Inverse,
-        lambda builder, expression: builder.apply(expression, builder.value(sp.Identity(expression.shape[0]))),
+def _lower_trace(builder, node):
+    if not isinstance(node.arg, sp.MatMul):
+        return builder.emit("trace", builder.value(node.arg))
+    return _linear_in_product("trace", "trace_of_product")(builder, node)
+
+
+def _value_of_log_det(node, at):
+    sign, value = np.linalg.slogdet(at(node.matrix))
+    if sign <= 0:
+        raise ValueError(f"LogDet of a matrix with non-positive determinant: {node.matrix}")
+    return value
+
+
+def _lower_average(builder, node):
+    check_matrices_are_fixed(node.integrand)
+    operation, operands = average_operation(builder.with_results(node, node.integrand))
+    return builder.emit(operation, *operands)
+
+
+def _value_of_cases(node, at):
+    left, result = True, np.nan
+    for value, condition in node.args:
+        holds = np.logical_and(left, at(condition))
+        # a case may be undefined where it does not hold
+        if np.any(holds):
+            with np.errstate(all="ignore"):
+                result = np.where(holds, at(value), result)
+        left = np.logical_and(left, np.logical_not(holds))
+    return result[()]
+
+
+def _value_of_function(node, at):
+    row = TABLE[type(node)]
+    whole = row.whole_numbers(node)
+    return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
+
+
+def _folded(function: Callable) -> Callable:
+    """The value of a node by a function of two numbers, taken of one argument after the other."""
+    return lambda node, at: reduce(function, map(at, node.args))
+
+
+def _filled(array: Callable) -> Callable:
+    """The value of a matrix by its shape."""
+    return lambda node, at: array([int(at(side)) for side in node.shape])
+
+
+class _Rules(NamedTuple):
+    """How a node is written in generated code, unless it is printed, and how NumPy evaluates it."""
+
+    lower: Callable[[_Builder, Any], str] | None
+    evaluate: Callable[[Any, _Evaluation], Value]
+
+
+# scalar arithmetic, which is printed
+_SCALARS = {
+    sp.Symbol: _value_of_symbol,
+    sp.Number: lambda node, at: as_float(node),
+    sp.NumberSymbol: lambda node, at: as_float(node),
+    ImaginaryUnit: lambda node, at: 1j,
+    sp.Add: lambda node, at: sum(map(at, node.args)),
+    sp.Mul: _folded(operator.mul),
+    sp.Pow: lambda node, at: at(node.base) ** at(node.exp),
+    sp.Piecewise: _value_of_cases,
+    BooleanTrue: lambda node, at: True,
+    BooleanFalse: lambda node, at: False,
+    sp.StrictGreaterThan: _folded(np.greater),
+    sp.GreaterThan: _folded(np.greater_equal),
+    sp.StrictLessThan: _folded(np.less),
+    sp.LessThan: _folded(np.less_equal),
+    sp.Equality: _folded(np.equal),
+    sp.Unequality: _folded(np.not_equal),
+    sp.And: _folded(np.logical_and),
+    sp.Or: _folded(np.logical_or),
+    sp.Not: lambda node, at: np.logical_not(at(node.args[0])),
+    sp.Max: _folded(np.maximum),
+    sp.Min: _folded(np.minimum),
+    NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
+    **dict.fromkeys(TABLE, _value_of_function),
+}
+_RULES = {
+    sp.MatrixSymbol: _Rules(lambda builder, node: node.name, _value_of_symbol),
+    sp.Identity: _Rules(_operation("identity"), lambda node, at: np.eye(int(at(node.shape[0])))),
+    sp.ZeroMatrix: _Rules(_operation("zeros"), _filled(np.zeros)),
+    sp.OneMatrix: _Rules(_operation("ones"), _filled(np.ones)),
+    BlockMatrix: _Rules(_lower_blocks, _value_of_blocks),
+    PrincipalBlock: _Rules(_lower_principal_block, _value_of_principal_block),
+    Stacked: _Rules(
+        _operation("stacked"),
+        lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1)),
     ),
-    (sp.MatPow, _power),
-    (sp.Transpose, _operation("transpose")),
-    (sp.MatMul, _matrix_product),
-    (sp.MatAdd, _matrix_sum),
-    (sp.KroneckerProduct, _kronecker),
-    (PartialTrace, _partial_trace),
-    (Diagonal, _diagonal),
-    (sp.Trace, _trace),
-    (GaussianAverage, _gaussian_average),
-    (EigenvalueSum, _of_eigenvalues("eigenvalue_sum")),
-    (SumOfEntries, _operation("sum_of_entries")),
-    (LogDet, lambda builder, expression: builder.emit("log_det", builder.cholesky(expression.matrix))),
-)
+    SideBySide: _Rules(
+        _operation("side_by_side"), lambda node, at: np.hstack(np.split(at(node.matrix), int(at(node.blocks))))
+    ),
+    ElementwiseApplyFunction: _Rules(_lower_entrywise, _value_of_entrywise),
+    Entrywise: _Rules(_lower_entrywise, _value_of_entrywise),
+    KernelMatrix: _Rules(lambda builder, node: builder.value(node.entries), lambda node, at: at(node.entries)),
+    Softmax: _Rules(_operation("softmax"), _value_of_softmax),
+    DiagMatrix: _Rules(_operation("diagonal_matrix"), lambda node, at: np.diag(at(node.args[0])[:, 0])),
+    SquareRoot: _Rules(_lower_square_root, _value_of_square_root),
+    SpectralFunction: _Rules(_of_eigenvalues("spectral_function"), _value_of_spectral_function),
+    EigenvalueSum: _Rules(_of_eigenvalues("eigenvalue_sum"), lambda node, at: np.sum(_eigenvalues(node, at)[0])),
+    sp.Inverse: _Rules(_lower_inverse, _value_of_power),
+    sp.MatPow: _Rules(_lower_power, _value_of_power),
+    sp.Transpose: _Rules(_operation("transpose"), lambda node, at: at(node.arg).T),
+    sp.MatMul: _Rules(_lower_product, _value_of_product),
+    sp.MatAdd: _Rules(_lower_sum, lambda node, at: sum(map(at, node.args))),
+    sp.KroneckerProduct: _Rules(_lower_kronecker, _folded(np.kron)),
+    PartialTrace: _Rules(_lower_partial_trace, _value_of_partial_trace),
+    Diagonal: _Rules(_lower_diagonal, lambda node, at: np.diag(at(node.matrix))[:, None]),
+    sp.Trace: _Rules(_lower_trace, lambda node, at: np.trace(at(node.arg))),
+    SumOfEntries: _Rules(_operation("sum_of_entries"), lambda node, at: np.sum(at(node.matrix))),
+    LogDet: _Rules(lambda builder, node: builder.emit("log_det", builder.cholesky(node.matrix)), _value_of_log_det),
+    GaussianAverage: _Rules(_lower_average, mean_of_average),
+    **{kind: _Rules(None, evaluate) for kind, evaluate in _SCALARS.items()},
+}
+
+
+@cache
+def _rules_for(kind: type[sp.Basic]) -> _Rules | None:
+    """Those of the closest class: matrix products derive from products, and inverses from powers."""
+    return next((_RULES[each] for each in kind.__mro__ if each in _RULES), None)

@@ -18,7 +18,7 @@ from ..symbolic.bound_variables import BoundVariable
 from ..symbolic.numeric import NumericFunction
 from . import primitives
 from .program import OPERATORS
-from .scalars.printing import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
+from .scalars import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
 
 # what a function of every entry of a matrix calls the entry
 ENTRY = "entry"

@@ -16,7 +16,7 @@ from sympy import Integer
 
 from ..symbolic.numeric import slope_along
 from .emission import differentiable, with_slopes
-from .scalars.table import ROWS, ScalarFunction
+from .functions import ROWS, ScalarFunction
 
 # exp, cosh and sinh have no derivative beyond: 1/(1 + exp x) would have zero times infinity where exp x overflows, and
 # where exp x times the derivative of x does

@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
-from ...codegen.scalars.values import log_normal_cdf
+from ...codegen.functions import log_normal_cdf
 
 # edges of panels in standard deviations of each output, and nodes of a panel
 _EDGES = np.arange(-9.0, 9.1, 3.0)

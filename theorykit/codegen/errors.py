@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Basic, Expr, MatrixSymbol, Symbol
 
-from ...checks import by_name, checked_instance
-from ...precision import require_float64
-from ...symbolic.averages import GaussianAverage, bounded
-from ...symbolic.bound_variables import bound_outside
-from ..emission import CompiledFunction, compile_expressions
-from ..names import symbols_of
-from ..program import bound_sizes
+from ..checks import by_name, checked_instance
+from ..precision import require_float64
+from ..symbolic.averages import GaussianAverage, bounded
+from ..symbolic.bound_variables import bound_outside
+from .emission import CompiledFunction, compile_expressions
+from .names import symbols_of
+from .program import bound_sizes
 
 # how many stated errors are added to the averages: one function gives both bounds
 _SIDE = Symbol("stated_errors", real=True)

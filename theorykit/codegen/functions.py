@@ -1,0 +1,419 @@
+"""The scalar functions of which expressions may be made: one row each, and nothing elsewhere says what is covered.
+
+A row has the SymPy class, its text and values in generated code, and its values in NumPy, which the interpreter takes.
+The derivative is that of `symbolic.functions.partial_derivative`, and the LaTeX that of the printer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import factorial as factorial_of
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+
+# its modules are imported where one is used, which few users do
+import scipy
+import sympy
+from jax.lax import digamma, lgamma
+from jax.scipy import special
+from jaxtyping import Array, Float
+
+from ..symbolic.functions import AngleBetween, LogCosh, LogNormalCDF, PlaneMonomial, SmoothedAbs, SmoothedRamp
+
+Numbers = Float[Array, "..."]
+
+
+@dataclass(frozen=True)
+class ScalarFunction:
+    """One covered function.
+
+    - `kind`: its SymPy class.
+    - `text`: the function in generated code: of `jnp`, or a name that `theorykit.codegen.special` has.
+    - `numpy`: its value, of floats and arrays.
+    - `arguments`: one letter for each argument: x for any number, n for a whole number that is known.
+    - `domain`: where it is defined, for the page; real numbers without it.
+    - `value`: its JAX code without derivatives; none for a function of `jnp`, whose own derivatives are right.
+    - `is_shown`: whether the page lists it: users do not write the others.
+    """
+
+    kind: type
+    text: str
+    numpy: Callable[..., Any]
+    arguments: str = "x"
+    domain: str = ""
+    value: Callable[..., Any] | None = None
+    is_shown: bool = True
+
+    @property
+    def is_special(self) -> bool:
+        """Whether generated code imports it."""
+        return not self.text.startswith("jnp.") and self.text != "abs"
+
+    def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
+        """The positions of arguments that are whole numbers."""
+        return tuple(i for i, letter in enumerate(self.arguments[: len(node.args)]) if letter == "n")
+
+
+# values in JAX that `jax.numpy` has not, of arrays, without derivatives
+
+
+def log_cosh(x: Numbers) -> Numbers:
+    size = jnp.abs(x)
+    # log 2 cancels near zero, where the square of the hyperbolic sine is all that is left
+    near = jnp.log1p(jnp.sinh(jnp.minimum(size, 1.0)) ** 2) / 2
+    return jnp.where(size < 1.0, near, size + jnp.log1p(jnp.exp(-2 * size)) - jnp.log(2.0))
+
+
+def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
+    """The derivative of this order of the log of the normal distribution function."""
+    if order:
+        return jax.jvp(lambda at: log_normal_cdf(at, order - 1), (x,), (jnp.ones_like(x),))[1]
+    # far below, where both vanish, density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -x
+    below = jnp.where(x < -5.0, -x, 5.0)
+    ratio = jax.lax.fori_loop(0, 60, lambda i, ratio: below + (60 - i) / ratio, below)
+    tail = -(below**2) / 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * ratio)
+    near = jnp.where((x < -5.0) | (x > 0.0), 0.0, x)
+    above = jnp.where(x < 0.0, 0.0, x)
+    middle = jnp.log(special.erfc(-near / jnp.sqrt(2.0)) / 2)
+    upper = jnp.log1p(-special.erfc(above / jnp.sqrt(2.0)) / 2)
+    return jnp.where(x < -5.0, tail, jnp.where(x < 0.0, middle, upper))
+
+
+def sech(x: Numbers) -> Numbers:
+    """1 / cosh x, whose own exponentials overflow."""
+    decay = jnp.exp(-jnp.abs(x))
+    return 2 * decay / (1 + decay**2)
+
+
+def csch(x: Numbers) -> Numbers:
+    """1 / sinh x, whose own exponentials overflow."""
+    size = jnp.abs(x)
+    return jnp.sign(x) * 2 * jnp.exp(-size) / -jnp.expm1(-2 * size)
+
+
+def acot(x: Numbers) -> Numbers:
+    """The inverse of the cotangent in (-pi/2, pi/2]."""
+    return jnp.where(x == 0, jnp.pi / 2, jnp.arctan(1 / jnp.where(x == 0, 1.0, x)))
+
+
+def gamma(x: Numbers) -> Numbers:
+    return jnp.where(x > 0, special.gamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
+
+
+def loggamma(x: Numbers) -> Numbers:
+    return jnp.where(x > 0, lgamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
+
+
+def factorial(x: Numbers) -> Numbers:
+    return gamma(x + 1)
+
+
+def binomial(n: Numbers, k: Numbers) -> Numbers:
+    return jnp.exp(loggamma(n + 1) - loggamma(k + 1) - loggamma(n - k + 1))
+
+
+def beta(x: Numbers, y: Numbers) -> Numbers:
+    return jnp.exp(loggamma(x) + loggamma(y) - loggamma(x + y))
+
+
+def polygamma(n: int, x: Numbers) -> Numbers:
+    """The derivative of order n + 1 of the logarithm of the gamma function of a positive number."""
+    at = jnp.where(x > 0, x, 1.0)
+    value = digamma(at) if n == 0 else (-1) ** (n + 1) * factorial_of(n) * special.zeta(n + 1.0, at)
+    return jnp.where(x > 0, value, jnp.nan)
+
+
+def erfi(x: Numbers) -> Numbers:
+    return 2 / jnp.sqrt(jnp.pi) * jnp.exp(x**2) * special.dawsn(x)
+
+
+def sinc(x: Numbers) -> Numbers:
+    return spherical_jn(0, x)
+
+
+def spherical_jn(n: int, x: Numbers) -> Numbers:
+    # the power series below n + 2, where its terms grow little; above it, the recurrence, which is stable there
+    far = jnp.abs(x) > n + 2
+    small = jnp.where(far, 1.0, x)
+    first = small**n / float(np.prod(np.arange(1.0, 2 * n + 2, 2)))
+    series = _series(first, lambda k: -(small**2) / 2 / (k * (2 * (n + k) + 1)), 16 + 2 * n)
+    large = jnp.where(far, x, 1.0 + n)
+    current, following = jnp.sin(large) / large, jnp.sin(large) / large**2 - jnp.cos(large) / large
+    for k in range(1, n + 1):
+        current, following = following, (2 * k + 1) / large * following - current
+    return jnp.where(far, current, series)
+
+
+def bessel_i(n: int, x: Numbers) -> Numbers:
+    n, size = abs(n), jnp.abs(x)
+    # the power series has terms of one sign; farther out, the trapezoidal rule of the integral over a period
+    far = size > 20
+    small = jnp.where(far, 0.0, size / 2)
+    series = _series(small**n / factorial_of(n), lambda k: small**2 / (k * (k + n)), 48)
+    large = jnp.where(far, size, 20.0)
+    angles = np.pi * (np.arange(_ANGLES) + 0.5) / _ANGLES
+    weights = np.cos(n * angles) / _ANGLES
+    shrunk = jnp.exp(-2 * large[..., None] * np.sin(angles / 2) ** 2) @ weights
+    value = jnp.where(far, jnp.exp(large) * shrunk, series)
+    return jnp.where(x < 0, (-1) ** n * value, value)
+
+
+def _series(first: Numbers, ratio: Callable[[Array], Numbers], terms: int) -> Numbers:
+    """The sum of a series from its first term and the ratios of each term to the one before."""
+
+    def add(k, sums):
+        term, total = sums
+        term = term * ratio(k)
+        return term, total + term
+
+    return jax.lax.fori_loop(1, terms, add, (first, first))[1]
+
+
+# nodes of the trapezoidal rule: the integrand has the width 1 / sqrt(x), and x is below 710, where exp overflows
+_ANGLES = 160
+
+
+def lambert_w(x: Numbers) -> Numbers:
+    """The principal branch of the inverse of w exp(w), of a number from -1/e on."""
+    from_branch = jnp.sqrt(jnp.maximum(0.0, 2 * (jnp.e * x + 1)))
+    near_branch = -1 + from_branch - from_branch**2 / 3 + 11 / 72 * from_branch**3
+    middle = jnp.log1p(jnp.maximum(x, -0.3))
+    middle = middle * (1 - jnp.log1p(middle) / (2 + middle))
+    w = jnp.where(x < -0.25, near_branch, middle)
+    inner = jnp.where(x > 3, 0.0, x)
+    near = jnp.where(x > 3, 0.0, w)
+
+    def halley(_, w):
+        # at the branch point both numerator and denominator vanish
+        miss = w * jnp.exp(w) - inner
+        slope = jnp.exp(w) * (w + 1)
+        curved = slope - (w + 2) * miss / (2 * jnp.where(w == -1, 1.0, w + 1))
+        return w - jnp.where((curved == 0) | (w == -1), 0.0, miss / jnp.where(curved == 0, 1.0, curved))
+
+    near = jax.lax.fori_loop(0, 4, halley, near)
+    logarithm = jnp.log(jnp.where(x > 3, x, 4.0))
+    # Newton's method for w + log w = log x, in which nothing overflows
+    newton = lambda _, w: w * (1 + logarithm - jnp.log(w)) / (1 + w)  # noqa: E731
+    far = jax.lax.fori_loop(0, 5, newton, jnp.where(x > 3, w, 1.0))
+    return jnp.where(x < -jnp.exp(-1.0), jnp.nan, jnp.where(x > 3, far, near))
+
+
+def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
+    """b^k times the derivative of order n by a of the mean of max(a + b z, 0)."""
+    size = jnp.abs(b)
+    ratio = _quotient(a, size)
+    if n == 0:
+        return b**k * jnp.where(size > 0, size * _density(ratio) + a * special.ndtr(ratio), jnp.maximum(a, 0.0))
+    if n == 1:
+        return b**k * special.ndtr(ratio)
+    # beyond 40 standard deviations the density is zero, whatever power of the slope stands beside it, and for zero
+    # slope this is the derivative of the kink itself between its two sides
+    inside = (jnp.abs(ratio) < 40) & (size > 0)
+    near, width = jnp.where(inside, ratio, 0.0), jnp.where(inside, size, 1.0)
+    polynomial = (-1) ** n * _hermite(n - 2, near)
+    scaled = jnp.exp((k - n + 1) * jnp.log(width) - near**2 / 2) / jnp.sqrt(2 * jnp.pi)
+    signed = jnp.sign(b) * polynomial if k % 2 else polynomial
+    return jnp.where(inside & (signed != 0), jnp.where(signed == 0, 1.0, signed) * scaled, 0.0)
+
+
+def smoothed_abs(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
+    """b^k times the derivative of order n by a, at most 1, of the mean of |a + b z|."""
+    size = jnp.abs(b)
+    ratio = _quotient(a, size)
+    mean_sign = special.erf(ratio / jnp.sqrt(2.0))
+    return b**k * (2 * size * _density(ratio) + a * mean_sign if n == 0 else mean_sign)
+
+
+def _quotient(a: Numbers, size: Numbers) -> Numbers:
+    """a / |b|, infinite for zero slope, and zero for 0/0, half way between both signs."""
+    quotient = a / jnp.where(size > 0, size, 1.0)
+    at_zero = jnp.where(a == 0, 0.0, jnp.where(a > 0, jnp.inf, -jnp.inf))
+    return jnp.where(size > 0, quotient, at_zero)
+
+
+def _density(ratio: Numbers) -> Numbers:
+    near = jnp.clip(ratio, -40.0, 40.0)
+    return jnp.exp(-(near**2) / 2) / jnp.sqrt(2 * jnp.pi)
+
+
+def _hermite(order: int, x: Numbers) -> Numbers:
+    below, polynomial = jnp.zeros_like(x), jnp.ones_like(x)
+    for k in range(order):
+        below, polynomial = polynomial, x * polynomial - k * below
+    return polynomial
+
+
+def angle_between(c: Numbers, d: Numbers) -> Numbers:
+    return jnp.arctan2(c, jnp.abs(d))
+
+
+def plane_monomial(c: Numbers, d: Numbers, i: int, j: int, s: int, m: int) -> Numbers:
+    """c^i |d|^j sign(d)^s / r^(i + j + m), zero where r is."""
+    radius = jnp.hypot(c, d)
+    safe = jnp.where(radius > 0, radius, 1.0)
+    value = (c / safe) ** i * (jnp.abs(d) / safe) ** j / safe**m
+    return jnp.where(radius > 0, value * (jnp.sign(d) if s else 1.0), 0.0)
+
+
+# values in NumPy
+
+
+def _quiet(function: Callable) -> Callable:
+    def value(*numbers):
+        with np.errstate(all="ignore"):
+            return function(*numbers)
+
+    return value
+
+
+def _log_cosh(x):
+    # complex too: an action may be tried where a square root is not real
+    right = np.where(np.real(x) < 0, np.negative(x), x)
+    return right + np.log1p(np.exp(-2 * right)) - np.log(2)
+
+
+def _log_normal_cdf(x, order=0):
+    if order == 0:
+        return scipy.special.log_ndtr(x)
+    if order == 1:
+        return np.sqrt(2 / np.pi) / scipy.special.erfcx(-np.asarray(x) / np.sqrt(2))
+
+    def derivative(x):
+        with mpmath.workdps(40 + 15 * order):
+            exact = LogNormalCDF(sympy.Float(x, mpmath.mp.dps), sympy.Integer(int(order)))
+            return float(exact.rewrite(sympy.log).evalf(20))
+
+    return np.vectorize(derivative, otypes=[float])(x)
+
+
+def _of_positive(function: Callable, shift: float = 0.0) -> Callable:
+    return _quiet(lambda x: np.where(np.add(x, shift) > 0, function(np.add(x, shift)), np.nan))
+
+
+def _spherical_bessel(n, x):
+    # SciPy has it for positive numbers
+    return scipy.special.spherical_jn(int(n), np.abs(x)) * np.where(np.less(x, 0), (-1.0) ** int(n), 1.0)
+
+
+def _polygamma(n, x):
+    if n == 0:
+        return scipy.special.digamma(x)
+    return (-1) ** (n + 1) * factorial_of(int(n)) * scipy.special.zeta(n + 1, x)
+
+
+def _smoothed(of_ramp: bool) -> Callable:
+    """The closed form as it is written, with its limit for zero slope."""
+
+    @_quiet
+    def value(a, b, n=0, k=0):
+        a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
+        size = np.abs(b)
+        ratio = np.where((a == 0) & (size == 0), 0.0, a / size)
+        density = scipy.stats.norm.pdf(ratio)
+        share = scipy.special.ndtr(ratio) if of_ramp else scipy.special.erf(ratio / np.sqrt(2))
+        if n == 0:
+            return b**k * ((1 if of_ramp else 2) * size * density + np.where(a == 0, 0.0, a * share))
+        if n == 1:
+            return b**k * share
+        m = int(n) - 2
+        polynomial = scipy.special.eval_hermitenorm(m, np.where(density > 0, ratio, 0.0))
+        power = int(k) - m - 1
+        scaled = np.exp(power * np.log(np.where(size > 0, size, 1.0)) + scipy.stats.norm.logpdf(ratio))
+        found = (-1) ** m * np.sign(b) ** (k % 2) * np.where(polynomial == 0, 0.0, polynomial * scaled)
+        return np.where((density > 0) & (size > 0), found, 0.0)
+
+    return value
+
+
+@_quiet
+def _plane_monomial(c, d, i, j, s, m):
+    radius = np.hypot(c, d)
+    angle = np.arctan2(c, np.abs(d))
+    value = np.sin(angle) ** i * np.cos(angle) ** j * (np.sign(d) if s else 1.0) / radius**m
+    return np.where(radius > 0, value, 0.0)
+
+
+def _lambert_w(x):
+    found = scipy.special.lambertw(x)
+    return np.where(np.abs(found.imag) > 0, np.nan, found.real)
+
+
+def _jnp(kind: type, name: str, domain: str = "") -> ScalarFunction:
+    """A function that NumPy and `jax.numpy` have under one name, with its derivatives."""
+    return ScalarFunction(kind, "abs" if name == "abs" else f"jnp.{name}", getattr(np, name), domain=domain)
+
+
+def _both(kind: type, function: Callable, arguments: str = "x", domain: str = "") -> ScalarFunction:
+    """A function that is written alike for NumPy and JAX: `function` takes the module before its numbers."""
+    numpy = _quiet(lambda *numbers: function(np, *numbers))
+    return ScalarFunction(kind, kind.__name__, numpy, arguments, domain, lambda *numbers: function(jnp, *numbers))
+
+
+def _own(kind: type, value: Callable, numpy: Callable, arguments: str = "x", domain: str = "", **options: Any):
+    """A function with JAX code of this module or of JAX, whose derivatives follow from symbols."""
+    return ScalarFunction(kind, value.__name__, numpy, arguments, domain, value, **options)
+
+
+ROWS = (
+    ScalarFunction(sympy.exp, "exp", _quiet(np.exp)),
+    _jnp(sympy.log, "log", "x > 0"),
+    _jnp(sympy.Abs, "abs"),
+    _jnp(sympy.sign, "sign"),
+    ScalarFunction(sympy.Heaviside, "jnp.heaviside", np.heaviside, "xx"),
+    _jnp(sympy.floor, "floor"),
+    _jnp(sympy.ceiling, "ceil"),
+    _both(sympy.frac, lambda np, x: np.mod(x, 1.0)),
+    _both(sympy.Mod, lambda np, x, y: np.mod(x, y), "xx", "y > 0"),
+    _jnp(sympy.sin, "sin"),
+    _jnp(sympy.cos, "cos"),
+    _jnp(sympy.tan, "tan"),
+    _both(sympy.sec, lambda np, x: 1 / np.cos(x)),
+    _both(sympy.csc, lambda np, x: 1 / np.sin(x), domain="x != 0"),
+    _both(sympy.cot, lambda np, x: 1 / np.tan(x), domain="x != 0"),
+    _jnp(sympy.asin, "arcsin", "-1 <= x <= 1"),
+    _jnp(sympy.acos, "arccos", "-1 <= x <= 1"),
+    _jnp(sympy.atan, "arctan"),
+    _own(sympy.acot, acot, _quiet(lambda x: np.where(x == 0, np.pi / 2, np.arctan(np.divide(1.0, x))))),
+    _both(sympy.asec, lambda np, x: np.arccos(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
+    _both(sympy.acsc, lambda np, x: np.arcsin(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
+    _both(sympy.atan2, lambda np, y, x: np.arctan2(y, x), "xx"),
+    ScalarFunction(sympy.sinh, "sinh", _quiet(np.sinh)),
+    ScalarFunction(sympy.cosh, "cosh", _quiet(np.cosh)),
+    _jnp(sympy.tanh, "tanh"),
+    _own(sympy.sech, sech, _quiet(lambda x: 1 / np.cosh(x))),
+    _own(sympy.csch, csch, _quiet(lambda x: 1 / np.sinh(x)), domain="x != 0"),
+    _both(sympy.coth, lambda np, x: 1 / np.tanh(x), domain="x != 0"),
+    _jnp(sympy.asinh, "arcsinh"),
+    _jnp(sympy.acosh, "arccosh", "x >= 1"),
+    _jnp(sympy.atanh, "arctanh", "-1 < x < 1"),
+    _both(sympy.asech, lambda np, x: np.arccosh(np.divide(1.0, x)), domain="0 < x <= 1"),
+    _both(sympy.acsch, lambda np, x: np.arcsinh(np.divide(1.0, x)), domain="x != 0"),
+    _both(sympy.acoth, lambda np, x: np.arctanh(np.divide(1.0, x)), domain="x < -1 or x > 1"),
+    _own(LogCosh, log_cosh, _log_cosh),
+    ScalarFunction(sympy.erf, "erf", lambda x: scipy.special.erf(x)),
+    ScalarFunction(sympy.erfc, "erfc", lambda x: scipy.special.erfc(x)),
+    _own(sympy.erfi, erfi, lambda x: scipy.special.erfi(x)),
+    _own(sympy.erfinv, special.erfinv, lambda x: scipy.special.erfinv(x), domain="-1 < x < 1"),
+    _own(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),
+    _own(sympy.gamma, gamma, _of_positive(lambda x: scipy.special.gamma(x)), domain="x > 0"),
+    _own(sympy.loggamma, loggamma, _of_positive(lambda x: scipy.special.gammaln(x)), domain="x > 0"),
+    _own(sympy.polygamma, polygamma, _polygamma, "nx", "x > 0, n = 0, 1, ..."),
+    _own(sympy.factorial, factorial, _of_positive(lambda x: scipy.special.gamma(x), 1.0), domain="x > -1"),
+    _own(sympy.binomial, binomial, lambda n, k: scipy.special.binom(n, k), "xx", "x, y, x - y > -1"),
+    _own(sympy.beta, beta, lambda x, y: scipy.special.beta(x, y), "xx", "x, y > 0"),
+    _own(sympy.Ei, special.expi, lambda x: scipy.special.expi(x), domain="x != 0"),
+    _own(sympy.sinc, sinc, lambda x: np.sinc(np.divide(x, np.pi))),
+    _own(sympy.jn, spherical_jn, _spherical_bessel, "nx", "n = 0, 1, ..."),
+    _own(sympy.besseli, bessel_i, lambda n, x: scipy.special.iv(n, x), "nx", "n whole"),
+    _own(sympy.LambertW, lambert_w, _lambert_w, domain="x >= -1/e"),
+    _own(SmoothedRamp, smoothed_ramp, _smoothed(True), "xxnn", is_shown=False),
+    _own(SmoothedAbs, smoothed_abs, _smoothed(False), "xxnn", is_shown=False),
+    _own(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
+    _own(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
+)
+"""All rows, in the order of the page."""
+TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}
+"""The row of each covered SymPy class."""

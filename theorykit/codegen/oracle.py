@@ -1,0 +1,147 @@
+"""Gaussian averages in NumPy, as the interpreter takes them.
+
+By the double-exponential rule of Takahasi and Mori (1974), which takes singularities at the ends of panels as they are.
+It shares no rule with generated code, and no way to state an error.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+
+import numpy as np
+
+from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
+from ..symbolic.bound_variables import bound_outside, matrix_scalars
+
+# in standard deviations; the density beyond is zero in float64
+_EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
+_EDGES = np.concatenate([-_EDGES[::-1], _EDGES])
+_STEP = 0.2
+_EXPONENTS = np.pi * np.sinh(_STEP * np.arange(-26, 27))
+# parts of a panel below and above a node, both without rounding
+_BELOW, _ABOVE = 1 / (1 + np.exp(-_EXPONENTS)), 1 / (1 + np.exp(_EXPONENTS))
+_WEIGHTS = _STEP * np.sqrt(np.pi**2 + _EXPONENTS**2) * _BELOW * _ABOVE
+_TOLERANCE = 1e-15
+# of a function that rounding makes rough no number of panels is enough
+_MOST_PANELS, _MOST_HALVINGS = 1024, 100
+
+Function = Callable[[np.ndarray], np.ndarray]
+# of an expression: complex where the imaginary unit occurs in it, true or false of a condition
+Value = np.ndarray | float | int | complex | bool | np.bool_
+
+
+def mean_of_average(node, at):
+    """The value of a `GaussianAverage`, where `at` evaluates expressions."""
+    rest, tilt = exponential_factor(node)
+
+    def of_variable(expression):
+        return lambda points: at.where({node.variable: points})(expression)
+
+    if any(map(bound_outside, matrix_scalars(node.integrand))):
+        return normal_mean(lambda points: np.array([of_variable(node.integrand)(point) for point in points]))
+    shape = np.broadcast_shapes(*(np.shape(at(variable)) for variable in bound_outside(node)))
+    places = [*_breaks(node, at, shape), *_narrow(features(rest, node.variable), at, shape)]
+    tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
+    return normal_mean(of_variable(rest), places, shape, tilt)
+
+
+def _breaks(node, at, shape):
+    """Where the integrand has a kink, a jump or a singularity, in arrays of the shape."""
+    for function in [*breaks(node), *singularities(node)]:
+        if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
+            continue
+        if polynomial := coefficients(function, node.variable):
+            yield from _roots(*(np.broadcast_to(at(each), shape) for each in polynomial))
+            continue
+        points = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
+        values = np.broadcast_to(at.where({node.variable: points})(function), (len(points), *shape))
+        changes = np.sign(values[1:]) != np.sign(values[:-1])
+        for number in range(int(np.max(np.sum(changes, axis=0), initial=0))):
+            is_next = changes & (np.cumsum(changes, axis=0) == number + 1)
+            low = np.broadcast_to(points[:-1], changes.shape)
+            left = np.where(np.any(is_next, axis=0), np.sum(np.where(is_next, low, 0.0), axis=0), 0.0)
+            right = left + 0.02
+            above = np.sign(at.where({node.variable: left[None]})(function))
+            for _ in range(60):
+                middle = (left + right) / 2
+                is_left = (np.sign(at.where({node.variable: middle[None]})(function)) == above)[0]
+                left, right = np.where(is_left, middle, left), np.where(is_left, right, middle)
+            yield (left + right) / 2
+
+
+def _narrow(functions, at, shape):
+    """Places around which a function of a + b z + c z^2 may be narrow."""
+    for polynomial in functions:
+        if any(variable not in at.symbols for each in polynomial for variable in bound_outside(each)):
+            continue
+        a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
+        # a width is infinite where the function is constant
+        with np.errstate(all="ignore"):
+            vertex = [] if np.all(c == 0) else [-b / (2 * c)]
+            slope = np.sqrt(np.abs(b**2 - 4 * a * c))
+            widths = [1 / slope, *([np.abs(c) ** -0.5, slope / np.abs(2 * c)] if vertex else [])]
+            places = [
+                centre + steps * width
+                for centre, width, steps in product([*_roots(a, b, c), *vertex], widths, (-30, -3, 0, 3, 30))
+            ]
+        yield from (np.where(np.isfinite(place), place, 0.0) for place in places)
+
+
+def _roots(a, b, c):
+    """The real roots of a + b z + c z^2, zero for those that are missing."""
+    with np.errstate(all="ignore"):
+        found = [-a / b] if np.all(c == 0) else [(-b + side * np.sqrt(b**2 - 4 * a * c)) / (2 * c) for side in (1, -1)]
+    return [np.where(np.isfinite(root), root, 0.0) for root in found]
+
+
+def normal_mean(
+    function: Function,
+    places: Iterable[np.ndarray | float] = (),
+    shape: Sequence[int] = (),
+    tilt: tuple[Function, np.ndarray | float, np.ndarray | float] | None = None,
+) -> np.ndarray | float | complex:
+    """The mean of `function` over a standard normal number, to about 1e-14 of its size.
+
+    Panels are halved until halving changes nothing. `function` takes points whose trailing axes have `shape`, or could
+    be broadcast to it. It may have kinks, jumps and integrable singularities; those at the `places`, arrays of this
+    shape, cost little. With a `tilt` it is multiplied by exp of its first entry, a + b z + c z^2, with b and c.
+    """
+    exponent, mean, deviation = None, np.zeros(shape), np.ones(shape)
+    if tilt is not None:
+        exponent, narrowing = tilt[0], 1 - 2 * np.broadcast_to(tilt[2], shape)
+        deviation = 1 / np.sqrt(np.where(narrowing > 0, narrowing, 1.0))
+        mean = np.where(narrowing > 0, tilt[1] * deviation**2, 0.0)
+
+    def integrals(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The integral over each of the panels, which are along the first axis."""
+        below, above, weights = (each.reshape(1, -1, *(1 for _ in shape)) for each in (_BELOW, _ABOVE, _WEIGHTS))
+        low, high = left[:, None], right[:, None]
+        points = np.where(below < above, low + (high - low) * below, high - (high - low) * above)
+        z = points.reshape(-1, *shape)
+        with np.errstate(all="ignore"):
+            density = np.exp((0.0 if exponent is None else exponent(z)) - z**2 / 2)
+            values = np.broadcast_to(function(z), z.shape) * density
+            # an overflow far out, where a function that has a mean is nothing
+            values = np.where(~np.isfinite(values) & (density < 1e-150), 0.0, values).reshape(points.shape)
+        # a node that is rounded to the end of its panel may lie on a singularity, and has no weight
+        values = np.where(((points == low) | (points == high)) & ~np.isfinite(values), 0.0, values)
+        return np.sum(weights * values, axis=1) * (right - left)
+
+    grid = mean + deviation * _EDGES.reshape(-1, *(1 for _ in shape))
+    inner = [np.clip(np.broadcast_to(at, (1, *shape)), grid[:1], grid[-1:]) for at in places]
+    edges = np.sort(np.concatenate([grid, *inner]), axis=0)
+    left, right = edges[:-1], edges[1:]
+    whole = integrals(left, right)
+    scale, total = np.nansum(np.abs(whole), axis=0), np.zeros(shape)
+    for halvings in range(_MOST_HALVINGS):
+        middle = (left + right) / 2
+        first, second = integrals(left, middle), integrals(middle, right)
+        # not a number is as good as it will be
+        again = np.abs(first + second - whole) > _TOLERANCE * scale
+        again = np.any(again, axis=tuple(range(1, again.ndim))) & (len(left) < _MOST_PANELS)
+        again &= halvings < _MOST_HALVINGS - 1
+        total = total + np.sum((first + second)[~again], axis=0)
+        left, right = np.concatenate([left[again], middle[again]]), np.concatenate([middle[again], right[again]])
+        whole = np.concatenate([first[again], second[again]])
+        if not len(left):
+            break
+    return total / np.sqrt(2 * np.pi)
