@@ -14,7 +14,8 @@ from tests.marks import slow
 from theorykit import dmft
 from theorykit.bpkr.action import document
 from theorykit.dmft.derivation.document import mean_field_blocks
-from theorykit.symbolic import Block, Definition, Equation, Folded, Heading, Items, Text, as_html, as_latex, as_markdown
+from theorykit.symbolic import Block, Definition, Equation, Heading, Text, as_html, as_latex, as_markdown
+from theorykit.symbolic.documents.document import Folded, Items
 from theorykit.symbolic.documents.mathml import as_text, broken, mathml
 
 ACTIONS = {**SMALL, "two outputs": case(2, outputs=2)}

@@ -10,7 +10,8 @@ from theorykit import bpkr, store
 from theorykit.bpkr.action import document
 from theorykit.dmft.derivation import document as dynamics
 from theorykit.dmft.derivation.derivation import derive as derive_map
-from theorykit.symbolic import Equation, Heading, Items, Text, as_latex
+from theorykit.symbolic import Equation, Heading, Text, as_latex
+from theorykit.symbolic.documents.document import Items
 
 BLOCKS = (Heading("A 100 % test", 1), Text("Of $a_b$ and `c_d`, **bold**."), Equation("a", "b"), Items(("one", "two")))
 

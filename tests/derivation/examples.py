@@ -28,7 +28,6 @@ from theorykit.symbolic import (
     Softmax,
     entrywise,
     inverse,
-    kernel_matrix,
     kronecker,
     log_cosh,
     normal,
@@ -36,7 +35,7 @@ from theorykit.symbolic import (
     positive_semidefinite,
 )
 from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, Stacked
-from theorykit.symbolic.matrix_functions import ENTRY, sum_of_column
+from theorykit.symbolic.matrix_functions import ENTRY, kernel_matrix, sum_of_column
 
 I = S.ImaginaryUnit  # noqa: E741
 k, m, n, N, P = (Symbol(name, integer=True, positive=True) for name in "kmnNP")

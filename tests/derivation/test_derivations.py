@@ -5,7 +5,8 @@ import pytest
 
 from theorykit.derivation import Derivation, claims, derivation_blocks, verification_blocks, verified_blocks
 from theorykit.dmft.derivation.derivation import derive as derive_map
-from theorykit.symbolic import Equation, Folded, as_latex, as_markdown
+from theorykit.symbolic import Equation, as_latex, as_markdown
+from theorykit.symbolic.documents.document import Folded
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action
 from .examples import RULES, SIZES

@@ -14,7 +14,8 @@ from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.sampling import random_values
 from theorykit.dmft.derivation.derivation import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols, derive
-from theorykit.symbolic import Equation, as_markdown, transpose
+from theorykit.symbolic import Equation, as_markdown
+from theorykit.symbolic.algebra import transpose
 
 from ..derivation.mistakes import is_caught, planted
 

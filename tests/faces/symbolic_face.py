@@ -1,7 +1,7 @@
 """The parameters of symbolic."""
 
 import jax.numpy as jnp
-from sympy import Identity, Lambda, MatrixSymbol, Rational, Symbol, Trace, cosh, tanh
+from sympy import Identity, MatrixSymbol, Rational, Symbol, Trace, cosh, tanh
 
 from theorykit import symbolic
 from theorykit.symbolic import Definition, Equation, Heading
@@ -39,7 +39,6 @@ SIZE = of(N, admits=SIZES, matrix=C, fraction=HALF)
 SIZE_OF_TWO = of((2, 2), three=(2, 2, 2), of_fractions=(1.5, 2), below_one=(0, 4))
 MATRIX, ANY = of(C, scalar=X), of(C, admits=EXPRESSIONS)
 COLUMN = of(V, scalar=X, several_columns=A)
-MAP = of(Lambda(X, X), of_two_numbers=Lambda((X, Z), X), to_a_matrix=Lambda(X, C))
 VARIABLE = of(Z, matrix=C, expression=2 * Z)
 
 FACE = Face(
@@ -52,16 +51,9 @@ FACE = Face(
         "blocks": of(2, admits=SIZES, matrix=C, fraction=HALF),
         "matrix": MATRIX,
         of_each(
-            "EigenvalueSum SpectralFunction eigenvalue_sum KernelMatrix kernel_matrix spectral_function Diagonal "
-            "LogDet PartialTrace PrincipalBlock SquareRoot inverse partial_trace principal_block quadratic_form trace",
+            "eigenvalue_sum spectral_function Diagonal SquareRoot inverse partial_trace quadratic_form trace",
             "matrix",
         ): SQUARE,
-        "as_number.matrix": of(MatrixSymbol("k", 1, 1), of_other_size=C, no_symbol=ONE),
-        "KernelMatrix.function": of(
-            Lambda((X, Y, Z), X * Y * Z), of_two_numbers=Lambda((X, Z), X), to_a_matrix=Lambda((X, Y, Z), C)
-        ),
-        "kernel_matrix.function": of(lambda own, between, other: own * between * other, of_one_number=lambda x: x),
-        of_each("EigenvalueSum SpectralFunction Entrywise", "function"): MAP,
         "function": of(cosh, admits=("a function",)),
         "f": of(jnp.tanh, of_two_arguments=jnp.where),
         # without it JAX differentiates
@@ -85,7 +77,7 @@ FACE = Face(
         "side": whole_number(0, least=-1, most=1),
         "factors": of((C, C), admits=EMPTY, of_scalars=(X,)),
         "product_of.factors matrices": of((C, C), of_scalars=(X,)),
-        of_each("beside below entrywise Entrywise", "matrices"): MATRIX,
+        of_each("entrywise", "matrices"): MATRIX,
         "terms": of([(X, (C,))], admits=EMPTY, of_text=[("x", (C,))], of_a_matrix=[(X, C)], of_others=[(X, ("C",))]),
         "shape": of((4, 4), three=(4, 4, 4), of_text=("a", "b")),
         "symbol_names": of({X: "x"}, by_text={"x": "x"}),
@@ -99,5 +91,5 @@ FACE = Face(
         "as_html.definitions": of([Definition("x", "a number")], admits=EMPTY),
         "parts": of((Equation("x", "y"),), admits=EMPTY),
     },
-    given={"entrywise Entrywise beside below": ("matrices",), "gaussian_average": ("variables",)},
+    given={"entrywise": ("matrices",), "gaussian_average": ("variables",)},
 )

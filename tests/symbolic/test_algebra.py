@@ -33,8 +33,8 @@ from tests.expressions import (
     y,
 )
 from theorykit.codegen import interpret
-from theorykit.symbolic import algebra, inverse, kronecker, normal, positive_definite, quadratic_form, trace, transpose
-from theorykit.symbolic.algebra import as_number, expand_products, from_terms, matrix_terms, simplify_traces
+from theorykit.symbolic import algebra, inverse, kronecker, normal, positive_definite, quadratic_form, trace
+from theorykit.symbolic.algebra import as_number, expand_products, from_terms, matrix_terms, simplify_traces, transpose
 from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, Stacked, principal_block
 
 KRON = sp.KroneckerProduct(A, B)

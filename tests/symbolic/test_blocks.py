@@ -10,9 +10,9 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from tests.expressions import assert_close
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.codegen.lowering import lower
-from theorykit.symbolic import SquareRoot, below, beside, gradient, kronecker, positive_definite, quadratic_form
+from theorykit.symbolic import SquareRoot, gradient, kronecker, positive_definite, quadratic_form
 from theorykit.symbolic.algebra import expand_products, matrix_terms
-from theorykit.symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, embed, principal_block
+from theorykit.symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from theorykit.symbolic.matrix_functions import is_positive_definite, is_positive_semidefinite
 
 H, N, P = (Symbol(name, integer=True, positive=True) for name in "HNP")

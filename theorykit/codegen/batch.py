@@ -26,7 +26,7 @@ Grid = tuple[tuple[Entry, ...], ...]
 class Matrix:
     """A batch of matrices: `grid` is a tuple of rows, or of one row whose entries have the rows as first axis.
 
-    - `long_rows`, `long_columns`: the rows, or the columns, are the first axis of the entries.
+    Rows or columns that are `long` are the first axis of the entries.
     """
 
     grid: Grid
@@ -35,17 +35,14 @@ class Matrix:
 
     @property
     def column(self) -> tuple[Entry, ...]:
-        """The entries of a matrix of one column."""
         return tuple(entry for (entry,) in self.grid)
 
 
 def matrix(array: Float[Array, "n m *batch"]) -> Matrix:
-    """The batch of matrices `array`, rows and columns first."""
     return Matrix(tuple(map(tuple, array)))
 
 
 def column(entries: Sequence[Entry]) -> Matrix:
-    """The matrix of one column of `entries`."""
     return Matrix(tuple((entry,) for entry in entries))
 
 
@@ -55,19 +52,17 @@ def long_matrix(columns: Sequence[Float[Array, "n *batch"]]) -> Matrix:
 
 
 def add(*matrices: Matrix) -> Matrix:
-    """Sum."""
     rows = zip(*(each.grid for each in matrices), strict=True)
     total = tuple(tuple(reduce(plus, found) for found in zip(*row, strict=True)) for row in rows)
     return replace(matrices[0], grid=total)
 
 
 def scale(by: Entry | float | int, matrix: Matrix) -> Matrix:
-    """by matrix."""
     return entrywise(lambda entry: by * entry, matrix)
 
 
 def entrywise(function: Callable[..., Entry | float | int], *matrices: Matrix) -> Matrix:
-    """`function` of the entries of the matrices that stand at the same place."""
+    """`function` of the entries at the same place."""
     rows = zip(*(matrix.grid for matrix in matrices), strict=True)
     return replace(matrices[0], grid=tuple(tuple(map(function, *row)) for row in rows))
 
@@ -83,12 +78,10 @@ def length(matrix: Matrix) -> Entry:
 
 
 def transpose(matrix: Matrix) -> Matrix:
-    """Transpose."""
     return Matrix(tuple(zip(*matrix.grid, strict=True)), matrix.long_columns, matrix.long_rows)
 
 
 def matmul(left: Matrix, right: Matrix) -> Matrix:
-    """left @ right."""
     if left.long_rows and right.long_columns:
         raise NotImplementedError("a matrix with both its dimensions long is not formed for a batch")
     columns = tuple(zip(*right.grid, strict=True))
@@ -108,7 +101,6 @@ def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:
 
 
 def softmax(of: Matrix) -> Matrix:
-    """Softmax of a column."""
     # what is taken off changes nothing, but its derivative would be 0/0 where fused code rounds the scores differently
     if of.long_rows:
         ((scores,),) = of.grid

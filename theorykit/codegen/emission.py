@@ -30,7 +30,7 @@ from .scalars import SCALAR_OPERATIONS, SPECIAL
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a program is written in: a module of functions, and the operations that are written as formulas instead."""
+    """A module of functions, and the operations that are written as formulas instead."""
 
     module: ModuleType
     formulas: Mapping[str, Callable[[Sequence[str]], str]]
@@ -58,7 +58,7 @@ BATCH = Vocabulary(batch, {})
 class CompiledFunction:
     """A pure JAX function generated from expressions: arrays and scalars by name in, a dictionary of results out.
 
-    It can be jitted, differentiated and vmapped; `source` is the text that runs.
+    `source` is the text that runs.
     """
 
     program: Program
@@ -105,7 +105,6 @@ def compile_expressions(
 
 @cache
 def _of_numeric(function: type[NumericFunction]) -> Callable[..., Array]:
-    """A user's function, with the derivative that its expressions have."""
     return differentiable(function.implementation, function, range(1, len(function.orders) + 1))
 
 
@@ -114,12 +113,13 @@ def differentiable(
 ) -> Callable[..., Array]:
     """`value`, a function of arrays entry by entry, with derivatives from symbols.
 
-    `node` makes the expression of symbols in the same order; they stand at `places` of its arguments, counted from 1.
+    `node` makes the expression of symbols, which stand at `places` of its arguments, counted from 1.
     """
+
+    symbols = [Symbol(f"x_{k}", real=True) for k in range(len(places))]
 
     @cache
     def slope(i: int) -> Callable[..., Array]:
-        symbols = [Symbol(f"x_{k}", real=True) for k in range(len(places))]
         expression = partial_derivative(node(*symbols), places[i])
         compiled = compile_expressions("slope", {"value": expression}, symbols)
         return lambda *numbers: compiled(**{s.name: x for s, x in zip(symbols, numbers, strict=True)})["value"]
@@ -144,7 +144,7 @@ def with_slopes(value: Callable[..., Array], slope: Callable[[int], Callable[...
 
 
 def emit(program: Program, vocabulary: Vocabulary = MATRICES) -> str:
-    """Python source of the program: deterministic, self-contained but for the vocabulary's module."""
+    """Python source of the program."""
     body = []
     for size in program.sizes:
         divisor = "" if size.divisor == "1" else f" // {_factor(size.divisor)}"
@@ -159,8 +159,7 @@ def emit(program: Program, vocabulary: Vocabulary = MATRICES) -> str:
         body += wrap(f'    "{name}": {operand},', 100, subsequent_indent=" " * 8, break_long_words=False)
     body.append("}")
 
-    operands = [*(operand for step in program.instructions for operand in step.operands), *program.outputs.values()]
-    in_formulas = identifiers(operands)
+    in_formulas = identifiers(program.operands())
     used = in_formulas & set(SCALAR_OPERATIONS) | {step.operation for step in program.instructions}
     used = sorted(used - set(vocabulary.formulas))
     module = vocabulary.module.__name__

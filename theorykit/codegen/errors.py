@@ -11,8 +11,8 @@ from sympy import Basic, Expr, MatrixSymbol, Symbol
 
 from ..checks import by_name, checked_instance
 from ..precision import require_float64
+from ..symbolic.atoms import bound_outside
 from ..symbolic.averages import GaussianAverage, bounded
-from ..symbolic.bound_variables import bound_outside
 from .emission import CompiledFunction, compile_expressions
 from .names import symbols_of
 from .program import bound_sizes
@@ -44,20 +44,18 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
     held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
     # within a function of entries an average is one of many, which are not told apart
     left = expression.xreplace(held)
-    outputs = {"value": left, **({"bound": bounded(left, _SIDE)} if left.has(GaussianAverage) else {})}
-    function = _compiled(tuple(outputs.items()), (*arguments, *held.values(), _SIDE))
+    function = _compiled((("value", left), ("bound", bounded(left, _SIDE))), (*arguments, *held.values(), _SIDE))
     means = {symbol.name: found[average][0] for average, symbol in held.items()}
-    upper, lower = (function(**given, **means, **{_SIDE.name: side}) for side in (1.0, -1.0))
-    value, error = np.asarray(upper["value"]), 0.0
+
+    def at(name: str, side: float, **moved: Any) -> np.ndarray:
+        return np.asarray(function(**{**given, **means, **moved, _SIDE.name: side})[name])
+
+    value = at("value", 1.0)
+    error = np.maximum(*(np.abs(at("bound", side) - value) for side in (1.0, -1.0)))
     for average, symbol in held.items():
-        changes = []
-        for side in (1, -1):
-            moved = {**means, symbol.name: found[average][0] + side * found[average][1]}
-            changes.append(np.abs(np.asarray(function(**given, **moved, **{_SIDE.name: 1.0})["value"]) - value))
-        error = error + np.maximum(*changes)
-    if "bound" in outputs:
-        error = error + np.maximum(*(np.abs(np.asarray(each["bound"]) - value) for each in (upper, lower)))
-    error = np.broadcast_to(error, value.shape)
+        mean, own = found[average]
+        ends = (at("value", 1.0, **{symbol.name: mean + side * own}) for side in (1, -1))
+        error = error + np.maximum(*(np.abs(end - value) for end in ends))
     return np.where(np.isnan(error), np.inf, error)
 
 
@@ -111,7 +109,7 @@ def _averages(expression, arguments, given):
 
 
 def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
-    """The averages that stand in no other, in the order of their names."""
+    """The averages that stand in no other."""
     if isinstance(expression, GaussianAverage) and not bound_outside(expression):
         yield expression
     elif not isinstance(expression, GaussianAverage):

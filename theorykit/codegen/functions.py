@@ -30,9 +30,7 @@ Numbers = Float[Array, "..."]
 class ScalarFunction:
     """One covered function.
 
-    - `kind`: its SymPy class.
     - `text`: the function in generated code: of `jnp`, or a name that `theorykit.codegen.special` has.
-    - `numpy`: its value, of floats and arrays.
     - `arguments`: one letter for each argument: x for any number, n for a whole number that is known.
     - `domain`: where it is defined, for the page; real numbers without it.
     - `value`: its JAX code without derivatives; none for a function of `jnp`, whose own derivatives are right.
@@ -49,7 +47,6 @@ class ScalarFunction:
 
     @property
     def is_special(self) -> bool:
-        """Whether generated code imports it."""
         return not self.text.startswith("jnp.") and self.text != "abs"
 
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
@@ -120,7 +117,6 @@ def beta(x: Numbers, y: Numbers) -> Numbers:
 
 
 def polygamma(n: int, x: Numbers) -> Numbers:
-    """The derivative of order n + 1 of the logarithm of the gamma function of a positive number."""
     at = jnp.where(x > 0, x, 1.0)
     value = digamma(at) if n == 0 else (-1) ** (n + 1) * factorial_of(n) * special.zeta(n + 1.0, at)
     return jnp.where(x > 0, value, jnp.nan)
@@ -305,8 +301,6 @@ def _polygamma(n, x):
 
 
 def _smoothed(of_ramp: bool) -> Callable:
-    """The closed form as it is written, with its limit for zero slope."""
-
     @_quiet
     def value(a, b, n=0, k=0):
         a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))

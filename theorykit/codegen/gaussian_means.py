@@ -65,21 +65,20 @@ class _Weighted(NamedTuple):
     """
 
     function: Function
-    exponent: Function | None
+    exponent: Function
     is_normal: Array
     mean: Array
     deviation: Array
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, function: Function, tilt: Tilt | None, numbers: Sequence[Any]) -> "_Weighted":
-        """`numbers` are all that may have the shape of the batch besides the integrand."""
-        flat, given = jnp.zeros(()), [] if tilt is None else [tilt[0](jnp.zeros(())), *tilt[1:]]
-        values = [jax.eval_shape(function, flat), *map(jnp.asarray, (*given, *numbers))]
+    def of(cls, function: Function, tilt: Tilt | None, zeros: Sequence[Zeros]) -> "_Weighted":
+        """`zeros` may have the shape of the batch, as the integrand may."""
+        origin = jnp.zeros(())
+        exponent, slope, curvature = tilt or (jnp.zeros_like, origin, origin)
+        numbers = [exponent(origin), slope, curvature, *(n for each in zeros if not callable(each) for n in each)]
+        values = [jax.eval_shape(function, origin), *map(jnp.asarray, numbers)]
         shape, dtype = jnp.broadcast_shapes(*(each.shape for each in values)), jnp.result_type(*values)
-        if tilt is None:
-            return cls(function, None, jnp.array(True), jnp.zeros((), dtype), jnp.ones((), dtype), shape)
-        exponent, slope, curvature = tilt
         narrowing = 1 - 2 * jnp.asarray(curvature, dtype)
         is_normal = narrowing > 0
         narrowing = jnp.where(is_normal, narrowing, 1.0)
@@ -87,30 +86,31 @@ class _Weighted(NamedTuple):
         return cls(function, exponent, is_normal, mean, 1 / jnp.sqrt(narrowing), shape)
 
     def z(self, y: Array) -> Array:
-        """The standard normal number of the average."""
-        return y if self.exponent is None else self.mean + self.deviation * y
+        return self.mean + self.deviation * y
 
     def y(self, z: Array, reach: float) -> Array:
-        """The variable in which integrals are taken, within the reach."""
-        return jnp.clip(z if self.exponent is None else (z - self.mean) / self.deviation, -reach, reach)
+        return jnp.clip((z - self.mean) / self.deviation, -reach, reach)
 
     def log_density(self, y: Array) -> Array:
-        """Of the density in y, but for `factor`."""
+        """Of the density in y, but for `factor` and 1/sqrt(2 pi)."""
         normal = -(y**2) / 2
-        if self.exponent is None:
-            return normal
-        return jnp.where(self.is_normal, normal, self.exponent(y) - y**2 / 2)
+        return jnp.where(self.is_normal, normal, self.exponent(y) + normal)
 
     def factor(self) -> Array:
-        """What all values are to be multiplied by after `log_density`, without the 1/sqrt(2 pi) of a density."""
-        if self.exponent is None:
-            return self.deviation
         # at the mean, where the exponent is as accurate as it can be
         return jnp.where(self.is_normal, jnp.exp(self.exponent(self.mean) - self.mean**2 / 2) * self.deviation, 1.0)
 
     def values(self, y: Array) -> Array:
         """The integrand without the density."""
         return jnp.broadcast_to(self.function(self.z(y)), (len(y), *self.shape))
+
+    def integrals(self, left: Array, right: Array, order: int, used: Any = True, safe: Any = 0.0) -> Array:
+        """The mean as the sum over the panels that are `used`; in the others it is evaluated at a `safe` point."""
+        points, steps = _points(left, right, order)
+        used = jnp.broadcast_to(used, points.shape)
+        points = jnp.where(used, points, safe)
+        values = self.values(points.reshape(-1, *self.shape)).reshape(points.shape)
+        return jnp.sum(jnp.where(used, steps * jnp.exp(self.log_density(points)) * values, 0.0), (0, 1))
 
 
 def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), tilt: Tilt | None = None) -> Array:
@@ -121,19 +121,16 @@ def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), t
     if not kinks and tilt is None:
         points, weights = _gauss_hermite(nodes)
         return jnp.tensordot(weights, jax.vmap(function)(points), 1)
-    of = _Weighted.of(function, tilt, [each for kink in kinks if not callable(kink) for each in kink])
+    of = _Weighted.of(function, tilt, kinks)
     if not kinks:
         points, weights = (_column(each, of.shape) for each in _gauss_hermite(nodes))
         points = jnp.broadcast_to(points, (len(points), *of.shape))
         return of.factor() * jnp.sum(weights * jnp.exp(of.log_density(points) + points**2 / 2) * of.values(points), 0)
     # the ends are about where the density is as small as the error of the rule on a piece
     reach = min(float(np.sqrt(2 * nodes)), _GRID[-1])
-    roots, _ = _all_roots(kinks, of)
-    edges = jnp.sort(jnp.concatenate([jnp.full((1, *of.shape), -reach), of.y(roots, reach)]), axis=0)
-    edges = jnp.concatenate([edges, jnp.full((1, *of.shape), reach)])
-    points, steps = _points(edges[:-1], edges[1:], nodes)
-    values = of.values(points.reshape(-1, *of.shape)).reshape(points.shape)
-    return _normalised(of) * jnp.sum(steps * jnp.exp(of.log_density(points)) * values, (0, 1))
+    end = jnp.full((1, *of.shape), reach)
+    edges = jnp.concatenate([jnp.sort(jnp.concatenate([-end, of.y(_all_roots(kinks, of)[0], reach)]), axis=0), end])
+    return of.factor() / np.sqrt(2 * np.pi) * of.integrals(edges[:-1], edges[1:], nodes)
 
 
 def adaptive_gaussian_mean(
@@ -144,7 +141,7 @@ def adaptive_gaussian_mean(
     The first panels end at the roots of `kinks`, and are short near those of `features`. With a `side` of 1 or -1 it is
     by another order on another grid, plus or minus its stated error, which is infinite if the mean may not exist.
     """
-    of = _Weighted.of(function, tilt, [n for each in (*kinks, *features) if not callable(each) for n in each])
+    of = _Weighted.of(function, tilt, (*kinks, *features))
     checks = not (isinstance(side, int) and side == 0)
     order, grid = _ORDERS[checks], _GRID * _SCALES[checks]
     roots, missed = _all_roots(kinks, of)
@@ -153,25 +150,24 @@ def adaptive_gaussian_mean(
     choose, constants = jax.closure_convert(lambda ends: _chosen_panels(of, order, ends, are_kinks), ends)
     panels = choose(stop_gradient(ends), *map(stop_gradient, constants))
 
+    def moving(at: Array, index: Array) -> Array:
+        """Edges of panels, which move with the first edge that they belong to."""
+        first = _taken(ends, jnp.maximum(index, 0).astype(int))
+        return jnp.where(index >= 0, at + (first - stop_gradient(first)), at)
+
     def total(most: int) -> Array:
-        left, right = _moving(ends, panels[0], panels[2], most), _moving(ends, panels[1], panels[3], most)
-        points, steps = _points(left, right, order)
-        used = jnp.broadcast_to(panels.used[:most, None], points.shape)
-        points = jnp.where(used, points, panels.safe)
-        values = of.values(points.reshape(-1, *of.shape)).reshape(points.shape)
-        return jnp.sum(jnp.where(used, steps * jnp.exp(of.log_density(points)) * values, 0.0), (0, 1))
+        left, right, left_index, right_index = (each[:most] for each in panels[:4])
+        edges = moving(left, left_index), moving(right, right_index)
+        return of.integrals(*edges, order, panels.used[:most, None], panels.safe)
 
     few = len(ends) - 1 + _FEW_SPLITS
     found = jax.lax.cond(jnp.all(panels.count <= few), lambda: total(few), lambda: total(len(panels.used)))
-    value = _normalised(of) * found
+    normalised = of.factor() / np.sqrt(2 * np.pi)
+    value = normalised * found
     if not checks:
         return value
-    error = jnp.where(missed, jnp.inf, panels.error) * jnp.abs(stop_gradient(_normalised(of)))
+    error = jnp.where(missed, jnp.inf, panels.error) * jnp.abs(stop_gradient(normalised))
     return value + side * stop_gradient(jnp.where(jnp.isnan(error), jnp.inf, error))
-
-
-def _normalised(of: _Weighted) -> Array:
-    return of.factor() / np.sqrt(2 * np.pi)
 
 
 def _column(array: Any, shape: tuple[int, ...]) -> Array:
@@ -185,22 +181,13 @@ def _points(left: Array, right: Array, order: int) -> tuple[Array, Array]:
     return left[:, None] + width * nodes, width * weights
 
 
-def _moving(ends: Array, at: Array, index: Array, most: int) -> Array:
-    """Edges of panels, which move with the first edge that they belong to."""
-    at, index = at[:most], index[:most]
-    first = _taken(ends, jnp.maximum(index, 0).astype(int))
-    return jnp.where(index >= 0, at + (first - stop_gradient(first)), at)
-
-
 def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequence[Zeros]) -> tuple[Array, Array]:
     """Ascending edges, and which of them are kinks."""
     reach = grid[-1]
     fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
-    near = [fixed, *(stop_gradient(_near(feature, of, reach)) for feature in features)]
-    ends = jnp.concatenate([of.y(roots, reach), *near])
-    are_kinks = jnp.concatenate(
-        [jnp.abs(ends[: len(roots)]) < reach, jnp.zeros((len(ends) - len(roots), *of.shape), bool)]
-    )
+    near = (stop_gradient(_near(feature, of, reach)) for feature in features)
+    ends = jnp.concatenate([of.y(roots, reach), fixed, *near])
+    are_kinks = (jnp.abs(ends) < reach) & _column(np.arange(len(ends)) < len(roots), of.shape)
     if len(ends) == len(fixed):
         return ends, are_kinks
     order = jnp.argsort(stop_gradient(ends), axis=0)
@@ -217,11 +204,11 @@ def _near(feature: Zeros, of: _Weighted, reach: float) -> Array:
     if higher:
         width = jnp.minimum(1 / jnp.sqrt(jnp.abs(c)), jnp.sqrt(jnp.abs(discriminant)) / jnp.abs(2 * c))
         places.append((-b / (2 * c), width))
-    edges = []
-    for centre, width in places:
-        is_narrow = (width < of.deviation) & jnp.isfinite(centre)
-        for steps in (-30, -3, 3, 30):
-            edges.append(jnp.where(is_narrow, of.y(centre + steps * width, reach), reach))
+    edges = [
+        jnp.where((width < of.deviation) & jnp.isfinite(centre), of.y(centre + steps * width, reach), reach)
+        for centre, width in places
+        for steps in (-30, -3, 3, 30)
+    ]
     return jnp.stack(edges)
 
 
@@ -263,7 +250,7 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
         y = jnp.broadcast_to(_column(y, of.shape), (len(y), *of.shape))
 
         def signs(y: Array) -> Array:
-            return jnp.broadcast_to(function(of.z(y)), (len(y), *of.shape)) > 0
+            return of._replace(function=function).values(y) > 0
 
         positive = signs(y)
         changes, coarse = positive[1:] != positive[:-1], positive[4::4] != positive[:-4:4]
@@ -298,12 +285,10 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
 class _Panels(NamedTuple):
     """Panels of an integral, along the first axis of each array.
 
-    - `left`, `right`: their edges, `left_index`, `right_index`: the first edges with which these move, or -1
-    - `left_kink`, `right_kink`: 1 where these are kinks; `between`: where a split is made
-    - `value`, `size`, `lost`: the integral, that of the absolute value, and a bound of what is not finite in it, zero
-      only if all is finite; then those of the two parts in which a split leaves the panel
-    - `rate`: by how much the logarithm of the difference between the whole and the parts falls from split to split
-    - `depth`: after how many splits it was made
+    An edge moves with the first edge of its index, unless that is -1, and may be a kink. `between` is where a split is
+    made. Integrals are of a panel and of the two parts in which a split leaves it: of the integrand, its absolute
+    value, and a bound of what is `lost` because it is not finite. `rate` is by how much the logarithm of `difference`
+    falls from split to split, and `depth` the number of splits, -1 for an empty place.
     """
 
     left: Array
@@ -327,7 +312,6 @@ class _Panels(NamedTuple):
 
     @property
     def difference(self) -> Array:
-        """Of the integral by the panel and by its parts."""
         return jnp.abs(self.value - self.first - self.second)
 
 
@@ -336,7 +320,7 @@ _WHOLE = _Panels._fields.index("value")
 
 
 class _Choice(NamedTuple):
-    """What the sum over panels needs of them: `safe` is a point at which the integrand is finite."""
+    """The sum over panels needs this of them; at the point `safe` the integrand is finite."""
 
     left: Array
     right: Array
@@ -411,12 +395,10 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         between = middle(edges[0], edges[1], edges[4], edges[5])
         parts, _ = sums(jnp.concatenate([edges[0], between]), jnp.concatenate([between, edges[1]]))
         wholes = jnp.concatenate([panels[_WHOLE + 3 : _WHOLE + 6, :few], panels[_WHOLE + 6 : _WHOLE + 9, :few]], axis=1)
-        new = _Panels(*edges, between, *wholes, *parts[:, : 2 * few], *parts[:, 2 * few :], no_kink, no_kink)
-        twice = jnp.concatenate([panels[-2:, :few], panels[-2:, :few]], axis=1)
-        parent = jnp.concatenate([old.difference, old.difference])
+        parent, rate, depth = (jnp.concatenate([each, each]) for each in (old.difference, old.rate, old.depth))
+        new = _Panels(*edges, between, *wholes, *parts[:, : 2 * few], *parts[:, 2 * few :], rate, depth + 1)
         fall = jnp.log(new.difference + 1e-300) - jnp.log(parent + 1e-300)
-        rate = jnp.where(twice[1] == 0, fall, 0.75 * twice[0] + 0.25 * fall)
-        new = jnp.stack([*new[:-2], rate, twice[1] + 1])
+        new = jnp.stack(new._replace(rate=jnp.where(depth == 0, fall, 0.75 * rate + 0.25 * fall)))
         is_split = (gains[:few] > 0) & (gains[-few:] < 0)
         first = jnp.where(is_split, new[:, :few], panels[:, :few])
         second = jnp.where(is_split, new[:, few:], empty)

@@ -9,7 +9,7 @@ at the end of this module; a node that is not there is an error.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from typing import Any, NamedTuple
 
@@ -27,9 +27,21 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..checks import checked_instance, checked_sequence, shown
-from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, PrincipalBlock, SideBySide, Softmax, SquareRoot, Stacked
+from ..symbolic.atoms import (
+    BoundVariable,
+    Diagonal,
+    EntryVariable,
+    LogDet,
+    PartialTrace,
+    PrincipalBlock,
+    SideBySide,
+    Softmax,
+    SquareRoot,
+    Stacked,
+    bound_outside,
+    check_matrices_are_fixed,
+)
 from ..symbolic.averages import GaussianAverage
-from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, check_matrices_are_fixed
 from ..symbolic.matrix_functions import (
     EigenvalueSum,
     Entrywise,
@@ -64,19 +76,19 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
     check_names(name, outputs, arguments)
     builder = _Builder()
     results = {output: builder.value(expression) for output, expression in outputs.items()}
-    operands = [*(operand for step in builder.instructions for operand in step.operands), *results.values()]
-    mentioned = identifiers(operands)
+    functions = numeric_functions(name, outputs.values())
+    program = Program(name, arguments, (), tuple(builder.instructions), results, functions)
+    mentioned = identifiers(program.operands())
     sizes, needed = [], set(mentioned)
     for binding in reversed(bind_sizes(arguments)):
         if binding.size in needed:
             sizes.insert(0, binding)
             needed |= identifiers([binding.divisor])
-    functions = numeric_functions(name, outputs.values())
     known = {argument.name for argument in arguments} | {binding.size for binding in sizes} | set(functions)
     known |= {step.target for step in builder.instructions}
     if unknown := sorted(mentioned - known - SCALAR_NAMES):
         raise ValueError(f"{name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine")
-    return Program(name, arguments, tuple(sizes), tuple(builder.instructions), results, functions)
+    return replace(program, sizes=tuple(sizes))
 
 
 def check_covered(expression: sp.Expr) -> None:

@@ -14,7 +14,7 @@ from sympy import Dummy, Expr, MatrixSymbol, Symbol
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from ..checks import shown
-from ..symbolic.bound_variables import BoundVariable
+from ..symbolic.atoms import BoundVariable
 from ..symbolic.numeric import NumericFunction
 from . import primitives
 from .program import OPERATORS
@@ -28,11 +28,7 @@ _TAKEN = {*SCALAR_NAMES, ENTRY, NORMAL, *OPERATORS, *vars(primitives)}
 
 
 def check_name(what: str, name: Any) -> None:
-    """Raise `ValueError` unless `name` can stand in generated source and means there what it means here.
-
-    It must be an identifier as Python reads it, no keyword, not of the form `__name__`, and no name of the vocabulary,
-    nor of a result of one of its operations such as `trace_1`.
-    """
+    """Raise `ValueError` unless `name` is an identifier as Python reads it that generated code does not use itself."""
     if not isinstance(name, str):
         raise TypeError(f"the name of {what} must be text, got {shown(name)}")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
@@ -44,10 +40,10 @@ def check_name(what: str, name: Any) -> None:
 
 
 def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> None:
-    """Raise `ValueError` for names that generated code cannot have, and for symbols that would have the same name."""
+    """Raise `ValueError` for names that generated code cannot have, and for symbols of the same name."""
     check_name("the function", name)
     for output in outputs:
-        # a key of the dictionary of results: text, and no variable
+        # a key of the dictionary of results
         if not isinstance(output, str) or not output.isidentifier():
             raise ValueError(f"the name {shown(output)} of an output of {name} is no identifier; choose another")
     sizes = {size for argument in arguments for side in getattr(argument, "shape", ()) for size in side.free_symbols}
@@ -101,7 +97,7 @@ def _describe(symbol: Expr) -> str:
 
 
 def identifiers(texts: Iterable[str]) -> set[str]:
-    """The names in formulas of generated source that they take from outside: no attributes, no lambda's arguments."""
+    """The names in formulas that they take from outside: no attributes, no lambda's arguments."""
 
     def free_names(node: ast.AST) -> set[str]:
         found = {name for child in ast.iter_child_nodes(node) for name in free_names(child)}

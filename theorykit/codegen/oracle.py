@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 
+from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
-from ..symbolic.bound_variables import bound_outside, matrix_scalars
 
 # in standard deviations; the density beyond is zero in float64
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])

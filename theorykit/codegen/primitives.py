@@ -17,7 +17,7 @@ Scalar = Float[Array, ""] | float | int
 class Factorised(NamedTuple):
     """A symmetric positive definite matrix and its lower Cholesky factor.
 
-    Derivatives are those of the matrix, never of the factor: they cost solves, and nothing else.
+    Derivatives are of the matrix, never of the factor: they cost solves, and nothing else.
     """
 
     matrix: Float[Array, "n n"]
@@ -32,7 +32,6 @@ def cholesky(matrix: Float[Array, "n n"]) -> Factorised:
 
 @jax.custom_jvp
 def log_det(of: Factorised) -> Float[Array, ""]:
-    """log det A."""
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(of.lower)))
 
 
@@ -62,54 +61,48 @@ sum_of_entries = jnp.sum
 
 
 def zeros(rows: int, columns: int) -> Float[Array, "n m"]:
-    """Zero matrix."""
     return jnp.zeros((rows, columns))
 
 
 def add_identity(matrix: Float[Array, "n n"], scale: Scalar) -> Float[Array, "n n"]:
-    """matrix + scale I."""
     return matrix + scale * jnp.eye(matrix.shape[0])
 
 
 def kron_left_matmul(left: Float[Array, "a b"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
-    """(left (x) I) matrix, without forming the Kronecker product."""
+    """(left (x) I) matrix."""
     blocks = matrix.reshape(left.shape[1], -1)
     return (left @ blocks).reshape(-1, matrix.shape[1])
 
 
 def kron_right_matmul(right: Float[Array, "c d"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
-    """(I (x) right) matrix, without forming the Kronecker product."""
+    """(I (x) right) matrix."""
     blocks = matrix.reshape(-1, right.shape[1], matrix.shape[1])
     return jnp.einsum("cd,bdk->bck", right, blocks).reshape(-1, matrix.shape[1])
 
 
 def diagonal(matrix: Float[Array, "n n"]) -> Float[Array, "n 1"]:
-    """Diagonal, as a column."""
     return jnp.diagonal(matrix)[:, None]
 
 
 def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -> Float[Array, "n 1"]:
-    """diag(left^T right) as a column, without forming the product."""
+    """diag(left^T right), as a column."""
     return jnp.sum(left * right, axis=0)[:, None]
 
 
 def entrywise(function: Callable[..., Array | float | int], *matrices: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """`function` of the entries of the matrices that stand at the same place."""
     return jnp.broadcast_to(function(*matrices), matrices[0].shape)
 
 
 def scale_rows(by: Float[Array, "n 1"], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """diag(by) matrix, without forming the diagonal matrix."""
+    """diag(by) matrix."""
     return by * matrix
 
 
 def diagonal_matrix(of: Float[Array, "n 1"]) -> Float[Array, "n n"]:
-    """diag(of)."""
     return jnp.diag(of[:, 0])
 
 
 def softmax(of: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
-    """Softmax of a column."""
     return jax.nn.softmax(of, axis=0)
 
 
@@ -126,19 +119,18 @@ def trace_of_blocks(matrix: Float[Array, "m m"], inner: int) -> Float[Array, "n 
 
 
 def sum_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"], outer: int) -> Float[Array, "n n"]:
-    """`sum_of_blocks(left^T right, outer)`, without forming the product."""
+    """`sum_of_blocks(left^T right, outer)`."""
     shape = (left.shape[0], outer, left.shape[1] // outer)
     return jnp.einsum("pha,phb->ab", left.reshape(shape), right.reshape(shape))
 
 
 def trace_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"], inner: int) -> Float[Array, "n n"]:
-    """`trace_of_blocks(left^T right, inner)`, without forming the product."""
+    """`trace_of_blocks(left^T right, inner)`."""
     shape = (left.shape[0], left.shape[1] // inner, inner)
     return jnp.einsum("pai,pbi->ab", left.reshape(shape), right.reshape(shape))
 
 
 def ones(rows: int, columns: int) -> Float[Array, "n m"]:
-    """Matrix of ones."""
     return jnp.ones((rows, columns))
 
 
@@ -157,20 +149,16 @@ def side_by_side(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"
 
 
 def beside(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
-    """[A | B | ...]."""
     return jnp.concatenate(matrices, axis=1)
 
 
 def below(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
-    """[A; B; ...]."""
     return jnp.concatenate(matrices, axis=0)
 
 
 def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
-    """The first `size` rows and columns."""
     return matrix[:size, :size]
 
 
 def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
-    """All but the first `size` rows and columns."""
     return matrix[size:, size:]

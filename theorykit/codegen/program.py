@@ -36,8 +36,7 @@ class SizeBinding:
 
 @dataclass(frozen=True)
 class Program:
-    """A function of named arrays and scalars; `outputs` maps each result's name to the operand that holds it, and
-    `functions` the names of users' functions to them."""
+    """A function of named arrays and scalars, with the operands of its outputs, and users' functions by name."""
 
     name: str
     arguments: tuple[Expr, ...]
@@ -46,8 +45,10 @@ class Program:
     outputs: Mapping[str, str]
     functions: Mapping[str, type[NumericFunction]] = field(default_factory=dict)
 
+    def operands(self) -> list[str]:
+        return [*(operand for step in self.instructions for operand in step.operands), *self.outputs.values()]
+
     def operation_counts(self) -> Counter[str]:
-        """How often each operation occurs."""
         return Counter(instruction.operation for instruction in self.instructions)
 
 
@@ -61,8 +62,8 @@ def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
 def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
     """Every size symbol that the shapes determine, each after those it depends on.
 
-    A dimension is a product of sizes, or of sums of them. Divided by another dimension, or by a product of known
-    sizes, it may leave a single symbol, which is then known. Scalar arguments are known from the start.
+    A dimension is a product of sizes, or of sums of them. Divided by another dimension, or by a product of known sizes,
+    it may leave a single symbol, which is then known. Scalar arguments are known from the start.
     """
     arguments = list(arguments)
     given = {argument for argument in arguments if isinstance(argument, Symbol)}
@@ -83,7 +84,7 @@ def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
 
 
 def _quotients(dimension: Expr, texts: Mapping[Expr, str], known: Collection[Expr]) -> Iterator[tuple[Expr, str]]:
-    """Unknown size symbols that `dimension` leaves when divided by what is known, with the divisor's text."""
+    """Unknown symbols that `dimension` leaves when divided by what is known, with the divisor's text."""
     product_of_known = Mul(*(part for part in Mul.make_args(dimension) if part.free_symbols <= set(known)))
     for divisor, text in [(product_of_known, pycode(product_of_known)), *texts.items()]:
         quotient = dimension / divisor

@@ -1,9 +1,9 @@
 """Text of scalar expressions in Python, over named numbers, and what to write instead of what is not covered."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
 
 import sympy as sp
 from sympy import Add, Expr, Max, Min, Mul, Pow, S, cosh, exp, log, sinh
@@ -16,8 +16,8 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 from sympy.printing.numpy import JaxPrinter
 
 from ..checks import shown
+from ..symbolic.atoms import NormalVariable
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
-from ..symbolic.bound_variables import NormalVariable
 from ..symbolic.functions import LogCosh
 from ..symbolic.numeric import NumericFunction
 from .functions import ROWS, TABLE
@@ -33,8 +33,8 @@ _LARGEST_EXACT = 2**53
 _ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, sp.Number, sp.NumberSymbol, NumericFunction, Pow, sp.Symbol)
 # parts of a function that is defined by cases
 _CASES = (And, BooleanFalse, BooleanTrue, ExprCondPair, Not, Or, sp.Piecewise, Relational, sp.Tuple)
-# functions that SymPy may write others by
-_TARGETS = (exp, sp.gamma, sp.erf, sp.erfinv, log, sp.sqrt, sp.Piecewise)
+# exponential functions as pairs of factors and signs of exponents
+_EXPONENTIALS = {exp: ((S.One, 1),), cosh: ((S.Half, 1), (S.Half, -1)), sinh: ((S.Half, 1), (-S.Half, -1))}
 
 
 def print_scalar(expression: Expr) -> str:
@@ -62,15 +62,13 @@ def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
         return _tuple(map(print_scalar, lower if last == 0 else polynomial))
 
     kinks = list(map(zeros, breaks(average)))
-    optional = []
-    operation, first = "gaussian_mean", str(average.nodes)
+    operation, first, near = "gaussian_mean", str(average.nodes), []
     if average.is_adaptive:
         operation, first = "adaptive_gaussian_mean", print_scalar(average.side)
         kinks += [each for each in map(zeros, singularities(average)) if each not in kinks]
-        optional = [_tuple(map(numbers, features(rest, own)))]
-    exponent = None if tilt is None else list(map(print_scalar, tilt))
-    tilted = "None" if exponent is None else _tuple([f"lambda {name}: {exponent[0]}", *exponent[1:]])
-    optional = [_tuple(kinks), *optional, tilted]
+        near = [_tuple(map(numbers, features(rest, own)))]
+    exponent, *moments = map(print_scalar, tilt) if tilt else [""]
+    optional = [_tuple(kinks), *near, _tuple([f"lambda {name}: {exponent}", *moments]) if tilt else "None"]
     while optional and optional[-1] in ("()", "None"):
         optional.pop()
     return operation, (f"lambda {name}: {print_scalar(rest)}", first, *optional)
@@ -98,14 +96,10 @@ def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
         pairs = [(S.One, S.Zero)]
         for factor in Mul.make_args(term):
             base, power = (factor.base, factor.exp) if isinstance(factor, Pow) else (factor, S.One)
-            kind = type(base) if power in (1, 2, 3, 4) else None
-            ways = {
-                exp: lambda u: [(S.One, u)],
-                cosh: lambda u: [(S.Half, u), (S.Half, -u)],
-                sinh: lambda u: [(S.Half, u), (-S.Half, -u)],
-            }
-            of_factor = ways[kind](base.args[0]) if kind in ways else [(factor, S.Zero)]
-            for _ in range(int(power) if kind in ways else 1):
+            of_factor, repeats = [(factor, S.Zero)], 1
+            if type(base) in _EXPONENTIALS and power in (1, 2, 3, 4):
+                of_factor, repeats = [(d, sign * base.args[0]) for d, sign in _EXPONENTIALS[type(base)]], int(power)
+            for _ in range(repeats):
                 pairs = [(c * d, u + v) for c, u in pairs for d, v in of_factor]
         terms += pairs
     return terms if len(terms) <= 16 and any(exponent.free_symbols for _, exponent in terms) else None
@@ -171,9 +165,8 @@ class _ScalarPrinter(JaxPrinter):
         correlation = next((each for each in inner if isinstance(each, Min) and S.One in each.args), None)
         if len(inner) != 2 or correlation is None:
             return f"jnp.arcsin({self._print(number)})"
-        return (
-            f"{SPECIAL}.arcsine_of_correlation({self._print(Min(*(each for each in correlation.args if each != 1)))})"
-        )
+        rest = Min(*(each for each in correlation.args if each != 1))
+        return f"{SPECIAL}.arcsine_of_correlation({self._print(rest)})"
 
     def _print_Mul(self, expr):
         # a power in a denominator has an infinite derivative before the quotient is zero, a negative power has not
@@ -191,10 +184,10 @@ class _ScalarPrinter(JaxPrinter):
         return f"{SPECIAL}.piecewise([{', '.join(names)}], {', '.join(pieces)})"
 
     def _print_Max(self, node):
-        return reduce(lambda left, right: f"jnp.maximum({left}, {right})", map(self._print, node.args))
+        function = "jnp.maximum" if isinstance(node, Max) else "jnp.minimum"
+        return reduce(lambda left, right: f"{function}({left}, {right})", map(self._print, node.args))
 
-    def _print_Min(self, node):
-        return reduce(lambda left, right: f"jnp.minimum({left}, {right})", map(self._print, node.args))
+    _print_Min = _print_Max
 
     def _print_GaussianAverage(self, node):
         operation, operands = average_operation(node)
@@ -202,7 +195,7 @@ class _ScalarPrinter(JaxPrinter):
 
 
 def as_float(number: sp.Expr) -> float:
-    """A number of SymPy in double precision; `ValueError` if it is too large for it, or too small."""
+    """A number of SymPy in double precision; `ValueError` if that has none near it."""
     try:
         value = number.p / number.q if isinstance(number, sp.Rational) else float(number)
     except OverflowError:
@@ -220,7 +213,6 @@ def refusal(expression: sp.Basic) -> str | None:
 
 
 def refusal_of_node(node: sp.Basic) -> str | None:
-    """Why this node of an expression cannot be compiled, whatever its arguments; None if it can."""
     if isinstance(node, (sp.Number, sp.NumberSymbol)):
         if not node.is_real:
             return f"{node} is no real number: actions are finite and real"
@@ -243,73 +235,56 @@ def refusal_of_node(node: sp.Basic) -> str | None:
 
 
 def written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
-    """The nodes of an expression that are written in generated code: of an average its integrand, and not its rule."""
+    """The nodes that are written in generated code: of an average its integrand, and not its rule."""
     yield expression
     for argument in (expression.integrand,) if isinstance(expression, GaussianAverage) else expression.args:
         yield from written_nodes(argument)
 
 
 def _advice(node: sp.Basic) -> str:
-    """What to write instead of a node that is not covered."""
     name = type(node).__name__
+    # integrals and infinite sums may take SymPy minutes
+    is_short = isinstance(node, sp.Derivative) or (
+        isinstance(node, (sp.Product, sp.Sum))
+        and all(limit.is_Integer for limits in node.limits for limit in limits[1:])
+    )
+    if is_short and (done := _rewritten(node, node.doit)):
+        return f"carry it out with .doit(), which gives {shown(done)}"
+    for kinds, advice in _ADVICE:
+        if isinstance(node, kinds):
+            return advice
+    define = f"define it with symbolic.numeric_function({name!r}, f), where f is JAX code"
     if isinstance(node, AppliedUndef):
-        return (
-            f"it has no definition; write an expression, or define it with symbolic.numeric_function({name!r}, f), "
-            "where f is JAX code"
-        )
-    if isinstance(node, ImaginaryUnit):
-        return "actions are real"
-    if isinstance(node, (sp.arg, sp.conjugate, sp.im, sp.re)):
-        return "actions are real; declare its symbols with real=True"
-    if isinstance(node, sp.DiracDelta):
-        return "it is no function of numbers; symbolic.gaussian_average takes its averages where they exist"
-    if isinstance(node, MatrixElement):
-        return "write symbolic.quadratic_form of unit columns, or a function of all entries with symbolic.entrywise"
-    if isinstance(node, (sp.Derivative, sp.Integral, sp.Product, sp.Sum)):
-        return _advice_on_unevaluated(node)
-    if isinstance(node, sp.Determinant):
-        return "write exp of symbolic.log_det"
-    if isinstance(node, sp.Subs):
-        return "carry it out with .doit()"
+        return f"it has no definition; write an expression, or {define}"
     if not isinstance(node, sp.Function):
         return "write it with the functions that the page on own actions lists"
-    if written := _rewritten(node):
-        return f"write {shown(written)} instead"
-    known = [row.kind.__name__ for row in ROWS if row.is_shown]
-    alike = get_close_matches(name, known, n=1, cutoff=0.8)
-    nearest = f"; the covered function of the nearest name is {alike[0]}" if alike else ""
-    return f"define it with symbolic.numeric_function({name!r}, f), where f is JAX code{nearest}"
+    for target in (exp, sp.gamma, sp.erf, sp.erfinv, log, sp.sqrt, sp.Piecewise):
+        if written := _rewritten(node, partial(node.rewrite, target)):
+            return f"write {shown(written)} instead"
+    alike = get_close_matches(name, [row.kind.__name__ for row in ROWS if row.is_shown], n=1, cutoff=0.8)
+    return define + (f"; the covered function of the nearest name is {alike[0]}" if alike else "")
 
 
-def _advice_on_unevaluated(node: sp.Expr) -> str:
-    # integrals and infinite sums may take SymPy minutes
-    is_short = isinstance(node, sp.Derivative) or all(
-        limit.is_Integer for limits in getattr(node, "limits", ()) for limit in limits[1:]
-    )
+# what to write instead
+_ADVICE = (
+    (ImaginaryUnit, "actions are real"),
+    ((sp.arg, sp.conjugate, sp.im, sp.re), "actions are real; declare its symbols with real=True"),
+    (sp.DiracDelta, "it is no function of numbers; symbolic.gaussian_average takes its averages where they exist"),
+    (MatrixElement, "write symbolic.quadratic_form of unit columns, or a function of all with symbolic.entrywise"),
+    (sp.Determinant, "write exp of symbolic.log_det"),
+    (sp.Subs, "carry it out with .doit()"),
+    (sp.Derivative, "carry it out, or define the function with symbolic.numeric_function"),
+    (sp.Integral, "carry it out, or take averages over normal variables with symbolic.gaussian_average"),
+    (sp.Product, "carry it out, or write the exponential of a sum of logarithms"),
+    (sp.Sum, "carry it out, or sum over the entries of matrices with symbolic.sum_of_entries"),
+)
+
+
+def _rewritten(node: sp.Expr, rewrite: Callable[[], sp.Expr]) -> sp.Expr | None:
+    """The node written in another way, if that is covered."""
     try:
-        done = node.doit() if is_short and not isinstance(node, sp.Integral) else node
+        written = rewrite()
     except Exception:
-        # SymPy fails at some of them with errors of many kinds
-        done = node
-    if done != node and refusal(done) is None:
-        return f"carry it out with .doit(), which gives {shown(done)}"
-    instead = {
-        sp.Derivative: "carry it out, or define the function with symbolic.numeric_function",
-        sp.Integral: "carry it out, or take averages over normal variables with symbolic.gaussian_average",
-        sp.Product: "carry it out, or write the exponential of a sum of logarithms",
-        sp.Sum: "carry it out, or sum over the entries of matrices with symbolic.sum_of_entries",
-    }
-    return next(text for kind, text in instead.items() if isinstance(node, kind))
-
-
-def _rewritten(node: sp.Expr) -> sp.Expr | None:
-    """The node by covered functions, if SymPy can write it so."""
-    for target in _TARGETS:
-        try:
-            written = node.rewrite(target)
-        except Exception:
-            # of functions that it does not know SymPy raises errors of many kinds
-            continue
-        if written != node and refusal(written) is None:
-            return written
-    return None
+        # of functions that it does not know SymPy raises errors of many kinds
+        return None
+    return written if written != node and refusal(written) is None else None

@@ -40,7 +40,7 @@ exp, cosh, sinh = map(_bounded, (jnp.exp, jnp.cosh, jnp.sinh))
 def root_of_difference(*terms: Array | float) -> Array:
     """sqrt(Max(0, sum of terms)), zero with a derivative of zero where the sum is no more than its rounding.
 
-    A kernel has it of c_xx c_yy - c_xy^2, which vanishes for an example and itself however their variances change.
+    A kernel has it of c_xx c_yy - c_xy^2, which vanishes for an example and itself.
     """
     number, size = sum(terms), reduce(jnp.maximum, map(jnp.abs, terms))
     inside = number > (_ROUNDING * size if len(terms) > 1 else 0.0)
@@ -48,13 +48,13 @@ def root_of_difference(*terms: Array | float) -> Array:
 
 
 def arcsine_of_correlation(number: Array | float) -> Array:
-    """asin(Max(-1, Min(1, number))), of derivative zero at and beyond these ends; see `root_of_difference`."""
+    """asin(Max(-1, Min(1, number))), of derivative zero at and beyond these ends."""
     inside = jnp.abs(number) < 1
     return jnp.where(inside, jnp.arcsin(jnp.where(inside, number, 0.0)), jnp.sign(number) * jnp.pi / 2)
 
 
 def log_sum_exp(*terms: tuple[Array | float | int, Array | float | int]) -> Array:
-    """The logarithm of a sum of c exp(u), given as pairs of c and u, which overflows only where it does itself."""
+    """The logarithm of a sum of c exp(u), given as pairs of c and u."""
     largest = jax.lax.stop_gradient(reduce(jnp.maximum, (exponent for _, exponent in terms)))
     return largest + jnp.log(sum(factor * jnp.exp(exponent - largest) for factor, exponent in terms))
 
@@ -64,10 +64,9 @@ Case = tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
-    """The value of the first case whose condition holds, NaN if none does.
+    """The value of the first case whose condition holds, NaN if none does, and the derivative of this case alone.
 
-    Its derivative is that of this case alone: other cases may be infinite there, or not a number, and zero times their
-    derivatives would be not a number.
+    Other cases may have no finite derivative there, and zero times it would be not a number.
     """
 
     def value(*numbers):

@@ -29,7 +29,7 @@ _FINE, _COARSE = 6, 4
 class Eigendecomposition(NamedTuple):
     """A symmetric matrix with its eigenvalues, ascending, and its eigenvectors as columns.
 
-    Derivatives are those of the matrix, never of the eigenvectors: they are finite whatever eigenvalues agree.
+    Derivatives are of the matrix, never of the eigenvectors: they are finite whatever eigenvalues agree.
     """
 
     matrix: Float[Array, "n n"]
@@ -38,20 +38,17 @@ class Eigendecomposition(NamedTuple):
 
 
 def eigendecomposition(matrix: Float[Array, "n n"]) -> Eigendecomposition:
-    """The matrix, symmetrised, with its eigenvalues and eigenvectors."""
     symmetric = (matrix + matrix.T) / 2
     eigenvalues, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(symmetric))
     return Eigendecomposition(symmetric, eigenvalues, vectors)
 
 
 def eigenvalue_sum(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, ""]:
-    """The sum of `function` over the eigenvalues."""
     function, constants = _with_constants(function, of)
     return _SUM.bind(*of, *constants, function=function)
 
 
 def spectral_function(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, "n n"]:
-    """The matrix with the same eigenvectors and with `function` of the eigenvalues."""
     function, constants = _with_constants(function, of)
     return _PRODUCT.bind(*of, *constants, function=function, order=0)
 
@@ -64,12 +61,11 @@ def _with_constants(function: Callable, of: Eigendecomposition) -> tuple[Callabl
 
 
 def _slope(function: Callable) -> Callable:
-    """The derivative of a function of a number and of constants by the number."""
     return lambda x, *constants: jax.jvp(lambda at: function(at, *constants), (x,), (jnp.ones_like(x),))[1]
 
 
 def _along_constant(function: Callable, i: int) -> Callable:
-    """The derivative by constant number i along a direction, which is one more constant."""
+    """The derivative by constant i along a direction, which is one more constant."""
 
     def derivative(x, *constants_and_direction):
         *constants, direction = constants_and_direction
@@ -146,7 +142,7 @@ def _changes(tangents: Sequence[Any]) -> list[tuple[int, Any]]:
 
 
 def _contracted(tangent: Array, derivative: Callable[[Array], Array]) -> Array:
-    """The derivative along `tangent`, linear in it, from those along each of its entries."""
+    """The derivative along `tangent`, from those along each of its entries."""
     units = jnp.eye(tangent.size, dtype=tangent.dtype).reshape(tangent.size, *tangent.shape)
     if tangent.size == 1:
         return tangent.reshape(()) * derivative(units[0])

@@ -9,7 +9,8 @@ import numpy as np
 from sympy import Expr
 
 from ..checks import checked_arguments, checked_whole_number
-from ..symbolic import Block, Equation, Folded, Heading, Items, Text, latex
+from ..symbolic import Block, Equation, Heading, Text, latex
+from ..symbolic.documents.document import Folded, Items
 from . import claims
 from .step import Derivation, Evidence, Step, Verification, written
 

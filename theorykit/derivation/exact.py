@@ -53,8 +53,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.ntheory import sqrt_mod
 
 from ..symbolic import Diagonal, Softmax
-from ..symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked, SymmetricSymbol
-from ..symbolic.bound_variables import BoundVariable
+from ..symbolic.atoms import BoundVariable, LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked, SymmetricSymbol
 from ..symbolic.matrix_functions import Entrywise, SumOfEntries
 
 PRIME = 2**127 - 1_480_479_127

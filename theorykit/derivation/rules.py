@@ -38,7 +38,6 @@ from ..checks import checked_arguments, checked_whole_number
 from ..symbolic import (
     Softmax,
     SquareRoot,
-    beside,
     entrywise,
     gradient,
     inverse,
@@ -48,7 +47,6 @@ from ..symbolic import (
     normal,
     positive_definite,
     sum_of,
-    transpose,
 )
 from ..symbolic.algebra import (
     Factors,
@@ -59,8 +57,9 @@ from ..symbolic.algebra import (
     product_of,
     rotations,
     simplify_traces,
+    transpose,
 )
-from ..symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked
+from ..symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, beside
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 from . import claims
 from .step import Step

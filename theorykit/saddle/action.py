@@ -21,10 +21,10 @@ from ..codegen import CompiledFunction, compile_expressions
 from ..codegen.lowering import check_covered
 from ..codegen.names import check_name
 from ..derivation import Derivation
-from ..symbolic import Block, Equation, GaussianAverage, Heading, Items, Text, as_markdown, gradient, latex, with_nodes
+from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
 from ..symbolic.averages import bounded, refined
 from ..symbolic.by_parts import in_standard_form
-from ..symbolic.documents.document import align_environment
+from ..symbolic.documents.document import Items, align_environment
 from .domains import AbstractDomain
 
 # the result of the compiled function that is the action's scale

@@ -1,12 +1,10 @@
 """The symbolic vocabulary: atoms, algebra, the matrix differential, documents. Knows no theory."""
 
-from .algebra import inverse, kronecker, normal, sum_of, transpose
+from .algebra import inverse, kronecker, normal, sum_of
 from .atoms import (
     Diagonal,
     Softmax,
     SquareRoot,
-    below,
-    beside,
     log_det,
     partial_trace,
     positive_definite,
@@ -17,12 +15,12 @@ from .atoms import (
 )
 from .averages import GaussianAverage, with_nodes
 from .differential import gradient
-from .documents.document import Block, Equation, Folded, Heading, Items, Text, as_latex, as_markdown
+from .documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
 from .documents.page import Definition, as_html
 from .documents.rendering import latex
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
-from .matrix_functions import eigenvalue_sum, entrywise, kernel_matrix, spectral_function, sum_of_entries
+from .matrix_functions import eigenvalue_sum, entrywise, spectral_function, sum_of_entries
 from .numeric import numeric_function
 
 __all__ = [
@@ -30,24 +28,19 @@ __all__ = [
     "Definition",
     "Diagonal",
     "Equation",
-    "Folded",
     "GaussianAverage",
     "Heading",
-    "Items",
     "Softmax",
     "SquareRoot",
     "Text",
     "as_html",
     "as_latex",
     "as_markdown",
-    "below",
-    "beside",
     "eigenvalue_sum",
     "entrywise",
     "gaussian_average",
     "gradient",
     "inverse",
-    "kernel_matrix",
     "kronecker",
     "latex",
     "log_cosh",
@@ -64,6 +57,5 @@ __all__ = [
     "sum_of_entries",
     "symmetric",
     "trace",
-    "transpose",
     "with_nodes",
 ]

@@ -151,7 +151,6 @@ def _inverse(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def _cancel(factors: Factors) -> Factors:
-    """Without matrices next to their inverses."""
     result: list[MatrixExpr] = []
     for factor in factors:
         other = result[-1] if result else None
@@ -168,7 +167,7 @@ def _cancel(factors: Factors) -> Factors:
 
 
 def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr]) -> MatrixExpr:
-    """The sum of products that `matrix_terms` takes apart."""
+    """The inverse of `matrix_terms`."""
     if not terms:
         return sp.ZeroMatrix(*shape)
     products = [coefficient * product_of(factors, shape[0]) for coefficient, factors in terms]
@@ -176,7 +175,6 @@ def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr
 
 
 def product_of(factors: Sequence[MatrixExpr], size: sp.Expr | None = None) -> MatrixExpr:
-    """The product of factors; of none, the identity of the size given."""
     if not factors:
         return sp.Identity(size)
     return factors[0] if len(factors) == 1 else sp.MatMul(*factors)
@@ -188,13 +186,11 @@ def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
 
 
 def rotations(factors: Factors) -> list[Factors]:
-    """A cyclic product, begun at each of its factors."""
     factors = tuple(factors)
     return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
 def expand_products(expression: MatrixExpr) -> MatrixExpr:
-    """`expression` as a sum of products."""
     return from_terms(matrix_terms(expression), expression.shape)
 
 
@@ -316,7 +312,7 @@ def _normal_log_det(matrix: MatrixExpr) -> sp.Expr:
 
 
 def as_number(expression: sp.Expr, matrix: sp.MatrixSymbol, number: sp.Expr) -> sp.Expr:
-    """`expression` with the 1 x 1 matrix symbol `matrix` written as the scalar `number`."""
+    """`expression` with the 1 x 1 matrix symbol `matrix` as the scalar `number`."""
     if expression == matrix:
         return number
     if not expression.has(matrix):

@@ -1,15 +1,30 @@
 """Atoms: the few expressions that SymPy lacks and a theory of random weights needs.
 
-Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. Everything here is plain
-SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`, `KroneckerProduct`, `BlockMatrix`,
-...) are used wherever they exist.
+Everything here is plain SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`,
+`KroneckerProduct`, `BlockMatrix`, ...) are used wherever they exist.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain, count
 from typing import Annotated
 
-from sympy import Expr, Identity, Integer, MatMul, MatrixSymbol, Trace, Tuple, ZeroMatrix, cancel, expand, log
+from sympy import (
+    Basic,
+    Dummy,
+    Expr,
+    Identity,
+    Integer,
+    MatMul,
+    MatrixSymbol,
+    Symbol,
+    Trace,
+    Tuple,
+    ZeroMatrix,
+    cancel,
+    expand,
+    log,
+)
 from sympy.core.symbol import Str
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -59,20 +74,87 @@ class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
 
 @checked_arguments
 def symmetric(name: str, size: _Size) -> SymmetricSymbol:
-    """The symmetric `size x size` matrix symbol called `name`, of no sign."""
+    """A symmetric `size x size` matrix symbol, of no sign."""
     return SymmetricSymbol(name, size, size)
 
 
 @checked_arguments
 def positive_definite(name: str, size: _Size) -> PositiveDefiniteSymbol:
-    """The symmetric positive definite `size x size` matrix symbol called `name`."""
+    """A symmetric positive definite `size x size` matrix symbol."""
     return PositiveDefiniteSymbol(name, size, size)
 
 
 @checked_arguments
 def positive_semidefinite(name: str, size: _Size) -> PositiveSemidefiniteSymbol:
-    """The symmetric positive semidefinite `size x size` matrix symbol called `name`."""
+    """A symmetric positive semidefinite `size x size` matrix symbol."""
     return PositiveSemidefiniteSymbol(name, size, size)
+
+
+class BoundVariable(Symbol):
+    """A real variable that stands for nothing outside of the expression that binds it.
+
+    None is equal to a symbol that is made elsewhere, whatever its name: nothing that is put into an expression is taken
+    for its variable.
+    """
+
+    def __new__(cls, name, **assumptions):
+        # SymPy hands its assumptions over again when it makes a copy
+        return super().__new__(cls, checked_text("name", name), real=True)
+
+    @classmethod
+    def class_key(cls):
+        """Sorted by its name, as any symbol."""
+        return Symbol.class_key()
+
+    def __getnewargs_ex__(self):
+        return ((self.name,), {})
+
+
+class NormalVariable(BoundVariable):
+    """The variable of a Gaussian average, of mean zero and variance one."""
+
+
+class EntryVariable(BoundVariable):
+    """The variable of a function of numbers: of a matrix's entries, or of its eigenvalues."""
+
+
+def new_variable(kind: type[BoundVariable], name: str, expression: Expr) -> BoundVariable:
+    """A variable of this name if it does not occur in `expression`, else of the name with a number."""
+    taken = {symbol.name for symbol in expression.atoms(kind)}
+    names = chain([name], (f"{name}_{number}" for number in count(1)))
+    return kind(next(each for each in names if each not in taken))
+
+
+def matrix_scalars(expression: Basic) -> Iterator[Expr]:
+    """The numbers in a scalar expression that are made of matrices, such as traces, and stand in no other."""
+    if any(getattr(argument, "is_Matrix", False) for argument in expression.args):
+        yield expression
+    else:
+        for argument in expression.args:
+            yield from matrix_scalars(argument)
+
+
+def with_value(expression: Expr, variable: BoundVariable, value: Expr) -> Expr:
+    """A scalar expression with a value for the variable, not for one of its name that a matrix in it binds."""
+    held = {node: Dummy() for node in matrix_scalars(expression) if variable not in node.free_symbols}
+    back = {number: node for node, number in held.items()}
+    return expression.xreplace(held).xreplace({variable: value}).xreplace(back)
+
+
+def check_matrices_are_fixed(expression: Expr) -> None:
+    """Raise `NotImplementedError` where a matrix in a scalar expression depends on a variable that is bound outside."""
+    for node in matrix_scalars(expression):
+        for variable in bound_outside(node):
+            raise NotImplementedError(
+                f"{node} is made of a matrix that depends on {variable}, over which an average or a function is taken; "
+                "only matrices that do not depend on it are supported there"
+            )
+
+
+def bound_outside(expression: Expr) -> list[BoundVariable]:
+    """The variables in an expression that something around it binds, by name."""
+    found = (symbol for symbol in expression.free_symbols if isinstance(symbol, BoundVariable))
+    return sorted(found, key=lambda symbol: symbol.name)
 
 
 class LogDet(Expr):
@@ -90,13 +172,24 @@ class LogDet(Expr):
 
 
 class FunctionOfMatrix(MatrixExpr):
-    """A matrix that is a function of its first argument, one of symbolic size: its entries are not expanded."""
+    """A matrix that is a function of its first argument: its entries are not expanded."""
 
     matrix = property(lambda self: self.args[0])
     shape = property(lambda self: self.matrix.shape)
 
+    def __new__(cls, matrix):
+        return super().__new__(cls, checked_square("matrix", matrix))
+
     def _entry(self, i, j, **kwargs):
         raise NotImplementedError(f"entries of a {type(self).__name__} of symbolic size are not expanded")
+
+
+def _of_two(kind: type, matrix: MatrixExpr, sizes: Iterable[Expr | int], part: dict[str, int], total: Expr):
+    """An atom of one of the two parts of a square matrix."""
+    ((name, index),) = part.items()
+    if tuple(map(expand, matrix.shape)) != (expand(total),) * 2:
+        raise ValueError(f"{kind.__name__} of sizes {sizes} needs a matrix of size {expand(total)}, got {matrix}")
+    return MatrixExpr.__new__(kind, matrix, sizes, Integer(checked_whole_number(name, index, least=0, most=1)))
 
 
 class PartialTrace(FunctionOfMatrix):
@@ -109,22 +202,29 @@ class PartialTrace(FunctionOfMatrix):
     dimensions = property(lambda self: self.args[1])
     traced = property(lambda self: int(self.args[2]))
     traced_dimension = property(lambda self: self.dimensions[self.traced])
+    shape = property(lambda self: (self.dimensions[1 - self.traced],) * 2)
 
     def __new__(cls, matrix, dimensions, traced):
         matrix, dimensions = checked_matrix("matrix", matrix), Tuple(*checked_sizes("dimensions", dimensions))
-        traced = Integer(checked_whole_number("traced", traced, least=0, most=1))
-        size = expand(dimensions[0] * dimensions[1])
-        if tuple(map(expand, matrix.shape)) != (size, size):
-            raise ValueError(f"PartialTrace of dimensions {dimensions} needs a matrix of size {size}, got {matrix}")
-        return super().__new__(cls, matrix, dimensions, traced)
-
-    @property
-    def shape(self):
-        """Square, of the dimension of the factor that is left."""
-        return (self.dimensions[1 - self.traced],) * 2
+        return _of_two(cls, matrix, dimensions, {"traced": traced}, dimensions[0] * dimensions[1])
 
     def _eval_transpose(self):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
+
+
+class PrincipalBlock(FunctionOfMatrix):
+    """One of the two diagonal blocks, of `sizes` (n_0, n_1), of a square matrix."""
+
+    sizes = property(lambda self: self.args[1])
+    index = property(lambda self: int(self.args[2]))
+    shape = property(lambda self: (self.sizes[self.index],) * 2)
+
+    def __new__(cls, matrix, sizes, index):
+        matrix, sizes = checked_matrix("matrix", matrix), Tuple(*checked_sizes("sizes", sizes))
+        return _of_two(cls, matrix, sizes, {"index": index}, sizes[0] + sizes[1])
+
+    def _eval_transpose(self):
+        return principal_block(self.matrix.T, self.sizes, self.index)
 
 
 class Diagonal(FunctionOfMatrix):
@@ -132,18 +232,12 @@ class Diagonal(FunctionOfMatrix):
 
     shape = property(lambda self: (self.matrix.shape[0], Integer(1)))
 
-    def __new__(cls, matrix):
-        return super().__new__(cls, checked_square("matrix", matrix))
-
     def _entry(self, i, j, **kwargs):
         return self.matrix[i, i]
 
 
 class SquareRoot(FunctionOfMatrix):
     """The positive definite square root of a positive definite matrix."""
-
-    def __new__(cls, matrix):
-        return super().__new__(cls, checked_square("matrix", matrix))
 
     def _eval_transpose(self):
         return self
@@ -158,7 +252,7 @@ class Softmax(FunctionOfMatrix):
     column = property(lambda self: self.args[0])
 
     def __new__(cls, column):
-        return super().__new__(cls, checked_column("column", column))
+        return MatrixExpr.__new__(cls, checked_column("column", column))
 
 
 class _Regrouped(FunctionOfMatrix):
@@ -172,25 +266,23 @@ class _Regrouped(FunctionOfMatrix):
             return matrix
         if isinstance(matrix, _Regrouped) and type(matrix) is not cls and matrix.blocks == blocks:
             return matrix.matrix
-        return super().__new__(cls, matrix, blocks)
+        return MatrixExpr.__new__(cls, matrix, blocks)
 
 
 class Stacked(_Regrouped):
-    """`[A_1 | ... | A_k]` as `[A_1; ...; A_k]`: the k blocks of columns of a matrix, one below the other."""
+    """`[A_1 | ... | A_k]` as `[A_1; ...; A_k]`."""
 
     @property
     def shape(self):
-        """k times the rows, and a k-th of the columns, of the matrix."""
         rows, columns = self.matrix.shape
         return (expand(rows * self.blocks), _divide(columns, self.blocks))
 
 
 class SideBySide(_Regrouped):
-    """`[A_1; ...; A_k]` as `[A_1 | ... | A_k]`: the k blocks of rows of a matrix, one beside the other."""
+    """`[A_1; ...; A_k]` as `[A_1 | ... | A_k]`."""
 
     @property
     def shape(self):
-        """A k-th of the rows, and k times the columns, of the matrix."""
         rows, columns = self.matrix.shape
         return (_divide(rows, self.blocks), expand(columns * self.blocks))
 
@@ -200,27 +292,8 @@ def _divide(size: Expr, blocks: Expr) -> Expr:
     return expand(cancel(size / blocks))
 
 
-class PrincipalBlock(FunctionOfMatrix):
-    """One of the two diagonal blocks, of `sizes` (n_0, n_1), of a square matrix."""
-
-    sizes = property(lambda self: self.args[1])
-    index = property(lambda self: int(self.args[2]))
-    shape = property(lambda self: (self.sizes[self.index],) * 2)
-
-    def __new__(cls, matrix, sizes, index):
-        matrix, sizes = checked_matrix("matrix", matrix), Tuple(*checked_sizes("sizes", sizes))
-        index = Integer(checked_whole_number("index", index, least=0, most=1))
-        size = expand(sizes[0] + sizes[1])
-        if tuple(map(expand, matrix.shape)) != (size, size):
-            raise ValueError(f"PrincipalBlock of sizes {sizes} needs a matrix of size {size}, got {matrix}")
-        return super().__new__(cls, matrix, sizes, index)
-
-    def _eval_transpose(self):
-        return principal_block(self.matrix.T, self.sizes, self.index)
-
-
 def principal_block(matrix: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
-    """`PrincipalBlock`, read off where the matrix is block diagonal already, or the identity."""
+    """`PrincipalBlock`, read off if the matrix is block diagonal already, or the identity."""
     if isinstance(matrix, BlockDiagMatrix) and [block.shape[0] for block in matrix.diag] == list(sizes):
         return matrix.diag[index]
     if isinstance(matrix, Identity):
@@ -229,7 +302,7 @@ def principal_block(matrix: MatrixExpr, sizes: Iterable[Expr | int], index: int)
 
 
 def embed(block: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
-    """The matrix that is `block` in its diagonal block `index`, of `sizes` (n_0, n_1), and zero elsewhere."""
+    """The matrix that is `block` in its diagonal block `index` and zero elsewhere."""
     zero = ZeroMatrix(sizes[1 - index], sizes[1 - index])
     return BlockDiagMatrix(*((block, zero) if index == 0 else (zero, block)))
 
@@ -263,7 +336,7 @@ def trace(matrix: MatrixExpr) -> Expr:
 
 
 def partial_trace(matrix: MatrixExpr, dimensions: Iterable[Expr | int], traced: int) -> Expr:
-    """`PartialTrace`, the scalar coefficient in front; the plain trace where the factor that is kept has size one."""
+    """`PartialTrace`, the scalar coefficient in front; the plain trace if the factor that is kept has size one."""
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     found = PartialTrace(factor, dimensions, traced)
     return coefficient * (Trace(factor) if found.dimensions[1 - found.traced] == 1 else found)

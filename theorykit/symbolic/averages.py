@@ -11,7 +11,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from ..checks import Expression, checked_arguments, checked_instance, checked_scalar, checked_whole_number, shown
-from .bound_variables import NormalVariable, matrix_scalars, new_variable
+from .atoms import NormalVariable, matrix_scalars, new_variable
 from .functions import SmoothedRamp
 
 NODES = 64
@@ -66,7 +66,7 @@ class GaussianAverage(sp.Expr):
 
     @property
     def nodes(self) -> int | sp.Expr:
-        """The number of nodes of the quadrature, per piece if it is by pieces; SymPy's infinity if it is adaptive."""
+        """The number of nodes, per piece if it is by pieces; SymPy's infinity if it is adaptive."""
         return sp.oo if self.is_adaptive else int(self.args[2])
 
     @property
@@ -76,16 +76,14 @@ class GaussianAverage(sp.Expr):
 
     @property
     def free_symbols(self):
-        """The symbols of the integrand without the variable."""
         return (self.integrand.free_symbols | self.side.free_symbols) - {self.variable}
 
     @property
     def bound_symbols(self):
-        """The variable."""
         return [self.variable]
 
     def _renamed(self):
-        """Itself with another variable, where what is put into it has this one."""
+        """Itself with another variable: something that is put into it has this one."""
         own = new_variable(NormalVariable, self.variable.name, self.integrand)
         return self.func(self.integrand.xreplace({self.variable: own}), own, *self.args[2:])
 
@@ -132,7 +130,7 @@ def checked_nodes(nodes: Any) -> sp.Expr:
 
 
 def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, side: int | sp.Expr = 0) -> sp.Expr:
-    """The average by quadrature, what is constant in front, and what has a DiracDelta in closed form."""
+    """The average by quadrature, constants in front, and a DiracDelta in closed form."""
     at_points, integrand = mean_of_deltas(integrand, variable)
     constant, rest = integrand.as_independent(variable, as_Add=False)
     mean = constant * GaussianAverage(rest, variable, nodes, side) if rest.has_free(variable) else integrand
@@ -140,18 +138,17 @@ def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, 
 
 
 def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
-    """The average of another function of the variable of `average`, by its quadrature."""
+    """The average of another function of its variable, by its quadrature."""
     return average_over(integrand, average.variable, average.nodes, average.side)
 
 
 @checked_arguments
 def with_nodes(expression: Expression, nodes: Any) -> sp.Expr:
-    """`expression` with all its Gaussian averages by quadrature with so many nodes, or "adaptive"."""
+    """`expression` with all its Gaussian averages by quadrature with `nodes` nodes, or "adaptive"."""
     return _with_rule(expression, checked_nodes(nodes))
 
 
 def refined(expression: sp.Expr) -> sp.Expr:
-    """`expression` with all its Gaussian averages by the adaptive rule."""
     return _with_rule(expression, sp.oo)
 
 
@@ -181,7 +178,6 @@ class Line(NamedTuple):
 
     @property
     def root(self) -> sp.Expr:
-        """Where it is zero."""
         return -self.offset / self.slope
 
     def has_root_of(self, other: "Line") -> bool:
@@ -263,8 +259,8 @@ def _distinct(functions, z):
 def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
     """(a, b, c) of the functions a + b z + c z^2 of which the integrand has functions, unless these are wide.
 
-    Near the roots and the vertex of those the integrand may change faster than any fixed grid can see. In an absolute
-    value both branches have one root, and a variable that is bound inside is taken at zero, its mean.
+    Near their roots and vertices the integrand may change faster than a fixed grid can see. In an absolute value both
+    branches have one root, and a variable that is bound inside is taken at zero, its mean.
     """
     found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
@@ -285,10 +281,9 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.
 
 
 def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr, sp.Expr, sp.Expr] | None]:
-    """The integrand without a factor exp(E), and (E, b, c) for E = a + b z + c z^2, or none if there is no such factor.
+    """The integrand without a factor exp(E), and (E, b, c) for E = a + b z + c z^2, or none without such a factor.
 
-    The factor and the normal density make a normal density of another mean and variance, in which the integrand is
-    neither too narrow nor too wide for a rule.
+    The factor and the normal density make a normal density of another mean and variance.
     """
     z, factors = average.variable, sp.Mul.make_args(average.integrand)
     for i, factor in enumerate(factors):
@@ -319,7 +314,7 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
 
 
 def _pole(factor: sp.Expr, z: sp.Symbol) -> sp.Expr | None:
-    """A real place around which the factor has no integral, if it is known to have one."""
+    """A real place around which the factor is known to have no integral."""
     if isinstance(factor, sp.tan):
         line = line_of(factor.args[0], z)
         pole = None if line is None else (sp.pi / 2 - line.offset) / line.slope
@@ -335,7 +330,7 @@ def _pole(factor: sp.Expr, z: sp.Symbol) -> sp.Expr | None:
 def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
     """The mean of all terms with a `DiracDelta` of a linear function of z, and the integrand without these terms.
 
-    The mean of delta(a + b z) g(z) is g phi / |b| at the root, and of its derivatives that of g phi's, by parts.
+    The mean of delta(a + b z) g(z) is g phi / |b| at the root; derivatives of the delta are taken by parts.
     """
     deltas = {node: sp.Dummy() for node in nodes_around(integrand, z) if isinstance(node, sp.DiracDelta)}
     held, closed, density = integrand.xreplace(deltas), sp.S.Zero, sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
@@ -354,7 +349,7 @@ def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
 
 
 def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol | None) -> list[Line]:
-    """The linear functions at whose different roots the integrand jumps, those that move with `symbol`."""
+    """The linear functions at whose different roots the integrand jumps, if they move with `symbol`."""
     found: list[Line] = []
     for node in nodes_around(integrand, z):
         if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
@@ -380,8 +375,7 @@ def mean_slope(
     """The derivative by `symbol` of the mean of `integrand` over the variable of `average`, by its quadrature.
 
     By Leibniz' rule: the mean of the `derivative` between the jumps, and for every jump its height times the speed at
-    which it moves and the density there. SymPy's derivative of sign would make it twice DiracDelta, and that is wrong
-    for any other than a linear function of one sign.
+    which it moves and the density there. SymPy's derivative of sign, twice DiracDelta, is right for one sign only.
     """
     z = average.variable
     # SymPy takes derivatives of Abs of real numbers only, and all numbers here are real

@@ -11,12 +11,11 @@ _LONGER = 4
 
 
 def in_standard_form(expression: Expr) -> Expr:
-    """Return `expression` with averages integrated by parts, constants taken out of them, and exact cancellations made.
+    """Integrate averages by parts, take constants out of them, and make exact cancellations.
 
-    E[z g(z)] becomes E[g'(z)] (Stein's lemma), so that the derivative of a replica action in an overlap q is, as in
-    the literature, a multiple of q - E[tanh^2(...)]. Evaluated as differentiated, the same number is a difference of
-    terms of order one, and an overlap of 1e-6 loses six digits to rounding. Products are expanded only if no more
-    terms result than before, since expansion of (q - 1)^3 loses digits in turn.
+    E[z g(z)] becomes E[g'(z)] (Stein's lemma), so that the derivative of a replica action in an overlap q is a multiple
+    of q - E[tanh^2(...)]. As differentiated, it is a difference of terms of order one, and an overlap of 1e-6 loses six
+    digits. Products are expanded only if no more terms result, since expansion of (q - 1)^3 loses digits in turn.
     """
     # zero but at the jump itself, where no equation holds
     expression = expression.replace(DiracDelta, lambda *_: S.Zero)
@@ -34,7 +33,7 @@ def in_standard_form(expression: Expr) -> Expr:
 
 
 def _by_parts(average: GaussianAverage) -> Expr:
-    """The average without powers of its variable as factors; itself where parts lead nowhere, as for a Gaussian."""
+    """The average without powers of its variable as factors; itself if parts lead nowhere, as for a Gaussian."""
     coefficients = _powers(average.integrand, average.variable)
     if coefficients is None or set(coefficients) <= {0}:
         return _constants_out(average, average.integrand)
@@ -76,7 +75,7 @@ def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
 
 
 def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
-    """The average with the terms in front that do not depend on its variable."""
+    """The average, terms that do not depend on its variable in front."""
     terms = _terms(integrand)
     constant = Add(*(term for term in terms if not term.has(average.variable)))
     if constant == 0:

@@ -17,6 +17,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..checks import Scalar, checked_arguments
 from .atoms import (
     Diagonal,
+    EntryVariable,
     LogDet,
     PartialTrace,
     PrincipalBlock,
@@ -24,13 +25,15 @@ from .atoms import (
     Softmax,
     Stacked,
     SymmetricSymbol,
+    check_matrices_are_fixed,
     embed,
+    matrix_scalars,
+    new_variable,
     principal_block,
     split_coefficient,
     trace,
 )
 from .averages import GaussianAverage, mean_slope
-from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
 from .functions import JUMPING, partial_derivative
 from .matrix_functions import (
     EigenvalueSum,
@@ -71,7 +74,6 @@ def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Ex
 
 
 def _accumulate(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterator[sp.Expr]:
-    """All contributions of `node`, weighted by its cotangent, to the gradient with respect to `variable`."""
     if node == variable:
         yield cotangent
     elif node.has(variable):
@@ -126,7 +128,7 @@ def _piecewise(node, cotangent):
 
 
 def _partial(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
-    """The derivative of a scalar expression that is made of no matrices; a function by cases is taken as continuous."""
+    """The derivative of a scalar expression without matrices; a function by cases is taken as continuous."""
     if isinstance(expression, sp.Piecewise):
         # case by case: another case may have no derivative where this one holds
         return sp.Piecewise(*((_partial(value, symbol), condition) for value, condition in expression.args))
@@ -208,7 +210,7 @@ def _function_of_one_matrix(node, cotangent):
 
 
 def _through_entries(value, variables, matrices, cotangent):
-    """Contributions to matrices of which a function is taken entry by entry, then to the numbers in the function."""
+    """Contributions to matrices of whose entries a function is taken, then to the numbers in the function."""
     slope, numbers = _slopes(value, variables)
     weight = new_variable(EntryVariable, "g", value)
 

@@ -30,7 +30,6 @@ class WholeFunctionBase(sp.Function):
     numbers = 1
 
     def fdiff(self, argindex=1):
-        """The derivative by a number, of a class that is kept whole too."""
         if not 1 <= argindex <= self.numbers:
             raise ArgumentIndexError(self, argindex)
         return self._slope(argindex)
@@ -50,7 +49,6 @@ class LogCosh(WholeFunctionBase):
 
     @classmethod
     def eval(cls, number):
-        """Even in its argument."""
         if number.is_zero:
             return S.Zero
         return cls(-number) if number.could_extract_minus_sign() else None
@@ -68,8 +66,7 @@ class LogCosh(WholeFunctionBase):
 class LogNormalCDF(WholeFunctionBase):
     """The derivative of order n, zero if it is not given, of log Phi(x), the log of the normal distribution function.
 
-    Phi itself is zero in float64 below x = -39. The derivatives are kept whole too: in the lower tail, the density over
-    the probability is a ratio of two numbers that underflow, and its derivatives cancel.
+    Phi itself is zero in float64 below x = -39, and in the lower tail derivatives are ratios of numbers that underflow.
     """
 
     nargs = (1, 2)
@@ -78,7 +75,6 @@ class LogNormalCDF(WholeFunctionBase):
 
     @classmethod
     def eval(cls, number, order=S.Zero):
-        """Without an order that is zero."""
         if not (order.is_Integer and order >= 0):
             raise ValueError(f"the order of a derivative must be a whole number that is not negative, got {order}")
 
@@ -122,7 +118,7 @@ class _Smoothed(WholeFunctionBase):
 
     @classmethod
     def eval(cls, a, b, n, k):
-        """In closed form where the slope is a number, or above order zero as a power times the rest."""
+        """In closed form if the slope is a number, or above order zero as a power times the rest."""
         if not (n.is_Integer and n >= 0 and k.is_Integer):
             raise ValueError(f"orders must be whole numbers, and n not negative, got n={n} and k={k}")
         if b.could_extract_minus_sign():
@@ -199,7 +195,7 @@ class SmoothedAbs(_Smoothed):
 class AngleBetween(WholeFunctionBase):
     """atan2(c, |d|): the arcsine of the correlation of two normal numbers of covariance c and determinant d^2.
 
-    It needs no quotient of variances, which rounding may carry beyond one and which is 0/0 for a variance of zero.
+    It has no quotient of variances, which rounding may carry beyond one and which is 0/0 for a variance of zero.
     """
 
     nargs = numbers = 2
@@ -207,7 +203,6 @@ class AngleBetween(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d):
-        """Odd in c, even in d, and a number for numbers."""
         if c.is_zero:
             return S.Zero
         if c.could_extract_minus_sign():
@@ -232,8 +227,7 @@ class AngleBetween(WholeFunctionBase):
 class PlaneMonomial(WholeFunctionBase):
     """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2: they make up derivatives of an angle and of a length.
 
-    At c = d = 0 it is zero, although the limit depends on the direction. Its quotients neither overflow nor underflow
-    before r does.
+    At c = d = 0 it is zero, although the limit depends on the direction.
     """
 
     nargs = 6
@@ -242,7 +236,6 @@ class PlaneMonomial(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d, i, j, s, m):
-        """In closed form for numbers that are not both zero."""
         if not all(order.is_Integer and order >= least for order, least in ((i, 0), (j, 0), (s, 0), (m, -1))):
             raise ValueError(f"orders must be whole numbers, only the last below zero, -1, got {i}, {j}, {s}, {m}")
         if c.is_number and d.is_number and (c.is_zero is False or d.is_zero is False):
@@ -268,7 +261,7 @@ class PlaneMonomial(WholeFunctionBase):
 
 
 def length(c: Expr, d: Expr) -> Expr:
-    """The square root of c^2 + d^2, with finite derivatives where both may be zero."""
+    """The square root of c^2 + d^2, with finite derivatives at zero."""
     squared = c**2 + d**2
     return sqrt(squared) if squared.is_positive else PlaneMonomial(c, d, 0, 0, 0, -1)
 
@@ -296,16 +289,13 @@ _SLOPES: Mapping[type, Callable[[Expr, int], Expr]] = {
 
 
 def partial_derivative(node: Expr, index: int) -> Expr:
-    """The derivative of a scalar function by its argument number `index`, counted from 1, between its jumps."""
+    """The derivative of a scalar function by its argument `index`, counted from 1, between its jumps."""
     rule = _SLOPES.get(type(node))
     return node.fdiff(index) if rule is None else rule(node, index)
 
 
 def many_digits(symbols: sp.Symbol | Sequence[sp.Symbol], expression: Expr) -> Callable[..., Any]:
-    """The expression as a function of numbers of mpmath, to as many digits as it works with.
-
-    A numeric function of a user's has the digits of float64.
-    """
+    """The expression as a function of numbers of mpmath; a user's numeric function has the digits of float64."""
     evaluated: dict[str, Callable[..., mpmath.mpf]] = {}
     for kind in {each.func for each in expression.atoms(WholeFunctionBase, NumericFunction)}:
 

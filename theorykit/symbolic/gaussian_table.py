@@ -19,7 +19,7 @@ Variables = tuple[sp.Symbol, ...]
 
 
 class _Line(NamedTuple):
-    """a + b z, of one variable z or of several."""
+    """a + b z."""
 
     offset: sp.Expr
     slopes: tuple[sp.Expr, ...]
@@ -95,7 +95,6 @@ def _outermost_functions(expression: sp.Basic) -> set[sp.Basic]:
 
 
 def _line(expression: sp.Expr, variables: Variables) -> _Line | None:
-    """`expression` as a linear function of the variables, if it is one."""
     slopes = tuple(sp.expand(expression.diff(variable)) for variable in variables)
     offset = sp.expand(expression - sp.Add(*(slope * z for slope, z in zip(slopes, variables, strict=True))))
     is_linear = not any(part.has_free(*variables) for part in (offset, *slopes))
@@ -103,7 +102,7 @@ def _line(expression: sp.Expr, variables: Variables) -> _Line | None:
 
 
 def _factors(product: sp.Expr) -> list[sp.Expr]:
-    """The factors of a product, whole powers as repeated factors."""
+    """The factors of a product, whole powers repeated."""
     factors = []
     for factor in sp.Mul.make_args(product):
         repeated = isinstance(factor, sp.Pow) and factor.exp.is_Integer and factor.exp > 0
@@ -112,7 +111,7 @@ def _factors(product: sp.Expr) -> list[sp.Expr]:
 
 
 def _argument(function: sp.Expr) -> sp.Expr | None:
-    """What a function of the table is of; of Max that is not zero."""
+    """The argument of a function of the table; of Max that is not zero."""
     if isinstance(function, sp.Max):
         others = [argument for argument in function.args if argument != 0]
         return others[0] if len(others) == 1 else None
@@ -179,8 +178,6 @@ _Row = Callable[[int, sp.Expr, sp.Expr], sp.Expr]
 
 
 def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
-    """The row of a function whose mean is smooth in the slope."""
-
     def row(k: int, a: sp.Expr, b: sp.Expr) -> sp.Expr:
         at = sp.Dummy(real=True)
         return b**k * mean(at, b).diff(at, k).xreplace({at: a})
@@ -189,7 +186,7 @@ def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
 
 
 def _smoothed_again(function: sp.Expr) -> _Row:
-    """The row of what is an average already: the variances add up."""
+    """The row of a function that is an average already: the variances add up."""
     _, slope, order, power = function.args
 
     def row(k: int, a: sp.Expr, b: sp.Expr) -> sp.Expr:

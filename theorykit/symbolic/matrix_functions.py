@@ -21,6 +21,7 @@ from ..checks import (
 )
 from .atoms import (
     Diagonal,
+    EntryVariable,
     FunctionOfMatrix,
     PartialTrace,
     PositiveDefiniteSymbol,
@@ -28,18 +29,19 @@ from .atoms import (
     PrincipalBlock,
     SquareRoot,
     SymmetricSymbol,
+    new_variable,
     split_coefficient,
+    with_value,
 )
-from .bound_variables import EntryVariable, new_variable, with_value
 
 ENTRY = EntryVariable("x")
 _NAMES = "xyzuvw"
 
 
 class Entrywise(MatrixExpr):
-    """f(A_ij, B_ij, ...): a `function`, a SymPy `Lambda` of k numbers, of the entries of k matrices of one shape.
+    """f(A_ij, B_ij, ...): a `function`, a SymPy `Lambda`, of the entries of matrices of one shape.
 
-    Of one matrix it is SymPy's own `ElementwiseApplyFunction`; `entrywise` makes whichever it is.
+    Of one matrix it is SymPy's own `ElementwiseApplyFunction`.
     """
 
     function = property(lambda self: self.args[0])
@@ -49,7 +51,7 @@ class Entrywise(MatrixExpr):
     def __new__(cls, function, *matrices):
         matrices = _checked_alike(matrices)
         function = _checked_lambda(function, len(matrices), f"{len(matrices)} numbers, one for each matrix")
-        return super().__new__(cls, _with_own_variables(function), *matrices)
+        return super().__new__(cls, function, *matrices)
 
     def _entry(self, i, j, **kwargs):
         return self.function(*(matrix[i, j] for matrix in self.matrices))
@@ -87,20 +89,17 @@ class KernelMatrix(_WithFunction):
 
     def __new__(cls, function, matrix):
         function = _checked_lambda(function, 3, "three numbers")
-        return super().__new__(cls, _with_own_variables(function), checked_square("matrix", matrix))
+        return MatrixExpr.__new__(cls, function, checked_square("matrix", matrix))
 
     @property
     def entries(self) -> MatrixExpr:
-        """The same as a function of the entries of three matrices."""
+        """As a function of the entries of three matrices."""
         own = Diagonal(self.matrix) * sp.OneMatrix(1, self.matrix.shape[0])
         return entrywise(self.function, own, self.matrix, own.T)
 
 
 class EigenvalueSum(sp.Expr):
-    """sum_i f(l_i) over the eigenvalues l_i of a symmetric `matrix`, with their multiplicity.
-
-    `function` f is a SymPy `Lambda` of one number.
-    """
+    """sum_i f(l_i) over the eigenvalues l_i of a symmetric `matrix`; `function` f is a SymPy `Lambda` of one number."""
 
     is_commutative = True
     function = property(lambda self: self.args[0])
@@ -111,13 +110,10 @@ class EigenvalueSum(sp.Expr):
 
 
 class SpectralFunction(_WithFunction):
-    """f(K) = V diag(f(l_1), ..., f(l_n)) V^T of a symmetric `matrix` K = V diag(l_1, ..., l_n) V^T.
-
-    `function` f is a SymPy `Lambda` of one number.
-    """
+    """f(K) = V diag(f(l_1), ..., f(l_n)) V^T of a symmetric `matrix` K = V diag(l_1, ..., l_n) V^T."""
 
     def __new__(cls, function, matrix):
-        return super().__new__(cls, *_checked_spectral(function, matrix))
+        return MatrixExpr.__new__(cls, *_checked_spectral(function, matrix))
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
@@ -153,10 +149,10 @@ def sum_of_column(column: MatrixExpr) -> sp.Expr:
 
 
 def of_entries(value: sp.Expr, variables: Sequence[EntryVariable], matrices: Sequence[MatrixExpr]) -> MatrixExpr:
-    """The matrix of `value`, a function of the `variables`, of the entries of `matrices`, in its simplest form.
+    """`value`, a function of the `variables`, of the entries of `matrices`, in its simplest form.
 
-    Coefficients stand in front, of matrices in which it is linear too; a matrix that occurs twice, one of equal
-    entries, and one of which it is no function are left out.
+    Coefficients stand in front, of matrices in which it is linear too; matrices that occur twice, that have equal
+    entries, or of which it is no function, are left out.
     """
     shape, kept = matrices[0].shape, {}
     for variable, matrix in zip(variables, matrices, strict=True):
@@ -212,7 +208,7 @@ def spectral_function(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr
 
 
 def of_eigenvalues(value: sp.Expr, variable: EntryVariable, matrix: MatrixExpr) -> MatrixExpr:
-    """The matrix of which `value`, a function of `variable`, is taken of the eigenvalues, in its simplest form."""
+    """The matrix with `value`, a function of `variable`, of the eigenvalues, in its simplest form."""
     coefficient, rest = value.as_independent(variable, as_Add=False)
     if rest == variable:
         return coefficient * matrix
@@ -234,21 +230,29 @@ def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda
     if len(function.variables) != number:
         raise ValueError(f"function must be of {numbers}, got {shown(function)}")
     checked_scalar("what function returns", function.expr)
-    return function
+    # variables of the names x, y, ..., so that functions which are the same are equal
+    own = _variables(len(function.variables))
+    # of a function in the function, which has its own
+    others = function.expr.atoms(EntryVariable) - set(function.variables)
+    if not others & set(own):
+        return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
+    if all(isinstance(variable, EntryVariable) for variable in function.variables):
+        return function
+    expression, own = function.expr, ()
+    for variable in function.variables:
+        own = (*own, new_variable(EntryVariable, variable.name, expression))
+        expression = expression.xreplace({variable: own[-1]})
+    return sp.Lambda(own, expression)
 
 
 def _checked_spectral(function: sp.Lambda, matrix: MatrixExpr) -> tuple[sp.Lambda, MatrixExpr]:
-    _checked_lambda(function, 1, "one number")
+    function = _checked_lambda(function, 1, "one number")
     if not is_symmetric(checked_square("matrix", matrix)):
         raise ValueError(
             f"the matrix must be provably symmetric, got {matrix}; declare its symbols with symmetric(...), "
             "positive_semidefinite(...) or positive_definite(...)"
         )
-    (variable,) = function.variables
-    if isinstance(variable, EntryVariable):
-        return function, matrix
-    own = new_variable(EntryVariable, variable.name, function.expr)
-    return sp.Lambda(own, function.expr.xreplace({variable: own})), matrix
+    return function, matrix
 
 
 def _checked_alike(matrices: Sequence[MatrixExpr]) -> tuple[MatrixExpr, ...]:
@@ -262,22 +266,6 @@ def _checked_alike(matrices: Sequence[MatrixExpr]) -> tuple[MatrixExpr, ...]:
 def _variables(number: int) -> tuple[EntryVariable, ...]:
     names = _NAMES if number <= len(_NAMES) else [f"x_{i}" for i in range(1, number + 1)]
     return tuple(EntryVariable(name) for name in names[:number])
-
-
-def _with_own_variables(function: sp.Lambda) -> sp.Lambda:
-    """The function with variables of the names x, y, ..., so that functions which are the same are equal."""
-    own = _variables(len(function.variables))
-    # of a function in the function, which has its own
-    others = function.expr.atoms(EntryVariable) - set(function.variables)
-    if not others & set(own):
-        return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
-    if all(isinstance(variable, EntryVariable) for variable in function.variables):
-        return function
-    expression, own = function.expr, ()
-    for variable in function.variables:
-        own = (*own, new_variable(EntryVariable, variable.name, expression))
-        expression = expression.xreplace({variable: own[-1]})
-    return sp.Lambda(own, expression)
 
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:
@@ -323,7 +311,7 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
 
 
 def is_symmetric(matrix: MatrixExpr) -> bool:
-    """True if `matrix` is provably symmetric: written as its own transpose is, or made of matrices that are."""
+    """True if `matrix` is provably symmetric."""
     if isinstance(matrix, SymmetricSymbol) or is_positive_semidefinite(matrix):
         return True
     if isinstance(matrix, sp.Inverse):
@@ -338,26 +326,13 @@ def coefficient_and_factors(product: sp.MatMul) -> tuple[sp.Expr, list[MatrixExp
     coefficient, matrices = product.as_coeff_matrices()
     factors = []
     for matrix in matrices:
+        is_power = isinstance(matrix, sp.MatPow) and not isinstance(matrix, sp.Inverse)
         if isinstance(matrix, sp.MatMul):
             inner_coefficient, inner = coefficient_and_factors(matrix)
             coefficient *= inner_coefficient
-            factors.extend(inner)
+            factors += inner
+        elif is_power and matrix.exp.is_Integer and matrix.exp != 0:
+            factors += [matrix.base if matrix.exp > 0 else sp.Inverse(matrix.base)] * abs(int(matrix.exp))
         else:
-            factors.extend(_repeat(matrix))
+            factors.append(matrix)
     return coefficient, factors
-
-
-def _repeat(matrix: MatrixExpr) -> list[MatrixExpr]:
-    if (
-        isinstance(matrix, sp.Inverse)
-        or not isinstance(matrix, sp.MatPow)
-        or not matrix.exp.is_Integer
-        or matrix.exp == 0
-    ):
-        return [matrix]
-    return [matrix.base if matrix.exp > 0 else sp.Inverse(matrix.base)] * abs(int(matrix.exp))
-
-
-def is_scalar_trace(expression: sp.Expr) -> bool:
-    """True for the trace of a 1 x 1 matrix, which is a number written as a product, such as y^T A y."""
-    return isinstance(expression, sp.Trace) and expression.arg.shape == (1, 1)

@@ -27,7 +27,7 @@ _TOLERANCE = 1e-6
 
 
 class _NumericClass(FunctionClass):
-    """The class of numeric functions, whose members are pickled by what they were made of."""
+    """The class of numeric functions, which are pickled by what they were made of."""
 
     def __repr__(cls):
         # as other classes, which checks of annotations rely on
@@ -46,7 +46,6 @@ class NumericFunction(Function, metaclass=_NumericClass):
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):
-        """The derivative that was given, or the one that JAX takes of the code."""
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
         if self.slopes is not None:
@@ -55,7 +54,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     @classmethod
     def derivative(cls, index: int = 1) -> "_NumericClass":
-        """The derivative by argument number `index`, as a function of all arguments, by JAX."""
+        """The derivative by argument `index`, by JAX."""
         orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
         return _derivative(cls.definition[1] if any(cls.orders) else cls, orders)
 
@@ -138,7 +137,6 @@ def numeric_function(
 
 
 def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
-    """One interval for each argument of `f`."""
     values = checked_sequence("domain", domain, "the ends of an interval, or one interval for each argument")
     if len(values) == 2 and all(np.ndim(value) == 0 for value in values):
         try:
@@ -222,7 +220,6 @@ def _new(name: str, f: Callable, slopes: Any, definition: tuple, orders: tuple[i
 
 
 def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
-    """A derivative as a function of expressions: given as one, or as JAX code."""
     checked_function("df", df)
     try:
         written = sympify(df(*(Dummy(real=True) for _ in intervals)))
@@ -251,7 +248,6 @@ def slope_along(value: Callable, i: int) -> Callable:
 
 
 def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
-    """Raise `ValueError` if the function is not finite at a point, or its derivative is wrong there."""
     # points in the domain, one a row: a Kronecker sequence, whose irrational steps avoid kinks at round numbers
     columns = []
     for i, (low, high) in enumerate(intervals):
@@ -272,7 +268,6 @@ def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
 
 
 def _values(function: _NumericClass, points: np.ndarray, what: str) -> np.ndarray:
-    """The values at the points; `ValueError` for a point with none."""
     try:
         values = np.asarray(jax.jit(function.implementation)(*points.T))
     except Exception as error:

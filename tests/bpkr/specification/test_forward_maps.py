@@ -10,7 +10,8 @@ from sympy import Identity, KroneckerProduct, MatMul, MatrixSymbol, OneMatrix, S
 
 from theorykit import bpkr
 from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Skip
-from theorykit.symbolic import Diagonal, below
+from theorykit.symbolic import Diagonal
+from theorykit.symbolic.atoms import below
 from theorykit.testing import random_inputs
 
 from ..cases import Case, assert_close, random_key_queries

@@ -11,8 +11,8 @@ from sympy.core.symbol import Str
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from theorykit import dmft, symbolic
-from theorykit.codegen import interpreter
-from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked
+from theorykit.codegen import lowering
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked, below, beside
 from theorykit.symbolic.documents import table
 from theorykit.symbolic.documents.table import ExpressionTable, read_expressions
 from theorykit.symbolic.numeric import NumericFunction
@@ -92,8 +92,8 @@ def test_matrices_come_back_as_they_were(matrix):
 @pytest.mark.parametrize(
     "expression",
     [
-        symbolic.below(A, B),
-        symbolic.beside(A, B, A),
+        below(A, B),
+        beside(A, B, A),
         Stacked(MatrixSymbol("W", 3, 4 * N), N),
         SideBySide(MatrixSymbol("W", 4 * N, 3), N),
         symbolic.Softmax(MatrixSymbol("z", N, 1)),
@@ -115,12 +115,11 @@ def test_every_kind_comes_back_as_it_was(expression):
 
 
 def test_every_kind_that_can_be_evaluated_can_be_kept():
-    flat = [kind for kinds, _ in interpreter._RULES for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
     of_rows_of_their_own = {Symbol, sympy.Number, sympy.core.numbers.NumberSymbol, BlockMatrix}
     of_rows_of_their_own |= {sympy.core.numbers.ImaginaryUnit, type(sympy.true), type(sympy.false)}
     # code of Python, which is refused by name
     of_rows_of_their_own |= {NumericFunction}
-    assert set(flat) <= set(table._KNOWN.values()) | of_rows_of_their_own
+    assert set(lowering._RULES) <= set(table._KNOWN.values()) | of_rows_of_their_own
 
 
 def test_the_second_theory_comes_back_as_it_was():

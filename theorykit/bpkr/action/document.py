@@ -7,8 +7,8 @@ from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_arguments
 from ...derivation import Derivation, Verification, verification_blocks, verified_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Items, Text, as_markdown, latex
-from ...symbolic.documents.document import align_environment
+from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
+from ...symbolic.documents.document import Items, align_environment
 from ...symbolic.documents.rendering import fold
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture

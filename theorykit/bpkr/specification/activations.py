@@ -21,8 +21,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import check_fields, shown
 from ...codegen import CompiledFunction, compile_expressions
-from ...symbolic import GaussianAverage, gaussian_average, kernel_matrix
+from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.functions import many_digits
+from ...symbolic.matrix_functions import kernel_matrix
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)

@@ -11,9 +11,9 @@ from sympy import Basic, Expr, Identity, Integer, KroneckerProduct, MatrixSymbol
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import below, beside, kronecker
+from ...symbolic import kronecker
 from ...symbolic.algebra import expand_products, from_terms, matrix_terms
-from ...symbolic.atoms import SideBySide, Stacked
+from ...symbolic.atoms import SideBySide, Stacked, below, beside
 from .activations import Activation
 from .layers import AbstractLayer, LayerSymbols
 

@@ -12,8 +12,8 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, rules
-from ...symbolic import Softmax, entrywise, log_cosh, normal, sum_of, transpose
-from ...symbolic.algebra import from_terms, matrix_terms
+from ...symbolic import Softmax, entrywise, log_cosh, normal, sum_of
+from ...symbolic.algebra import from_terms, matrix_terms, transpose
 from ...symbolic.matrix_functions import sum_of_column
 
 # tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one

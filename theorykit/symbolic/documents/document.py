@@ -4,10 +4,10 @@ Text holds inline mathematics between dollar signs, `code` in backquotes and **b
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
 
@@ -15,59 +15,51 @@ from ...checks import check_fields, checked_instance, checked_sequence, checked_
 _LONG_LEFT, _LONG = 60, 120
 
 
+class Part:
+    """Text whose fields are checked."""
+
+    def __post_init__(self):
+        check_fields(self)
+
+
 @dataclass(frozen=True)
-class Heading:
+class Heading(Part):
     """A heading; level 1 is the document's title."""
 
     text: str
     level: Annotated[int, partial(checked_whole_number, least=1, most=6)] = 2
 
-    def __post_init__(self):
-        check_fields(self)
-
 
 @dataclass(frozen=True)
-class Text:
+class Text(Part):
     """A paragraph."""
 
     text: str
 
-    def __post_init__(self):
-        check_fields(self)
-
 
 @dataclass(frozen=True)
-class Equation:
+class Equation(Part):
     """One displayed equation, both sides in LaTeX."""
 
     left: str
     right: str
     relation: str = "="
 
-    def __post_init__(self):
-        check_fields(self)
-
 
 @dataclass(frozen=True)
-class Items:
+class Items(Part):
     """A list of short texts."""
 
     items: tuple[str, ...]
 
-    def __post_init__(self):
-        check_fields(self)
-
 
 @dataclass(frozen=True)
-class Folded:
+class Folded(Part):
     """Parts under a line of text, `summary`, behind which a page can hide them; `remark` is said on a page alone."""
 
     summary: str
     parts: tuple[Text | Equation | Items, ...]
     remark: str = ""
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 Block = Heading | Text | Equation | Items | Folded
@@ -75,7 +67,6 @@ Block = Heading | Text | Equation | Items | Folded
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
-    """`values`, at least one part of a document."""
     found = checked_sequence(name, values, "parts of a document")
     if not found:
         raise ValueError(f"{name} must not be empty")
@@ -86,25 +77,44 @@ def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
-    """All equations as one LaTeX `align*` environment."""
     rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in equations)
     return f"\\begin{{align*}}\n  {rows}\n\\end{{align*}}\n"
 
 
+class Writer(NamedTuple):
+    """How a kind of document has each kind of part; folded parts are unfolded if it has no `fold`."""
+
+    heading: Callable[[str, int], str]
+    text: Callable[[str], str]
+    items: Callable[[tuple[str, ...]], str]
+    equation: Callable[[Equation], str]
+    fold: Callable[[Folded], str] | None = None
+
+    def parts(self, blocks: Iterable[Block]) -> Iterator[str]:
+        """The parts of a document one by one."""
+        for block in blocks:
+            match block:
+                case Heading(text, level):
+                    yield self.heading(text, level)
+                case Text(text):
+                    yield self.text(text)
+                case Items(items):
+                    yield self.items(items)
+                case Equation():
+                    yield self.equation(block)
+                case Folded(summary, parts):
+                    yield from [self.fold(block)] if self.fold else self.parts((Text(summary), *parts))
+
+
 def as_markdown(blocks: Iterable[Block]) -> str:
     """The document as Markdown, its equations between double dollar signs."""
-    parts = []
-    for block in _unfolded(blocks):
-        match block:
-            case Heading(text, level):
-                parts.append(f"{'#' * level} {text}")
-            case Text(text):
-                parts.append(text)
-            case Items(items):
-                parts.append("\n".join(f"- {item}" for item in items))
-            case Equation():
-                parts.append(f"$${_display(block)}$$")
-    return "\n\n".join(parts) + "\n"
+    writer = Writer(
+        heading=lambda text, level: f"{'#' * level} {text}",
+        text=str,
+        items=lambda items: "\n".join(f"- {item}" for item in items),
+        equation=lambda equation: f"$${_display(equation)}$$",
+    )
+    return "\n\n".join(writer.parts(checked_blocks("blocks", blocks))) + "\n"
 
 
 def as_latex(blocks: Iterable[Block]) -> str:
@@ -112,26 +122,21 @@ def as_latex(blocks: Iterable[Block]) -> str:
 
     Equations wider than the page are scaled down to its width.
     """
-    parts = []
-    for block in _unfolded(blocks):
-        match block:
-            case Heading(text, level):
-                command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")
-                parts.append(f"\n\\{command}{{{_latex_text(text)}}}\n")
-            case Text(text):
-                parts.append(f"\n{_latex_text(text)}\n")
-            case Items(items):
-                lines = "\n".join(rf"\item {_latex_text(item)}" for item in items)
-                parts.append(f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n")
-            case Equation():
-                # in the paragraph before it, so that no page breaks between
-                parts.append(f"\\begin{{equation*}}\n\\fitted{{{_display(block)}}}\n\\end{{equation*}}\n")
-    return f"{_PREAMBLE}{''.join(parts)}\\end{{document}}\n"
 
+    def heading(text: str, level: int) -> str:
+        command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")
+        return f"\n\\{command}{{{_latex_text(text)}}}\n"
 
-def _unfolded(blocks: Iterable[Block]) -> Iterator[Heading | Text | Equation | Items]:
-    for block in checked_blocks("blocks", blocks):
-        yield from (Text(block.summary), *block.parts) if isinstance(block, Folded) else (block,)
+    def items(texts: tuple[str, ...]) -> str:
+        lines = "\n".join(rf"\item {_latex_text(text)}" for text in texts)
+        return f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n"
+
+    def equation(equation: Equation) -> str:
+        # in the paragraph before it, so that no page breaks between
+        return f"\\begin{{equation*}}\n\\fitted{{{_display(equation)}}}\n\\end{{equation*}}\n"
+
+    writer = Writer(heading, lambda text: f"\n{_latex_text(text)}\n", items, equation)
+    return f"{_PREAMBLE}{''.join(writer.parts(checked_blocks('blocks', blocks)))}\\end{{document}}\n"
 
 
 _PREAMBLE = r"""\documentclass[a4paper]{article}

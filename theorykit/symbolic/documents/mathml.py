@@ -16,7 +16,7 @@ _CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "msubsup": 3, "munder
 
 
 def mathml(latex: str, wrap: Callable[[Element], Element] = lambda element: element) -> list[Element]:
-    """The elements that stand in a row for `latex`; `wrap` may put another in the place of any one of a symbol.
+    """The elements that stand in a row for `latex`; `wrap` may replace any one of a symbol.
 
     Raises `NotImplementedError` for a command that is not known, and `ValueError` for a formula that is not whole.
     """
@@ -36,7 +36,6 @@ def _as_text_command(name: str) -> str:
 
 
 def as_text(element: Element) -> str:
-    """An element as text."""
     return tostring(element, encoding="unicode")
 
 
@@ -66,7 +65,7 @@ def _check_is_whole(whole: Element, latex: str) -> None:
 
 
 def _row(parent: Element, wrap: Callable[[Element], Element]) -> list[Element]:
-    """The children of an element, with the spaces that TeX has around the names of functions."""
+    """The children of an element, with the spaces that TeX has around names of functions."""
     row: list[Element] = []
     for child in parent:
         made = _mended(child, wrap)

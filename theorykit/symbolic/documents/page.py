@@ -9,20 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from ...checks import check_fields, checked_instance, checked_sequence
-from .document import Block, Equation, Folded, Heading, Items, Text, checked_blocks
+from ...checks import checked_instance, checked_sequence
+from .document import Block, Folded, Part, Writer, checked_blocks
 from .mathml import as_text, broken, mathml
 
 
 @dataclass(frozen=True)
-class Definition:
+class Definition(Part):
     """A symbol in LaTeX, and what it stands for: text as documents have it."""
 
     symbol: str
     meaning: str
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> str:
@@ -30,12 +27,11 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
 
     Raises `NotImplementedError` for a LaTeX command in a formula that is not known; see `mathml`.
     """
-    found = checked_blocks("blocks", blocks)
     rows = checked_sequence("definitions", definitions, "definitions of symbols")
     for number, row in enumerate(rows):
         checked_instance(f"definitions[{number}]", row, Definition)
     page = _Page(rows)
-    body = "\n".join(map(page.part, found)) + page.table()
+    body = page.body(checked_blocks("blocks", blocks)) + page.table()
     contents = "\n".join(
         f'<li class="level-{level}"><a href="#{anchor}">{html.escape(_plain(text))}</a></li>'
         for level, text, anchor in page.headings
@@ -65,19 +61,17 @@ class _Page:
             if len(row) == 1:
                 self.anchors.setdefault(as_text(row[0]), f"symbol-{number}")
 
-    def part(self, block: Block) -> str:
-        """A part of the document in HTML."""
-        match block:
-            case Heading(text, level):
-                return self.heading(text, level)
-            case Text(text):
-                return f"<p>{self.text(text)}</p>"
-            case Items(items):
-                return "<ul>" + "".join(f"<li>{self.text(item)}</li>" for item in items) + "</ul>"
-            case Equation(left, right, relation):
-                return self.formula(f"{left} {relation} {right}", "div", 'class="formula" ', "true")
-            case Folded():
-                return self.fold(block)
+    def body(self, blocks: Iterable[Block]) -> str:
+        writer = Writer(
+            heading=self.heading,
+            text=lambda text: f"<p>{self.text(text)}</p>",
+            items=lambda items: "<ul>" + "".join(f"<li>{self.text(item)}</li>" for item in items) + "</ul>",
+            equation=lambda each: self.formula(
+                f"{each.left} {each.relation} {each.right}", "div", 'class="formula" ', "true"
+            ),
+            fold=self.fold,
+        )
+        return "\n".join(writer.parts(blocks))
 
     def heading(self, text: str, level: int) -> str:
         if level == 1:
@@ -95,10 +89,9 @@ class _Page:
         self.place = (anchor, _plain(name[1] if name else block.summary))
         remark = f'<span class="remark">{self.text(block.remark)}</span>' if block.remark else ""
         summary = f"<summary>{self.text(block.summary)}{remark}</summary>"
-        return f'<details id="{anchor}">{summary}\n' + "\n".join(map(self.part, block.parts)) + "\n</details>"
+        return f'<details id="{anchor}">{summary}\n{self.body(block.parts)}\n</details>'
 
     def text(self, text: str) -> str:
-        """Text with inline formulas, code and bold words."""
         pieces = re.split(r"\$([^$]*)\$", text)
         return "".join(
             self.formula(piece, "span", "", "false") if i % 2 else _marked_up(piece) for i, piece in enumerate(pieces)
@@ -111,7 +104,7 @@ class _Page:
         return f'<{tag} {attributes}data-latex="{html.escape(latex)}">{parts}</{tag}>'
 
     def linked(self, element: Element) -> Element:
-        """A symbol as a link to its row in the table, where it has one."""
+        """A symbol as a link to its row in the table."""
         anchor = self.anchors.get(as_text(element))
         if anchor is None:
             return element
@@ -124,7 +117,6 @@ class _Page:
         return text
 
     def table(self) -> str:
-        """The table of the symbols that are on the page so far."""
         met = dict(self.first)
         if not met:
             return ""

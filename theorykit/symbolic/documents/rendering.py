@@ -10,7 +10,7 @@ from sympy.printing.precedence import PRECEDENCE
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, PartialTrace, SideBySide, Stacked
 from ..functions import AngleBetween
-from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries, is_scalar_trace
+from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries
 
 _INDICES = "ijklmnpqrs"
 
@@ -28,7 +28,8 @@ class MatrixLatexPrinter(LatexPrinter):
         return rf"\operatorname{{tr}}_{{{self._print(expr.traced_dimension)}}} {self._operand(expr.matrix)}"
 
     def _print_Trace(self, expr):
-        if is_scalar_trace(expr):
+        if expr.arg.shape == (1, 1):
+            # a number written as a product, such as y^T A y
             return self._print(expr.arg)
         return rf"\operatorname{{tr}} {self._operand(expr.arg)}"
 
@@ -58,7 +59,6 @@ class MatrixLatexPrinter(LatexPrinter):
         return rf"\operatorname{{softmax}}{self._parenthesise(expr.column)}"
 
     def _print_ElementwiseApplyFunction(self, expr):
-        """The function with the matrix in place of its variable."""
         return self._named(expr.function, self._print(expr.expr))
 
     def _named(self, function, *names):
@@ -192,10 +192,10 @@ class MatrixLatexPrinter(LatexPrinter):
 
 @checked_arguments
 def latex(expression: Expression, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """LaTeX of `expression`, each symbol under its name in `symbol_names` where it has one there."""
+    """LaTeX of `expression`, symbols by their names in `symbol_names`."""
     return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
 
 
 def fold(expression: Expr, definitions: Mapping[Expr, Expr]) -> Expr:
-    """`expression` for the eye: every value of `definitions` (symbol -> value) that occurs in it becomes its symbol."""
+    """`expression` with every value of `definitions` (symbol -> value) in it as its symbol."""
     return expression.xreplace({value: symbol for symbol, value in definitions.items()})

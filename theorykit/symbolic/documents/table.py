@@ -9,60 +9,44 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
-from sympy import Add, Basic, Expr, Float, Integer, Mul, Pow, Rational, S, Symbol
+from sympy import Add, Basic, Expr, Float, Integer, Mul, Rational, S, Symbol
 from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from ...checks import shown
-from ..atoms import (
-    Diagonal,
-    LogDet,
-    PartialTrace,
-    PositiveDefiniteSymbol,
-    PositiveSemidefiniteSymbol,
-    PrincipalBlock,
-    SideBySide,
-    Softmax,
-    SquareRoot,
-    Stacked,
-    SymmetricSymbol,
-)
+from .. import atoms, functions, matrix_functions
 from ..averages import GaussianAverage
-from ..bound_variables import EntryVariable, NormalVariable
-from ..functions import AngleBetween, LogCosh, LogNormalCDF, PlaneMonomial, SmoothedAbs, SmoothedRamp
-from ..matrix_functions import EigenvalueSum, Entrywise, KernelMatrix, SpectralFunction, SumOfEntries
 from ..numeric import NumericFunction
 
 Row = list[Any]
 
 
-_FUNCTIONS = (
-    *(sympy.exp, sympy.log, sympy.sin, sympy.cos, sympy.tan, sympy.sec, sympy.csc, sympy.cot),
-    *(sympy.asin, sympy.acos, sympy.atan, sympy.asec, sympy.acsc, sympy.acot, sympy.atan2),
-    *(sympy.sinh, sympy.cosh, sympy.tanh, sympy.sech, sympy.csch, sympy.coth),
-    *(sympy.asinh, sympy.acosh, sympy.atanh, sympy.asech, sympy.acsch, sympy.acoth),
-    *(sympy.erf, sympy.erfc, sympy.erfi, sympy.erfinv, sympy.Ei, sympy.sinc, sympy.jn, sympy.besseli, sympy.LambertW),
-    *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.factorial, sympy.binomial, sympy.beta),
-    *(sympy.Abs, sympy.sign, sympy.Heaviside, sympy.floor, sympy.ceiling, sympy.frac, sympy.Mod),
-    *(sympy.Max, sympy.Min, LogCosh, LogNormalCDF, SmoothedAbs, SmoothedRamp, AngleBetween, PlaneMonomial),
-)
-_RELATIONS = (
-    *(sympy.StrictGreaterThan, sympy.GreaterThan, sympy.StrictLessThan, sympy.LessThan),
-    *(sympy.Equality, sympy.Unequality),
-)
-_CASES = (sympy.And, sympy.Or, sympy.Not, sympy.Piecewise)
-_OF_OTHERS = (
-    *(sympy.MatrixSymbol, PositiveSemidefiniteSymbol, PositiveDefiniteSymbol),
-    *(sympy.Identity, sympy.OneMatrix, sympy.ZeroMatrix, sympy.MatAdd, sympy.MatMul, sympy.MatPow),
-    *(sympy.Inverse, sympy.Transpose, sympy.Trace, sympy.KroneckerProduct, sympy.HadamardProduct, sympy.DiagMatrix),
-    *(BlockDiagMatrix, LogDet, PartialTrace, Diagonal, SquareRoot, Softmax, Stacked, SideBySide, PrincipalBlock),
-    *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple, GaussianAverage, Entrywise, SumOfEntries),
-    *(EigenvalueSum, KernelMatrix, SpectralFunction, SymmetricSymbol, ExprCondPair),
-)
+def _named(names: str, module: Any = sympy) -> dict[str, type]:
+    return {name: getattr(module, name) for name in names.split()}
+
+
+_SCALARS = {
+    **_named("Add Mul Pow StrictGreaterThan GreaterThan StrictLessThan LessThan Equality Unequality"),
+    **_named("exp log sin cos tan sec csc cot asin acos atan asec acsc acot atan2 sinh cosh tanh sech csch coth"),
+    **_named("asinh acosh atanh asech acsch acoth erf erfc erfi erfinv Ei sinc jn besseli LambertW gamma loggamma"),
+    **_named("polygamma factorial binomial beta Abs sign Heaviside floor ceiling frac Mod Max Min"),
+    **_named("LogCosh LogNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions),
+}
+_CASES = _named("And Or Not Piecewise")
 # what is made of other expressions alone
-_KNOWN = {kind.__name__: kind for kind in (Add, Mul, Pow, *_FUNCTIONS, *_RELATIONS, *_CASES, *_OF_OTHERS)}
+_KNOWN = {
+    **_SCALARS,
+    **_CASES,
+    **_named("MatrixSymbol Identity OneMatrix ZeroMatrix MatAdd MatMul MatPow Inverse Transpose Trace Lambda Tuple"),
+    **_named("KroneckerProduct HadamardProduct DiagMatrix"),
+    **_named("SymmetricSymbol PositiveSemidefiniteSymbol PositiveDefiniteSymbol LogDet PartialTrace Diagonal", atoms),
+    **_named("SquareRoot Softmax Stacked SideBySide PrincipalBlock", atoms),
+    **_named("Entrywise SumOfEntries EigenvalueSum KernelMatrix SpectralFunction", matrix_functions),
+    **{each.__name__: each for each in (BlockDiagMatrix, ElementwiseApplyFunction, GaussianAverage, ExprCondPair)},
+}
+_VARIABLES = _named("EntryVariable NormalVariable", atoms)
 _CONSTANTS = (
     *("ImaginaryUnit", "Pi", "Exp1", "EulerGamma", "GoldenRatio", "Catalan", "Infinity", "NegativeInfinity"),
     *("BooleanTrue", "BooleanFalse"),
@@ -78,7 +62,7 @@ class ExpressionTable:
         self._numbers: dict[tuple[type, Basic], int] = {}
 
     def enter(self, expression: Basic) -> int:
-        """The number of the row of `expression`; `ValueError` names a kind of expression that has no row."""
+        """The number of the row of `expression`."""
         key = (type(expression), expression)
         if key not in self._numbers:
             row = _row(expression, self.enter)
@@ -107,7 +91,7 @@ def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
     if kind is Symbol:
         (symbol,), assumptions = expression.__getnewargs_ex__()
         return ["Symbol", symbol, dict(sorted(assumptions.items()))]
-    if kind in (EntryVariable, NormalVariable):
+    if _VARIABLES.get(name) is kind:
         return [name, expression.name]
     if kind is BlockMatrix:
         blocks = expression.blocks
@@ -156,13 +140,13 @@ def _expression(row: object, above: Sequence[Basic]) -> Basic:
     if name not in _KNOWN:
         raise ValueError(f"there is no kind of expression called {name} here")
     kind, arguments = _KNOWN[name], _entries(parts, above)
-    is_scalar = kind in (Add, Mul, Pow, *_FUNCTIONS, *_RELATIONS)
+    is_scalar = name in _SCALARS
     if is_scalar and not all(isinstance(each, Expr) and not each.is_Matrix for each in arguments):
         raise ValueError("it has a part that is no scalar")
     if kind in (Add, Mul):
         made = kind._from_args(arguments)  # in the order in which they stand
     else:
-        made = kind(*arguments, evaluate=False) if is_scalar or kind in _CASES else kind(*arguments)
+        made = kind(*arguments, evaluate=False) if is_scalar or name in _CASES else kind(*arguments)
     # what SymPy would simplify was not written so
     if type(made).__name__ != name or made.args != arguments:
         raise ValueError(f"it is {made}")
@@ -214,6 +198,6 @@ _READERS: Mapping[str, Callable[..., Basic]] = {
     "Float": _float,
     "Str": lambda text: Str(_text(text)),
     "Symbol": _symbol,
-    "EntryVariable": lambda name: EntryVariable(_text(name)),
-    "NormalVariable": lambda name: NormalVariable(_text(name)),
+    "EntryVariable": lambda name: atoms.EntryVariable(_text(name)),
+    "NormalVariable": lambda name: atoms.NormalVariable(_text(name)),
 }
