@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
@@ -20,9 +21,9 @@ from sympy import (
     log,
 )
 
-from theorykit.codegen import compile_expressions
-from theorykit.symbolic import Diagonal, partial_trace, positive_definite, quadratic_form, trace
-from theorykit.symbolic.atoms import LogDet, PartialTrace, PositiveDefiniteSymbol
+from theorykit.codegen import compile_expressions, interpret
+from theorykit.symbolic import Diagonal, gradient, partial_trace, positive_definite, quadratic_form, trace
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, SymmetricSymbol
 
 H, N, P = (Symbol(name, integer=True, positive=True) for name in "HNP")
 SHAPES = ((2, 3, 4), (1, 2, 1))
@@ -66,6 +67,29 @@ def assert_close(actual, expected, tolerance=1e-9):
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape
     assert np.max(np.abs(actual - expected)) <= tolerance * (1 + np.max(np.abs(expected)))
+
+
+def assert_gradient(expression, symbol, values, compiled=generate, close=1e-9, differences=1e-6, step=1e-3, seed=0):
+    """The gradient, interpreted and generated, is that of JAX and, along a direction, of differences.
+
+    `compiled` makes of an expression a function of values by name. A gradient by a symmetric symbol is symmetric.
+    """
+
+    def in_space(value):
+        return (value + value.T) / 2 if isinstance(symbol, SymmetricSymbol) else value
+
+    slope, start, function = gradient(expression, symbol), values[symbol.name], compiled(expression)
+    automatic = in_space(jax.grad(lambda at: function({**values, symbol.name: at}))(jnp.asarray(start)))
+    assert_close(interpret(slope, values), automatic, close)
+    assert_close(compiled(slope)(values), automatic, 1e-10)
+    direction = in_space(np.random.default_rng(seed).standard_normal(np.shape(start)))
+
+    def difference(h):
+        ends = (interpret(expression, {**values, symbol.name: start + sign * h * direction}) for sign in (1, -1))
+        return -np.diff(list(ends))[0] / (2 * h)
+
+    # central differences, extrapolated once
+    assert_close((4 * difference(step / 2) - difference(step)) / 3, np.sum(automatic * direction), differences)
 
 
 def kronecker(left, right):

@@ -71,15 +71,9 @@ def test_every_node_is_evaluated_as_numpy_does(expression, by_hand, shape):
     assert_close(interpret(expression, values), by_hand(values), 1e-12)
 
 
-def test_sizes_may_be_whole_numbers():
+def test_sizes_may_be_whole_numbers_and_wrong_values_are_named():
     assert_close(interpret(s * sp.Identity(H), {"H": 3, "s": 2.0}), 2 * np.eye(3), 0)
-
-
-def test_log_det_of_a_matrix_with_negative_determinant_is_an_error():
     with pytest.raises(ValueError, match="LogDet"):
         interpret(LogDet(A), {"A": np.diag([1.0, -1.0])})
-
-
-def test_a_missing_value_is_named():
     with pytest.raises(ValueError, match="for B"):
         interpret(sp.Trace(A) + sp.Trace(B), {"A": np.eye(2)})

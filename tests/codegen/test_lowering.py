@@ -9,31 +9,22 @@ from hypothesis import given
 from tests.expressions import (
     SHAPES,
     SYMBOLS,
-    A,
-    B,
-    F,
     H,
-    L,
     N,
     P,
-    R,
-    W,
-    X,
     assert_close,
     generate,
     matrices,
     random_numbers,
     random_values,
-    s,
     scalars,
-    t,
-    v,
-    y,
 )
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.codegen.lowering import lower
 from theorykit.symbolic import Diagonal, positive_definite, quadratic_form
 from theorykit.symbolic.atoms import LogDet, PartialTrace
+
+A, B, W, L, R, X, F, y, v, s, t = SYMBOLS
 
 
 def assert_generated_equals_interpreted(expression, values):

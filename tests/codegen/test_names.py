@@ -84,18 +84,22 @@ def test_any_name_works_or_is_refused_by_name(role, name):
     assert_works_or_is_refused(role, name)
 
 
-def test_different_symbols_of_one_name_are_refused():
-    plain, positive = Symbol("s"), Symbol("s", positive=True)
-    with pytest.raises(ValueError, match="two different symbols are named 's'"):
-        compile_expressions("f", {"out": plain + exp(positive)}, (plain, positive))
-    with pytest.raises(ValueError, match="two different symbols are named 's'"):
-        compile_expressions("f", {"out": plain + exp(positive)}, (plain,))
-    with pytest.raises(ValueError, match="two different symbols are named 'A'"):
-        compile_expressions("f", {"out": Trace(MatrixSymbol("A", 2, 2)) * Symbol("A")}, (MatrixSymbol("A", 2, 2),))
-    with pytest.raises(ValueError, match="given twice: s"):
-        compile_expressions("f", {"out": plain}, (plain, plain))
-    with pytest.raises(ValueError, match="dummy"):
-        compile_expressions("f", {"out": Dummy("s") + 1}, ())
+PLAIN, POSITIVE, MATRIX_A = Symbol("s"), Symbol("s", positive=True), MatrixSymbol("A", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("expression", "arguments", "message"),
+    [
+        (PLAIN + exp(POSITIVE), (PLAIN, POSITIVE), "two different symbols are named 's'"),
+        (PLAIN + exp(POSITIVE), (PLAIN,), "two different symbols are named 's'"),
+        (Trace(MATRIX_A) * Symbol("A"), (MATRIX_A,), "two different symbols are named 'A'"),
+        (PLAIN, (PLAIN, PLAIN), "given twice: s"),
+        (Dummy("s") + 1, (), "dummy"),
+    ],
+)
+def test_different_symbols_of_one_name_are_refused(expression, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        compile_expressions("f", {"out": expression}, arguments)
 
 
 def test_scalar_formulas_are_written_with_no_other_names_than_are_reserved():

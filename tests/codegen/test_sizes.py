@@ -36,34 +36,21 @@ def evaluated(arguments, values, *given_sizes):
     return found
 
 
-def by_name(values, *sizes):
-    return {size.name: values[size] for size in sizes}
+TALL = MatrixSymbol("tall", 2 * P, 3 * P * N_0)
+DETERMINED = {
+    "all sizes of an action": ((U_1, U_2, U_3, PHI, Y), SIZES),
+    "in another order": ((Y, U_3, PHI, U_1, U_2), SIZES),
+    "the ratio of two order parameters": ((U_2, U_3), (H_2, H_3)),
+    "a ratio of unknown factors": ((U_1, PHI), (N_0, P)),
+    "a number in a dimension": ((TALL,), (P, N_0)),
+}
 
 
+@pytest.mark.parametrize("name", DETERMINED)
 @given(numbers)
-def test_all_sizes_follow_from_the_shapes_of_an_action(values):
-    assert evaluated((U_1, U_2, U_3, PHI, Y), values) == by_name(values, *SIZES)
-
-
-@given(numbers, st.permutations([U_1, U_2, U_3, PHI, Y]))
-def test_the_order_of_the_arguments_does_not_matter(values, arguments):
-    assert evaluated(arguments, values) == by_name(values, *SIZES)
-
-
-@given(numbers)
-def test_heads_follow_from_the_ratio_of_two_order_parameters(values):
-    assert evaluated((U_2, U_3), values) == by_name(values, H_2, H_3)
-
-
-@given(numbers)
-def test_a_ratio_is_known_where_its_factors_are_not(values):
-    assert evaluated((U_1, PHI), values) == by_name(values, N_0, P)
-
-
-@given(numbers)
-def test_a_dimension_may_have_a_number_in_it(values):
-    tall = MatrixSymbol("tall", 2 * P, 3 * P * N_0)
-    assert evaluated((tall,), values) == by_name(values, P, N_0)
+def test_sizes_follow_from_shapes(name, values):
+    arguments, sizes = DETERMINED[name]
+    assert evaluated(arguments, values) == {size.name: values[size] for size in sizes}
 
 
 def test_a_generated_function_uses_the_sizes_of_its_arguments():
@@ -81,16 +68,20 @@ def test_only_sizes_that_are_used_are_bound():
 
 
 @pytest.mark.parametrize(
-    ("size", "arguments"), [(H_1, (U_1,)), (H_2, (U_1, PHI)), (N_0, (PHI, U_2)), (P, (U_1, U_2))], ids=str
+    ("size", "arguments"),
+    [
+        (H_1, (U_1,)),
+        (H_2, (U_1, PHI)),
+        (N_0, (PHI, U_2)),
+        (P, (U_1, U_2)),
+        # a size in a sum is not guessed
+        (P, (MatrixSymbol("Z", P + 1, 2 * P + 1),)),
+    ],
+    ids=str,
 )
 def test_a_size_that_no_shape_determines_is_named(size, arguments):
     with pytest.raises(ValueError, match=size.name):
         lower("eye", {"value": Identity(size)}, arguments)
-
-
-def test_a_size_in_a_sum_is_not_guessed():
-    with pytest.raises(ValueError, match="P"):
-        lower("eye", {"value": Identity(P)}, (MatrixSymbol("Z", P + 1, 2 * P + 1),))
 
 
 @pytest.mark.parametrize("missing", [U_2, Symbol("T", positive=True)], ids=str)
@@ -111,43 +102,34 @@ given_numbers = numbers.map(lambda values: dict(zip(GIVEN, values.values(), stri
 BOTH_STRAIGHT = positive_definite("U_0", OUTER)
 
 
-@given(given_numbers)
-def test_a_sum_that_divides_out_does_not_matter(values):
-    assert evaluated((V_1, WIDE), values) == {"N_0": values[N_0]}
-
-
-@given(given_numbers)
-def test_what_given_sizes_leave_is_determined(values):
-    assert evaluated((V_1, WIDE), values, H, C) == {"K": values[K], "N_0": values[N_0], "P": values[P]}
-    assert evaluated((WIDE,), values, H, K, C) == {"N_0": values[N_0], "P": values[P]}
-
-
-@given(given_numbers)
-def test_given_sizes_may_stand_in_several_sums(values):
-    assert evaluated((BOTH_STRAIGHT,), values, H, K) == {"C": values[C]}
-
-
-@given(given_numbers)
-def test_a_size_in_a_sum_alone_is_not_determined(values):
-    assert evaluated((BOTH_STRAIGHT,), values, K) == {}
-    assert evaluated((V_1, V_2), values) == {}
-
-
-def test_bound_sizes_are_those_bound_and_those_given():
-    assert bound_sizes((V_1, WIDE)) == {N_0}
-    assert bound_sizes((V_1, WIDE, H, C)) == {H, C, K, N_0, P}
-    assert bound_sizes((V_1, temperature)) == {temperature}
-    assert bound_sizes(()) == frozenset()
+@pytest.mark.parametrize(
+    ("arguments", "given", "sizes"),
+    [
+        # a sum that divides out does not matter, and a size in a sum alone is not determined
+        ((V_1, WIDE), (), (N_0,)),
+        ((V_1, WIDE), (H, C), (K, N_0, P)),
+        ((WIDE,), (H, K, C), (N_0, P)),
+        ((BOTH_STRAIGHT,), (H, K), (C,)),
+        ((BOTH_STRAIGHT,), (K,), ()),
+        ((V_1, V_2), (), ()),
+    ],
+    ids=str,
+)
+@given(values=given_numbers)
+def test_sizes_in_sums_follow_from_shapes_and_given_sizes(arguments, given, sizes, values):
+    assert evaluated(arguments, values, *given) == {size.name: values[size] for size in sizes}
 
 
 def test_bound_sizes_are_those_that_lowering_knows():
-    arguments = (V_1, V_2, WIDE)
+    assert bound_sizes((V_1, WIDE, H, C)) == {H, C, K, N_0, P} and bound_sizes((V_1, temperature)) == {temperature}
     for size in GIVEN:
-        if size in bound_sizes(arguments):
-            assert lower("eye", {"value": Identity(size)}, arguments)
+        if size in bound_sizes((V_1, V_2, WIDE)):
+            assert lower("eye", {"value": Identity(size)}, (V_1, V_2, WIDE))
         else:
             with pytest.raises(ValueError, match=size.name):
-                lower("eye", {"value": Identity(size)}, arguments)
+                lower("eye", {"value": Identity(size)}, (V_1, V_2, WIDE))
+    # a size that is given is not read off a shape
+    assert lower("eye", {"value": Identity(C)}, (V_3, C)).sizes == ()
 
 
 def test_a_generated_function_takes_sizes_as_arguments():
@@ -166,8 +148,3 @@ def test_a_generated_function_takes_sizes_as_arguments():
         assert_close(result["features"], np.eye(5), 0)
         assert_close(result["sum"], np.eye(size), 0)
         assert_close(result["scaled"], 2 * size)
-
-
-def test_a_size_that_is_given_is_not_read_off_a_shape():
-    program = lower("eye", {"value": Identity(C)}, (V_3, C))
-    assert program.sizes == ()

@@ -9,33 +9,25 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
 from tests.expressions import (
     SHAPES,
-    A,
-    B,
-    F,
+    SYMBOLS,
     H,
-    L,
     N,
     P,
-    R,
-    W,
-    X,
     assert_close,
     definite,
     matrices,
     random_numbers,
     random_values,
-    s,
     scalars,
     square,
     square_sizes,
-    t,
-    v,
-    y,
 )
 from theorykit.codegen import interpret
 from theorykit.symbolic import algebra, inverse, kronecker, normal, positive_definite, quadratic_form, trace
 from theorykit.symbolic.algebra import as_number, expand_products, from_terms, matrix_terms, simplify_traces, transpose
 from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, Stacked, principal_block
+
+A, B, W, L, R, X, F, y, v, s, t = SYMBOLS
 
 KRON = sp.KroneckerProduct(A, B)
 DIAG = BlockDiagMatrix(A, W)

@@ -10,7 +10,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.expressions import assert_close
+from tests.expressions import assert_close, assert_gradient
 from tests.marks import slow
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.codegen.spectral import eigendecomposition
@@ -79,20 +79,9 @@ def test_generated_code_gives_what_the_interpreter_gives(expression, spectrum, s
 @pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA)
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
 def test_gradients_are_those_of_automatic_differentiation_and_of_differences(expression, spectrum):
-    values = values_of(spectrum)
+    step = 1e-4 if min(spectrum) > 0.1 else 1e-5
     for symbol in (symbol for symbol in (S, K, L, t) if expression.has(symbol)):
-        slope, name = gradient(expression, symbol), symbol.name
-        automatic = jax.grad(lambda at, name=name: compiled(expression)({**values, name: at}))(
-            jnp.asarray(values[name])
-        )
-        automatic = (automatic + automatic.T) / 2 if symbol in (S, K) else automatic
-        assert_close(compiled(slope)(values), automatic, 1e-11)
-        assert_close(interpret(slope, values), automatic, 1e-8)
-        direction = np.random.default_rng(1).standard_normal(np.shape(values[name]))
-        direction = direction + direction.T if symbol in (S, K) else direction
-        step = 1e-4 if symbol in (L, t) or min(spectrum) > 0.1 else 1e-5
-        ends = [interpret(expression, {**values, name: values[name] + sign * step * direction}) for sign in (1, -1)]
-        assert_close((ends[0] - ends[1]) / (2 * step), np.sum(automatic * direction), 1e-4)
+        assert_gradient(expression, symbol, values_of(spectrum), compiled, 1e-8, 1e-4, step)
 
 
 def along_a_line(function, spectrum):
@@ -171,13 +160,10 @@ def test_a_parameter_that_is_an_array_has_a_gradient():
         assert_close(jax.grad(ours)(coefficients), expected, 1e-13)
 
 
-def test_one_eigendecomposition_serves_all_functions_of_a_matrix():
-    slope = gradient(EXPRESSIONS["log"], S)
-    program = compile_expressions("f", {"value": EXPRESSIONS["log"], "slope": slope}, (S, t)).program
-    assert program.operation_counts()["eigendecomposition"] == 1
-
-
 def test_a_spectral_function_is_that_of_the_matrix():
+    assert S.T == S and sp.MatrixSymbol("S", N, N) != S
+    with pytest.raises(NotImplementedError, match="positive definite"):
+        compile_expressions("f", {"value": LogDet(S)}, (S,))
     values = values_of(SPECTRA["two the same"])
     assert_close(interpret(spectral_function(sp.exp, S), values), scipy.linalg.expm(values["S"]), 1e-13)
     assert_close(compiled(spectral_function(sp.sqrt, S))(values), scipy.linalg.sqrtm(values["S"]), 1e-13)
@@ -185,6 +171,16 @@ def test_a_spectral_function_is_that_of_the_matrix():
     assert spectral_function(lambda x: t, S) == t * sp.Identity(N)
     assert spectral_function(sp.exp, S) == spectral_function(sp.exp, S).T
     assert gradient(eigenvalue_sum(lambda x: t * x**2, S), S) == 2 * t * S
+
+
+def test_one_eigendecomposition_serves_all_functions_and_roots_of_a_matrix():
+    values = {
+        "f": EXPRESSIONS["log"],
+        "slope": gradient(EXPRESSIONS["log"], S),
+        "root": SquareRoot(K) * L * SquareRoot(K),
+    }
+    counts = compile_expressions("f", values, (S, K, L, t)).program.operation_counts()
+    assert counts["eigendecomposition"] == 2
 
 
 def test_in_a_product_with_other_matrices_there_is_no_symbolic_gradient_in_it():
@@ -200,25 +196,10 @@ def test_a_matrix_that_is_not_provably_symmetric_is_refused(make):
         assert not is_symmetric(matrix)
         with pytest.raises(ValueError, match=r"provably symmetric.*symmetric\(\.\.\.\)"):
             make(sp.exp, matrix)
-    for matrix in (
-        S,
-        K,
-        2 * S - K,
-        L + L.T,
-        L * S * L.T,
-        S * K + K * S,
-        sp.Inverse(S),
-        spectral_function(sp.exp, S) + S,
-    ):
+    symmetric_ones = (2 * S - K, L + L.T, L * S * L.T, S * K + K * S, sp.Inverse(S), spectral_function(sp.exp, S) + S)
+    for matrix in (S, K, *symmetric_ones):
         assert is_symmetric(matrix)
         make(sp.exp, matrix)
-
-
-def test_symmetric_symbols_are_their_own_transposes_and_of_no_sign():
-    assert S.T == S and sp.MatrixSymbol("S", N, N) != S
-    assert gradient(sp.Trace(L * S), S) == L / 2 + L.T / 2
-    with pytest.raises(NotImplementedError, match="positive definite"):
-        compile_expressions("f", {"value": LogDet(S)}, (S,))
 
 
 @pytest.mark.parametrize(
@@ -242,10 +223,7 @@ def test_eigenvalues_are_written_out(expression, expected):
 
 def test_the_variable_is_its_own():
     named = sp.Symbol("x", real=True)
-    for made in (
-        EigenvalueSum(sp.Lambda(named, named * t), S),
-        SpectralFunction(sp.Lambda(named, sp.exp(named * t)), S),
-    ):
+    for made in (kind(sp.Lambda(named, sp.exp(named * t)), S) for kind in (EigenvalueSum, SpectralFunction)):
         assert made.free_symbols == {S, t}
         assert made.func(*made.args) == made
         assert made.xreplace({t: named}).free_symbols == {S, named}

@@ -3,15 +3,32 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Rational, Symbol, Trace, ZeroMatrix
+from sympy import (
+    Identity,
+    Inverse,
+    KroneckerProduct,
+    MatMul,
+    MatPow,
+    MatrixSymbol,
+    OneMatrix,
+    Rational,
+    Symbol,
+    Trace,
+    ZeroMatrix,
+)
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
-from tests.expressions import A, B, F, H, L, N, P, R, W, X, definite, random_numbers, s, square, square_sizes, t, v, y
+from tests.expressions import SYMBOLS, H, N, P, definite, random_numbers, random_values, square, square_sizes
 from theorykit.codegen import interpret
-from theorykit.symbolic import Diagonal, positive_definite
-from theorykit.symbolic.atoms import PartialTrace
+from theorykit.symbolic import Diagonal, SquareRoot, positive_definite, positive_semidefinite
+from theorykit.symbolic.atoms import PartialTrace, PrincipalBlock, Stacked, embed
 from theorykit.symbolic.matrix_functions import is_positive_definite, is_positive_semidefinite
 
+A, B, W, L, R, X, F, y, v, s, t = SYMBOLS
 real = Symbol("real", real=True)
+SIZES = (H, H * N)
+J = BlockDiagMatrix(A, W) + BlockDiagMatrix(Identity(H), W)
+GRAM = positive_semidefinite("M", H)
 
 
 def smallest_eigenvalue(matrix):
@@ -53,13 +70,18 @@ DEFINITE = [
     X.T * X + W,
     y * y.T + Identity(P),
     X.T * F.T * (F * W * F.T + Identity(P)) * F * X + s * W,
+    BlockDiagMatrix(A, W),
+    PrincipalBlock(J, SIZES, 0),
+    PrincipalBlock(BlockDiagMatrix(A, W) + J, SIZES, 1),
+    SquareRoot(2 * A),
+    Inverse(PrincipalBlock(J, SIZES, 1)) + KroneckerProduct(A, Identity(N)),
 ]
 
 
 @pytest.mark.parametrize("expression", DEFINITE, ids=str)
 def test_definite_by_form(expression):
-    assert is_positive_definite(expression)
-    assert is_positive_semidefinite(expression)
+    assert is_positive_definite(expression) and is_positive_semidefinite(expression)
+    assert smallest_eigenvalue(interpret(expression, random_values((2, 3, 4), 0))) > 0
 
 
 SEMIDEFINITE = [
@@ -72,13 +94,17 @@ SEMIDEFINITE = [
     A * L * L.T * A,
     F * X * W * X.T * F.T + y * y.T,
     X * KroneckerProduct(A, Identity(N)) * X.T,
+    OneMatrix(H, H),
+    KroneckerProduct(OneMatrix(H, H), A),
+    KroneckerProduct(X.T * X, A),
 ]
 
 
 @pytest.mark.parametrize("expression", SEMIDEFINITE, ids=str)
 def test_semidefinite_by_form_but_not_provably_definite(expression):
-    assert is_positive_semidefinite(expression)
-    assert not is_positive_definite(expression)
+    assert is_positive_semidefinite(expression) and not is_positive_definite(expression)
+    assert is_positive_definite(expression + Identity(expression.shape[0]))
+    assert smallest_eigenvalue(interpret(expression, random_values((2, 3, 4), 0))) > -1e-12
 
 
 UNKNOWN = [
@@ -110,22 +136,28 @@ UNKNOWN = [
     v * y.T * F,
     A - L.T * L,
     Diagonal(A) * Diagonal(A).T - A,
+    F,
+    F * X,
+    ZeroMatrix(H, H),
+    BlockDiagMatrix(A, X),
+    embed(A, SIZES, 0),
+    PrincipalBlock(BlockDiagMatrix(L, W), SIZES, 1),
+    SquareRoot(L),
+    Stacked(MatrixSymbol("square", H, H**2), H),
+    BlockDiagMatrix(A, -W),
+    KroneckerProduct(OneMatrix(H, H), L),
+    OneMatrix(H, N),
 ]
 
 
 @pytest.mark.parametrize("expression", UNKNOWN, ids=str)
 def test_what_is_not_provable_is_not_claimed(expression):
-    assert not is_positive_definite(expression)
-    assert not is_positive_semidefinite(expression)
-
-
-def test_a_rectangular_matrix_is_nothing_of_the_kind():
-    assert not is_positive_definite(F)
-    assert not is_positive_semidefinite(F * X)
-    assert not is_positive_definite(ZeroMatrix(H, H))
+    assert not is_positive_definite(expression) and not is_positive_semidefinite(expression)
 
 
 def test_definiteness_survives_substitution():
+    assert is_positive_semidefinite(GRAM) and not is_positive_definite(GRAM)
+    assert is_positive_definite(GRAM + s * Identity(H)) and is_positive_semidefinite(A + GRAM)
     assert is_positive_definite((A + s * Identity(H)).subs({H: 3, s: 2}))
     assert not is_positive_definite((A + s * Identity(H)).subs(s, -2))
     assert is_positive_definite(L.T * L + A.subs(A, positive_definite("C", H)))

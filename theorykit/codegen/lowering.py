@@ -523,8 +523,7 @@ _RULES = {
     BlockMatrix: _Rules(_lower_blocks, _value_of_blocks),
     PrincipalBlock: _Rules(_lower_principal_block, _value_of_principal_block),
     Stacked: _Rules(
-        _operation("stacked"),
-        lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1)),
+        _operation("stacked"), lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1))
     ),
     SideBySide: _Rules(
         _operation("side_by_side"), lambda node, at: np.hstack(np.split(at(node.matrix), int(at(node.blocks))))

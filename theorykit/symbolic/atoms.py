@@ -184,12 +184,11 @@ class FunctionOfMatrix(MatrixExpr):
         raise NotImplementedError(f"entries of a {type(self).__name__} of symbolic size are not expanded")
 
 
-def _of_two(kind: type, matrix: MatrixExpr, sizes: Iterable[Expr | int], part: dict[str, int], total: Expr):
+def _of_two(kind: type, matrix: MatrixExpr, sizes: Tuple, part: int, total: Expr) -> MatrixExpr:
     """An atom of one of the two parts of a square matrix."""
-    ((name, index),) = part.items()
     if tuple(map(expand, matrix.shape)) != (expand(total),) * 2:
         raise ValueError(f"{kind.__name__} of sizes {sizes} needs a matrix of size {expand(total)}, got {matrix}")
-    return MatrixExpr.__new__(kind, matrix, sizes, Integer(checked_whole_number(name, index, least=0, most=1)))
+    return MatrixExpr.__new__(kind, matrix, sizes, Integer(part))
 
 
 class PartialTrace(FunctionOfMatrix):
@@ -206,7 +205,8 @@ class PartialTrace(FunctionOfMatrix):
 
     def __new__(cls, matrix, dimensions, traced):
         matrix, dimensions = checked_matrix("matrix", matrix), Tuple(*checked_sizes("dimensions", dimensions))
-        return _of_two(cls, matrix, dimensions, {"traced": traced}, dimensions[0] * dimensions[1])
+        traced = checked_whole_number("traced", traced, least=0, most=1)
+        return _of_two(cls, matrix, dimensions, traced, dimensions[0] * dimensions[1])
 
     def _eval_transpose(self):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
@@ -221,7 +221,8 @@ class PrincipalBlock(FunctionOfMatrix):
 
     def __new__(cls, matrix, sizes, index):
         matrix, sizes = checked_matrix("matrix", matrix), Tuple(*checked_sizes("sizes", sizes))
-        return _of_two(cls, matrix, sizes, {"index": index}, sizes[0] + sizes[1])
+        index = checked_whole_number("index", index, least=0, most=1)
+        return _of_two(cls, matrix, sizes, index, sizes[0] + sizes[1])
 
     def _eval_transpose(self):
         return principal_block(self.matrix.T, self.sizes, self.index)

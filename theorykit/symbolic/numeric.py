@@ -38,7 +38,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
     """A function of numbers with JAX code; `numeric_function` makes one."""
 
     # set on each class that is made: JAX code of arrays, derivatives of the arguments as functions of expressions
-    # (None for those of JAX), what the class was made of, its name, and the orders of derivatives of its code
+    # (None for those of JAX), and what the class was made of, orders of derivatives last
     implementation: Callable
     slopes: tuple[Callable[..., Expr], ...] | None = None
     definition: tuple[Any, ...] = ()
@@ -48,15 +48,14 @@ class NumericFunction(Function, metaclass=_NumericClass):
     def fdiff(self, argindex=1):
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
-        if self.slopes is not None:
-            return self.slopes[argindex - 1](*self.args)
-        return type(self).derivative(argindex)(*self.args)
+        slope = self.slopes[argindex - 1] if self.slopes else type(self).derivative(argindex)
+        return slope(*self.args)
 
     @classmethod
     def derivative(cls, index: int = 1) -> "_NumericClass":
         """The derivative by argument `index`, by JAX."""
         orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
-        return _derivative(cls.definition[1] if any(cls.orders) else cls, orders)
+        return _made(*cls.definition[:4], orders)
 
     def _eval_evalf(self, prec):
         # not the function of mpmath that happens to have this name
@@ -69,19 +68,20 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return True if all(argument.is_real for argument in self.args) else None
 
     def _latex(self, printer, exp=None):
-        name = rf"\operatorname{{{self.own_name.replace('_', chr(92) + '_')}}}"
-        if len(self.orders) == 1 and 0 < self.orders[0] <= 3:
-            name += "'" * self.orders[0]
-        elif any(self.orders):
-            name += rf"^{{({', '.join(map(str, self.orders))})}}"
+        name = rf"\operatorname{{{self.own_name.replace('_', chr(92) + '_')}}}" + self._order("^{(%s)}", 3)
         text = rf"{name}\left({', '.join(map(printer._print, self.args))}\right)"
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
     def _sympystr(self, printer):
-        name = self.own_name
-        if any(self.orders):
-            name += "'" * self.orders[0] if len(self.orders) == 1 else f"^({', '.join(map(str, self.orders))})"
-        return f"{name}({', '.join(map(printer._print, self.args))})"
+        return f"{self.own_name}{self._order('^(%s)')}({', '.join(map(printer._print, self.args))})"
+
+    def _order(self, form, most=math.inf):
+        """Dashes for a derivative by the one argument, or the orders."""
+        if not any(self.orders):
+            return ""
+        if len(self.orders) == 1 and self.orders[0] <= most:
+            return "'" * self.orders[0]
+        return form % ", ".join(map(str, self.orders))
 
 
 def numeric_function(
@@ -93,10 +93,9 @@ def numeric_function(
 ) -> type[NumericFunction]:
     """Make a function of numbers that expressions and actions can contain, from JAX code.
 
-    The function is tried when it is made: at points of its domain it must be finite, and its derivative must agree with
-    differences of `f`. Functions are equal if their name, code and derivative are; two functions of one name with other
-    code are different functions. An expression with the function can be pickled if `f` and `df` can be imported by
-    name.
+    At points of its domain the function must be finite, and its derivative must agree with differences of `f`. Functions
+    are equal if their name, code and derivative are. An expression with the function can be pickled if `f` and `df` can
+    be imported by name.
 
     Args:
         name: An identifier, for printed expressions and generated code.
@@ -109,7 +108,7 @@ def numeric_function(
         A SymPy function class. Call it with expressions: `f(x)`.
 
     Raises:
-        ValueError: The name is no identifier, or the function or its derivative is wrong at a point, which is named.
+        ValueError: The function or its derivative is wrong at a point, which is named.
 
     Example:
         >>> import jax.numpy as jnp
@@ -129,7 +128,8 @@ def numeric_function(
     checked_function("f", f)
     intervals = _intervals(f, domain)
     try:
-        made = _made(name, f, tuple(df) if isinstance(df, (list, tuple)) else df, intervals)
+        given = tuple(df) if isinstance(df, (list, tuple)) else df
+        made = _made(name, f, given, intervals, (0,) * len(intervals))
     except TypeError as error:
         raise TypeError(f"f and df must be hashable: {first_line(error)}") from error
     _check(made, intervals)
@@ -163,42 +163,28 @@ def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
 _MADE: dict[tuple[Any, ...], _NumericClass] = {}
 
 
-def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...]) -> _NumericClass:
-    definition = (name, f, df, intervals)
-    if definition not in _MADE:
+def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...], orders: tuple[int, ...]) -> _NumericClass:
+    definition = (name, f, df, intervals, orders)
+    if definition in _MADE:
+        return _MADE[definition]
+    slopes = None
+    if any(orders):
+        value = _made(name, f, df, intervals, (0,) * len(orders)).implementation
+        for i, order in enumerate(orders):
+            for _ in range(order):
+                value = slope_along(value, i)
+    else:
+        value = f
         given = df if isinstance(df, tuple) else (df,)
         if df is not None and len(given) != len(intervals):
             raise ValueError(f"df must be one derivative for each of {len(intervals)} arguments, got {shown(df)}")
         slopes = None if df is None else tuple(_slope(name, each, intervals) for each in given)
-        _MADE[definition] = _new(name, f, slopes, definition, (0,) * len(intervals))
-    return _MADE[definition]
 
-
-def _derivative(function: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
-    definition = ("derivative", function, orders)
-    if definition not in _MADE:
-        value = function.implementation
-        for i, order in enumerate(orders):
-            for _ in range(order):
-                value = slope_along(value, i)
-        _MADE[definition] = _new(function.own_name, value, None, definition, orders)
-    return _MADE[definition]
-
-
-def _rebuilt(*definition: Any) -> _NumericClass:
-    is_derivative = definition[0] == "derivative" and len(definition) == 3
-    return _derivative(*definition[1:]) if is_derivative else _made(*definition)
-
-
-copyreg.pickle(_NumericClass, lambda cls: (_rebuilt, cls.definition) if cls.definition else cls.__qualname__)
-
-
-def _new(name: str, f: Callable, slopes: Any, definition: tuple, orders: tuple[int, ...]) -> _NumericClass:
     def of_numbers(*numbers):
-        value = jnp.asarray(f(*numbers), float)
-        if value.ndim:
-            raise TypeError(f"f must return one number for one number, got an array of shape {value.shape}")
-        return value
+        found = jnp.asarray(value(*numbers), float)
+        if found.ndim:
+            raise TypeError(f"f must return one number for one number, got an array of shape {found.shape}")
+        return found
 
     def of_arrays(*arrays):
         arrays = jnp.broadcast_arrays(*(jnp.asarray(array, float) for array in arrays))
@@ -216,7 +202,11 @@ def _new(name: str, f: Callable, slopes: Any, definition: tuple, orders: tuple[i
         "own_name": name,
         "orders": orders,
     }
-    return _NumericClass(name, (NumericFunction,), attributes)
+    _MADE[definition] = _NumericClass(name, (NumericFunction,), attributes)
+    return _MADE[definition]
+
+
+copyreg.pickle(_NumericClass, lambda cls: (_made, cls.definition) if cls.definition else cls.__qualname__)
 
 
 def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
@@ -258,11 +248,10 @@ def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
         columns.append(low + (high - low) * (steps % 1))
     points = np.stack(columns, axis=1)
     _values(function, points, "f")
-    indices = range(1, len(intervals) + 1)
     # a derivative that JAX takes has derivatives by JAX, which solvers need too; one that is given was tried if it is
     # JAX code, and has rules if it is an expression
-    functions = [function, *(function.derivative(i) for i in indices if function.slopes is None)]
-    for each in functions:
+    indices = range(1, len(intervals) + 1)
+    for each in (function, *(function.derivative(i) for i in indices if function.slopes is None)):
         for i in indices:
             _check_slope(each, i, points, intervals[i - 1])
 
