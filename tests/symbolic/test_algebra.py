@@ -36,40 +36,24 @@ one = positive_definite("one", 1)
 
 # what the algebra has a rule for, each in a place where the rule applies
 MATRICES = [
-    (A + L) * (A - L),
-    sp.MatMul(s, sp.MatMul(2, L + A, A), sp.Identity(H)),
-    sp.KroneckerProduct(A + L, R - 2 * B),
-    sp.KroneckerProduct(2 * A, s * sp.Identity(N)) * X,
-    (KRON + W) * (X - KRON),
-    sp.Inverse(2 * s * W) * X,
-    sp.Inverse(sp.KroneckerProduct(2 * A, B)) * X,
-    PartialTrace(X + 2 * W, (H, N), 0) * R,
-    Stacked(X * (v + 2 * v), 1) + X * v,
-    Stacked(F * (X + 2 * W), H),
-    SideBySide(X * (2 * X - W), N),
-    (L * A + A).T * L,
-    sp.MatPow(X, 3) * W,
-    L * sp.ZeroMatrix(H, H) + A,
+    *((A + L) * (A - L), sp.MatMul(s, sp.MatMul(2, L + A, A), sp.Identity(H))),
+    *(sp.KroneckerProduct(A + L, R - 2 * B), sp.KroneckerProduct(2 * A, s * sp.Identity(N)) * X),
+    *((KRON + W) * (X - KRON), sp.Inverse(2 * s * W) * X, sp.Inverse(sp.KroneckerProduct(2 * A, B)) * X),
+    *(PartialTrace(X + 2 * W, (H, N), 0) * R, Stacked(X * (v + 2 * v), 1) + X * v, Stacked(F * (X + 2 * W), H)),
+    *(SideBySide(X * (2 * X - W), N), (L * A + A).T * L, sp.MatPow(X, 3) * W, L * sp.ZeroMatrix(H, H) + A),
     (F * X + F * W).T * (F * X - F * W),
 ]
 SCALARS = [
-    sp.Trace((A + L) * (A - L)),
-    sp.Trace(sp.KroneckerProduct(A, sp.Identity(N)) * X),
+    *(sp.Trace((A + L) * (A - L)), sp.Trace(sp.KroneckerProduct(A, sp.Identity(N)) * X)),
     sp.Trace(sp.KroneckerProduct(sp.Identity(H), B) * X * W),
     sp.Trace(X * sp.KroneckerProduct(A, sp.Identity(N)) * W * sp.KroneckerProduct(sp.Identity(H), R)),
     sp.Trace(sp.KroneckerProduct(A, B)) + sp.Trace(sp.Identity(H * N)),
     sp.Trace(PartialTrace(X, (H, N), 0)) * sp.Trace(PartialTrace(W * X, (H, N), 1)),
-    sp.Trace(A * PartialTrace(X * sp.KroneckerProduct(L, R), (H, N), 1)),
-    LogDet(KRON),
-    LogDet(3 * s * KRON),
-    LogDet(sp.Inverse(KRON)),
-    LogDet(sp.KroneckerProduct(A, sp.Identity(N))),
-    LogDet(DIAG) + LogDet(s * sp.Inverse(W)),
-    LogDet(2 * A + s * A),
-    LogDet(F * W * F.T + t * sp.Identity(P)),
-    sp.Trace(DIAG * WHOLE),
-    sp.Trace(WHOLE * BlockDiagMatrix(L, X) * WHOLE * DIAG),
-    quadratic_form(v, W + KRON) * s,
+    *(sp.Trace(A * PartialTrace(X * sp.KroneckerProduct(L, R), (H, N), 1)), LogDet(KRON), LogDet(3 * s * KRON)),
+    *(LogDet(sp.Inverse(KRON)), LogDet(sp.KroneckerProduct(A, sp.Identity(N)))),
+    *(LogDet(DIAG) + LogDet(s * sp.Inverse(W)), LogDet(2 * A + s * A)),
+    *(LogDet(F * W * F.T + t * sp.Identity(P)), sp.Trace(DIAG * WHOLE)),
+    *(sp.Trace(WHOLE * BlockDiagMatrix(L, X) * WHOLE * DIAG), quadratic_form(v, W + KRON) * s),
     sp.log(2 * s * t) + sp.Trace(2 * y * y.T) ** 2,
 ]
 
@@ -250,19 +234,13 @@ def test_kronecker_products_with_identities_and_numbers_are_none(product, expect
 
 
 AS_NUMBERS = [
-    sp.Trace(one),
-    3 * sp.Trace(one * sp.Inverse(one) * one) + s,
-    LogDet(one),
-    LogDet(2 * one),
-    LogDet(A + sp.KroneckerProduct(A, one)),
-    sp.Trace(sp.KroneckerProduct(L, one) * A),
+    *(sp.Trace(one), 3 * sp.Trace(one * sp.Inverse(one) * one) + s, LogDet(one), LogDet(2 * one)),
+    *(LogDet(A + sp.KroneckerProduct(A, one)), sp.Trace(sp.KroneckerProduct(L, one) * A)),
     sp.Trace(sp.Inverse(sp.KroneckerProduct(A, one)) * L),
     quadratic_form(y, sp.Inverse(F * W * F.T + sp.Trace(one) * sp.Identity(P))),
     LogDet(F * sp.KroneckerProduct(W, one) * F.T + t * sp.Identity(P)),
-    sp.Trace(one * PartialTrace(A, (H, 1), 0)),
-    LogDet(2 * one + 3 * sp.Identity(1)),
-    sp.Trace(sp.Inverse(one + y.T * y) * one),
-    H * LogDet(one) - LogDet(A),
+    *(sp.Trace(one * PartialTrace(A, (H, 1), 0)), LogDet(2 * one + 3 * sp.Identity(1))),
+    *(sp.Trace(sp.Inverse(one + y.T * y) * one), H * LogDet(one) - LogDet(A)),
 ]
 
 

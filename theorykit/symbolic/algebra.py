@@ -20,6 +20,7 @@ from .atoms import (
     PrincipalBlock,
     SideBySide,
     Stacked,
+    hold,
     log_det,
     principal_block,
     split_coefficient,
@@ -209,11 +210,10 @@ def _with_changes(expression: sp.Expr, of_product: Callable[[Factors, sp.Expr], 
     changes |= {node: _normal_log_det(node.matrix) for node in _outermost(expression, LogDet)}
     changed = expression.xreplace(changes)
     # a polynomial in its traces and log-determinants; these come back in other expressions of a derivation
-    numbers = {node: sp.Dummy() for kind in (sp.Trace, LogDet) for node in _outermost(changed, kind)}
-    expanded_nodes = {number: _expand_once(node) for node, number in numbers.items()}
-    kept = {node: sp.Dummy() for node in _outermost(changed, *_KEPT_WHOLE)}
+    numbers, nodes = hold(node for kind in (sp.Trace, LogDet) for node in _outermost(changed, kind))
+    kept, back = hold(_outermost(changed, *_KEPT_WHOLE))
     expanded = sp.expand(changed.xreplace(kept | numbers), log=True)
-    return expanded.xreplace(expanded_nodes).xreplace({number: node for node, number in kept.items()})
+    return expanded.xreplace({number: _expand_once(node) for number, node in nodes.items()}).xreplace(back)
 
 
 @lru_cache(maxsize=4096)

@@ -134,10 +134,15 @@ def matrix_scalars(expression: Basic) -> Iterator[Expr]:
             yield from matrix_scalars(argument)
 
 
+def hold(nodes: Iterable[Basic], **assumptions: bool) -> tuple[dict[Basic, Dummy], dict[Dummy, Basic]]:
+    """A symbol in place of each node, and what to replace to take the nodes back."""
+    held = {node: Dummy(**assumptions) for node in nodes}
+    return held, {symbol: node for node, symbol in held.items()}
+
+
 def with_value(expression: Expr, variable: BoundVariable, value: Expr) -> Expr:
     """A scalar expression with a value for the variable, not for one of its name that a matrix in it binds."""
-    held = {node: Dummy() for node in matrix_scalars(expression) if variable not in node.free_symbols}
-    back = {number: node for node, number in held.items()}
+    held, back = hold(node for node in matrix_scalars(expression) if variable not in node.free_symbols)
     return expression.xreplace(held).xreplace({variable: value}).xreplace(back)
 
 

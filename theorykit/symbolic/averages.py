@@ -11,7 +11,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from ..checks import Expression, checked_arguments, checked_instance, checked_scalar, checked_whole_number, shown
-from .atoms import NormalVariable, matrix_scalars, new_variable
+from .atoms import NormalVariable, hold, matrix_scalars, new_variable
 from .functions import SmoothedRamp
 
 NODES = 64
@@ -390,8 +390,8 @@ def mean_slope(
     for node in around:
         if (node in jumping or isinstance(node, Relational)) and not node.has_free(z):
             raise _no_rule(node, symbol)
-    held = {node: sp.Dummy(real=True) for node in jumping}
-    slope = derivative(integrand.xreplace(held), symbol).xreplace({new: old for old, new in held.items()})
+    held, held_back = hold(jumping, real=True)
+    slope = derivative(integrand.xreplace(held), symbol).xreplace(held_back)
     if slope.has(sp.Derivative, sp.DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
     # Leibniz: the mean of the slope, and what each moving jump sweeps over

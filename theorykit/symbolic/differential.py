@@ -27,6 +27,7 @@ from .atoms import (
     SymmetricSymbol,
     check_matrices_are_fixed,
     embed,
+    hold,
     matrix_scalars,
     new_variable,
     principal_block,
@@ -231,8 +232,8 @@ def _slopes(
     A number that is made of matrices, such as a trace, comes with a symbol that stands for it.
     """
     check_matrices_are_fixed(value)
-    held = {leaf: sp.Dummy(real=True) for leaf in dict.fromkeys(matrix_scalars(value))}
-    value, back = value.xreplace(held), {symbol: leaf for leaf, symbol in held.items()}
+    held, back = hold(matrix_scalars(value), real=True)
+    value = value.xreplace(held)
     symbols = sorted(value.free_symbols - {*variables, *back}, key=lambda symbol: symbol.name)
     numbers = [*((symbol, symbol) for symbol in symbols), *held.items()]
     take = _slope if derivative is None else derivative

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import sympy as sp
 
 from ..checks import checked_instance, checked_scalar, checked_sequence, shown
+from .atoms import hold
 from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_of_deltas
 from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 
@@ -77,9 +78,8 @@ def _expanded(integrand: sp.Expr, variables: Variables) -> sp.Expr:
     pairs = [node for node in integrand.atoms(sp.Max, sp.Min) if len(node.args) == 2]
     changes = {node: _as_ramp(node) for node in pairs if _line(node.args[0] - node.args[1], variables) is not None}
     integrand = integrand.xreplace(changes)
-    held = {node: sp.Dummy() for node in _outermost_functions(integrand)}
-    expanded = sp.expand(integrand.xreplace(held), power_base=False, power_exp=False, log=False)
-    return expanded.xreplace({number: node for node, number in held.items()})
+    held, back = hold(_outermost_functions(integrand))
+    return sp.expand(integrand.xreplace(held), power_base=False, power_exp=False, log=False).xreplace(back)
 
 
 def _as_ramp(node: sp.Expr) -> sp.Expr:

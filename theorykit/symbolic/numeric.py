@@ -93,8 +93,8 @@ def numeric_function(
 ) -> type[NumericFunction]:
     """Make a function of numbers that expressions and actions can contain, from JAX code.
 
-    At points of its domain the function must be finite, and its derivative must agree with differences of `f`. Functions
-    are equal if their name, code and derivative are. An expression with the function can be pickled if `f` and `df` can
+    At points of its domain the function must be finite, and its derivative must agree with differences of `f`.
+    Functions are equal if their name, code and derivative are. Expressions with one can be pickled if `f` and `df` can
     be imported by name.
 
     Args:

@@ -7,6 +7,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ...checks import checked_instance, checked_sequence
@@ -37,7 +38,8 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
         for level, text, anchor in page.headings
     )
     contents = f"<ol>\n{contents}\n</ol>" if contents else ""
-    return _PAGE.format(title=html.escape(page.title), style=_STYLE, contents=contents, body=body)
+    template, style = (Path(__file__).with_suffix(suffix).read_text("utf-8") for suffix in (".html", ".css"))
+    return template.format(title=html.escape(page.title), style=f"\n{style}", contents=contents, body=body)
 
 
 @dataclass
@@ -150,74 +152,3 @@ def _marked_up(text: str) -> str:
     text = html.escape(text, quote=False)
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
     return re.sub(r"`(.+?)`", r"<code>\1</code>", text)
-
-
-_STYLE = """
-:root { color-scheme: light dark; --text: #1c2024; --faint: #5c6670; --paper: #fdfdfc; --line: #d9dde1;
-  --shade: #f1f3f5; --link: #1f5fa8; --marked: #fff3bf; --bad: #b42318; }
-@media (prefers-color-scheme: dark) { :root { --text: #e4e7ea; --faint: #98a2ad; --paper: #15181c; --line: #363c44;
-  --shade: #1e2329; --link: #86b7f2; --marked: #4d4313; --bad: #ff8a7a; } }
-* { box-sizing: border-box; }
-html { scroll-padding-top: 1rem; }
-body { margin: 0 auto; max-width: 84rem; padding: 1rem; color: var(--text); background: var(--paper);
-  font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
-a { color: var(--link); text-decoration-thickness: from-font; }
-math { font-family: "STIX Two Math", "Latin Modern Math", "Libertinus Math", "Cambria Math", "TeX Gyre Termes Math",
-  "DejaVu Math TeX Gyre", "Noto Sans Math", math; }
-mtext.link, mtext.link a { line-height: 0; }
-math a { color: inherit; text-decoration: none; }
-math a:hover, math a:focus-visible { background: var(--marked); text-decoration: underline; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0.5rem 0 1rem; }
-h2 { font-size: 1.25rem; margin: 2.2rem 0 0.7rem; padding-bottom: 0.2rem; border-bottom: 1px solid var(--line); }
-h3 { font-size: 1.05rem; margin: 1.5rem 0 0.5rem; }
-.formula { overflow-x: auto; overflow-y: hidden; padding: 0.35rem 0 0.35rem 2rem; text-indent: -1rem; }
-.formula > math { text-indent: 0; padding-block: 0.2rem; }
-p, .wide { overflow-x: auto; overflow-y: hidden; }
-details { border: 1px solid var(--line); border-radius: 0.4rem; margin: 0.5rem 0; background: var(--shade); }
-details > :not(summary) { margin: 0.4rem 0.8rem; }
-summary { cursor: pointer; padding: 0.45rem 0.8rem; }
-details[open] > summary { border-bottom: 1px solid var(--line); }
-.remark { display: block; color: var(--faint); font-size: 0.85rem; }
-.remark strong { color: var(--bad); }
-:target { background: var(--marked); }
-nav { font-size: 0.9rem; margin-bottom: 1.5rem; }
-nav ol { list-style: none; margin: 0; padding: 0; }
-nav li { padding: 0.12rem 0; line-height: 1.35; }
-nav .level-3, nav .level-4 { display: none; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: baseline; padding: 0.35rem 0.6rem 0.35rem 0; font-weight: normal;
-  border-bottom: 1px solid var(--line); }
-thead th { color: var(--faint); font-size: 0.85rem; }
-code { font-size: 0.9em; background: var(--shade); padding: 0 0.2em; border-radius: 0.2em; }
-@media (max-width: 40rem) {
-  thead { display: none; }
-  tr { display: grid; grid-template-columns: 3.2rem minmax(0, 1fr); padding: 0.35rem 0;
-    border-bottom: 1px solid var(--line); }
-  tbody th, td { border: none; padding: 0.05rem 0; }
-  td:last-child { grid-column: 2; font-size: 0.85rem; }
-}
-@media (min-width: 64rem) {
-  body { display: grid; grid-template-columns: 15rem minmax(0, 1fr); gap: 2.5rem; padding: 1.5rem 2rem; }
-  nav { position: sticky; top: 1.5rem; align-self: start; max-height: calc(100vh - 3rem); overflow-y: auto; }
-  nav .level-3 { display: list-item; padding-left: 1rem; color: var(--faint); font-size: 0.85rem; }
-}
-@media print { nav { display: none; } details { border: none; } }
-"""
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<nav aria-label="Contents">
-{contents}
-</nav>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""

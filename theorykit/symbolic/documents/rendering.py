@@ -1,6 +1,6 @@
 """Rendering: LaTeX of an expression, with sizes on identities and partial traces in operator notation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace, asin
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
@@ -15,29 +15,37 @@ from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOf
 _INDICES = "ijklmnpqrs"
 
 
+def _prefix(name: str, subscript: str = "") -> Callable[[LatexPrinter, Expr], str]:
+    """The rule of an operator in front of its matrix."""
+
+    def rule(printer, expr):
+        below = f"_{{{printer._print(getattr(expr, subscript))}}}" if subscript else ""
+        return f"{name}{below} {printer._operand(expr.matrix)}"
+
+    return rule
+
+
+def _power(text: str, exp: str | None) -> str:
+    return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+
+
 class MatrixLatexPrinter(LatexPrinter):
     """SymPy's LaTeX printer with rules for our atoms and for matrices of symbolic size."""
 
     def _print_Identity(self, expr):
         return rf"I_{{{self._print(expr.shape[0])}}}"
 
-    def _print_LogDet(self, expr):
-        return rf"\log\det {self._operand(expr.matrix)}"
-
-    def _print_PartialTrace(self, expr):
-        return rf"\operatorname{{tr}}_{{{self._print(expr.traced_dimension)}}} {self._operand(expr.matrix)}"
+    _print_LogDet = _prefix(r"\log\det")
+    _print_Diagonal = _prefix(r"\operatorname{diag}")
+    _print_PartialTrace = _prefix(r"\operatorname{tr}", "traced_dimension")
+    _print_Stacked = _prefix(r"\operatorname{stack}", "blocks")
+    _print_SideBySide = _prefix(r"\operatorname{row}", "blocks")
 
     def _print_Trace(self, expr):
         if expr.arg.shape == (1, 1):
             # a number written as a product, such as y^T A y
             return self._print(expr.arg)
         return rf"\operatorname{{tr}} {self._operand(expr.arg)}"
-
-    def _print_Stacked(self, expr):
-        return rf"\operatorname{{stack}}_{{{self._print(expr.blocks)}}} {self._operand(expr.matrix)}"
-
-    def _print_SideBySide(self, expr):
-        return rf"\operatorname{{row}}_{{{self._print(expr.blocks)}}} {self._operand(expr.matrix)}"
 
     def _print_PrincipalBlock(self, expr):
         return rf"\left[{self._print(expr.matrix)}\right]_{{{expr.index}{expr.index}}}"
@@ -48,9 +56,6 @@ class MatrixLatexPrinter(LatexPrinter):
     def _print_OneMatrix(self, expr):
         rows, columns = map(self._print, expr.shape)
         return rf"\mathbf{{1}}_{{{rows} \times {columns}}}"
-
-    def _print_Diagonal(self, expr):
-        return rf"\operatorname{{diag}} {self._operand(expr.matrix)}"
 
     def _print_DiagMatrix(self, expr):
         return rf"\operatorname{{diag}}{self._parenthesise(expr.args[0])}"
@@ -81,9 +86,7 @@ class MatrixLatexPrinter(LatexPrinter):
     def _print_KernelMatrix(self, expr):
         row, column = self._indices(expr.matrix).split()
         places = (row + row, row + column, column + column)
-        text = self._named(
-            expr.function, *(rf"\left({self._print(expr.matrix)}\right)_{{{place}}}" for place in places)
-        )
+        text = self._named(expr.function, *(f"{self._parenthesise(expr.matrix)}_{{{place}}}" for place in places))
         return rf"\left[{text}\right]_{{{row} {column}}}"
 
     def _print_SumOfEntries(self, expr):
@@ -159,7 +162,7 @@ class MatrixLatexPrinter(LatexPrinter):
 
     def _print_Pow(self, expr):
         if isinstance(expr.base, (EigenvalueSum, LogDet, SumOfEntries, Trace)):
-            return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
+            return _power(self._print(expr.base), self._print(expr.exp))
         return super()._print_Pow(expr)
 
     def _print_Mul(self, expr):
@@ -174,16 +177,15 @@ class MatrixLatexPrinter(LatexPrinter):
     def _print_log(self, expr, exp=None):
         argument = self._print(expr.args[0])
         text = rf"\log {argument}" if expr.args[0].is_Symbol else rf"\log\left({argument}\right)"
-        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+        return _power(text, exp)
 
     def _print_LogNormalCDF(self, expr, exp=None):
         name = r"\log\Phi" if expr.order == 0 else rf"\left(\log\Phi\right)^{{({expr.order})}}"
-        text = f"{name}{self._parenthesise(expr.args[0])}"
-        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+        return _power(f"{name}{self._parenthesise(expr.args[0])}", exp)
 
     def _print_WholeFunctionBase(self, expr, exp=None):
-        text = self._print(expr.rewrite(asin if isinstance(expr, AngleBetween) else expr.closed_form))
-        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+        closed_form = asin if isinstance(expr, AngleBetween) else expr.closed_form
+        return _power(self._print(expr.rewrite(closed_form)), exp)
 
     def _operand(self, matrix):
         text = self._print(matrix)
