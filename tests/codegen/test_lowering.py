@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 import sympy as sp
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.expressions import (
     SHAPES,
@@ -35,13 +36,8 @@ def operations(**outputs):
     return lower("lowered", outputs, SYMBOLS).operation_counts()
 
 
-@given(matrices(), random_numbers)
-def test_generated_matrices_equal_interpreted_ones(expression, values):
-    assert_generated_equals_interpreted(expression, values)
-
-
-@given(scalars(), random_numbers)
-def test_generated_scalars_equal_interpreted_ones(expression, values):
+@given(st.one_of(matrices(), scalars()), random_numbers)
+def test_generated_expressions_equal_interpreted_ones(expression, values):
     assert_generated_equals_interpreted(expression, values)
 
 

@@ -200,7 +200,10 @@ def test_far_out_nothing_overflows(point):
         assert_close(slope, -point if point < 0 else 0.0, 1e-5)
 
 
-def test_functions_know_their_symmetries_and_signs():
+def test_functions_know_their_symmetries_and_signs_and_how_they_are_written():
+    assert latex(log_normal_cdf(X)) == r"\log\Phi\left(x\right)"
+    assert latex(log_normal_cdf(X) ** 2) == r"\left(\log\Phi\left(x\right)\right)^{2}"
+    assert latex(log_cosh(X)) == r"\log\left(\cosh{\left(x \right)}\right)"
     assert log_cosh(-X) == log_cosh(X) and log_cosh(Integer(0)) == 0
     assert log_cosh(X).is_nonnegative and log_normal_cdf(X).is_negative
     assert log_cosh(X).rewrite("log").func.__name__ == "log"
@@ -217,9 +220,3 @@ def test_largest_and_smallest():
         slope = gradient(X * Max(X, y), X)
         assert interpret(slope, values) == compile_expressions("f", {"d": slope}, (X, y))(**values)["d"]
         assert interpret(slope, values) == (2 * point if point > other else other)
-
-
-def test_how_functions_are_written():
-    assert latex(log_normal_cdf(X)) == r"\log\Phi\left(x\right)"
-    assert latex(log_normal_cdf(X) ** 2) == r"\left(\log\Phi\left(x\right)\right)^{2}"
-    assert latex(log_cosh(X)) == r"\log\left(\cosh{\left(x \right)}\right)"

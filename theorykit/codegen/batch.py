@@ -1,9 +1,8 @@
 """The operations of generated code on a batch of small matrices.
 
 A matrix is a grid of entries, and an entry an array of its values over the batch (of an axis of length one where
-all agree). Every operation is elementwise over the batch, so that a compiler makes a few vectorised loops of a whole
-program, with no array in it as small as the matrices. A dimension that is too long to be a grid's is an axis of the
-entries instead, before those of the batch. Scalars are arrays over the batch too.
+all agree), so that a compiler makes a few vectorised loops of a whole program. A dimension that is too long for a grid
+is an axis of the entries instead, before those of the batch. Scalars are arrays over the batch too.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,4 @@
-"""Emission: a `Program` to readable Python source over JAX, and to a callable.
-
-Last stage of `SymPy expression -> lowering -> Program -> emission -> compiled function`.
-"""
+"""Emission: a `Program` to readable Python source over JAX, and to a callable."""
 
 import linecache
 import zlib

@@ -1,7 +1,4 @@
-"""Names that reach generated source: of the function, its arguments, sizes and results. No other text does.
-
-Part of stage 2 of `SymPy expression -> lowering -> Program -> emission -> compiled function`.
-"""
+"""Names that reach generated source: of the function, its arguments, sizes and results. No other text does."""
 
 import ast
 import keyword

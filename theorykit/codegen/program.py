@@ -1,7 +1,4 @@
-"""The intermediate form: a straight-line program of named matrix operations, in single-assignment form.
-
-Stage 3 of `SymPy expression -> lowering -> Program -> emission -> compiled function`.
-"""
+"""The intermediate form: a straight-line program of named matrix operations, in single-assignment form."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -5,8 +5,8 @@ Krein its derivative along E is sum_ij f[l_i, l_j] P_i E P_j, with the divided d
 is f'(a) for a = b. The next derivative has divided differences of three eigenvalues, and so on: none of them divides by
 the distance of eigenvalues that are close, as derivatives of eigenvectors do.
 
-The derivative of each of these products is a sum of longer ones. They are primitives of JAX with rules that say so: of
-a custom rule JAX forgets, where derivatives are taken in both directions, that what it calls has such a rule too.
+The derivative of each of these products is a sum of longer ones. They are primitives of JAX: inside a custom rule JAX
+forgets, if derivatives are taken in both directions, that what it calls has such a rule too.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
 """Algebra of matrix expressions: distribute products, bring traces and log-determinants to a normal form.
 
-Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. SymPy's own simplifiers expand
-determinants of Kronecker products and cannot take partial traces; the few identities that a theory of random weights
-needs are here, each an equality for matrices of any size.
+SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces; the identities that a
+theory of random weights needs are here, each an equality for matrices of any size.
 """
 
 from collections import defaultdict

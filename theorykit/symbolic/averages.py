@@ -1,7 +1,7 @@
 """Averages over standard normal variables, as atoms: their integrals are left to quadrature.
 
-Stage 1 of `expressions -> lower -> Program -> emit`. `gaussian_average` takes what has a closed form out of them. What
-a rule of quadrature has to know of an integrand (`breaks`, `features`, `exponential_factor`) is read off by symbols.
+`gaussian_average` takes closed forms out of them. What a rule of quadrature has to know of an integrand (`breaks`,
+`features`, `exponential_factor`) is read off by symbols.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -230,17 +230,17 @@ def singularities(average: GaussianAverage) -> list[sp.Expr]:
 
 def _kinks(integrand: sp.Expr, z: sp.Symbol) -> Iterator[sp.Expr]:
     for node in nodes_around(integrand, z):
-        if isinstance(node, (sp.Abs, sp.Heaviside, sp.sign)):
-            yield node.args[0]
+        if isinstance(node, (sp.Abs, sp.Heaviside, sp.sign, Relational)):
+            yield _argument(node)
         elif isinstance(node, (sp.Max, sp.Min)):
             yield from (a - b for i, a in enumerate(node.args) for b in node.args[:i])
-        elif isinstance(node, Relational):
-            yield node.lhs - node.rhs
-        elif isinstance(node, (*_STEPS, sp.frac)):
+        elif isinstance(node, (*_STEPS, sp.frac, sp.Mod)):
             # its roots are the whole numbers
-            yield sp.sin(sp.pi * node.args[0])
-        elif isinstance(node, sp.Mod):
-            yield sp.sin(sp.pi * node.args[0] / node.args[1])
+            yield sp.sin(sp.pi * node.args[0] / (node.args[1] if isinstance(node, sp.Mod) else 1))
+
+
+def _argument(node: sp.Basic) -> sp.Expr:
+    return node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
 
 
 def _distinct(functions, z):
@@ -353,8 +353,7 @@ def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol | None) -> list[L
     found: list[Line] = []
     for node in nodes_around(integrand, z):
         if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
-            function = node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
-            line = None if isinstance(node, _STEPS) else line_of(function, z)
+            line = None if isinstance(node, _STEPS) else line_of(_argument(node), z)
             if line is not None and not any(line.has_root_of(other) for other in found):
                 found.append(line)
             elif line is None and symbol is not None:
@@ -410,9 +409,8 @@ def _limit(integrand: sp.Expr, z: sp.Symbol, line: Line, side: int) -> sp.Expr:
     sides = {}
     for node in nodes_around(integrand, z):
         if isinstance(node, (sp.Heaviside, Relational, sp.sign)):
-            is_relation = isinstance(node, Relational)
-            own = line_of(node.lhs - node.rhs if is_relation else node.args[0], z)
+            own = line_of(_argument(node), z)
             if own is not None and own.has_root_of(line):
-                rest = (sp.S.Zero,) if is_relation else node.args[1:]
+                rest = (sp.S.Zero,) if isinstance(node, Relational) else node.args[1:]
                 sides[node] = node.func(side * own.slope, *rest)
     return integrand.xreplace(sides).xreplace({z: line.root})
