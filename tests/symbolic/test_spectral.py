@@ -81,7 +81,7 @@ def test_generated_code_gives_what_the_interpreter_gives(expression, spectrum, s
 def test_gradients_are_those_of_automatic_differentiation_and_of_differences(expression, spectrum):
     step = 1e-4 if min(spectrum) > 0.1 else 1e-5
     for symbol in (symbol for symbol in (S, K, L, t) if expression.has(symbol)):
-        assert_gradient(expression, symbol, values_of(spectrum), compiled, 1e-8, 1e-4, step)
+        assert_gradient(expression, symbol, values_of(spectrum), compiled, 1e-8, 1e-4, (step,))
 
 
 def along_a_line(function, spectrum):

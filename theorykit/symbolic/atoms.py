@@ -9,22 +9,7 @@ from functools import lru_cache
 from itertools import chain, count
 from typing import Annotated
 
-from sympy import (
-    Basic,
-    Dummy,
-    Expr,
-    Identity,
-    Integer,
-    MatMul,
-    MatrixSymbol,
-    Symbol,
-    Trace,
-    Tuple,
-    ZeroMatrix,
-    cancel,
-    expand,
-    log,
-)
+import sympy as sp
 from sympy.core.symbol import Str
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -46,10 +31,10 @@ from ..checks import (
     shown,
 )
 
-_Size = Annotated[Expr | int, checked_size]
+_Size = Annotated[sp.Expr | int, checked_size]
 
 
-class SymmetricSymbol(MatrixSymbol):
+class SymmetricSymbol(sp.MatrixSymbol):
     """A named symmetric matrix: its transpose is itself."""
 
     def __new__(cls, name, n, m):
@@ -90,7 +75,7 @@ def positive_semidefinite(name: str, size: _Size) -> PositiveSemidefiniteSymbol:
     return PositiveSemidefiniteSymbol(name, size, size)
 
 
-class BoundVariable(Symbol):
+class BoundVariable(sp.Symbol):
     """A real variable that stands for nothing outside of the expression that binds it.
 
     None is equal to a symbol that is made elsewhere, whatever its name: nothing that is put into an expression is taken
@@ -104,7 +89,7 @@ class BoundVariable(Symbol):
     @classmethod
     def class_key(cls):
         """Sorted by its name, as any symbol."""
-        return Symbol.class_key()
+        return sp.Symbol.class_key()
 
     def __getnewargs_ex__(self):
         return ((self.name,), {})
@@ -118,14 +103,14 @@ class EntryVariable(BoundVariable):
     """The variable of a function of numbers: of a matrix's entries, or of its eigenvalues."""
 
 
-def new_variable(kind: type[BoundVariable], name: str, expression: Expr) -> BoundVariable:
+def new_variable(kind: type[BoundVariable], name: str, expression: sp.Expr) -> BoundVariable:
     """A variable of this name if it does not occur in `expression`, else of the name with a number."""
     taken = {symbol.name for symbol in expression.atoms(kind)}
     names = chain([name], (f"{name}_{number}" for number in count(1)))
     return kind(next(each for each in names if each not in taken))
 
 
-def matrix_scalars(expression: Basic) -> Iterator[Expr]:
+def matrix_scalars(expression: sp.Basic) -> Iterator[sp.Expr]:
     """The numbers in a scalar expression that are made of matrices, such as traces, and stand in no other."""
     if any(getattr(argument, "is_Matrix", False) for argument in expression.args):
         yield expression
@@ -134,19 +119,19 @@ def matrix_scalars(expression: Basic) -> Iterator[Expr]:
             yield from matrix_scalars(argument)
 
 
-def hold(nodes: Iterable[Basic], **assumptions: bool) -> tuple[dict[Basic, Dummy], dict[Dummy, Basic]]:
+def hold(nodes: Iterable[sp.Basic], **assumptions: bool) -> tuple[dict[sp.Basic, sp.Dummy], dict[sp.Dummy, sp.Basic]]:
     """A symbol in place of each node, and what to replace to take the nodes back."""
-    held = {node: Dummy(**assumptions) for node in nodes}
+    held = {node: sp.Dummy(**assumptions) for node in nodes}
     return held, {symbol: node for node, symbol in held.items()}
 
 
-def with_value(expression: Expr, variable: BoundVariable, value: Expr) -> Expr:
+def with_value(expression: sp.Expr, variable: BoundVariable, value: sp.Expr) -> sp.Expr:
     """A scalar expression with a value for the variable, not for one of its name that a matrix in it binds."""
     held, back = hold(node for node in matrix_scalars(expression) if variable not in node.free_symbols)
     return expression.xreplace(held).xreplace({variable: value}).xreplace(back)
 
 
-def check_matrices_are_fixed(expression: Expr) -> None:
+def check_matrices_are_fixed(expression: sp.Expr) -> None:
     """Raise `NotImplementedError` where a matrix in a scalar expression depends on a variable that is bound outside."""
     for node in matrix_scalars(expression):
         for variable in bound_outside(node):
@@ -156,13 +141,13 @@ def check_matrices_are_fixed(expression: Expr) -> None:
             )
 
 
-def bound_outside(expression: Expr) -> list[BoundVariable]:
+def bound_outside(expression: sp.Expr) -> list[BoundVariable]:
     """The variables in an expression that something around it binds, by name."""
     found = (symbol for symbol in expression.free_symbols if isinstance(symbol, BoundVariable))
     return sorted(found, key=lambda symbol: symbol.name)
 
 
-class LogDet(Expr):
+class LogDet(sp.Expr):
     """log det of a positive definite matrix, kept whole.
 
     SymPy expands the determinant of a Kronecker product into a power, which overflows; this atom never does.
@@ -189,11 +174,11 @@ class FunctionOfMatrix(MatrixExpr):
         raise NotImplementedError(f"entries of a {type(self).__name__} of symbolic size are not expanded")
 
 
-def _of_two(kind: type, matrix: MatrixExpr, sizes: Tuple, part: int, total: Expr) -> MatrixExpr:
+def _of_two(kind: type, matrix: MatrixExpr, sizes: sp.Tuple, part: int, total: sp.Expr) -> MatrixExpr:
     """An atom of one of the two parts of a square matrix."""
-    if tuple(map(expand, matrix.shape)) != (expand(total),) * 2:
+    if tuple(map(sp.expand, matrix.shape)) != (sp.expand(total),) * 2:
         raise ValueError(f"{kind.__name__} of sizes {sizes} needs a matrix of size {expand(total)}, got {matrix}")
-    return MatrixExpr.__new__(kind, matrix, sizes, Integer(part))
+    return MatrixExpr.__new__(kind, matrix, sizes, sp.Integer(part))
 
 
 class PartialTrace(FunctionOfMatrix):
@@ -209,7 +194,7 @@ class PartialTrace(FunctionOfMatrix):
     shape = property(lambda self: (self.dimensions[1 - self.traced],) * 2)
 
     def __new__(cls, matrix, dimensions, traced):
-        matrix, dimensions = checked_matrix("matrix", matrix), Tuple(*checked_sizes("dimensions", dimensions))
+        matrix, dimensions = checked_matrix("matrix", matrix), sp.Tuple(*checked_sizes("dimensions", dimensions))
         traced = checked_whole_number("traced", traced, least=0, most=1)
         return _of_two(cls, matrix, dimensions, traced, dimensions[0] * dimensions[1])
 
@@ -225,7 +210,7 @@ class PrincipalBlock(FunctionOfMatrix):
     shape = property(lambda self: (self.sizes[self.index],) * 2)
 
     def __new__(cls, matrix, sizes, index):
-        matrix, sizes = checked_matrix("matrix", matrix), Tuple(*checked_sizes("sizes", sizes))
+        matrix, sizes = checked_matrix("matrix", matrix), sp.Tuple(*checked_sizes("sizes", sizes))
         index = checked_whole_number("index", index, least=0, most=1)
         return _of_two(cls, matrix, sizes, index, sizes[0] + sizes[1])
 
@@ -236,7 +221,7 @@ class PrincipalBlock(FunctionOfMatrix):
 class Diagonal(FunctionOfMatrix):
     """The diagonal of a square matrix, as a column."""
 
-    shape = property(lambda self: (self.matrix.shape[0], Integer(1)))
+    shape = property(lambda self: (self.matrix.shape[0], sp.Integer(1)))
 
     def _entry(self, i, j, **kwargs):
         return self.matrix[i, i]
@@ -281,7 +266,7 @@ class Stacked(_Regrouped):
     @property
     def shape(self):
         rows, columns = self.matrix.shape
-        return (expand(rows * self.blocks), _divide(columns, self.blocks))
+        return (sp.expand(rows * self.blocks), _divide(columns, self.blocks))
 
 
 class SideBySide(_Regrouped):
@@ -290,26 +275,26 @@ class SideBySide(_Regrouped):
     @property
     def shape(self):
         rows, columns = self.matrix.shape
-        return (_divide(rows, self.blocks), expand(columns * self.blocks))
+        return (_divide(rows, self.blocks), sp.expand(columns * self.blocks))
 
 
 @lru_cache
-def _divide(size: Expr, blocks: Expr) -> Expr:
-    return expand(cancel(size / blocks))
+def _divide(size: sp.Expr, blocks: sp.Expr) -> sp.Expr:
+    return sp.expand(sp.cancel(size / blocks))
 
 
-def principal_block(matrix: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
+def principal_block(matrix: MatrixExpr, sizes: Iterable[sp.Expr | int], index: int) -> MatrixExpr:
     """`PrincipalBlock`, read off if the matrix is block diagonal already, or the identity."""
     if isinstance(matrix, BlockDiagMatrix) and [block.shape[0] for block in matrix.diag] == list(sizes):
         return matrix.diag[index]
-    if isinstance(matrix, Identity):
-        return Identity(sizes[index])
+    if isinstance(matrix, sp.Identity):
+        return sp.Identity(sizes[index])
     return PrincipalBlock(matrix, sizes, index)
 
 
-def embed(block: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
+def embed(block: MatrixExpr, sizes: Iterable[sp.Expr | int], index: int) -> MatrixExpr:
     """The matrix that is `block` in its diagonal block `index` and zero elsewhere."""
-    zero = ZeroMatrix(sizes[1 - index], sizes[1 - index])
+    zero = sp.ZeroMatrix(sizes[1 - index], sizes[1 - index])
     return BlockDiagMatrix(*((block, zero) if index == 0 else (zero, block)))
 
 
@@ -325,40 +310,40 @@ def below(*matrices: MatrixExpr) -> MatrixExpr:
     return matrices[0] if len(matrices) == 1 else BlockMatrix([[matrix] for matrix in matrices])
 
 
-def log_det(value: Expr) -> Expr:
+def log_det(value: sp.Expr) -> sp.Expr:
     """log det of a positive definite matrix expression; of a positive scalar, its logarithm."""
     value = checked_expression("value", value)
     if value.is_Matrix:
         return LogDet(checked_square("value", value))
     if value.is_positive is False:
         raise ValueError(f"value must be above zero, got {value}")
-    return log(value)
+    return sp.log(value)
 
 
-def trace(matrix: MatrixExpr) -> Expr:
+def trace(matrix: MatrixExpr) -> sp.Expr:
     """Trace with the scalar coefficient in front."""
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
-    return coefficient * Trace(factor)
+    return coefficient * sp.Trace(factor)
 
 
-def partial_trace(matrix: MatrixExpr, dimensions: Iterable[Expr | int], traced: int) -> Expr:
+def partial_trace(matrix: MatrixExpr, dimensions: Iterable[sp.Expr | int], traced: int) -> sp.Expr:
     """`PartialTrace`, the scalar coefficient in front; the plain trace if the factor that is kept has size one."""
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     found = PartialTrace(factor, dimensions, traced)
-    return coefficient * (Trace(factor) if found.dimensions[1 - found.traced] == 1 else found)
+    return coefficient * (sp.Trace(factor) if found.dimensions[1 - found.traced] == 1 else found)
 
 
-def split_coefficient(matrix: MatrixExpr) -> tuple[Expr, MatrixExpr]:
+def split_coefficient(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     """The scalar coefficient of a matrix expression, and the rest."""
-    if isinstance(matrix, MatMul):
+    if isinstance(matrix, sp.MatMul):
         coefficient, rest = matrix.as_coeff_mmul()
         return coefficient, rest.doit()
-    return Integer(1), matrix
+    return sp.Integer(1), matrix
 
 
 @checked_arguments
-def quadratic_form(vector: Column, matrix: SquareMatrix) -> Expr:
+def quadratic_form(vector: Column, matrix: SquareMatrix) -> sp.Expr:
     """The scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
     if not are_equal_sizes(matrix.shape[0], vector.shape[0]):
         raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
-    return Trace(vector.T * matrix * vector)
+    return sp.Trace(vector.T * matrix * vector)
