@@ -177,7 +177,7 @@ class FunctionOfMatrix(MatrixExpr):
 def _of_two(kind: type, matrix: MatrixExpr, sizes: sp.Tuple, part: int, total: sp.Expr) -> MatrixExpr:
     """An atom of one of the two parts of a square matrix."""
     if tuple(map(sp.expand, matrix.shape)) != (sp.expand(total),) * 2:
-        raise ValueError(f"{kind.__name__} of sizes {sizes} needs a matrix of size {expand(total)}, got {matrix}")
+        raise ValueError(f"{kind.__name__} of sizes {sizes} needs a matrix of size {sp.expand(total)}, got {matrix}")
     return MatrixExpr.__new__(kind, matrix, sizes, sp.Integer(part))
 
 
