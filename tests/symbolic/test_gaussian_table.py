@@ -18,25 +18,16 @@ OF_ONE = [
     *(z**power * function(a + b * z) for function in FUNCTIONS for power in POWERS),
     *(c * z * sp.exp(p * z**2 + d * z) * function(a + b * z) for function in FUNCTIONS),
     *(z**power * sp.exp(a + b * z + p * z**2) for power in POWERS),
-    (a + b * z) ** 3 * sp.exp(c * z) ** 2,
-    (a + b * z) ** 4 - c,
-    sp.Max(a + b * z, c + d * z),
-    z * sp.Min(a + b * z, c, evaluate=False),
-    sp.Max(0, z) * z + sp.Min(z, 0) * a,
-    sp.erf(b * z) * sp.erf(d * z),
-    sp.erf(b * z) ** 2 * sp.exp(p * z**2),
-    (sp.exp(b * z) + z) ** 2,
-    (1 + sp.erf(a + b * z)) * (z - sp.cosh(c)),
-    sp.cosh(a * (z + b)),
+    *((a + b * z) ** 3 * sp.exp(c * z) ** 2, (a + b * z) ** 4 - c, sp.Max(a + b * z, c + d * z)),
+    *(z * sp.Min(a + b * z, c, evaluate=False), sp.Max(0, z) * z + sp.Min(z, 0) * a),
+    *(sp.erf(b * z) * sp.erf(d * z), sp.erf(b * z) ** 2 * sp.exp(p * z**2), (sp.exp(b * z) + z) ** 2),
+    *((1 + sp.erf(a + b * z)) * (z - sp.cosh(c)), sp.cosh(a * (z + b))),
 ]
 LINES = (b * x + c * y, d * y - a * x)
 OF_TWO = [
     *(kind(LINES[0]) * kind(LINES[1]) * p for kind in _PAIRS if kind is not sp.Max),
-    sp.Max(LINES[0], 0) * sp.Max(LINES[1], 0),
-    sp.Max(0, x) * sp.Max(0, b * x + c * y) + sp.erf(x + y) ** 2,
-    sp.erf(a + b * x + c * y),
-    x * sp.Abs(a + b * x + c * y),
-    sp.exp(c * x * y / 3) * y**2,
+    *(sp.Max(LINES[0], 0) * sp.Max(LINES[1], 0), sp.Max(0, x) * sp.Max(0, b * x + c * y) + sp.erf(x + y) ** 2),
+    *(sp.erf(a + b * x + c * y), x * sp.Abs(a + b * x + c * y), sp.exp(c * x * y / 3) * y**2),
     (a * x + b * y) ** 2 * sp.cos(x - y),
 ]
 

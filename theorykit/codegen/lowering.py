@@ -19,7 +19,6 @@ import numpy as np
 import scipy
 import sympy as sp
 from sympy.core.numbers import ImaginaryUnit
-from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
@@ -56,7 +55,7 @@ from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .oracle import Value, mean_of_average
 from .program import Instruction, Program, bind_sizes
-from .scalars import as_float, average_operation, print_scalar, refusal_of_node, written_nodes
+from .scalars import as_float, average_operation, print_scalar
 
 # scalars that are computed before the formulas in which they stand
 _OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, sp.Trace)
@@ -92,19 +91,11 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
 
 
 def check_covered(expression: sp.Expr) -> None:
-    """Raise `ValueError` for a node of an expression that cannot be compiled, with what to write instead."""
+    """Raise `ValueError` for an expression that cannot be compiled, with what to write instead."""
     checked_instance("expression", expression, sp.Expr, "a SymPy expression")
-    for node in written_nodes(expression):
-        rules = _rules_for(type(node))
-        if (rules and rules.lower) or type(node) in (sp.Lambda, Str, sp.Tuple):
-            continue
-        is_matrix = getattr(node, "is_Matrix", False)
-        if reason := _no_rule_for(node) if is_matrix else refusal_of_node(node):
-            raise ValueError(reason)
     try:
         _Builder().value(expression)
     except NotImplementedError as error:
-        # of matrices that are not provably positive definite, and other nodes whose arguments are not admitted
         raise ValueError(str(error)) from error
 
 
@@ -139,7 +130,10 @@ class _Builder:
         if expression not in self.values:
             rules = _rules_for(type(expression))
             if rules is None and getattr(expression, "is_Matrix", False):
-                raise NotImplementedError(_no_rule_for(expression))
+                raise NotImplementedError(
+                    f"{type(expression).__name__} (in {shown(expression)}) is not covered: write it with sums, products "
+                    "and inverses, Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
+                )
             rule = rules.lower if rules else None
             self.values[expression] = rule(self, expression) if rule else self.scalar(expression)
         return self.values[expression]
@@ -222,13 +216,6 @@ class _Evaluation:
     def where(self, values: Mapping[BoundVariable, Value]) -> "_Evaluation":
         """With these values of variables too."""
         return _Evaluation({**self.symbols, **values}, {})
-
-
-def _no_rule_for(matrix: MatrixExpr) -> str:
-    return (
-        f"{type(matrix).__name__} (in {shown(matrix)}) is not covered: write it with sums, products, inverses, "
-        "Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
-    )
 
 
 def _computed_before(expression: sp.Basic) -> Iterator[sp.Expr]:

@@ -209,10 +209,10 @@ def as_float(number: sp.Expr) -> float:
 
 def refusal(expression: sp.Basic) -> str | None:
     """Why a scalar expression cannot be compiled, with what to write instead; None if it can."""
-    return next(filter(None, map(refusal_of_node, written_nodes(expression))), None)
+    return next(filter(None, map(_refusal_of_node, _written_nodes(expression))), None)
 
 
-def refusal_of_node(node: sp.Basic) -> str | None:
+def _refusal_of_node(node: sp.Basic) -> str | None:
     if isinstance(node, (sp.Number, sp.NumberSymbol)):
         if not node.is_real:
             return f"{node} is no real number: actions are finite and real"
@@ -234,11 +234,11 @@ def refusal_of_node(node: sp.Basic) -> str | None:
     return f"{name} (in {shown(node)}) is not covered: {_advice(node)}"
 
 
-def written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
+def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
     """The nodes that are written in generated code: of an average its integrand, and not its rule."""
     yield expression
     for argument in (expression.integrand,) if isinstance(expression, GaussianAverage) else expression.args:
-        yield from written_nodes(argument)
+        yield from _written_nodes(argument)
 
 
 def _advice(node: sp.Basic) -> str:
