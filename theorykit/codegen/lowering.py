@@ -131,8 +131,8 @@ class _Builder:
             rules = _rules_for(type(expression))
             if rules is None and getattr(expression, "is_Matrix", False):
                 raise NotImplementedError(
-                    f"{type(expression).__name__} (in {shown(expression)}) is not covered: write it with sums, products "
-                    "and inverses, Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
+                    f"{type(expression).__name__} (in {shown(expression)}) is not covered: write it with sums, "
+                    "products, inverses, Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
                 )
             rule = rules.lower if rules else None
             self.values[expression] = rule(self, expression) if rule else self.scalar(expression)
