@@ -34,14 +34,17 @@ class Matrix:
 
     @property
     def column(self) -> tuple[Entry, ...]:
+        """The entries of a matrix of one column."""
         return tuple(entry for (entry,) in self.grid)
 
 
 def matrix(array: Float[Array, "n m *batch"]) -> Matrix:
+    """The batch of matrices `array`."""
     return Matrix(tuple(map(tuple, array)))
 
 
 def column(entries: Sequence[Entry]) -> Matrix:
+    """The matrix of one column."""
     return Matrix(tuple((entry,) for entry in entries))
 
 
@@ -51,12 +54,14 @@ def long_matrix(columns: Sequence[Float[Array, "n *batch"]]) -> Matrix:
 
 
 def add(*matrices: Matrix) -> Matrix:
+    """Sum."""
     rows = zip(*(each.grid for each in matrices), strict=True)
     total = tuple(tuple(reduce(plus, found) for found in zip(*row, strict=True)) for row in rows)
     return replace(matrices[0], grid=total)
 
 
 def scale(by: Entry | float | int, matrix: Matrix) -> Matrix:
+    """by matrix."""
     return entrywise(lambda entry: by * entry, matrix)
 
 
@@ -77,10 +82,12 @@ def length(matrix: Matrix) -> Entry:
 
 
 def transpose(matrix: Matrix) -> Matrix:
+    """Transpose."""
     return Matrix(tuple(zip(*matrix.grid, strict=True)), matrix.long_columns, matrix.long_rows)
 
 
 def matmul(left: Matrix, right: Matrix) -> Matrix:
+    """left @ right."""
     if left.long_rows and right.long_columns:
         raise NotImplementedError("a matrix with both its dimensions long is not formed for a batch")
     columns = tuple(zip(*right.grid, strict=True))
@@ -100,6 +107,7 @@ def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:
 
 
 def softmax(of: Matrix) -> Matrix:
+    """Softmax of a column."""
     # what is taken off changes nothing, but its derivative would be 0/0 where fused code rounds the scores differently
     if of.long_rows:
         ((scores,),) = of.grid

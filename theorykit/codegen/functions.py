@@ -47,6 +47,7 @@ class ScalarFunction:
 
     @property
     def is_special(self) -> bool:
+        """Whether generated code imports it."""
         return not self.text.startswith("jnp.") and self.text != "abs"
 
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
@@ -58,6 +59,7 @@ class ScalarFunction:
 
 
 def log_cosh(x: Numbers) -> Numbers:
+    """log cosh x."""
     size = jnp.abs(x)
     # log 2 cancels near zero, where the square of the hyperbolic sine is all that is left
     near = jnp.log1p(jnp.sinh(jnp.minimum(size, 1.0)) ** 2) / 2
@@ -97,40 +99,49 @@ def acot(x: Numbers) -> Numbers:
 
 
 def gamma(x: Numbers) -> Numbers:
+    """Gamma function, x > 0."""
     return jnp.where(x > 0, special.gamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
 
 
 def loggamma(x: Numbers) -> Numbers:
+    """Its logarithm."""
     return jnp.where(x > 0, lgamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
 
 
 def factorial(x: Numbers) -> Numbers:
+    """x!, x > -1."""
     return gamma(x + 1)
 
 
 def binomial(n: Numbers, k: Numbers) -> Numbers:
+    """n over k."""
     return jnp.exp(loggamma(n + 1) - loggamma(k + 1) - loggamma(n - k + 1))
 
 
 def beta(x: Numbers, y: Numbers) -> Numbers:
+    """Beta function."""
     return jnp.exp(loggamma(x) + loggamma(y) - loggamma(x + y))
 
 
 def polygamma(n: int, x: Numbers) -> Numbers:
+    """Derivative of order n + 1 of the logarithm of the gamma function."""
     at = jnp.where(x > 0, x, 1.0)
     value = digamma(at) if n == 0 else (-1) ** (n + 1) * factorial_of(n) * special.zeta(n + 1.0, at)
     return jnp.where(x > 0, value, jnp.nan)
 
 
 def erfi(x: Numbers) -> Numbers:
+    """Imaginary error function."""
     return 2 / jnp.sqrt(jnp.pi) * jnp.exp(x**2) * special.dawsn(x)
 
 
 def sinc(x: Numbers) -> Numbers:
+    """sin(x) / x."""
     return spherical_jn(0, x)
 
 
 def spherical_jn(n: int, x: Numbers) -> Numbers:
+    """Spherical Bessel function of the first kind."""
     # the power series below n + 2, where its terms grow little; above it, the recurrence, which is stable there
     far = jnp.abs(x) > n + 2
     small = jnp.where(far, 1.0, x)
@@ -144,6 +155,7 @@ def spherical_jn(n: int, x: Numbers) -> Numbers:
 
 
 def bessel_i(n: int, x: Numbers) -> Numbers:
+    """Modified Bessel function of the first kind, of a whole order."""
     n, size = abs(n), jnp.abs(x)
     # the power series has terms of one sign; farther out, the trapezoidal rule of the integral over a period
     far = size > 20
@@ -243,6 +255,7 @@ def _hermite(order: int, x: Numbers) -> Numbers:
 
 
 def angle_between(c: Numbers, d: Numbers) -> Numbers:
+    """atan2(c, |d|)."""
     return jnp.arctan2(c, jnp.abs(d))
 
 

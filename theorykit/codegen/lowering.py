@@ -132,7 +132,7 @@ class _Builder:
             if rules is None and getattr(expression, "is_Matrix", False):
                 raise NotImplementedError(
                     f"{type(expression).__name__} (in {shown(expression)}) is not covered: write it with sums, "
-                    "products, inverses, Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
+                    "products, inverses, Kronecker products, symbolic.entrywise and matrices of theorykit.symbolic"
                 )
             rule = rules.lower if rules else None
             self.values[expression] = rule(self, expression) if rule else self.scalar(expression)

@@ -32,6 +32,7 @@ def cholesky(matrix: Float[Array, "n n"]) -> Factorised:
 
 @jax.custom_jvp
 def log_det(of: Factorised) -> Float[Array, ""]:
+    """log det A."""
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(of.lower)))
 
 
@@ -61,10 +62,12 @@ sum_of_entries = jnp.sum
 
 
 def zeros(rows: int, columns: int) -> Float[Array, "n m"]:
+    """Zero matrix."""
     return jnp.zeros((rows, columns))
 
 
 def add_identity(matrix: Float[Array, "n n"], scale: Scalar) -> Float[Array, "n n"]:
+    """matrix + scale I."""
     return matrix + scale * jnp.eye(matrix.shape[0])
 
 
@@ -81,6 +84,7 @@ def kron_right_matmul(right: Float[Array, "c d"], matrix: Float[Array, "m k"]) -
 
 
 def diagonal(matrix: Float[Array, "n n"]) -> Float[Array, "n 1"]:
+    """Diagonal, as a column."""
     return jnp.diagonal(matrix)[:, None]
 
 
@@ -90,6 +94,7 @@ def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -
 
 
 def entrywise(function: Callable[..., Array | float | int], *matrices: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`function` of the entries at the same place."""
     return jnp.broadcast_to(function(*matrices), matrices[0].shape)
 
 
@@ -99,10 +104,12 @@ def scale_rows(by: Float[Array, "n 1"], matrix: Float[Array, "n m"]) -> Float[Ar
 
 
 def diagonal_matrix(of: Float[Array, "n 1"]) -> Float[Array, "n n"]:
+    """diag(of)."""
     return jnp.diag(of[:, 0])
 
 
 def softmax(of: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    """Softmax of a column."""
     return jax.nn.softmax(of, axis=0)
 
 
@@ -131,6 +138,7 @@ def trace_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"
 
 
 def ones(rows: int, columns: int) -> Float[Array, "n m"]:
+    """Matrix of ones."""
     return jnp.ones((rows, columns))
 
 
@@ -149,16 +157,20 @@ def side_by_side(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"
 
 
 def beside(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
+    """[A | B | ...]."""
     return jnp.concatenate(matrices, axis=1)
 
 
 def below(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
+    """[A; B; ...]."""
     return jnp.concatenate(matrices, axis=0)
 
 
 def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
+    """The first `size` rows and columns."""
     return matrix[:size, :size]
 
 
 def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
+    """All others."""
     return matrix[size:, size:]

@@ -43,9 +43,11 @@ class Program:
     functions: Mapping[str, type[NumericFunction]] = field(default_factory=dict)
 
     def operands(self) -> list[str]:
+        """Those of all instructions, and of the outputs."""
         return [*(operand for step in self.instructions for operand in step.operands), *self.outputs.values()]
 
     def operation_counts(self) -> Counter[str]:
+        """How often each operation occurs."""
         return Counter(instruction.operation for instruction in self.instructions)
 
 

@@ -38,17 +38,20 @@ class Eigendecomposition(NamedTuple):
 
 
 def eigendecomposition(matrix: Float[Array, "n n"]) -> Eigendecomposition:
+    """The matrix, symmetrised, with its eigenvalues and eigenvectors."""
     symmetric = (matrix + matrix.T) / 2
     eigenvalues, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(symmetric))
     return Eigendecomposition(symmetric, eigenvalues, vectors)
 
 
 def eigenvalue_sum(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, ""]:
+    """The sum of `function` over the eigenvalues."""
     function, constants = _with_constants(function, of)
     return _SUM.bind(*of, *constants, function=function)
 
 
 def spectral_function(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, "n n"]:
+    """The matrix with `function` of its eigenvalues."""
     function, constants = _with_constants(function, of)
     return _PRODUCT.bind(*of, *constants, function=function, order=0)
 

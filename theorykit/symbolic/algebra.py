@@ -175,6 +175,7 @@ def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr
 
 
 def product_of(factors: Sequence[MatrixExpr], size: sp.Expr | None = None) -> MatrixExpr:
+    """The product of factors; of none, the identity."""
     if not factors:
         return sp.Identity(size)
     return factors[0] if len(factors) == 1 else sp.MatMul(*factors)
@@ -186,11 +187,13 @@ def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
 
 
 def rotations(factors: Factors) -> list[Factors]:
+    """A cyclic product, begun at each factor."""
     factors = tuple(factors)
     return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
 def expand_products(expression: MatrixExpr) -> MatrixExpr:
+    """`expression` as a sum of products."""
     return from_terms(matrix_terms(expression), expression.shape)
 
 

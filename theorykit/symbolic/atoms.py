@@ -265,6 +265,7 @@ class Stacked(_Regrouped):
 
     @property
     def shape(self):
+        """k times the rows."""
         rows, columns = self.matrix.shape
         return (sp.expand(rows * self.blocks), _divide(columns, self.blocks))
 
@@ -274,6 +275,7 @@ class SideBySide(_Regrouped):
 
     @property
     def shape(self):
+        """k times the columns."""
         rows, columns = self.matrix.shape
         return (_divide(rows, self.blocks), sp.expand(columns * self.blocks))
 

@@ -76,10 +76,12 @@ class GaussianAverage(sp.Expr):
 
     @property
     def free_symbols(self):
+        """Without the variable."""
         return (self.integrand.free_symbols | self.side.free_symbols) - {self.variable}
 
     @property
     def bound_symbols(self):
+        """The variable."""
         return [self.variable]
 
     def _renamed(self):
@@ -149,6 +151,7 @@ def with_nodes(expression: Expression, nodes: Any) -> sp.Expr:
 
 
 def refined(expression: sp.Expr) -> sp.Expr:
+    """`expression` with its averages by the adaptive rule."""
     return _with_rule(expression, sp.oo)
 
 
@@ -178,6 +181,7 @@ class Line(NamedTuple):
 
     @property
     def root(self) -> sp.Expr:
+        """Where it is zero."""
         return -self.offset / self.slope
 
     def has_root_of(self, other: "Line") -> bool:

@@ -30,6 +30,7 @@ class WholeFunctionBase(sp.Function):
     numbers = 1
 
     def fdiff(self, argindex=1):
+        """The derivative by a number."""
         if not 1 <= argindex <= self.numbers:
             raise ArgumentIndexError(self, argindex)
         return self._slope(argindex)
@@ -49,6 +50,7 @@ class LogCosh(WholeFunctionBase):
 
     @classmethod
     def eval(cls, number):
+        """Even."""
         if number.is_zero:
             return S.Zero
         return cls(-number) if number.could_extract_minus_sign() else None
@@ -75,6 +77,7 @@ class LogNormalCDF(WholeFunctionBase):
 
     @classmethod
     def eval(cls, number, order=S.Zero):
+        """For whole orders."""
         if not (order.is_Integer and order >= 0):
             raise ValueError(f"the order of a derivative must be a whole number that is not negative, got {order}")
 
@@ -203,6 +206,7 @@ class AngleBetween(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d):
+        """Odd in c, even in d."""
         if c.is_zero:
             return S.Zero
         if c.could_extract_minus_sign():
@@ -236,6 +240,7 @@ class PlaneMonomial(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d, i, j, s, m):
+        """Even in d for s = 0."""
         if not all(order.is_Integer and order >= least for order, least in ((i, 0), (j, 0), (s, 0), (m, -1))):
             raise ValueError(f"orders must be whole numbers, only the last below zero, -1, got {i}, {j}, {s}, {m}")
         if c.is_number and d.is_number and (c.is_zero is False or d.is_zero is False):

@@ -46,6 +46,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):
+        """The derivative that was given, or by JAX."""
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
         slope = self.slopes[argindex - 1] if self.slopes else type(self).derivative(argindex)

@@ -67,6 +67,7 @@ Block = Heading | Text | Equation | Items | Folded
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
+    """`values`, at least one part of a document."""
     found = checked_sequence(name, values, "parts of a document")
     if not found:
         raise ValueError(f"{name} must not be empty")
@@ -77,6 +78,7 @@ def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
+    """All equations as one LaTeX `align*` environment."""
     rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in equations)
     return f"\\begin{{align*}}\n  {rows}\n\\end{{align*}}\n"
 

@@ -36,6 +36,7 @@ def _as_text_command(name: str) -> str:
 
 
 def as_text(element: Element) -> str:
+    """An element as text."""
     return tostring(element, encoding="unicode")
 
 
