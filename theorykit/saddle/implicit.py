@@ -30,18 +30,7 @@ def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, f
     Its derivative is a step (see `AbstractSaddleProblem.moved`) that solves H d(step) = -d(gradient), by conjugate
     gradients; `form_hessian` preconditions them with the exact Hessian, so that one or two products are left.
     """
-
-    def solve(problem: AbstractSaddleProblem, root: Coordinates, hessian: Callable, right: Coordinates) -> Coordinates:
-        structure, options = jax.ShapeDtypeStruct(root.shape, root.dtype), {}
-        if form_hessian:
-            fixed, at = jax.lax.stop_gradient((problem, root))
-            factor = jax.scipy.linalg.cho_factor(fixed.expansion(fixed.at(at)).hessian, lower=True)
-            inverse = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
-            options["preconditioner"] = lx.FunctionLinearOperator(inverse, structure, lx.positive_semidefinite_tag)
-        operator = lx.FunctionLinearOperator(hessian, structure, lx.positive_semidefinite_tag)
-        return lx.linear_solve(operator, right, _LINEAR_SOLVER, options=options).value
-
-    return _implicit_point(problem, coordinates, solve)
+    return _implicit_point(problem, coordinates, form_hessian, None)
 
 
 def implicit_stationary_point(
@@ -52,14 +41,7 @@ def implicit_stationary_point(
     The derivative does not exist if the solve failed or the point is on an edge of its domain. It is NaN then, and a
     warning says so when it is computed.
     """
-    return _implicit_point(problem, coordinates, Partial(_solve_formed, exists))
-
-
-def _solve_formed(exists, problem, root: Coordinates, hessian: Callable, right: Coordinates) -> Coordinates:
-    formed = jax.vmap(hessian)(jnp.eye(len(root)))
-    jax.debug.callback(_warn_of_no_derivative, exists)
-    # a factor keeps NaN linear in the change: reverse mode would make zero of a constant
-    return jnp.linalg.solve(formed, right) * jnp.where(exists, 1.0, jnp.nan)
+    return _implicit_point(problem, coordinates, True, exists)
 
 
 def _warn_of_no_derivative(exists) -> None:
@@ -73,14 +55,16 @@ def _warn_of_no_derivative(exists) -> None:
 
 
 @eqx.filter_custom_jvp
-def _implicit_point(problem: AbstractSaddleProblem, coordinates: Coordinates, solve: Callable) -> Coordinates:
+def _implicit_point(
+    problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool, exists: Array | None
+) -> Coordinates:
     return coordinates
 
 
 @_implicit_point.def_jvp
 def _implicit_point_jvp(primals, tangents):
-    problem, coordinates, solve = primals
-    root = _implicit_point(problem, coordinates, solve)
+    problem, coordinates, form_hessian, exists = primals
+    root = _implicit_point(problem, coordinates, form_hessian, exists)
     no_step = jnp.zeros_like(root)
 
     def after(step: Coordinates) -> Coordinates:
@@ -93,7 +77,20 @@ def _implicit_point_jvp(primals, tangents):
         return jax.jvp(lambda step: gradient(problem, step), (no_step,), (vector,))[1]
 
     _, of_problem = eqx.filter_jvp(lambda p: gradient(p, no_step), (problem,), (tangents[0],))
-    step = solve(problem, root, hessian, -of_problem)
+    if exists is not None:
+        formed = jax.vmap(hessian)(jnp.eye(len(root)))
+        jax.debug.callback(_warn_of_no_derivative, exists)
+        # a factor keeps NaN linear in the change: reverse mode would make zero of a constant
+        step = jnp.linalg.solve(formed, -of_problem) * jnp.where(exists, 1.0, jnp.nan)
+        return root, jax.jvp(after, (no_step,), (step,))[1]
+    structure, options = jax.ShapeDtypeStruct(root.shape, root.dtype), {}
+    if form_hessian:
+        fixed, at = jax.lax.stop_gradient((problem, root))
+        factor = jax.scipy.linalg.cho_factor(fixed.expansion(fixed.at(at)).hessian, lower=True)
+        inverse = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
+        options["preconditioner"] = lx.FunctionLinearOperator(inverse, structure, lx.positive_semidefinite_tag)
+    operator = lx.FunctionLinearOperator(hessian, structure, lx.positive_semidefinite_tag)
+    step = lx.linear_solve(operator, -of_problem, _LINEAR_SOLVER, options=options).value
     return root, jax.jvp(after, (no_step,), (step,))[1]
 
 

@@ -130,7 +130,7 @@ class Solution(AbstractOutcome):
             return (
                 f"the gradient is small at {self.place} ({norm} per scale), but so is the curvature, "
                 f"{float(np.min(np.abs(eigenvalues))):.3g}: a Newton step would still move the point by "
-                f"{float(self.stats['remaining']):.3g}. The action may level off towards infinity or an edge"
+                f"{float(self.stats['remaining']):.3g}. It may level off towards infinity or the edge of a domain"
             )
         other = f"not a {kind}: {self.index} eigenvalues of the Hessian are negative, the smallest "
         other += (
