@@ -21,7 +21,7 @@ FACE = Face(
     {
         "check measured meaning subject": text("the claim"),
         "findings": of((testing.Finding("the claim", "3.0 instead of 1.0", "a factor"),), admits=EMPTY),
-        "passed": of((testing.Passed("another claim", "1e-16"),), admits=EMPTY),
+        "passed": of((testing.Finding("another claim", "1e-16"),), admits=EMPTY),
         "left_out": of(("a check: its reason",), admits=(*EMPTY, *TEXTS)),
         "action": of(ACTION, expression=ACTION.expression),
         "values": of({beta: 1.5}, admits=("None",)),

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr, testing
-from theorykit.testing import Finding, Passed, Report
-from theorykit.testing.factors import name_factor
-from theorykit.testing.report import merged
+from theorykit.testing import Finding, Report
+from theorykit.testing.hypotheses import name_factor
+from theorykit.testing.report import report_of
 
 from .layers import normal
 
@@ -20,7 +20,7 @@ FOUND, OTHER = Finding("a claim", "3 for 1", "a factor"), Finding("a claim", "4 
 
 
 def test_a_report_holds_if_nothing_was_found_and_is_written_to_be_read():
-    clean, wrong = Report("A", (), (Passed("b", "1e-16"),)), Report("A", (FOUND,), (), ("all else: no time",))
+    clean, wrong = Report("A", (), (Finding("b", "1e-16"),)), Report("A", (FOUND,), (), ("all else: no time",))
     assert clean.holds and not wrong.holds
     assert str(clean) == "A: nothing wrong was found in 1 check.\n\nHolds:\n- b: 1e-16"
     assert str(wrong) == (
@@ -33,15 +33,13 @@ def test_a_report_holds_if_nothing_was_found_and_is_written_to_be_read():
 
 def test_lines_of_a_report_are_not_long():
     long = Finding("a claim " * 30, "a measure " * 30, "a meaning " * 30)
-    assert all(len(line) <= 107 for line in str(Report("A", (long,), (Passed("b", "c " * 200),))).splitlines())
+    assert all(len(line) <= 107 for line in str(Report("A", (long,), (Finding("b", "c " * 200),))).splitlines())
 
 
 def test_what_is_said_of_one_claim_becomes_one():
-    findings, passed = merged(
-        [FOUND, Passed("b", "1"), OTHER, Passed("b", "2"), Passed("a claim", "3"), Passed("b", "1")]
-    )
-    assert findings == (Finding("a claim", "3 for 1; 4 for 1", "a factor"),)
-    assert passed == (Passed("b", "1; 2"),)
+    results = [FOUND, Finding("b", "1"), OTHER, Finding("b", "2"), Finding("a claim", "3"), Finding("b", "1")]
+    joined = Finding("a claim", "3 for 1; 4 for 1", "a factor")
+    assert report_of("A", results, []) == Report("A", (joined,), (Finding("b", "1; 2"),))
 
 
 SIZES = [{"n": 5.0, "m": 7.0}, {"n": 11.0, "m": 5.0}]

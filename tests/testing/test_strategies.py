@@ -37,12 +37,10 @@ def test_architectures_of_a_kind_have_it(architecture):
 @given(data=st.data())
 def test_everything_that_is_drawn_of_an_architecture_fits_it(data):
     architecture = data.draw(strategies.architectures())
-    checked_order_parameters(architecture, data.draw(strategies.order_parameters(architecture)))
-    features, labels = data.draw(strategies.path_features(architecture)), data.draw(strategies.labels(architecture))
-    assert features.shape == (len(labels), architecture.paths, 6)
-    assert labels.shape[1:] == ((architecture.outputs,) if architecture.outputs > 1 else ())
-    inputs, heads = data.draw(strategies.inputs(3)), data.draw(strategies.heads(architecture))
-    assert inputs.shape == (3, 4, 6)
+    drawn = strategies.drawn(lambda rng: testing.random_order_parameters(architecture, rng))
+    checked_order_parameters(architecture, data.draw(drawn))
+    assert data.draw(strategies.drawn(testing.random_inputs)).shape == (5, 4, 6)
+    heads = data.draw(strategies.drawn(lambda rng: testing.random_heads(architecture, rng)))
     assert heads.counts == tuple(heads for heads in architecture.heads if heads)
 
 

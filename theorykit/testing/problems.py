@@ -23,7 +23,7 @@ class Problem:
 
     - `features` (examples, paths, features), `labels` (examples,), or (examples, outputs) of several outputs.
     - `test_features` (examples, paths, features).
-    - `seed`: what it was drawn with, and `random_problem(architecture, seed)` draws again; None if with no seed alone.
+    - `seed`: what `random_problem(architecture, seed)` draws it with.
     """
 
     architecture: bpkr.Architecture
@@ -38,17 +38,14 @@ class Problem:
 
     def evaluate(self) -> ActionTerms:
         """The action and its parts at the order parameters."""
-        return bpkr.evaluate(
-            bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels)), self.order_parameters
-        )
+        return bpkr.evaluate(self._bound(), self.order_parameters)
 
     def predict(self) -> bpkr.Prediction:
         """What the theory predicts for the test examples at the order parameters."""
-        return bpkr.predict(
-            bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels)),
-            self.order_parameters,
-            self.test_features,
-        )
+        return bpkr.predict(self._bound(), self.order_parameters, self.test_features)
+
+    def _bound(self) -> bpkr.Problem:
+        return bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels))
 
     def at_temperature(self, temperature: ArrayLike) -> "Problem":
         """The same at another temperature."""
@@ -74,21 +71,21 @@ def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
 @checked_arguments
 def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.OrderParameters:
     """Random positive definite (U_1, ..., U_L, u); across a skip connection, U_{l+1} is a block of U_l."""
+
+    def positive_definite(size: int) -> np.ndarray:
+        factor = rng.normal(size=(size, size + 2))
+        return rng.uniform(0.3, 3) * (factor @ factor.T / (size + 2) + 0.1 * np.eye(size))
+
     numbers = architecture.layer_numbers()
     *sizes, last = architecture.overlap_sizes
-    found = [_positive_definite(last, rng)]
+    found = [positive_definite(last)]
     for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
-        matrix = _positive_definite(size, rng)
+        matrix = positive_definite(size)
         if form.has_skip:
             matrix = with_leading_block(matrix, float(layer_functions.gain(form, numbers)) ** 2 * found[0])
         found.insert(0, matrix)
     *matrices, readout = found
     return bpkr.OrderParameters(tuple(matrices), readout if len(readout) > 1 else readout[0, 0])
-
-
-def _positive_definite(size: int, rng: np.random.Generator) -> np.ndarray:
-    factor = rng.normal(size=(size, size + 2))
-    return rng.uniform(0.3, 3) * (factor @ factor.T / (size + 2) + 0.1 * np.eye(size))
 
 
 def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:

@@ -1,66 +1,57 @@
-"""What a check of a user's own statement found: each mistake with what was measured and what it most likely means."""
+"""What a check of a user's own statement found, and comparisons that several checks make."""
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..checks import check_fields
 
 _WIDTH = 100
+# what is left of derivatives by differences, relative
+_DIFFERENCES = 1e-6
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake that was found.
+    """What one check found.
 
-    - `check`: what was checked, as a claim that does not hold.
-    - `measured`: what was found instead, with numbers.
-    - `meaning`: the mistake that most likely makes it so, and what to write instead.
+    - `check`: the claim that was checked.
+    - `measured`: what was found, with numbers.
+    - `meaning`: the mistake that most likely makes it so, and what to write instead; empty if the claim holds.
     """
 
     check: str
     measured: str
-    meaning: str
+    meaning: str = ""
 
     def __post_init__(self):
         check_fields(self)
 
+    @property
+    def holds(self) -> bool:
+        """Whether the claim does."""
+        return not self.meaning
+
     def __str__(self):
+        if self.holds:
+            return f"{self.check}: {self.measured}"
         parts = (self.check, f"  measured: {self.measured}", f"  likely: {self.meaning}")
         return "\n".join(_wrapped(part, "    ") for part in parts)
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A check that found nothing: the claim that holds, and how closely it was seen to."""
-
-    check: str
-    measured: str
-
-    def __post_init__(self):
-        check_fields(self)
-
-    def __str__(self):
-        return f"{self.check}: {self.measured}"
-
-
-Result = Finding | Passed
-"""The outcome of one check."""
-
-
-@dataclass(frozen=True)
 class Report:
-    """What all checks of one thing found. `print` it: it is written to be read.
+    """What all checks of one thing found. `print` it.
 
     - `subject`: what was checked, by its name.
     - `findings`: mistakes; none if all is well.
-    - `passed`: the checks that found nothing.
+    - `passed`: checks whose claim holds.
     - `left_out`: checks that were not made, each with the reason.
     """
 
     subject: str
     findings: tuple[Finding, ...]
-    passed: tuple[Passed, ...] = ()
+    passed: tuple[Finding, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -68,7 +59,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no mistake was found."""
         return not self.findings
 
     def __str__(self):
@@ -86,21 +77,38 @@ def _wrapped(text: str, indent: str) -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def merged(results: Iterable[Result]) -> tuple[tuple[Finding, ...], tuple[Passed, ...]]:
-    """The findings among `results`, and the checks that found nothing.
+def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str]) -> Report:
+    """A report of `results`, those of one claim and meaning joined; `left_out` may grow while they are made.
 
-    Results that say the same of one claim become one, with all that was measured. A claim with a finding does not hold,
-    whatever passed elsewhere.
+    A claim with a finding does not hold, whatever passed elsewhere.
     """
-    findings: dict[tuple[str, str], list[str]] = {}
-    passed: dict[str, list[str]] = {}
+    said: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        if isinstance(result, Finding):
-            findings.setdefault((result.check, result.meaning), []).append(result.measured)
-        else:
-            passed.setdefault(result.check, []).append(result.measured)
-    wrong = {check for check, _ in findings}
-    return (
-        tuple(Finding(check, "; ".join(dict.fromkeys(said)), meaning) for (check, meaning), said in findings.items()),
-        tuple(Passed(check, "; ".join(dict.fromkeys(said))) for check, said in passed.items() if check not in wrong),
-    )
+        said.setdefault((result.check, result.meaning), []).append(result.measured)
+    joined = [Finding(check, "; ".join(dict.fromkeys(texts)), meaning) for (check, meaning), texts in said.items()]
+    findings = tuple(each for each in joined if not each.holds)
+    wrong = {each.check for each in findings}
+    passed = tuple(each for each in joined if each.holds and each.check not in wrong)
+    return Report(subject, findings, passed, tuple(left_out))
+
+
+def slope_at_zero(function: Callable[[float], float], step: float) -> float:
+    """The derivative of a function at zero by central differences, to fourth order in the step."""
+    # Richardson's extrapolation: the errors of second order in the step cancel between the two differences.
+    near = (function(step) - function(-step)) / (2 * step)
+    far = (function(2 * step) - function(-2 * step)) / (4 * step)
+    return float((4 * near - far) / 3)
+
+
+def check_slopes_agree(claim: str, slopes: Sequence[tuple[float, float]], meaning: str) -> Finding:
+    """Slopes (found, by differences) in several directions; the error is relative for slopes above one."""
+    errors = [(abs(found - expected) / max(abs(expected), 1.0), found, expected) for found, expected in slopes]
+    error, found, expected = max(errors)
+    if error < _DIFFERENCES:
+        return Finding(claim, f"to {error:.1g} in {len(errors)} directions")
+    return Finding(claim, f"a slope of {found:.6g} where differences of the action have {expected:.6g}", meaning)
+
+
+def raised(error: Exception) -> str:
+    """An error of the user's code in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

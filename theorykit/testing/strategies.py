@@ -1,7 +1,7 @@
-"""Hypothesis strategies: layers, architectures, data, order parameters and problems of theory 1; actions, and points.
+"""Hypothesis strategies: layers, architectures and problems of theory 1; actions, and their points.
 
-Shapes are few and fixed, for JAX compiles anew for every other one; numbers are any. Arrays are drawn by a seed, which
-is what Hypothesis shrinks. Needs Hypothesis: `pip install -e '.[testing]'` in a clone.
+Shapes are few and fixed, for JAX compiles anew for every other one; numbers are any. Needs Hypothesis:
+`pip install -e '.[testing]'` in a clone.
 
     from hypothesis import given
     from theorykit.testing import strategies
@@ -15,34 +15,26 @@ is what Hypothesis shrinks. Needs Hypothesis: `pip install -e '.[testing]'` in a
 """
 
 from collections.abc import Callable
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 from sympy import Add, Trace, cosh, log, symbols
 
 from .. import bpkr
 from ..bpkr.specification.architecture import checked_architecture
-from ..checks import Count, checked_arguments, checked_instance
+from ..checks import checked_arguments, checked_instance
 from ..extras import needed
 from ..saddle import Action, Between, Positive, PositiveDefinite, Real, Symmetric
 from ..symbolic import log_det, positive_definite, symmetric
 from .actions.points import ActionPoint, random_action_point
 from .layers.placement import place
-from .problems import EXAMPLES, Problem, random_heads, random_inputs, random_order_parameters, random_problem
-from .report import Finding
+from .problems import Problem, random_problem
 
 st = needed("hypothesis.strategies", "theorykit.testing.strategies")
 SearchStrategy = st.SearchStrategy
 
-_LAYERS = (
-    bpkr.Attention(1),
-    bpkr.Attention(2),
-    bpkr.Attention(3),
-    bpkr.Dense(),
-    bpkr.Skip(bpkr.Attention(2), 0.7),
-    bpkr.Skip(bpkr.Dense(), 1.3),
-)
+_ATTENTION = (bpkr.Attention(1), bpkr.Attention(2), bpkr.Attention(3))
+_LAYERS = (*_ATTENTION, bpkr.Dense(), bpkr.Skip(bpkr.Attention(2), 0.7), bpkr.Skip(bpkr.Dense(), 1.3))
 # layers, widths and outputs
 _STRUCTURES = (
     ((3,), (30.0, 20.0), 1),
@@ -58,19 +50,28 @@ _x, _b, _s, _a, _q = symbols("x b s a q", real=True)
 _Q, _J = symmetric("Q", 3), symmetric("J", 3)
 _U, _K = positive_definite("U", 3), positive_definite("K", 3)
 _weight = symbols("weight", positive=True)
-# by domain: the order parameter, its parameter, and an action that is convex in the steps of the domain
-_CONVEX = {
-    "Between": (_q, Between(0, 1), _a, -log(_q) - log(1 - _q) + _a * _q),
-    "Positive": (_s, Positive(), _weight, _weight * _s - log(_s)),
-    "PositiveDefinite": (_U, PositiveDefinite(), _K, Trace(_K * _U) - log_det(_U)),
-    "Real": (_x, Real(), _b, _x**2 / 2 + log(cosh(_x)) - _b * _x),
-    "Symmetric": (_Q, Symmetric(), _J, Trace(_Q * _Q) / 2 - Trace(_J * _Q)),
-}
+# an order parameter, its domain, its parameter, and an action that is convex in the steps of the domain
+_CONVEX = (
+    (_q, Between(0, 1), _a, -log(_q) - log(1 - _q) + _a * _q),
+    (_s, Positive(), _weight, _weight * _s - log(_s)),
+    (_U, PositiveDefinite(), _K, Trace(_K * _U) - log_det(_U)),
+    (_x, Real(), _b, _x**2 / 2 + log(cosh(_x)) - _b * _x),
+    (_Q, Symmetric(), _J, Trace(_Q * _Q) / 2 - Trace(_J * _Q)),
+)
 
 
 def seeds() -> SearchStrategy[int]:
     """Whole numbers that random number generators start from."""
     return st.integers(0, 2**32 - 1)
+
+
+@checked_arguments
+def drawn(make: Callable[[np.random.Generator], Any]) -> SearchStrategy[Any]:
+    """What `make` draws with a generator, by its seed, which is what Hypothesis shrinks.
+
+    Such as `drawn(testing.random_inputs)`, or `drawn(lambda rng: testing.random_heads(architecture, rng))`.
+    """
+    return seeds().map(lambda seed: make(np.random.default_rng(seed)))
 
 
 def temperatures() -> SearchStrategy[float]:
@@ -96,7 +97,7 @@ def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architectur
     structures = []
     for i, kind in enumerate(kinds):
         placements, specified = place(kind)
-        if isinstance(specified, Finding):
+        if not specified.holds:
             raise ValueError(f"kinds[{i}]: {specified.measured}; likely {specified.meaning}")
         chosen = (placement.architecture for placement in placements)
         structures += [(architecture.layers, architecture.widths, architecture.outputs) for architecture in chosen]
@@ -120,53 +121,15 @@ def problems(
     return st.builds(random_problem, architecture, seeds())
 
 
-def order_parameters(architecture: bpkr.Architecture) -> SearchStrategy[bpkr.OrderParameters]:
-    """Random positive definite order parameters of `architecture`, far from any solution."""
-    checked_architecture(architecture)
-    return _drawn(lambda rng: random_order_parameters(architecture, rng))
-
-
-@checked_arguments
-def inputs(examples: Count = EXAMPLES) -> SearchStrategy[Float[np.ndarray, "examples tokens features"]]:
-    """Normal tokens (examples, 4, 6)."""
-    return _drawn(lambda rng: random_inputs(rng, examples))
-
-
-def heads(architecture: bpkr.Architecture) -> SearchStrategy[bpkr.AbstractHeads]:
-    """Heads with random key-query products, for inputs of 6 features."""
-    checked_architecture(architecture)
-    return _drawn(lambda rng: random_heads(architecture, rng))
-
-
-@checked_arguments
-def path_features(
-    architecture: bpkr.Architecture, examples: Count = EXAMPLES
-) -> SearchStrategy[Float[Array, "examples paths features"]]:
-    """Path features (examples, paths, 6) of random inputs with random heads."""
-
-    def features(rng: np.random.Generator) -> Array:
-        tokens = jnp.asarray(random_inputs(rng, examples))
-        return bpkr.path_features(tokens, random_heads(architecture, rng)(tokens), architecture)
-
-    return _drawn(features)
-
-
-@checked_arguments
-def labels(architecture: bpkr.Architecture, examples: Count = EXAMPLES) -> SearchStrategy[Float[np.ndarray, "..."]]:
-    """Normal labels (examples,), or (examples, outputs) if `architecture` has several outputs."""
-    outputs = architecture.outputs
-    return _drawn(lambda rng: rng.normal(size=(examples, outputs) if outputs > 1 else examples))
-
-
 def actions() -> SearchStrategy[Action]:
     """Actions of one or two order parameters of any domains, each with exactly one minimum at any parameters."""
 
-    def action(domains: list[str]) -> Action:
-        pieces = [_CONVEX[domain] for domain in sorted(domains)]
-        order_parameters = {symbol: domain for symbol, domain, *_ in pieces}
-        return Action(Add(*(piece[3] for piece in pieces)), order_parameters, [piece[2] for piece in pieces])
+    def action(pieces: list[int]) -> Action:
+        chosen = [_CONVEX[piece] for piece in sorted(pieces)]
+        order_parameters = {symbol: domain for symbol, domain, *_ in chosen}
+        return Action(Add(*(convex for *_, convex in chosen)), order_parameters, [each for _, _, each, _ in chosen])
 
-    return st.lists(st.sampled_from(list(_CONVEX)), min_size=1, max_size=2, unique=True).map(action)
+    return st.lists(st.sampled_from(range(len(_CONVEX))), min_size=1, max_size=2, unique=True).map(action)
 
 
 def action_points(action: Action | SearchStrategy[Action] | None = None) -> SearchStrategy[ActionPoint]:
@@ -176,8 +139,3 @@ def action_points(action: Action | SearchStrategy[Action] | None = None) -> Sear
     elif not isinstance(action, SearchStrategy):
         action = st.just(checked_instance("action", action, Action))
     return st.builds(random_action_point, action, seeds())
-
-
-def _drawn(make: Callable[[np.random.Generator], object]) -> SearchStrategy:
-    """What `make` draws with a generator, by its seed."""
-    return seeds().map(lambda seed: make(np.random.default_rng(seed)))

@@ -16,8 +16,7 @@ from ...saddle import Action, Between, Solution, search
 from ...saddle.bound_action import Values
 from ...saddle.solve import end_points, one_of
 from ...symbolic import GaussianAverage
-from ..numerics import check_slopes_agree, slope_at_zero
-from ..report import Finding, Passed, Report, Result, merged
+from ..report import Finding, Report, check_slopes_agree, report_of, slope_at_zero
 from .explanations import Reference, check_reference
 from .points import ActionPoint, random_points, value_of
 
@@ -35,7 +34,7 @@ _STARTS = 16
 _EDGE = 8.0
 # standard errors by which a sampled mean may be off
 _ERRORS = 4.0
-_PACKAGE = "Both come from the same expression: a mistake of the package"
+_PACKAGE = "both come from the same expression: a mistake of the package"
 
 
 @checked_arguments
@@ -51,7 +50,7 @@ def check_action(
 ) -> Report:
     """Check whether an action is right: what it states, what follows from it, and what runs.
 
-    Mistakes are findings of the report, not errors; `report.holds` says whether there are none. A few seconds.
+    Mistakes are findings of the report, not errors. A few seconds.
 
     Args:
         action: the action.
@@ -87,7 +86,7 @@ def check_action(
         raise ValueError(f"sizes must be two at least, to see how the distance falls; got {len(sizes)}")
     left_out: list[str] = []
 
-    def results() -> Iterator[Result]:
+    def results() -> Iterator[Finding]:
         groups = random_points(action, values, _GROUPS, _POINTS, seed)
         points = [point for group in groups for point in group]
         if action.derivation is None:
@@ -96,14 +95,14 @@ def check_action(
             yield from _derivation(action, seed)
         finite = _check_finite(points)
         yield finite
-        if isinstance(finite, Finding):
+        if not finite.holds:
             left_out.append("everything else, for the action is not defined everywhere")
             return
         averages = _check_averages(points[:6]) if action.has_averages else None
         if averages is not None:
             yield averages
         # values differ everywhere if averages are not resolved
-        if not isinstance(averages, Finding):
+        if averages is None or averages.holds:
             yield _check_compiled(points[:6])
             yield from _check_slopes(points[:3], seed)
         numbers = [symbol for symbol in action.scale.free_symbols if symbol in action.parameters]
@@ -123,19 +122,19 @@ def check_action(
         if found:
             reached = sum(solution.stats["reached"] for solution in found)
             at = "; ".join(solution.place for solution in found[:3])
-            yield Passed(claim, f"{len(found)} from {reached} of {_STARTS} starts, at {at}")
+            yield Finding(claim, f"{len(found)} from {reached} of {_STARTS} starts, at {at}")
             yield _check_degenerate(found)
         else:
-            yield _without_solution(points[0], named, index, claim, seed)
+            yield Finding(claim, *_without_solution(points[0], named, index, seed))
         if sampled is None:
             left_out.append("the saddle point against finite systems: give sampled=...")
         elif found:
             yield _check_finite_size(found, sampled, sizes)
 
-    return Report("The action", *merged(results()), tuple(left_out))
+    return report_of("The action", results(), left_out)
 
 
-def _derivation(action: Action, seed: int) -> Iterator[Result]:
+def _derivation(action: Action, seed: int) -> Iterator[Finding]:
     claim, verification = "every step of the derivation holds", action.derivation.verify(seed)
     for evidence in verification.failures:
         step = evidence.step
@@ -145,15 +144,15 @@ def _derivation(action: Action, seed: int) -> Iterator[Result]:
             f"what the step arrives at does not follow from what it starts from: {step.claim}",
         )
     if verification.holds:
-        yield Passed(claim, f"{len(verification.evidence)} steps")
+        yield Finding(claim, f"{len(verification.evidence)} steps")
 
 
-def _check_finite(points: Sequence[ActionPoint]) -> Result:
+def _check_finite(points: Sequence[ActionPoint]) -> Finding:
     claim = "the action is a real number everywhere in the domains of its order parameters"
     action, terms = points[0].action, np.array([point.terms() for point in points])
     bad = ~np.isfinite(terms)
     if not np.any(bad):
-        return Passed(claim, f"at {len(points)} random points")
+        return Finding(claim, f"at {len(points)} random points")
     at = int(np.argmax(np.sum(bad, axis=0)))
     term, where = action.terms[at], points[int(np.argmax(bad[:, at]))]
     inside = [symbol for symbol in action.order_parameters if term.has(symbol)]
@@ -165,20 +164,18 @@ def _check_finite(points: Sequence[ActionPoint]) -> Result:
     )
 
 
-def _check_averages(points: Sequence[ActionPoint]) -> Result:
+def _check_averages(points: Sequence[ActionPoint]) -> Finding:
     """The stated errors of the action's Gaussian averages, which solutions refine by adaptive quadrature."""
-    claim, action, errors = "Gaussian averages are resolved by their nodes", points[0].action, []
+    action, errors = points[0].action, []
     taken = {symbol.name for symbol in action.symbols}
     for point in points:
         size = max(float(np.max(np.abs(point.bound.terms(point.coordinates)))), 1.0)
         values = {name: value for name, value in point.values.items() if name in taken}
         errors.append(float(quadrature_error(action.expression, values)) / size)
-    if max(errors) < _AVERAGES:
-        return Passed(claim, f"the error of quadrature is at most {max(errors):.1g} of the action's size")
     return Finding(
-        claim,
-        f"the error of quadrature is {max(errors):.3g} of the action's size",
-        f"{_average_of(action)} has a kink or a steep step: give more nodes, or a closed form",
+        "Gaussian averages are resolved by their nodes",
+        f"the error of quadrature is at most {max(errors):.3g} of the action's size",
+        "" if max(errors) < _AVERAGES else f"{_average_of(action)} is steep: give more nodes, or a closed form",
     )
 
 
@@ -187,21 +184,21 @@ def _average_of(action: Action) -> str:
     return f"the average {shown(average)}"
 
 
-def _check_compiled(points: Sequence[ActionPoint]) -> Result:
+def _check_compiled(points: Sequence[ActionPoint]) -> Finding:
     claim, action, errors = "the action that runs is the one that is written", points[0].action, []
     for point in points:
         expected, found = point.terms(), np.asarray(point.bound.terms(point.coordinates))
         errors.append(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1.0))
     # Gauss-Hermite quadrature runs where the interpreter integrates adaptively
     if max(errors) < (_AVERAGES if action.has_averages else _ROUNDING):
-        return Passed(claim, f"to {max(errors):.1g}")
-    meaning = f"the generated code is wrong. {_PACKAGE}"
+        return Finding(claim, f"to {max(errors):.1g}")
+    meaning = f"the generated code is wrong; {_PACKAGE}"
     if action.has_averages:
-        meaning = f"{_average_of(action)} is not resolved by its nodes: give it more"
+        meaning = f"{_average_of(action)} is not resolved: give it more nodes"
     return Finding(claim, f"they differ by {max(errors):.3g} of their size", meaning)
 
 
-def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
+def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Finding]:
     """The saddle-point equations and the gradient that runs, each against differences of the action."""
     rng, symbolic, automatic = np.random.default_rng(seed), [], []
     for point in points:
@@ -217,12 +214,12 @@ def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
         symbolic.append((float(along), expected))
         slope = np.asarray(point.bound.slopes(point.coordinates, jnp.zeros_like(point.coordinates))[0])
         automatic.append((float(slope @ step), expected))
-    meaning = f"a rule of the differential is wrong, or an average not resolved. {_PACKAGE}"
+    meaning = f"a rule of the differential is wrong, or an average not resolved; {_PACKAGE}"
     yield check_slopes_agree("the saddle-point equations are the gradient of the action", symbolic, meaning)
     yield check_slopes_agree("the gradient that runs is that of the action", automatic, meaning)
 
 
-def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Result:
+def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Finding:
     """How each term grows with the number that the action is said to be proportional to."""
     action = points[0].action
     claim = f"no term grows faster than the scale {action.scale}, and one grows with it"
@@ -238,7 +235,7 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Resu
         powers.append(float(np.nanmedian(found)))
     known = [power for power in powers if np.isfinite(power)]
     if known and 0.99 < max(known) < 1.01:
-        return Passed(claim, f"powers from {min(known):.2g} to {max(known):.2g}")
+        return Finding(claim, f"powers from {min(known):.2g} to {max(known):.2g}")
     worst = int(np.nanargmax(powers)) if known else 0
     return Finding(
         claim,
@@ -247,52 +244,44 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Resu
     )
 
 
-def _without_solution(point: ActionPoint, values: Mapping, index: int, claim: str, seed: int) -> Finding:
-    action, coordinates = point.action, len(point.bound.free)
+def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int) -> tuple[str, str]:
+    """What was found in place of the stationary point that is wanted, and what that means."""
+    action, coordinates, none = point.action, len(point.bound.free), f"none from {_STARTS} starts"
     for other in range(min(coordinates, 6) + 1):
         if other != index and (elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed)):
             kind = "minima" if other == 0 else f"points of index {other}"
             meaning = f"a sign, or the number of order parameters that it is maximal in: index={other}?"
             if other == coordinates - index:
                 meaning = "the sign of the whole action, which turns minima into maxima"
-            return Finding(claim, f"none from {_STARTS} starts, but {kind}, as at {elsewhere[0].place}", meaning)
+            return f"{none}, but {kind}, as at {elsewhere[0].place}", meaning
     # Solves that ended without a stationary point: at the edge of an interval, or far out.
     ends = end_points(action, values, index=index, starts=_STARTS, seed=seed)
+    domains = {symbol.name: domain for symbol, domain in action.order_parameters.items()}
     for solution in (one_of(ends, at) for at in range(_STARTS)):
-        coordinates = np.asarray(solution.stats["coordinates"])
-        for name, coordinate in zip(solution.owners, coordinates, strict=True):
-            domain = next(d for s, d in action.order_parameters.items() if s.name == name)
-            if isinstance(domain, Between) and abs(coordinate) > _EDGE:
-                edge = domain.high if coordinate > 0 else domain.low
-                return Finding(
-                    claim,
-                    f"none from {_STARTS} starts; {name} runs to the edge {edge:g} of its domain",
-                    f"the domain {domain} of {name} is too narrow, or the action lacks a term that keeps it inside",
-                )
-    return Finding(
-        claim,
-        f"none from {_STARTS} starts: {solution.diagnosis}",
+        for name, coordinate in zip(solution.owners, np.asarray(solution.stats["coordinates"]), strict=True):
+            if isinstance(domains[name], Between) and abs(coordinate) > _EDGE:
+                edge = domains[name].high if coordinate > 0 else domains[name].low
+                meaning = f"the domain {domains[name]} of {name} is too narrow, or a term that bounds it is missing"
+                return f"{none}; {name} runs to the edge {edge:g} of its domain", meaning
+    return (
+        f"{none}: {solution.diagnosis}",
         "a term that bounds the action is missing, or has the wrong sign; or an order parameter is not fixed by it",
     )
 
 
-def _check_degenerate(found: Sequence[Solution]) -> Result:
+def _check_degenerate(found: Sequence[Solution]) -> Finding:
     """Directions in which the action is all but flat."""
     claim = "the action fixes every order parameter"
     sizes = [np.abs(np.asarray(solution.hessian_eigenvalues)) for solution in found]
     ratios = [np.min(each) / np.max(each) for each in sizes]
     if min(ratios) > 1e-9:
-        return Passed(claim, f"eigenvalues of the Hessian differ by at most a factor {1 / min(ratios):.3g}")
-    return Finding(
-        claim,
-        f"an eigenvalue of the Hessian is {min(ratios):.1g} of the largest at {found[int(np.argmin(ratios))].place}",
-        "a coupling term is missing, or there is a continuous symmetry",
-    )
+        return Finding(claim, f"eigenvalues of the Hessian differ by at most a factor {1 / min(ratios):.3g}")
+    said = f"an eigenvalue of the Hessian is {min(ratios):.1g} of the largest at {found[int(np.argmin(ratios))].place}"
+    return Finding(claim, said, "a coupling term is missing, or there is a continuous symmetry")
 
 
-def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Result:
+def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Finding:
     """The order parameters of finite systems against the saddle point that is nearest to them."""
-    claim = "order parameters of finite systems tend to the saddle point"
     samples = [by_name("sampled", sampled(size)) for size in sizes]
     last = samples[-1]
     # of several saddle points finite systems choose by their own action: the nearest is meant
@@ -305,9 +294,8 @@ def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Seque
         allowed = _ERRORS * last[name][1] + abs(off[0]) * (sizes[0] / sizes[-1]) ** 0.5
         lines.append(f"{name}: {', '.join(f'{value:+.2g}' for value in off)} off {limit:.4g}")
         worst = max(worst, abs(off[-1]) / max(allowed, 1e-300))
-    measured = f"at sizes {', '.join(map(str, sizes))}, {'; '.join(lines)}"
-    if worst <= 1:
-        return Passed(claim, measured)
     return Finding(
-        claim, measured, "the action is not that of the system that was sampled: a factor or a term is wrong"
+        "order parameters of finite systems tend to the saddle point",
+        f"at sizes {', '.join(map(str, sizes))}, {'; '.join(lines)}",
+        "" if worst <= 1 else "the action is not that of the system that was sampled: a factor or a term is wrong",
     )

@@ -16,9 +16,8 @@ from ...checks import are_equal_sizes, shown
 from ...saddle import Action, Positive, PositiveDefinite
 from ...symbolic import GaussianAverage, inverse, log_det
 from ...symbolic.atoms import SymmetricSymbol
-from ..factors import name_factor
-from ..hypotheses import Explanation, Fit, Hypothesis, Place, explain
-from ..report import Finding, Passed, Result
+from ..hypotheses import Explanation, Fit, Hypothesis, Place, explain, name_factor
+from ..report import Finding, raised
 from .points import ActionPoint, value_of
 
 Reference = Callable[..., Any]
@@ -26,7 +25,6 @@ Reference = Callable[..., Any]
 
 # differences of the action that count as equal, of their size: averages run by quadrature
 _EQUAL = 1e-7
-_CLAIM = "the action is the reference, up to a constant"
 # factors that a standard normal variable may have by mistake
 _SPREADS = (2.0, 0.5, np.sqrt(2.0), np.sqrt(0.5))
 
@@ -43,26 +41,28 @@ class _Group(NamedTuple):
         return self.terms.sum(axis=1)
 
 
-def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Reference) -> Result:
+def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Reference) -> Finding:
     """The action at random points against the reference there; a finding says by which mistake they would differ."""
-    values = []
+    finding = partial(Finding, "the action is the reference, up to a constant")
+    names, values = {symbol.name for symbol in groups[0][0].action.symbols}, []
     for point in (point for group in groups for point in group):
-        found = _referred(point, reference)
-        if isinstance(found, Finding):
-            return found
-        values.append(found)
-    referred = np.reshape(values, (len(groups), -1))
-    if not np.all(np.isfinite(referred)):
-        group, at = np.argwhere(~np.isfinite(referred))[0]
-        measured = f"the reference is not finite at {groups[group][at].place}"
-        return Finding(_CLAIM, measured, "a domain is wider than the reference's own")
-    referred = [_centred(each) for each in referred]
+        try:
+            returned = reference(**{name: value for name, value in point.values.items() if name in names})
+            if np.iscomplexobj(returned):
+                said = f"the reference is complex, {np.asarray(returned).item():.4g} at {point.place}"
+                return finding(said, "an action is a real number: a logarithm or a root of a negative number is none")
+            values.append(float(returned))
+        except Exception as error:  # of the user's code, whatever it is
+            return finding(f"the reference fails: {raised(error)}", "it takes every symbol by its name")
+        if not np.isfinite(values[-1]):
+            return finding(f"the reference is not finite at {point.place}", "a domain is wider than its own")
+    referred = [_centred(each) for each in np.reshape(values, (len(groups), -1))]
     terms = [_centred([point.terms() for point in group]) for group in groups]
     scale = max(*(float(np.max(np.abs(each))) for each in (*referred, *terms)), 1e-300)
     tolerance = _EQUAL * scale
     misfit = max(np.max(np.abs(one - each.sum(axis=1))) for one, each in zip(referred, terms, strict=True))
     if misfit <= tolerance:
-        return Passed(_CLAIM, f"to {misfit / scale:.1g} of its size at {len(values)} points")
+        return finding(f"to {misfit / scale:.1g} of its size at {len(values)} points")
     places = []
     for points, one, each in zip(groups, referred, terms, strict=True):
         numbers = {symbol.name for symbol in points[0].action.parameters if isinstance(symbol, Symbol)}
@@ -70,27 +70,9 @@ def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Referenc
         places.append(Place(_Group(points, each, tolerance), one, tolerance, quantities))
     found = explain([_hypotheses(places[0].at)], places) or Explanation(
         f"they differ by up to {misfit / scale:.3g} of their size, and by no single sign, factor, transpose or term",
-        "more than one mistake, or a function of the order parameters that is another: compare term by term",
+        "more than one mistake, or another function of the order parameters: compare term by term",
     )
-    return Finding(_CLAIM, found.measured, found.meaning)
-
-
-def _referred(point: ActionPoint, reference: Reference) -> float | Finding:
-    names = {symbol.name for symbol in point.action.symbols}
-    try:
-        returned = reference(**{name: value for name, value in point.values.items() if name in names})
-        if np.iscomplexobj(returned):
-            return Finding(
-                _CLAIM,
-                f"the reference is complex, {np.asarray(returned).item():.4g} at {point.place}",
-                "an action is a real number: a logarithm or a root of a negative number makes it complex",
-            )
-        return float(returned)
-    except Exception as error:  # of the user's code, whatever it is
-        line = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        return Finding(
-            _CLAIM, f"the reference fails: {line}", "it takes every symbol by its name, and returns a number"
-        )
+    return finding(found.measured, found.meaning)
 
 
 def _centred(values: Any) -> np.ndarray:
@@ -102,21 +84,35 @@ def _centred(values: Any) -> np.ndarray:
 def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
     """Mistakes of the action at a group of points, the simplest first."""
     # From cheap to dear: factors of terms need no new values, other expressions are interpreted at every point.
-    terms = group.points[0].action.terms
+    point, terms = group.points[0], group.points[0].action.terms
     if len(terms) > 1:
-        yield _scaled(
-            lambda group: (0, [group.total]), "the reference is ", " times the action", partial(_meaning, what="it")
-        )
+        yield _scaled(lambda group: (0, [group.total]), "is {} times the action", "it")
     for at, term in enumerate(terms):
         what = f"the term {shown(term)}"
-        free = partial(_with_free_terms, free=(at,))
-        yield _scaled(free, "the reference has ", f" times {what}", partial(_meaning, what=what))
-    yield from _exchanges(group)
-    yield from _of_symbols(group)
-    yield from _spreads(group)
-    yield from _extra_terms(group)
+        yield _scaled(partial(_with_free_terms, free=(at,)), f"has {{}} times {_escaped(what)}", what)
+    for guesses in (_exchanges, _of_symbols, _spreads):
+        for expression, said, meaning in guesses(point):
+            yield Hypothesis(
+                partial(_of_expression, expression),
+                lambda fit, said=said, meaning=meaning: Explanation(f"the reference has {said}", meaning),
+            )
+    for term in simple_terms(point.action):
+        with_term = partial(_with_term, term, {})
+        missing = f"a term is missing: {term} with this factor"
+        yield _scaled(with_term, f"has {{}} times {_escaped(str(term))} besides", meaning=missing)
+        for at, other in enumerate(terms):
+            yield _scaled(
+                partial(with_term, without=at),
+                f"has {{}} times {_escaped(f'{term} in place of the term {shown(other)}')}",
+                meaning=f"the term {shown(other)} is to be another function",
+                cost=1.5,
+            )
     for pair in combinations(range(len(terms)), 2):
         yield Hypothesis(partial(_with_free_terms, free=pair), partial(_two_terms, [shown(terms[at]) for at in pair]))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _with_free_terms(group: _Group, free: tuple[int, ...]) -> tuple | None:
@@ -127,133 +123,6 @@ def _with_free_terms(group: _Group, free: tuple[int, ...]) -> tuple | None:
     return group.total - sum(columns), columns
 
 
-def _scaled(
-    parts: Callable, before: str, after: str, meaning: Callable[[np.ndarray], str], cost: float = 1.0
-) -> Hypothesis:
-    """A hypothesis with one factor, whose name stands between `before` and `after`."""
-
-    def words(fit: Fit) -> Explanation:
-        factors = fit.factors[:, 0]
-        name = "0" if _are_zero(factors) else name_factor(factors, fit.quantities, 1e-6) or f"{factors[0]:.6g}"
-        return Explanation(f"{before}{name}{after}", meaning(factors), cost)
-
-    return Hypothesis(parts, words)
-
-
-def _are_zero(factors: np.ndarray) -> bool:
-    return bool(np.max(np.abs(factors)) < 1e-9)
-
-
-def _meaning(factors: np.ndarray, what: str) -> str:
-    if _are_zero(factors):
-        return f"{what} should not be there, or the reference lacks it"
-    if np.allclose(factors, -1, atol=1e-6):
-        return f"a sign: {what} has the opposite one"
-    return f"a factor: {what} is to be multiplied by it"
-
-
-def _two_terms(terms: Sequence[str], fit: Fit) -> Explanation:
-    said = " and ".join(f"{factor:.4g} times {term}" for factor, term in zip(fit.factors[0], terms, strict=True))
-    return Explanation(f"the reference has {said}", "two terms have wrong factors", cost=2.0)
-
-
-def _is(expression: Expr, measured: str, meaning: str) -> Hypothesis:
-    """That the reference is this expression."""
-
-    def parts(group: _Group) -> tuple | None:
-        try:
-            values = [value_of(expression, point.values) for point in group.points]
-        except NotImplementedError:
-            return None
-        return _centred(values), ()
-
-    return Hypothesis(parts, lambda fit: Explanation(measured, meaning))
-
-
-def _exchanges(group: _Group) -> Iterator[Hypothesis]:
-    action, values = group.points[0].action, group.points[0].values
-    symbols = [symbol for symbol in action.symbols if symbol not in action.sizes]
-    for one, other in combinations(symbols, 2):
-        if np.shape(values[one.name]) != np.shape(values[other.name]):
-            continue
-        exchanged = action.expression.xreplace({one: other, other: one})
-        yield _is(exchanged, f"the reference has {one} and {other} exchanged", "each of the two stands for the other")
-        for symbol, instead in ((one, other), (other, one)):
-            measured = f"the reference has {instead} where the action has {symbol}"
-            for place, expression in _replaced(action, symbol, instead):
-                yield _is(expression, f"{measured}{place}", f"one symbol stands for another: write {instead}")
-
-
-def _of_symbols(group: _Group) -> Iterator[Hypothesis]:
-    action = group.points[0].action
-    for symbol in action.symbols:
-        for words, meaning, instead in () if symbol in action.sizes else _variants(group.points[0], symbol):
-            for place, expression in _replaced(action, symbol, instead):
-                yield _is(expression, f"the reference has {words} where the action has {symbol}{place}", meaning)
-
-
-def _replaced(action: Action, symbol: Expr, instead: Expr) -> Iterator[tuple[str, Expr]]:
-    """The action with a symbol replaced everywhere, and in each term alone; with where that is."""
-    yield "", action.expression.xreplace({symbol: instead}).doit()
-    having = [term for term in action.terms if term.has(symbol)]
-    for term in having if len(having) > 1 else ():
-        changed = term.xreplace({symbol: instead}).doit()
-        yield f", in the term {shown(term)}", action.expression - term + changed
-
-
-def _variants(point: ActionPoint, symbol: Expr) -> Iterator[tuple[str, str, Expr]]:
-    """What may stand instead of a symbol: in words, what mistake that is, and the expression."""
-    value = point.values[symbol.name]
-    if isinstance(symbol, MatrixSymbol):
-        is_square = value.shape[0] == value.shape[1] > 1
-        if is_square and not isinstance(symbol, SymmetricSymbol):
-            yield f"the transpose of {symbol}", f"a transpose: write {symbol}.T", Transpose(symbol)
-        if is_square and symbol in point.action.order_parameters:
-            yield f"the inverse of {symbol}", f"an inverse: write {symbol}.I", inverse(symbol)
-        return
-    yield f"-{symbol}", f"a sign of {symbol}", -symbol
-    for power in (2, -1):
-        yield f"{symbol**power}", f"a power of {symbol}", symbol**power
-    for factor in (2, Integer(1) / 2):
-        yield f"{factor * symbol}", f"a factor {factor} of {symbol}", factor * symbol
-    if value > 0:
-        yield f"{sqrt(symbol)}", f"a power of {symbol}: its square root", sqrt(symbol)
-    for other in (each for each in point.action.parameters if isinstance(each, Symbol) and each != symbol):
-        yield f"{symbol * other}", f"a factor {other} of {symbol}", symbol * other
-        yield f"{symbol / other}", f"a factor 1/{other} of {symbol}", symbol / other
-
-
-def _spreads(group: _Group) -> Iterator[Hypothesis]:
-    expression = group.points[0].action.expression
-    for average in sorted(expression.atoms(GaussianAverage), key=lambda node: node.sort_key()):
-        variable = average.variable
-        for spread in _SPREADS:
-            integrand = average.integrand.xreplace({variable: spread * variable})
-            widened = average.func(integrand, variable, *average.args[2:])
-            yield _is(
-                expression.xreplace({average: widened}),
-                f"the reference has {spread:.4g} times the Gaussian variable in {shown(average)}",
-                "the variance of the Gaussian variable is wrong: its standard deviation lacks this factor",
-            )
-
-
-def _extra_terms(group: _Group) -> Iterator[Hypothesis]:
-    """A term of the reference that the action lacks, or has another in place of."""
-    action = group.points[0].action
-    for term in simple_terms(action):
-        parts = partial(_with_term, term, {})
-        missing, has = f"a term is missing: {term} with this factor", "the reference has "
-        yield _scaled(parts, has, f" times {term} besides", lambda _, missing=missing: missing)
-        for at, other in enumerate(action.terms):
-            yield _scaled(
-                partial(parts, without=at),
-                has,
-                f" times {term} in place of the term {shown(other)}",
-                lambda _, other=other: f"the term {shown(other)} is to be another function",
-                cost=1.5,
-            )
-
-
 def _with_term(term: Expr, known: dict, group: _Group, without: int | None = None) -> tuple | None:
     """The action, with a `term` of unknown factor in addition, or in place of the term number `without`."""
     # one evaluation serves the hypotheses of the term in place of each other one
@@ -262,6 +131,96 @@ def _with_term(term: Expr, known: dict, group: _Group, without: int | None = Non
         known[at] = _centred([value_of(term, point.values) for point in group.points])
     fixed = group.total if without is None else group.total - group.terms[:, without]
     return (fixed, [known[at]]) if np.max(np.abs(known[at])) > group.tolerance else None
+
+
+def _of_expression(expression: Expr, group: _Group) -> tuple | None:
+    try:
+        return _centred([value_of(expression, point.values) for point in group.points]), ()
+    except NotImplementedError:
+        return None
+
+
+def _scaled(parts: Callable, said: str, what: str = "", meaning: str = "", cost: float = 1.0) -> Hypothesis:
+    """A hypothesis with one factor, `said` with a gap for its name; the meaning is `meaning`, or a factor of `what`."""
+
+    def words(fit: Fit) -> Explanation:
+        factors = fit.factors[:, 0]
+        are_zero = np.max(np.abs(factors)) < 1e-9
+        name = "0" if are_zero else name_factor(factors, fit.quantities, 1e-6) or f"{factors[0]:.6g}"
+        of_factor = f"a factor: {what} is to be multiplied by it"
+        if are_zero:
+            of_factor = f"{what} should not be there, or the reference lacks it"
+        elif np.allclose(factors, -1, atol=1e-6):
+            of_factor = f"a sign: {what} has the opposite one"
+        return Explanation(f"the reference {said.format(name)}", meaning or of_factor, cost)
+
+    return Hypothesis(parts, words)
+
+
+def _two_terms(terms: Sequence[str], fit: Fit) -> Explanation:
+    said = " and ".join(f"{factor:.4g} times {term}" for factor, term in zip(fit.factors[0], terms, strict=True))
+    return Explanation(f"the reference has {said}", "two terms have wrong factors", cost=2.0)
+
+
+# Guesses: another action that the reference may be, what it has, and which mistake that is.
+_Guesses = Iterator[tuple[Expr, str, str]]
+
+
+def _exchanges(point: ActionPoint) -> _Guesses:
+    action, values = point.action, point.values
+    symbols = [symbol for symbol in action.symbols if symbol not in action.sizes]
+    for one, other in combinations(symbols, 2):
+        if np.shape(values[one.name]) != np.shape(values[other.name]):
+            continue
+        exchanged = action.expression.xreplace({one: other, other: one})
+        yield exchanged, f"{one} and {other} exchanged", "each of the two stands for the other"
+        for symbol, instead in ((one, other), (other, one)):
+            yield from _replaced(action, symbol, instead, str(instead), f"another symbol: write {instead}")
+
+
+def _of_symbols(point: ActionPoint) -> _Guesses:
+    for symbol in point.action.symbols:
+        for instead, words, meaning in () if symbol in point.action.sizes else _variants(point, symbol):
+            yield from _replaced(point.action, symbol, instead, words, meaning)
+
+
+def _replaced(action: Action, symbol: Expr, instead: Expr, words: str, meaning: str) -> _Guesses:
+    """The action with a symbol replaced everywhere, and in each term alone."""
+    said = f"{words} where the action has {symbol}"
+    yield action.expression.xreplace({symbol: instead}).doit(), said, meaning
+    having = [term for term in action.terms if term.has(symbol)]
+    for term in having if len(having) > 1 else ():
+        changed = action.expression - term + term.xreplace({symbol: instead}).doit()
+        yield changed, f"{said}, in the term {shown(term)}", meaning
+
+
+def _variants(point: ActionPoint, symbol: Expr) -> _Guesses:
+    """What may stand instead of a symbol."""
+    value = point.values[symbol.name]
+    if isinstance(symbol, MatrixSymbol):
+        is_square = value.shape[0] == value.shape[1] > 1
+        if is_square and not isinstance(symbol, SymmetricSymbol):
+            yield Transpose(symbol), f"the transpose of {symbol}", f"a transpose: write {symbol}.T"
+        if is_square and symbol in point.action.order_parameters:
+            yield inverse(symbol), f"the inverse of {symbol}", f"an inverse: write {symbol}.I"
+        return
+    found = [(-symbol, "a sign"), (symbol**2, "a power"), (1 / symbol, "a power")]
+    found += [(2 * symbol, "a factor 2"), (symbol / 2, "a factor 1/2")]
+    found += [(sqrt(symbol), "a square root")] * (value > 0)
+    for other in (each for each in point.action.parameters if isinstance(each, Symbol) and each != symbol):
+        found += [(symbol * other, f"a factor {other}"), (symbol / other, f"a factor 1/{other}")]
+    yield from ((instead, str(instead), f"{mistake} of {symbol}") for instead, mistake in found)
+
+
+def _spreads(point: ActionPoint) -> _Guesses:
+    expression = point.action.expression
+    for average in sorted(expression.atoms(GaussianAverage), key=lambda node: node.sort_key()):
+        variable = average.variable
+        for spread in _SPREADS:
+            integrand = average.integrand.xreplace({variable: spread * variable})
+            widened = average.func(integrand, variable, *average.args[2:])
+            said = f"{spread:.4g} times the Gaussian variable in {shown(average)}"
+            yield expression.xreplace({average: widened}), said, "a standard deviation that lacks this factor"
 
 
 def simple_terms(action: Action) -> Iterator[Expr]:
@@ -288,15 +247,12 @@ def simple_terms(action: Action) -> Iterator[Expr]:
 def _of_one(symbol: Expr, domain: Any) -> Iterator[Expr]:
     if isinstance(symbol, MatrixSymbol):
         if are_equal_sizes(*symbol.shape):
-            yield Trace(symbol)
-            yield Trace(symbol * symbol)
+            yield from (Trace(symbol), Trace(symbol * symbol))
         yield Trace(symbol.T * symbol)
         if isinstance(domain, PositiveDefinite):
-            yield log_det(symbol)
-            yield Trace(symbol.I)
+            yield from (log_det(symbol), Trace(symbol.I))
         return
     yield from (symbol**power for power in (1, 2, 3, 4))
     if isinstance(domain, Positive):
-        yield log(symbol)
-        yield Integer(1) / symbol
+        yield from (log(symbol), Integer(1) / symbol)
     yield from (log(1 - symbol), 1 / (1 - symbol), log(1 + symbol))

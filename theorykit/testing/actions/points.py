@@ -87,14 +87,26 @@ def random_points(
     free = {size for symbol in action.symbols for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
     ordered = sorted(size.name for size in free)
     sides = {name: _SIDES[at % len(_SIDES)] for at, name in enumerate(ordered)}
+
+    def shape(symbol: Expr) -> tuple[int, ...]:
+        return tuple(int(interpret(side, sides)) for side in getattr(symbol, "shape", ()))
+
+    def random(symbol: Expr) -> Any:
+        if symbol.name in sides:
+            return sides[symbol.name]
+        if not isinstance(symbol, MatrixSymbol):
+            return float(rng.uniform(0.5, 1.5)) * (-1.0 if symbol.is_negative else 1.0)
+        matrix = rng.normal(size=shape(symbol))
+        rows = len(matrix)
+        return matrix @ matrix.T / rows + 0.3 * np.eye(rows) if isinstance(symbol, SymmetricSymbol) else matrix
+
     found = []
     for _ in range(groups if values is None else 1):
         if values is None:
-            given = {symbol.name: _random(symbol, sides, rng) for symbol in action.parameters}
+            given = {symbol.name: random(symbol) for symbol in action.parameters}
         else:
             given = {name: _plain(value) for name, value in named("values", values, action.parameters).items()}
-        shapes = {symbol: _shape(symbol, sides) for symbol in action.order_parameters}
-        bound = bind(action, given, {symbol: np.eye(*shape) for symbol, shape in shapes.items() if shape})
+        bound = bind(action, given, {each: np.eye(*shape(each)) for each in action.order_parameters if shape(each)})
         parameters = {**_known_sizes(action, bound, given), **given}
         # Coordinates are unbounded, and domains are their images: any coordinates are a point inside.
         drawn = [rng.standard_normal(len(bound.free)) for _ in range(points)]
@@ -109,24 +121,8 @@ def _known_sizes(action: Action, bound: BoundAction, given: Mapping[str, Any]) -
     arrays |= {name: np.zeros(shape) for name, shape in shapes if shape}
     symbols = [symbol for symbol in action.symbols if symbol.name in arrays]
     sizes = {size.name: size for size in bound_sizes(symbols) if size.name not in given}
-    if not sizes:
-        return {}
-    of_shapes = compile_expressions("sizes", sizes, symbols)
-    return {name: int(value) for name, value in of_shapes(**arrays).items()}
-
-
-def _random(symbol: Expr, sides: Mapping[str, int], rng: np.random.Generator) -> Any:
-    if symbol.name in sides:
-        return sides[symbol.name]
-    if not isinstance(symbol, MatrixSymbol):
-        return float(rng.uniform(0.5, 1.5)) * (-1.0 if symbol.is_negative else 1.0)
-    rows, columns = _shape(symbol, sides)
-    matrix = rng.normal(size=(rows, columns))
-    return matrix @ matrix.T / rows + 0.3 * np.eye(rows) if isinstance(symbol, SymmetricSymbol) else matrix
-
-
-def _shape(symbol: Expr, sides: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(int(interpret(side, sides)) for side in getattr(symbol, "shape", ()))
+    of_shapes = compile_expressions("sizes", sizes, symbols) if sizes else None
+    return {name: int(value) for name, value in of_shapes(**arrays).items()} if of_shapes else {}
 
 
 def _plain(value: Any) -> Any:

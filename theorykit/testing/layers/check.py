@@ -8,10 +8,10 @@ from typing import Annotated
 from ... import bpkr
 from ...checks import checked_arguments, checked_instance, checked_whole_number, shown
 from ...precision import require_float64
-from ..report import Finding, Report, Result, merged
+from ..report import Finding, Report, report_of
 from .networks import check_networks, check_posterior
 from .numerics import IS_DERIVED, check_derivation, check_numerics
-from .placement import Placement, check_parameters, check_scaling, place, placed
+from .placement import check_parameters, check_scaling, place, placed
 from .reference import DrawWeights, check_draws, check_reference
 from .trials import Reference, of_other_heads
 
@@ -23,9 +23,7 @@ _LEFT_OUT = {
 }
 _Kind = Annotated[
     bpkr.AbstractLayer,
-    partial(
-        checked_instance, kind=bpkr.AbstractLayer, example="an instance of a kind of layer, such as bpkr.Attention(2)"
-    ),
+    partial(checked_instance, kind=bpkr.AbstractLayer, example="an instance of a layer, such as bpkr.Attention(2)"),
 ]
 _Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
 
@@ -43,8 +41,8 @@ def check_layer(
     """Check whether the layer `kind` is right: what it states, what follows from it, and what runs.
 
     It is tried alone, with one head more, below a layer of attention with two outputs, above a dense layer, and between
-    others in a network of four layers; the report says at which sizes. Mistakes in it, and refusals, are findings of
-    the report, not errors; `report.holds` says whether there are none. Five to ten seconds.
+    others in a network of four layers. Mistakes in it, and refusals, are findings of the report, not errors. Five to
+    ten seconds.
 
     Args:
         kind: the layer.
@@ -73,48 +71,46 @@ def check_layer(
     if unknown := [check for check in checks or () if check not in _CHECKS]:
         raise ValueError(f"checks must be some of {_CHECKS}, got {', '.join(map(shown, unknown))}")
     chosen = (*(_QUICK if checks is None else checks), *["posterior"] * thorough)
-    placements, specified = place(kind)
-    results, left_out = [specified], []
-    if not placements:
-        left_out.append("everything else, for the layer is refused")
-    else:
+    left_out: list[str] = []
+
+    def results() -> Iterator[Finding]:
+        placements, specified = place(kind)
+        yield specified
+        if not placements:
+            left_out.append("everything else, for the layer is refused")
+            return
+        alone = placements[0]
         if "reference" in chosen:
             if reference is None:
                 left_out.append("the forward map against one of yours in NumPy: give reference=...")
             else:
-                results += check_reference(kind, placements[0], reference, seed)
+                yield from check_reference(kind, alone, reference, seed)
             if draw_weights is None:
                 left_out.append("the prior against weights as you draw them: give draw_weights=...")
             else:
-                results.append(check_draws(kind, placements[0], draw_weights, seed))
-        results += _of_the_package(kind, placements, chosen, seed)
-        left_out += [said for check, said in _LEFT_OUT.items() if check not in chosen]
-    return Report(f"The layer {type(kind).__name__}", *merged(results), tuple(left_out))
-
-
-def _of_the_package(kind, placements: Sequence[Placement], chosen: Sequence[str], seed: int) -> Iterator[Result]:
-    alone = placements[0]
-    yield check_scaling(alone.form)
-    yield check_parameters(kind, alone.form)
-    for placement in placements:
-        checks = [check_derivation] * ("derivation" in chosen) + [check_networks] * ("networks" in chosen)
-        # the first two places have the kind at the readout and not, one output and two: what runs is theirs
-        checks += [check_numerics] * ("numerics" in chosen and placement in placements[:2])
-        for check in checks:
+                yield check_draws(kind, alone, draw_weights, seed)
+        left_out.extend(said for check, said in _LEFT_OUT.items() if check not in chosen)
+        yield check_scaling(alone.form)
+        yield check_parameters(kind, alone.form)
+        of_package = {"derivation": check_derivation, "networks": check_networks, "numerics": check_numerics}
+        tried = [
+            (placement, check)
+            for placement in placements
+            for name, check in of_package.items()
+            # the first two places have the kind at the readout and not, one output and two: what runs is theirs
+            if name in chosen and (name != "numerics" or placement in placements[:2])
+        ]
+        more_heads = of_other_heads(kind, alone.form, kind.heads + 1, seed)
+        if "networks" in chosen and more_heads is not None:
+            words = f"alone, with {kind.heads + 1} heads"
+            tried.append((placed((more_heads[0],), 0, alone.architecture.widths, 1, words), check_networks))
+        for placement, check in tried:
             for result in check(placement, seed):
-                yield _at(placement, result)
-                if isinstance(result, Finding) and result.check == IS_DERIVED:
+                said = result.measured if result.holds else f"{placement.words}: {result.measured}"
+                yield replace(result, measured=said)
+                if result.check == IS_DERIVED:
                     return
-    more_heads = of_other_heads(kind, alone.form, kind.heads + 1, seed)
-    if "networks" in chosen and more_heads is not None:
-        words = f"alone, with {kind.heads + 1} heads"
-        placement = placed((more_heads[0],), 0, alone.architecture.widths, 1, words)
-        yield from (_at(placement, result) for result in check_networks(placement, seed))
-    if "posterior" in chosen:
-        yield check_posterior(alone, seed)
+        if "posterior" in chosen:
+            yield check_posterior(alone, seed)
 
-
-def _at(placement: Placement, result: Result) -> Result:
-    if isinstance(result, Finding):
-        return replace(result, measured=f"{placement.words}: {result.measured}")
-    return result
+    return report_of(f"The layer {type(kind).__name__}", results(), left_out)

@@ -9,14 +9,37 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..factors import EITHER, is_almost_one, name_factor
-from ..hypotheses import Explanation, Fit, Hypothesis, Place, explain
+from ..hypotheses import EITHER, Explanation, Fit, Hypothesis, Place, explain, is_almost_one, name_factor
 from .trials import Trial, term_expressions
 
 AGREES = 1e-9
+Pair = tuple[Trial, np.ndarray]
+"""A trial, and what the reference gives there."""
 # no more permutations than these many heads, or blocks, have
 _MOST_PERMUTED = 4
-# what may stand for a parameter, a number or a matrix
+# A factor without a name explains less than any number of differences that have one.
+_UNNAMED = 100.0
+
+
+class _Guess(NamedTuple):
+    """A change of a trial that makes the statement the reference, or a further term that the reference may have.
+
+    - `words`: what the reference has. `meaning`: the mistake that it most likely is.
+    - `of`: the trial with something else, or the further term.
+    - `is_general`: whether it says anything of layers with more heads or blocks.
+    """
+
+    words: str
+    meaning: str
+    of: Callable[[Trial], Trial | np.ndarray]
+    is_general: bool = True
+
+
+def _normalised(weights: np.ndarray, axis: int) -> np.ndarray:
+    return weights / weights.sum(axis=axis, keepdims=True)
+
+
+# what may be done to a parameter, a number or a matrix
 _POWERS: dict[str, Callable] = {
     "{} squared": lambda value: value**2,
     "the inverse of {}": lambda value: 1 / value,
@@ -30,67 +53,110 @@ _POWERS_OF_MATRICES: dict[str, Callable] = {
     "1 for {}": lambda value: np.eye(len(value)),
     "the Cholesky factor of {}": np.linalg.cholesky,
 }
-# A factor without a name explains less than any number of differences that have one.
-_UNNAMED = 100.0
+_MASKED = "one side masks the attention, which is done where attention is computed: bpkr.attention(..., mask=...)"
+_AGAIN = "attention is handed over after its softmax; one side takes the softmax again"
+# what the reference may have, what that means, and the change of attention (heads, keys, queries)
+_OF_ATTENTION = (
+    (
+        "the transpose of the attention, keys and queries exchanged",
+        "attention is (heads, keys, queries): `hidden @ attention[h]` mixes the tokens. One side has its transpose",
+        lambda attention: attention.swapaxes(1, 2),
+    ),
+    (
+        "the sum of all heads' attention for each",
+        "each weight block acts on all heads, where one of the two has its own head only",
+        lambda attention: np.broadcast_to(attention.sum(axis=0), attention.shape),
+    ),
+    (
+        "attention that is divided by its sum over queries",
+        "attention sums to one over keys already; one side normalises it again, over queries",
+        lambda attention: _normalised(attention, 2),
+    ),
+    ("a softmax over keys of the attention", _AGAIN, lambda attention: _normalised(np.exp(attention), 1)),
+    ("a softmax over queries of the attention", _AGAIN, lambda attention: _normalised(np.exp(attention), 2)),
+    ("causal attention, not normalised anew", _MASKED, np.triu),
+    ("causal attention", _MASKED, lambda attention: _normalised(np.triu(attention), 1)),
+    ("anti-causal attention, not normalised anew", _MASKED, np.tril),
+    ("anti-causal attention", _MASKED, lambda attention: _normalised(np.tril(attention), 1)),
+    (
+        "attention applied twice",
+        "attention mixes the tokens twice on one side",
+        lambda attention: attention @ attention,
+    ),
+    (
+        "no mixing of tokens",
+        "attention is missing on one side",
+        lambda attention: np.broadcast_to(np.eye(attention.shape[1]), attention.shape),
+    ),
+    (
+        "the mean over tokens for attention",
+        "one side takes the mean over tokens, and not attention",
+        lambda attention: np.full_like(attention, 1 / attention.shape[1]),
+    ),
+)
 
 
-class _Change(NamedTuple):
-    """The statement, evaluated with something else, is the reference.
-
-    - `words`: what the reference has instead. `meaning`: the mistake that it most likely is.
-    - `of`: the trial with something else.
-    - `is_general`: whether it says anything of layers with more heads or blocks.
-    """
-
-    words: str
-    meaning: str
-    of: Callable[[Trial], Trial]
-    is_general: bool = True
+def _mean(hidden: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(hidden.mean(axis=1, keepdims=True), hidden.shape)
 
 
-class _Extra(NamedTuple):
-    """A term that the reference may have beside those of the statement; `words` as `forward` would have it."""
+_EACH_TOKEN = "weights that act on each token itself"
+# terms that layers commonly have, as `forward` would have them
+_TERMS = (
+    _Guess("layer.hidden", "the skip connection", lambda trial: trial.hidden),
+    _Guess(
+        "layer.hidden * OneMatrix(layer.tokens, layer.tokens) / layer.tokens",
+        "a skip connection that takes the mean over tokens",
+        lambda trial: _mean(trial.hidden),
+    ),
+    _Guess("weights * hidden", _EACH_TOKEN, lambda trial: trial.weights.sum(axis=0) @ trial.hidden),
+    _Guess("weights * hidden, of the first block", _EACH_TOKEN, lambda trial: trial.weights[0] @ trial.hidden),
+    _Guess(
+        "weights * hidden * mean over tokens",
+        "weights that act on the mean over tokens",
+        lambda trial: trial.weights.sum(axis=0) @ _mean(trial.hidden),
+    ),
+    _Guess(
+        "weights * hidden * attention, a block a head",
+        "attention",
+        lambda trial: np.asarray(
+            sum(block @ trial.hidden @ mixing for block, mixing in zip(trial.weights, trial.attention, strict=False))
+        ),
+    ),
+    _Guess(
+        "weights * hidden * attention of all heads, of the first block",
+        "attention of all heads",
+        lambda trial: trial.weights[0] @ trial.hidden @ trial.attention.sum(axis=0),
+    ),
+)
 
-    words: str
-    kind: str
-    of: Callable[[Trial], np.ndarray]
-    is_general: bool = True
 
-
-def explain_difference(
-    trials: Sequence[Trial],
-    referred: Sequence[np.ndarray],
-    others: Sequence[Trial] = (),
-    others_referred: Sequence[np.ndarray] = (),
-) -> Explanation:
+def explain_difference(pairs: Sequence[Pair], others: Sequence[Pair] = ()) -> Explanation:
     """The simplest mistake that makes the statement the reference at every trial, or where they differ.
 
-    `others` are trials of another number of heads, which the reference need not be for.
+    `others` are of another number of heads, which the reference need not be for.
     """
     places, further = (
-        [
-            Place(trial, target, AGREES * np.max(np.abs(target)), trial.quantities)
-            for trial, target in zip(*pair, strict=True)
-        ]
-        for pair in ((trials, referred), (others, others_referred))
+        [Place(trial, target, AGREES * np.max(np.abs(target)), trial.quantities) for trial, target in each]
+        for each in (pairs, others)
     )
-    first = trials[0]
+    first = pairs[0][0]
     blocks = [f"weight block {block}" for block in range(1, len(first.weights) + 1)]
     single = [_hypothesis(first, change, None) for change in (None, *_changes(first))]
     single += [Hypothesis(_by_block, partial(_words, blocks, None, None))] * (len(blocks) > 1)
     single += [_hypothesis(first, None, extra) for extra in _extras(first)]
     double = (_hypothesis(first, *pair) for pair in product(_changes(first), _extras(first)))
-    return explain((single, double), places, further) or _localise(trials, referred)
+    return explain((single, double), places, further) or _localise(pairs)
 
 
-def _hypothesis(first: Trial, change: _Change | None, extra: _Extra | None) -> Hypothesis:
+def _hypothesis(first: Trial, change: _Guess | None, extra: _Guess | None) -> Hypothesis:
     """The reference as a combination of the terms of the statement, after a change and with a further term."""
     names = []
     for term in term_expressions(first.form):
         names.append(f"`{term}`" if term.has(first.form.weights) else f"skip connection `{term}`")
 
     def parts(trial: Trial) -> tuple | None:
-        columns = list((trial if change is None else change.of(trial)).terms())
+        columns = (trial if change is None else change.of(trial)).terms()
         if extra is not None:
             value = None if trial.attention is None and "attention" in extra.words else extra.of(trial)
             if value is None or value.shape != trial.shape:
@@ -113,145 +179,59 @@ def _by_block(trial: Trial) -> tuple:
     return 0, [nothing, *found] if np.any(nothing) else found
 
 
-def _changes(trial: Trial) -> Iterator[_Change]:
+def _changes(trial: Trial) -> Iterator[_Guess]:
     """All changes that can be made to a trial of this structure."""
+
+    def changed(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Trial], Trial]:
+        return lambda trial: replace(trial, **{name: change(getattr(trial, name))})
+
+    def permuted(name: str, words: str, meaning: str) -> Iterator[_Guess]:
+        count = len(getattr(trial, name))
+        for order in list(permutations(range(count)))[1:] if 1 < count <= _MOST_PERMUTED else ():
+            said = f"{words} in the order {tuple(place + 1 for place in order)}"
+            yield _Guess(said, meaning, changed(name, lambda array, order=order: array[list(order)]), is_general=False)
+
     if trial.attention is not None:
-        yield from _of_attention(len(trial.attention))
-    blocks, next_width, width = trial.weights.shape
+        meaning = "heads are permuted: attention of one head meets the weights of another"
+        yield from permuted("attention", "the heads", meaning)
+        yield from (_Guess(words, meaning, changed("attention", change)) for words, meaning, change in _OF_ATTENTION)
+    _, next_width, width = trial.weights.shape
     if next_width == width:
-        yield _Change(
+        yield _Guess(
             "the transpose of every weight block",
             "weights[a] is (next_width, width): `weights[a] @ hidden`. One side has the transpose",
-            lambda trial: replace(trial, weights=trial.weights.swapaxes(1, 2)),
+            changed("weights", lambda weights: weights.swapaxes(1, 2)),
         )
-    for order in _orders(blocks):
-        yield _Change(
-            f"the weight blocks in the order {tuple(block + 1 for block in order)}",
-            "weight blocks are permuted: of independent blocks of one variance the theory is the same, of others not",
-            lambda trial, order=order: replace(trial, weights=trial.weights[list(order)]),
-            is_general=False,
-        )
-    if blocks > 1:
-        yield _Change(
-            "the first weight block for all",
-            "the reference shares one block of weights, and the statement has several: layer.weights(1)",
-            lambda trial: replace(trial, weights=np.broadcast_to(trial.weights[:1], trial.weights.shape)),
-        )
+    meaning = "weight blocks are permuted, which matters unless they are independent and of one variance"
+    yield from permuted("weights", "the weight blocks", meaning)
+    yield _Guess(
+        "the first weight block for all",
+        "the reference shares one block of weights, and the statement has several: layer.weights(1)",
+        changed("weights", lambda weights: np.broadcast_to(weights[:1], weights.shape)),
+    )
     for name, value in trial.parameters.items():
         for words, power in (_POWERS_OF_MATRICES if np.ndim(value) else _POWERS).items():
-            yield _Change(
+            yield _Guess(
                 words.format(name),
-                f"the parameter {name} enters in another way: a variance for a standard deviation, a power, or left "
-                "out",
-                lambda trial, name=name, power=power: replace(
-                    trial, parameters={**trial.parameters, name: power(trial.parameters[name])}
-                ),
+                f"the parameter {name} enters otherwise: a variance for a standard deviation, a power, or left out",
+                changed("parameters", lambda values, name=name, power=power: {**values, name: power(values[name])}),
             )
 
 
-def _of_attention(heads: int) -> Iterator[_Change]:
-    masked = "one side masks the attention, which is done where attention is computed: bpkr.attention(..., mask=...)"
-    again = "attention is handed over after its softmax; one side takes the softmax again"
-    for order in _orders(heads):
-        yield _Change(
-            f"the heads in the order {tuple(head + 1 for head in order)}",
-            "heads are permuted: attention of one head meets the weights of another",
-            lambda trial, order=order: replace(trial, attention=trial.attention[list(order)]),
-            is_general=False,
-        )
-    changes = [
-        (
-            "the transpose of the attention, keys and queries exchanged",
-            "attention is (heads, keys, queries): `hidden @ attention[h]` mixes the tokens. One side has its transpose",
-            lambda attention: attention.swapaxes(1, 2),
-        ),
-        (
-            "attention that is divided by its sum over queries",
-            "attention sums to one over keys already; one side normalises it again, over queries",
-            lambda attention: attention / attention.sum(axis=2, keepdims=True),
-        ),
-        ("a softmax over keys of the attention", again, lambda attention: _normalised(np.exp(attention), 1)),
-        ("a softmax over queries of the attention", again, lambda attention: _normalised(np.exp(attention), 2)),
-        ("causal attention, not normalised anew", masked, np.triu),
-        ("causal attention", masked, lambda attention: _normalised(np.triu(attention), 1)),
-        ("anti-causal attention, not normalised anew", masked, np.tril),
-        ("anti-causal attention", masked, lambda attention: _normalised(np.tril(attention), 1)),
-        (
-            "attention applied twice",
-            "attention mixes the tokens twice on one side",
-            lambda attention: attention @ attention,
-        ),
-        (
-            "no mixing of tokens",
-            "attention is missing on one side",
-            lambda attention: np.broadcast_to(np.eye(attention.shape[1]), attention.shape),
-        ),
-        (
-            "the mean over tokens for attention",
-            "one side takes the mean over tokens, and not attention",
-            lambda attention: np.full_like(attention, 1 / attention.shape[1]),
-        ),
-    ]
-    if heads > 1:
-        all_heads = (
-            "the sum of all heads' attention for each",
-            "each weight block acts on all heads, where one of the two has its own head only",
-            lambda attention: np.broadcast_to(attention.sum(axis=0), attention.shape),
-        )
-        changes.insert(1, all_heads)
-    for words, meaning, change in changes:
-        yield _Change(words, meaning, lambda trial, change=change: replace(trial, attention=change(trial.attention)))
-
-
-def _orders(count: int) -> list[tuple[int, ...]]:
-    return list(permutations(range(count)))[1:] if 1 < count <= _MOST_PERMUTED else []
-
-
-def _normalised(weights: np.ndarray, axis: int) -> np.ndarray:
-    return weights / weights.sum(axis=axis, keepdims=True)
-
-
-def _extras(trial: Trial) -> Iterator[_Extra]:
-    """Terms that layers commonly have, for a trial of this structure."""
-    each_token = "weights that act on each token itself"
-
-    def mean(trial: Trial) -> np.ndarray:
-        return np.broadcast_to(trial.hidden.mean(axis=1, keepdims=True), trial.hidden.shape)
-
-    def attended(trial: Trial) -> np.ndarray:
-        pairs = zip(trial.weights, trial.attention, strict=False)
-        return np.asarray(sum(block @ trial.hidden @ mixing for block, mixing in pairs))
-
-    yield _Extra("layer.hidden", "the skip connection", lambda trial: trial.hidden)
-    yield _Extra(
-        "layer.hidden * OneMatrix(layer.tokens, layer.tokens) / layer.tokens",
-        "a skip connection that takes the mean over tokens",
-        mean,
-    )
-    yield _Extra("weights * hidden", each_token, lambda trial: trial.weights.sum(axis=0) @ trial.hidden)
-    yield _Extra("weights * hidden, of the first block", each_token, lambda trial: trial.weights[0] @ trial.hidden)
-    yield _Extra(
-        "weights * hidden * mean over tokens",
-        "weights that act on the mean over tokens",
-        lambda trial: trial.weights.sum(axis=0) @ mean(trial),
-    )
-    yield _Extra("weights * hidden * attention, a block a head", "attention", attended)
-    yield _Extra(
-        "weights * hidden * attention of all heads, of the first block",
-        "attention of all heads",
-        lambda trial: trial.weights[0] @ trial.hidden @ trial.attention.sum(axis=0),
-    )
+def _extras(trial: Trial) -> Iterator[_Guess]:
+    """Terms that a trial of this structure may lack."""
+    yield from _TERMS
     for block in range(1, len(trial.weights)):
         is_last = block == len(trial.weights) - 1
-        yield _Extra(
+        yield _Guess(
             f"weights * hidden, of {'the last block' if is_last else f'block {block + 1}'}",
-            each_token,
+            _EACH_TOKEN,
             lambda trial, block=-1 if is_last else block: trial.weights[block] @ trial.hidden,
             is_general=is_last,
         )
 
 
-def _words(names: Sequence[str], change: _Change | None, extra: _Extra | None, fit: Fit) -> Explanation | None:
+def _words(names: Sequence[str], change: _Guess | None, extra: _Guess | None, fit: Fit) -> Explanation | None:
     """A fit in words; None if it is no difference but the rounding by which factors are named."""
     count = fit.factors.shape[1] - (extra is not None)
     names = names if count == len(names) else ("what does not depend on the weights", *names)
@@ -273,7 +253,7 @@ def _words(names: Sequence[str], change: _Change | None, extra: _Extra | None, f
             differences.append((whole if len(of) == count else said, _meaning(factor)))
     if extra is not None:
         said = f"the reference has another term, {worth or 'a number'} * {extra.words}"
-        differences.append((said, f"a term is missing in `forward`: {extra.kind}"))
+        differences.append((said, f"a term is missing in `forward`: {extra.meaning}"))
     if not differences:
         return None
     measured, meanings = (list(dict.fromkeys(each)) for each in zip(*differences, strict=True))
@@ -307,6 +287,22 @@ def _worth(factor: str, factors: np.ndarray) -> str:
     return factor if is_number else f"{factor} = {value:.4g}"
 
 
+_BY_UNITS = "the normalisation by units: `forward` divides by sqrt(layer.width), once, and by no other width"
+# what a factor has in its name, and the mistake that it most likely is; the first that fits
+_FACTORS = (
+    (
+        ("layer.width", "layer.next_width"),
+        "one side divides by the units before the layer, and the other by those after it",
+    ),
+    (("layer.width",), _BY_UNITS),
+    (("layer.next_width",), _BY_UNITS),
+    (("layer.heads", "blocks"), "one side divides by the number of heads, and the other by that of weight blocks"),
+    (("layer.heads",), "the normalisation by heads: one side divides by sqrt(layer.heads), the other otherwise"),
+    (("layer.tokens",), "the normalisation by tokens: one side takes a mean over tokens, the other a sum"),
+    (("blocks",), "the normalisation by the number of weight blocks"),
+)
+
+
 def _meaning(factor: str) -> str:
     """The mistake that a factor most likely is; of names that are not told apart, each."""
     if EITHER in factor:
@@ -316,34 +312,19 @@ def _meaning(factor: str) -> str:
         return "a sign"
     if not factor:
         return "a factor that depends on sizes or parameters in another way"
-    sign = "a sign, and " if factor.startswith("-") else ""
-    of_widths = ("layer.width" in factor, "layer.next_width" in factor)
-    if all(of_widths):
-        said = "one side divides by the units before the layer, and the other by those after it"
-    elif any(of_widths):
-        said = (
-            "the normalisation by units: `forward` divides by sqrt(layer.width), once, and by no other width; "
-            "here one side does not"
-        )
-    elif "layer.heads" in factor and "blocks" in factor:
-        said = "one side divides by the number of heads, and the other by that of weight blocks"
-    elif "layer.heads" in factor:
-        said = "the normalisation by heads: one side divides by sqrt(layer.heads), the other otherwise"
-    elif "layer.tokens" in factor:
-        said = "the normalisation by tokens: one side takes a mean over tokens, the other a sum"
-    elif "blocks" in factor:
-        said = "the normalisation by the number of weight blocks"
+    said = f"a factor of {factor}"
+    if known := [meaning for held, meaning in _FACTORS if all(each in factor for each in held)]:
+        said = known[0]
     elif any(letter.isalpha() for letter in factor.replace("sqrt", "")):
         said = f"a power of a parameter too many or too few: {factor}"
     elif re.fullmatch(r"-?[01]\.\d+", factor) and is_almost_one(float(factor)):
-        said = f"a factor of {factor}: single precision on one side, or a constant of few digits"
-    else:
-        said = f"a factor of {factor}"
-    return sign + said
+        said += ": single precision on one side, or a constant of few digits"
+    return ("a sign, and " if factor.startswith("-") else "") + said
 
 
-def _localise(trials: Sequence[Trial], referred: Sequence[np.ndarray]) -> Explanation:
-    stated, target = trials[0].stated(), referred[0]
+def _localise(pairs: Sequence[Pair]) -> Explanation:
+    trial, target = pairs[0]
+    stated = trial.stated()
     differs = np.abs(stated - target) > AGREES * np.max(np.abs(target))
     size = np.max(np.abs(stated - target)) / np.max(np.abs(target))
     correlation = float(np.sum(stated * target) / np.sqrt(np.sum(stated**2) * np.sum(target**2)))
@@ -351,12 +332,11 @@ def _localise(trials: Sequence[Trial], referred: Sequence[np.ndarray]) -> Explan
     for name, agrees in (("unit", ~differs.any(axis=1)), ("token", ~differs.any(axis=0))):
         if np.any(agrees) and not np.all(agrees):
             wrong = ", ".join(str(index + 1) for index in np.flatnonzero(~agrees)[:8])
-            meaning = f"they agree except at {name} {wrong}, counted from 1: this one is treated otherwise on one side"
-    pairs = list(zip(trials, referred, strict=True))
-    agreement = [not np.any(np.abs(t.stated() - r) > AGREES * np.max(np.abs(r))) for t, r in pairs]
+            meaning = f"they agree except at {name} {wrong}, counted from 1, which one side treats otherwise"
+    agreement = [not np.any(np.abs(trial.stated() - r) > AGREES * np.max(np.abs(r))) for trial, r in pairs]
     if any(agreement):
         right, wrong = (
-            ", ".join(f"{name} {value:g}" for name, value in trials[agreement.index(agrees)].quantities.items())
+            ", ".join(f"{name} {value:g}" for name, value in pairs[agreement.index(agrees)][0].quantities.items())
             for agrees in (True, False)
         )
         meaning = f"they agree for {right}, and not for {wrong}"

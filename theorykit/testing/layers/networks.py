@@ -3,7 +3,8 @@
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,9 @@ from ...bpkr.network.network import checked_whole_widths, network_of_whitened, w
 from ...bpkr.order_parameters.order_parameters import to_overlaps
 from ...codegen import interpret
 from ...compilation import jit
-from ..factors import EITHER, name_factor
+from ..hypotheses import EITHER, name_factor
 from ..problems import plain, random_heads, random_inputs
-from ..report import Finding, Passed, Result
+from ..report import Finding
 from .placement import Placement
 
 _EXAMPLES, _POSTERIOR_EXAMPLES = 2, 6
@@ -35,9 +36,10 @@ _POSTERIOR_WIDTHS = (10, 40)
 _SCHEDULE = sampling.Schedule(chains=4, warmup=300, draws=3000)
 # the distance must fall as 1/N, so to a quarter; the error of the first distance is left for
 _SHRINKS, _POSTERIOR_ERRORS = 0.5, 4.0
+_PACKAGE = "both follow from your formulas: a mistake of the package"
 
 
-def check_networks(placement: Placement, seed: int) -> Iterator[Result]:
+def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
     """The network is its sum over paths, is what the formulas say, and its prior has the theory's moments."""
     architecture, rng = placement.architecture, np.random.default_rng(seed)
     inputs, heads = jnp.asarray(random_inputs(rng, _EXAMPLES)), random_heads(architecture, rng)
@@ -72,10 +74,8 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Result]:
         dict(zip(names, zip(overlaps, to_overlaps(limit), strict=True), strict=True)),
         "`LayerForm.path_weights` and `LayerForm.prior_mean` disagree",
     )
-    outputs, kernel = (
-        outputs.reshape(len(outputs), -1),
-        bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), limit),
-    )
+    outputs = outputs.reshape(len(outputs), -1)
+    kernel = bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), limit)
     yield _check_moments(
         placement,
         "the outputs of sampled networks have the theory's variance",
@@ -84,48 +84,45 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Result]:
     )
 
 
-def _check_paths(placement: Placement, outputs: np.ndarray, path_outputs: np.ndarray) -> Result:
+def _check_paths(placement: Placement, outputs: np.ndarray, path_outputs: np.ndarray) -> Finding:
     claim = "the network is the sum over its paths"
     error = np.max(np.abs(outputs - path_outputs)) / np.max(np.abs(outputs))
     if error < _ROUNDING:
-        return Passed(claim, f"to {error:.1g} for {len(outputs):,} networks")
+        return Finding(claim, f"to {error:.1g} for {len(outputs):,} networks")
     square = np.sum(path_outputs**2)
     factor = np.sum(outputs * path_outputs) / square if square else float("nan")
     name = name_factor([factor], [placement.quantities], _ROUNDING)
-    ratio = f"; the network is {name} times the sum over paths" if name else ""
     return Finding(
         claim,
-        f"outputs differ by up to {error:.3g} of the largest{ratio}",
-        "what is read off the forward map, `LayerForm.reading` or `LayerForm.path_weights`, is not the forward map. "
-        "It follows from your formula without your doing: a mistake of the package",
+        f"outputs differ by up to {error:.3g} of the largest"
+        + (f"; the network is {name} times the sum over paths" if name else ""),
+        f"`LayerForm.reading` or `LayerForm.path_weights` is not the forward map; {_PACKAGE}",
     )
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     """Weights (draws, blocks, rows, columns), the stated covariance of their blocks, and what a factor may be of."""
 
     weights: np.ndarray
     stated: np.ndarray
     quantities: Mapping[str, float]
 
-    @property
-    def products(self) -> np.ndarray:
-        """Products of blocks in each draw, whose mean is their covariance."""
-        return np.einsum("daij,dbij->dab", self.weights, self.weights) / math.prod(self.weights.shape[2:])
 
-
-def check_covariance(claim: str, samples: Sequence[Sampled], otherwise: str) -> Result:
+def check_covariance(claim: str, samples: Sequence[Sampled], otherwise: str) -> Finding:
     """Weights against the covariance of their blocks; of several sizes and variances, by which a factor is named."""
-    products = [each.products for each in samples]
-    deviations = [
-        _largest_deviation(*pair)[0] for pair in zip(products, (each.stated for each in samples), strict=True)
+    # products of blocks in each draw, whose mean is their covariance
+    products = [
+        np.einsum("daij,dbij->dab", each.weights, each.weights) / math.prod(each.weights.shape[2:]) for each in samples
     ]
+    deviations = [_largest_deviation(own, each.stated)[0] for own, each in zip(products, samples, strict=True)]
     worst, deviation = int(np.argmax(deviations)), max(deviations)
     if deviation < _STANDARD_ERRORS:
-        return Passed(claim, f"to {deviation:.1f} standard errors, {len(products[worst]):,} draws")
+        return Finding(claim, f"to {deviation:.1f} standard errors, {len(products[worst]):,} draws")
     covariances = [np.mean(each, axis=0) for each in products]
-    found, stated = (_written(each) for each in (covariances[worst], samples[worst].stated))
+    found, stated = (
+        np.array2string(np.asarray(each), precision=3, suppress_small=True, separator=", ").replace("\n", "")
+        for each in (covariances[worst], samples[worst].stated)
+    )
     said = f"a covariance of {found} where `prior` is {stated}, {deviation:.0f} standard errors"
     return Finding(claim, said, _covariance_meaning(covariances, samples) or otherwise)
 
@@ -146,10 +143,7 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
         name = name_factor(inverse, [each.quantities for each in samples], _RATIO_TOLERANCE) or f"{inverse[0]:.3g}"
         said = "a factor"
         if "width" in name and EITHER not in name:
-            said = (
-                "the weights are drawn with the width in their variance. Here `forward` divides by sqrt(layer.width), "
-                "and weights have variance layer.variance"
-            )
+            said = "weights are drawn with the width in their variance, and `forward` divides by sqrt(layer.width)"
         elif EITHER not in name and ("layer.variance" in name or name in ("sqrt(2)", "2", "1 / 2")):
             said = "a standard deviation for a variance, or the reverse"
         return f"`prior` is {name} times the variance that is drawn: {said}"
@@ -165,23 +159,17 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
     if are_close(found, np.linalg.inv(stated)):
         return "`prior` is the inverse of the covariance that is drawn: a precision matrix"
     if are_close(found, stated @ stated.T):
-        return (
-            "`prior` is a factor of the covariance that is drawn: the weights are multiplied by `prior`, not its root"
-        )
+        return "`prior` is a factor of the covariance that is drawn: weights are multiplied by `prior`, not its root"
     return ""
 
 
-def _written(matrix: np.ndarray) -> str:
-    return np.array2string(np.asarray(matrix), precision=3, suppress_small=True, separator=", ").replace("\n", "")
-
-
-def _check_moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meaning: str) -> Result:
+def _check_moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meaning: str) -> Finding:
     """Means of samples (samples, ...) against what they should be, by name."""
     found = {name: _largest_deviation(samples, expected) for name, (samples, expected) in pairs.items()}
     worst = max(found, key=lambda name: found[name][0])
     (deviation, entry), (samples, expected) = found[worst], pairs[worst]
     if deviation < _STANDARD_ERRORS:
-        return Passed(claim, f"{worst} to {deviation:.1f} standard errors, {len(samples):,} networks")
+        return Finding(claim, f"{worst} to {deviation:.1f} standard errors, {len(samples):,} networks")
     mean, theory = np.mean(samples, axis=0), np.asarray(expected)
     factor = float(np.sum(mean * theory) / np.sum(theory**2))
     name = name_factor([factor], [placement.quantities], _RATIO_TOLERANCE)
@@ -191,7 +179,7 @@ def _check_moments(placement: Placement, claim: str, pairs: Mapping[str, tuple],
         claim,
         f"{worst}{list(entry)} is {mean[entry]:.4g} on average over {len(samples):,} networks, {theory[entry]:.4g} in "
         f"theory: {deviation:.0f} standard errors{throughout}",
-        f"{meaning}. Both follow from your formulas without your doing: a mistake of the package",
+        f"{meaning}; {_PACKAGE}",
     )
 
 
@@ -206,7 +194,7 @@ def _largest_deviation(samples: np.ndarray, expected: ArrayLike) -> tuple[float,
     return float(deviations[entry]), tuple(int(each) for each in entry)
 
 
-def check_posterior(placement: Placement, seed: int) -> Result:
+def check_posterior(placement: Placement, seed: int) -> Finding:
     """That the distance of the theory's order parameters from those of sampled networks shrinks with the width."""
     claim, at = "the saddle point comes closer to sampled networks as the width grows", placement.place
     distances, errors, measured = [], [], []
@@ -216,24 +204,18 @@ def check_posterior(placement: Placement, seed: int) -> Result:
         inputs, heads = jnp.asarray(random_inputs(rng, _POSTERIOR_EXAMPLES)), random_heads(wide, rng)
         features = bpkr.path_features(inputs, heads(inputs), wide)
         shape = (_POSTERIOR_EXAMPLES, wide.outputs) if wide.outputs > 1 else _POSTERIOR_EXAMPLES
-        labels = 2 * rng.normal(size=shape)
-        theory = np.asarray(bpkr.solve(wide, bpkr.Data(features, labels)).order_parameters.matrices[at])
+        data = bpkr.Data(features, 2 * rng.normal(size=shape))
+        theory = np.asarray(bpkr.solve(wide, data).order_parameters.matrices[at])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", sampling.MixingWarning)
-            tree = sampling.sample_weights_by_gibbs(
-                wide, bpkr.Data(features, labels), key=jax.random.key(seed), schedule=_SCHEDULE, progress=False
-            )
+            key = jax.random.key(seed)
+            tree = sampling.sample_weights_by_gibbs(wide, data, key=key, schedule=_SCHEDULE, progress=False)
         chains = tree["posterior"][f"U_{at + 1}"].values.mean(axis=1)
         mean, error = chains.mean(axis=0), chains.std(axis=0, ddof=1) / np.sqrt(len(chains))
         distances.append(float(np.linalg.norm(theory - mean) / np.linalg.norm(mean)))
         errors.append(float(np.linalg.norm(error) / np.linalg.norm(mean)))
         measured.append(f"{distances[-1]:.3g} +- {errors[-1]:.2g} at width {width}")
     said = f"relative distance of U_{at + 1}: {', '.join(measured)}"
-    if distances[1] < _SHRINKS * distances[0] + _POSTERIOR_ERRORS * max(errors):
-        return Passed(claim, said)
-    return Finding(
-        claim,
-        said,
-        "the action or its solution is wrong in this layer, or sampled networks are others than those of the theory. "
-        "Steps and forward maps, above, say which",
-    )
+    falls = distances[1] < _SHRINKS * distances[0] + _POSTERIOR_ERRORS * max(errors)
+    meaning = "the action or its solution is wrong in this layer, or sampled networks are not those of the theory"
+    return Finding(claim, said, "" if falls else meaning)

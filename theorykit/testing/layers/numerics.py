@@ -14,14 +14,13 @@ from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order
 from ...bpkr.specification import layer_functions
 from ...codegen import interpret
 from ...compilation import jit
-from ..numerics import check_slopes_agree, slope_at_zero
 from ..problems import TOKENS, Problem, plain, random_problem, symbol_values
-from ..report import Finding, Passed, Result
+from ..report import Finding, check_slopes_agree, raised, slope_at_zero
 from .placement import Placement
 
 IS_DERIVED = "an action with the layer is derived"
-_ENGINE = "Steps are made of the layer's own two formulas, so this is no mistake in them"
-_PACKAGE = "Both come from the same expression, which follows from your formulas: a mistake of the package"
+_ENGINE = "steps are made of the layer's own two formulas, so this is no mistake in them"
+_PACKAGE = "both follow from your formulas: a mistake of the package"
 # At this step truncation, of fourth order, and cancellation are far below what is tolerated of slopes.
 _ROUNDING, _STEP = 1e-9, 1e-4
 # what is left of the difference of two equal expressions, in units of their size
@@ -30,22 +29,17 @@ _CANCELLED = 1e-10
 _DIRECTIONS, _TOLD = 3, 3
 
 
-def check_derivation(placement: Placement, seed: int) -> Iterator[Result]:
+def check_derivation(placement: Placement, seed: int) -> Iterator[Finding]:
     """That there is an action, that each step of its derivations holds, and that both routes arrive at it."""
     try:
         action = bpkr.derive(placement.architecture)
         derivations = action.derivations
     except Exception as error:
-        yield Finding(
-            IS_DERIVED,
-            f"{type(error).__name__}: {' '.join(str(error).split())}",
-            "a rule of the derivation engine does not know what stands in `forward` or `prior`, or is wrong itself. "
-            f"{_ENGINE} as long as the specification is accepted",
-        )
+        meaning = "a rule of the derivation engine does not know what stands in `forward` or `prior`, or is wrong"
+        yield Finding(IS_DERIVED, raised(error), f"{meaning}; {_ENGINE}")
         return
-    claim, evidence = "every step of the derivation holds on random numbers", []
-    for name, derivation in derivations.items():
-        evidence += [(name, item) for item in derivation.verify(seed).evidence]
+    claim = "every step of the derivation holds on random numbers"
+    evidence = [(name, item) for name, each in derivations.items() for item in each.verify(seed).evidence]
     failures = [(name, item) for name, item in evidence if not item.holds]
     if failures:
         told = []
@@ -57,19 +51,18 @@ def check_derivation(placement: Placement, seed: int) -> Iterator[Result]:
         yield Finding(
             claim,
             f"{len(failures)} of {len(evidence)} steps fail: {'; '.join(told)}",
-            f'the first that fails is made by the rule "{first.step.rule}" in the derivation "{name}": that rule is '
-            f"wrong, or does not cover this layer. {_ENGINE}",
+            f'the rule "{first.step.rule}" in the derivation "{name}" is wrong, or does not cover it; {_ENGINE}',
         )
     else:
         largest = max((item.error for _, item in evidence), default=0.0)
-        yield Passed(claim, f"{len(evidence)} steps, the largest error {largest:.1g} of what is tolerated")
+        yield Finding(claim, f"{len(evidence)} steps, the largest error {largest:.1g} of what is tolerated")
     yield _check_routes(placement, action, seed)
 
 
-def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Result:
+def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Finding:
     claim, differences = "both routes arrive at the same entropies", action.route_differences
     if not any(differences):
-        return Passed(claim, "their differences are zero, symbol by symbol")
+        return Finding(claim, "their differences are zero, symbol by symbol")
     problem = random_problem(placement.architecture, seed)
     readout = np.asarray(problem.order_parameters.readout).reshape(problem.architecture.outputs, -1)
     overlaps = zip(action.symbols.overlaps, (*problem.order_parameters.matrices, readout), strict=True)
@@ -78,18 +71,18 @@ def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Resul
         abs(interpret(difference, values)) / max(abs(interpret(entropy, values)), 1.0)
         for difference, entropy in zip_longest(differences, action.entropies)
     ]
-    if max(sizes) < _CANCELLED:
-        return Passed(claim, f"their differences are {max(sizes):.1g} of the entropies")
     number = int(np.argmax(sizes))
+    if sizes[number] < _CANCELLED:
+        return Finding(claim, f"their differences are {sizes[number]:.1g} of the entropies")
     name = f"S_{number + 1}" if number < len(sizes) - 1 else "S_a"
     return Finding(
         claim,
         f"{name} differs by {differences[number]}, {sizes[number]:.3g} of its size at random order parameters",
-        f"one of the two routes is wrong in {name}; the steps of which hold, above, says which. {_ENGINE}",
+        f"one of the two routes is wrong in {name}; {_ENGINE}",
     )
 
 
-def check_numerics(placement: Placement, seed: int) -> Iterator[Result]:
+def check_numerics(placement: Placement, seed: int) -> Iterator[Finding]:
     """Values and gradients that run, against those of the expressions."""
     problem = random_problem(placement.architecture, seed)
     architecture = problem.architecture
@@ -110,17 +103,13 @@ def check_numerics(placement: Placement, seed: int) -> Iterator[Result]:
         direction = rng.normal(size=coordinates.shape) / np.sqrt(len(coordinates))
         slope = slope_at_zero(lambda step, at=direction: float(of_total(coordinates + step * at)[0][0]), _STEP)
         slopes.append((float(np.asarray(gradient) @ direction), slope))
-    yield check_slopes_agree(
-        "the gradient that runs is that of the action",
-        slopes,
-        f"automatic differentiation of the generated code is wrong. {_PACKAGE}",
-    )
+    meaning = f"automatic differentiation of the generated code is wrong; {_PACKAGE}"
+    yield check_slopes_agree("the gradient that runs is that of the action", slopes, meaning)
     yield _check_equations(problem, seed)
     yield _check_minimum(placement, seed)
 
 
-def _check_forward(placement: Placement, seed: int) -> Result:
-    claim = "the forward map that runs is the one that is stated"
+def _check_forward(placement: Placement, seed: int) -> Finding:
     form, numbers = placement.form, placement.architecture.layer_numbers()
     rng = np.random.default_rng(seed)
     width, next_width = (int(numbers[each.name]) for each in (form.symbols.width, form.symbols.next_width))
@@ -134,28 +123,23 @@ def _check_forward(placement: Placement, seed: int) -> Result:
     values |= {form.symbols.attention.name: attention} if heads else {}
     expected = interpret(form.forward, plain(values))
     error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
-    if error < _ROUNDING:
-        return Passed(claim, f"to {error:.1g}")
-    return Finding(claim, f"they differ by {error:.3g} of their size", f"the generated code is wrong. {_PACKAGE}")
+    claim, meaning = "the forward map that runs is the one that is stated", f"the generated code is wrong; {_PACKAGE}"
+    return Finding(claim, f"to {error:.3g} of their size", "" if error < _ROUNDING else meaning)
 
 
-def _check_interpreted(problem: Problem, values: np.ndarray) -> Result:
-    claim = "the action that runs is the one that is derived"
+def _check_interpreted(problem: Problem, values: np.ndarray) -> Finding:
     action, numbers = bpkr.derive(problem.architecture), symbol_values(problem)
     names = ("entropy", "energy", "total")
     expected = np.array([interpret(getattr(action, name), numbers) for name in names])
     errors = np.abs(values - expected) / np.maximum(np.abs(expected), 1.0)
-    worst = int(np.argmax(errors))
+    worst, claim = int(np.argmax(errors)), "the action that runs is the one that is derived"
     if errors[worst] < _ROUNDING:
-        return Passed(claim, f"entropy and energy to {errors[worst]:.1g}")
-    return Finding(
-        claim,
-        f"the {names[worst]} is {values[worst]:.6g} where it runs, {expected[worst]:.6g} by the interpreter",
-        f"the generated code is wrong. {_PACKAGE}",
-    )
+        return Finding(claim, f"entropy and energy to {errors[worst]:.1g}")
+    said = f"the {names[worst]} is {values[worst]:.6g} where it runs, {expected[worst]:.6g} by the interpreter"
+    return Finding(claim, said, f"the generated code is wrong; {_PACKAGE}")
 
 
-def _check_equations(problem: Problem, seed: int) -> Result:
+def _check_equations(problem: Problem, seed: int) -> Finding:
     """The saddle-point equations against differences of the action, both by the interpreter."""
     action, values = bpkr.derive(problem.architecture), symbol_values(problem)
     rng, slopes = np.random.default_rng(seed), []
@@ -172,14 +156,11 @@ def _check_equations(problem: Problem, seed: int) -> Result:
 
         slopes.append((float(np.sum(interpret(equation, values) * step)), slope_at_zero(total, _STEP)))
     claim = "the saddle-point equations are the gradient of the action"
-    return check_slopes_agree(claim, slopes, f"`theorykit.symbolic.gradient` has a wrong rule. {_PACKAGE}")
+    return check_slopes_agree(claim, slopes, f"`theorykit.symbolic.gradient` has a wrong rule; {_PACKAGE}")
 
 
-def _check_minimum(placement: Placement, seed: int) -> Result:
-    claim, architecture = (
-        "without data, the order parameters of infinite width minimise the action",
-        placement.architecture,
-    )
+def _check_minimum(placement: Placement, seed: int) -> Finding:
+    architecture = placement.architecture
     bound = bind(architecture)
     of_entropy = jit(jax.value_and_grad(lambda x: bound.entropy(to_order_parameters(architecture, x))))
     origin = from_order_parameters(architecture, bpkr.gp_limit(architecture))
@@ -187,10 +168,9 @@ def _check_minimum(placement: Placement, seed: int) -> Result:
     size = float(jnp.max(jnp.abs(slope))) / max(float(width) for width in architecture.widths)
     direction = np.random.default_rng(seed).normal(size=origin.shape) / np.sqrt(len(origin))
     elsewhere, _ = of_entropy(origin + 0.5 * direction)
-    if size < _ROUNDING and elsewhere > least:
-        return Passed(claim, f"the slope is {size:.1g} per unit of width")
+    meaning = f"`LayerForm.prior_mean` is not the mean of the prior whose entropy was derived; {_PACKAGE}"
     return Finding(
-        claim,
+        "without data, the order parameters of infinite width minimise the action",
         f"a slope of {size:.3g} per unit of width; at another point the action differs by {elsewhere - least:+.3g}",
-        f"`LayerForm.prior_mean` is not the mean of the prior whose entropy was derived. {_PACKAGE}",
+        "" if size < _ROUNDING and elsewhere > least else meaning,
     )

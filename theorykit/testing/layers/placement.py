@@ -1,4 +1,4 @@
-"""A kind of layer alone and beside ordinary layers, and what is refused of it before anything is derived."""
+"""A kind of layer alone and between ordinary layers, and what is refused of it before anything is derived."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
@@ -8,7 +8,7 @@ from sympy import Expr
 from ... import bpkr
 from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import LayerSymbols
-from ..report import Finding, Passed, Result
+from ..report import Finding, raised
 
 # all different, so that one variance in place of another shows
 _VARIANCES = (1.3, 0.8, 1.7, 0.6, 1.1, 0.9)
@@ -17,63 +17,45 @@ _TEMPERATURE = 0.3
 _MOST_HEADS = 64
 
 _ORDER = "the product of two matrices whose sizes do not match: an order of factors, or a transpose"
-# what a refusal speaks of, and what to do about it; the first that fits
-_MEANINGS = (
-    ("biases are not covered", "a bias: leave it out, or give the inputs a constant feature, which is one"),
-    (
-        "attention on hidden activations",
-        "attention or a gate that is computed of the hidden activations: compute it of the bare input, and use "
-        "layer.attention",
+# words of a refusal, and what to do about it; the first that fits
+_MEANINGS = {
+    "biases are not covered": "a bias: leave it out, or give the inputs a constant feature, which is one",
+    "attention on hidden activations": (
+        "attention or a gate that is computed of the hidden activations: compute it of the bare input"
     ),
-    ("nonlinear", "a nonlinear function of weights or activations: the theory is of linear values"),
-    ("more than once in a product", "the weights are multiplied with themselves: give every factor a layer of its own"),
-    (
-        "as many blocks as its prior has rows",
-        "the numbers of weight blocks of `forward` and `prior` differ: layer.weights(k) needs a prior of k rows",
+    "nonlinear": "a nonlinear function of weights or activations: the theory is of linear values",
+    "more than once in a product": "the weights are multiplied with themselves: give every factor its own layer",
+    "as many blocks as its prior has rows": (
+        "the numbers of weight blocks of `forward` and `prior` differ: layer.weights(k) needs a prior of k rows"
     ),
-    ("more than one skip connection", "two skip connections: add their gains, or their mixings of tokens, in one term"),
-    ("equal widths", "a skip connection to another width: it needs layer.width equal to layer.next_width"),
-    ("that are tried", "check the layer with fewer heads: its formula is of any number of them"),
-    (
-        "so that each has its own",
+    "more than one skip connection": "two skip connections: add their gains, or their mixings of tokens, in one term",
+    "equal widths": "a skip connection to another width: it needs layer.width equal to layer.next_width",
+    "that are tried": "check the layer with fewer heads: its formula is of any number of them",
+    "so that each has its own": (
         "several weight blocks act on one block of activations: write "
-        "layer.weights(blocks) * KroneckerProduct(Identity(blocks), layer.hidden)",
+        "layer.weights(blocks) * KroneckerProduct(Identity(blocks), layer.hidden)"
     ),
-    ("whose sizes do not match", "the product of two matrices whose sizes do not match: an order, or a transpose"),
-    (
-        "it has shape",
-        "the result has other rows or columns than (layer.next_width, layer.tokens): a product is transposed",
+    "whose sizes do not match": _ORDER,
+    "it has shape": "the result has other rows or columns than (layer.next_width, layer.tokens): a transpose",
+    "its weights act on": "something stands between weights and activations, not KroneckerProduct(matrix, hidden)",
+    "do not act on": "the weights do not act on layer.hidden",
+    "a number of the layer itself stands": "a number was used where its symbol belongs",
+    "gives no value for": "a symbol of `forward` or `prior` is not named in `parameters`",
+    "stands for something else": "the name of a parameter is taken: call it otherwise",
+    "but no attention in its forward map": "`heads` is not 0, and `forward` does not use layer.attention",
+    "has heads=0": "`forward` uses layer.attention, and `heads` is 0",
+    "must be symmetric": "a covariance must be symmetric: half of it was changed, or it is a Cholesky factor",
+    "is not positive definite": "a covariance has an eigenvalue that is not positive: blocks that agree are one",
+    "must have shape": "a parameter has another size than its symbol: `heads` and the parameter disagree",
+    "must be finite and positive": "a number that is zero or negative; signs can be absorbed into the weights",
+    "is not a square matrix": "`prior` must be a matrix of one row a block, such as layer.variance * Identity(1)",
+    "keep sizes out of `prior`": (
+        "the width stands in `prior`: weights have variance layer.variance, and `forward` divides by sqrt(layer.width)"
     ),
-    (
-        "its weights act on",
-        "something stands between weights and activations that is not KroneckerProduct(matrix, hidden)",
-    ),
-    ("do not act on", "the weights do not act on layer.hidden"),
-    ("a number of the layer itself stands", "a number was used where its symbol belongs"),
-    ("gives no value for", "a symbol of `forward` or `prior` is not named in `parameters`"),
-    ("stands for something else", "the name of a parameter is taken: call it otherwise"),
-    ("but no attention in its forward map", "`heads` is not 0, and `forward` does not use layer.attention"),
-    ("has heads=0", "`forward` uses layer.attention, and `heads` is 0"),
-    ("must be symmetric", "a covariance must be symmetric: half of it was changed, or it is a Cholesky factor"),
-    (
-        "is not positive definite",
-        "a covariance has an eigenvalue that is not positive: blocks that always agree are one",
-    ),
-    ("must have shape", "a parameter has another size than its symbol: `heads` and the parameter disagree"),
-    ("must be finite and positive", "a number that is zero or negative; signs can be absorbed into the weights"),
-    (
-        "is not a square matrix",
-        "`prior` must be a matrix of one row a weight block, such as layer.variance * Identity(1)",
-    ),
-    (
-        "keep sizes out of `prior`",
-        "the width stands in `prior`: weights have variance layer.variance here, and `forward` divides by "
-        "sqrt(layer.width), where others draw weights of variance 1/width",
-    ),
-    ("is static and", "an array or a list stands in a field marked static: make it a plain field"),
-    ("Incompatible", _ORDER),
-    ("not aligned", _ORDER),
-)
+    "is static and": "an array or a list stands in a field marked static: make it a plain field",
+    "Incompatible": _ORDER,
+    "not aligned": _ORDER,
+}
 
 
 @dataclass(frozen=True)
@@ -92,47 +74,44 @@ class Placement:
     @property
     def quantities(self) -> dict[str, float]:
         """Sizes and numbers that a factor may be made of, by their names in `forward`."""
-        architecture, form = self.architecture, self.form
-        heads, values = architecture.layers[self.place].heads, architecture.layer_numbers()
-        found = {
-            "layer.width": architecture.widths[self.place],
-            "layer.next_width": architecture.widths[self.place + 1],
-        }
+        architecture, form, place = self.architecture, self.form, self.place
+        heads, values = architecture.layers[place].heads, architecture.layer_numbers()
+        found = {"layer.width": architecture.widths[place], "layer.next_width": architecture.widths[place + 1]}
         found |= {"layer.heads": heads} if heads > 1 else {}
-        found |= {"layer.variance": architecture.prior_variances[self.place + 1]}
+        found |= {"layer.variance": architecture.prior_variances[place + 1]}
         found |= {short_name(each, form): values[each.name] for each in form.parameters if not each.is_Matrix}
         return {name: float(value) for name, value in found.items()}
 
 
-def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Result]:
+def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
     """The kind alone, before and behind a layer of attention, with one output and with two; or why it is refused."""
     claim = "the specification is one of the theory"
     try:
         for field in fields(kind):
+            value = getattr(kind, field.name)
             # JAX cannot compare it: it is accepted at first, and fails when the layer is met again
-            if field.metadata.get("static", False) and not isinstance(getattr(kind, field.name), Hashable):
-                raise TypeError(
-                    f"the field {field.name} is static and {type(getattr(kind, field.name)).__name__}: unhashable"
-                )
+            if field.metadata.get("static", False) and not isinstance(value, Hashable):
+                raise TypeError(f"the field {field.name} is static and {type(value).__name__}: unhashable")
         if kind.heads > _MOST_HEADS:
             raise ValueError(f"heads={kind.heads:,} are more than the {_MOST_HEADS} that are tried")
-        alone = bpkr.Architecture((kind,), 6, temperature=_TEMPERATURE)
-        skip = alone.forms[0].has_skip
-        between = (4, 5, 6, 6, 7) if skip else (4, 5, 6, 7, 6)
+        skip = bpkr.Architecture((kind,), 6, temperature=_TEMPERATURE).forms[0].has_skip
+        dense, attention = bpkr.Dense(), bpkr.Attention(2)
         placements = (
             placed((kind,), 0, (6, 6) if skip else (5, 7), 1, "alone"),
-            placed((kind, bpkr.Attention(2)), 0, (5, 5, 7) if skip else (5, 7, 6), 2, "below attention, two outputs"),
-            placed((bpkr.Dense(), kind), 1, (5, 7, 7) if skip else (5, 7, 6), 1, "above a dense layer"),
-            placed((bpkr.Dense(), bpkr.Attention(2), kind, bpkr.Dense()), 2, between, 1, "between others"),
+            placed((kind, attention), 0, (5, 5, 7) if skip else (5, 7, 6), 2, "below attention, two outputs"),
+            placed((dense, kind), 1, (5, 7, 7) if skip else (5, 7, 6), 1, "above a dense layer"),
+            placed(
+                (dense, attention, kind, dense), 2, (4, 5, 6, 6, 7) if skip else (4, 5, 6, 7, 6), 1, "between others"
+            ),
         )
     except Exception as refusal:  # of the user's own code too, whatever it is
-        said = " ".join(str(refusal).split())
-        meaning = next((meaning for words, meaning in _MEANINGS if words in said), "what the error says")
-        return (), Finding(claim, f"{type(refusal).__name__}: {said}", meaning)
-    tried = "; ".join(
-        f"{each.words} (widths {', '.join(f'{width:g}' for width in each.architecture.widths)})" for each in placements
-    )
-    return placements, Passed(claim, f"{tried}; {kind.heads} heads" if kind.heads else tried)
+        said = raised(refusal)
+        return (), Finding(
+            claim, said, next((what for words, what in _MEANINGS.items() if words in said), "what the error says")
+        )
+    widths = (", ".join(f"{width:g}" for width in each.architecture.widths) for each in placements)
+    tried = "; ".join(f"{each.words} (widths {sizes})" for each, sizes in zip(placements, widths, strict=True))
+    return placements, Finding(claim, f"{tried}; {kind.heads} heads" if kind.heads else tried)
 
 
 def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> Placement:
@@ -142,41 +121,42 @@ def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> P
     return Placement(architecture, at, words)
 
 
-def check_scaling(form: LayerForm) -> Result:
+def check_scaling(form: LayerForm) -> Finding:
     """Whether the kernel has a limit of large width: the width must be in 1/sqrt(layer.width), and nowhere else."""
-    claim = "the layer's sum over units is divided by sqrt(layer.width), so that there is a limit of large width"
-    symbols, widths = form.symbols, {form.symbols.width, form.symbols.next_width}
-    found = sorted(str(each) for each in widths & (form.block_tokens.free_symbols | form.gain.free_symbols))
-    if not found:
-        return Passed(claim, f"a path is multiplied by {form.block_tokens}")
+    claim, symbols = "the layer's sum over units is divided by sqrt(layer.width)", form.symbols
+    widths = {symbols.width, symbols.next_width} & (form.block_tokens.free_symbols | form.gain.free_symbols)
+    said = f"a path is multiplied by {form.block_tokens}"
+    if not widths:
+        return Finding(claim, said)
     return Finding(
         claim,
-        f"a path through the layer is multiplied by {form.block_tokens}, which depends on {', '.join(found)}",
+        f"{said}, which depends on {', '.join(sorted(map(str, widths)))}",
         f"1/sqrt({symbols.width}), which is layer.width, is missing, stands twice, or has another width in it",
     )
 
 
-def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Result:
+def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Finding:
     """Whether the kind's parameters are the layer's own symbols, each used."""
     claim, symbols = "every parameter has a symbol of its own in every layer, and is used", form.symbols
     elsewhere = kind.parameters(LayerSymbols(symbols.index + 1, symbols.width, symbols.next_width))
     named = kind.parameters(symbols)
-    unused = sorted(symbol.name for symbol in set(named) - form.parameters)
+    unused, shared, every = (
+        ", ".join(sorted(symbol.name for symbol in found))
+        for found in (set(named) - form.parameters, set(named) & set(elsewhere), named)
+    )
     if unused:
         return Finding(
             claim,
-            f"`parameters` gives a value for {', '.join(unused)}, which neither `forward` nor `prior` has",
+            f"`parameters` gives a value for {unused}, which neither `forward` nor `prior` has",
             "the parameter was forgotten in `forward` or in `prior`, or is called otherwise there",
         )
-    shared = sorted(symbol.name for symbol in set(named) & set(elsewhere))
     if shared:
         return Finding(
             claim,
-            f"{', '.join(shared)} is one symbol for all layers of the kind",
-            "a symbol was made by hand: two layers of the kind would share its value. Write layer.number(name) or "
-            "layer.covariance(name, size)",
+            f"{shared} is one symbol for all layers of the kind",
+            "a symbol was made by hand: write layer.number(name) or layer.covariance(name, size)",
         )
-    return Passed(claim, ", ".join(sorted(symbol.name for symbol in named)) or "there are none")
+    return Finding(claim, every or "there are none")
 
 
 def short_name(symbol: Expr, form: LayerForm) -> str:

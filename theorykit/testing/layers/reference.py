@@ -10,11 +10,11 @@ from sympy import MatrixSymbol, Symbol
 from ...bpkr.specification.layers import AbstractLayer
 from ...codegen import interpret
 from ..problems import plain
-from ..report import Finding, Passed, Result
-from .explanations import AGREES, explain_difference, listed
+from ..report import Finding, raised
+from .explanations import AGREES, Pair, explain_difference, listed
 from .networks import Sampled, check_covariance
 from .placement import Placement
-from .trials import Reference, Sizes, Trial, Unusable, make_trials, of_other_heads
+from .trials import Reference, Sizes, Trial, Unusable, copies, make_trials, of_other_heads
 
 DrawWeights = Callable[[np.random.Generator, tuple[int, int, int], float, Mapping[str, ArrayLike]], ArrayLike]
 """How weights are drawn: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
@@ -27,69 +27,71 @@ _WIDE = (41, 37, 29)
 _DRAWS = 2_000
 
 
-def check_reference(kind: AbstractLayer, placement: Placement, reference: Reference, seed: int) -> Iterator[Result]:
+def check_reference(kind: AbstractLayer, placement: Placement, reference: Reference, seed: int) -> Iterator[Finding]:
     """That `forward` is the reference, or how it differs."""
     form = placement.form
+
+    def tried(sizes: Sequence[Sizes], own_numbers: bool, heads: int = kind.heads) -> list[Pair]:
+        """Trials, of so many heads, with what the reference gives there; none if there is no such layer."""
+        other = (kind, form) if heads == kind.heads else of_other_heads(kind, form, heads, seed)
+        if other is None:
+            return []
+        trials = make_trials(*other, sizes, seed + (heads != kind.heads), own_numbers)
+        return [(trial, trial.referred(reference)) for trial in trials]
+
     first, second, third, *_ = [size for size in _PRIMES if size not in (kind.heads, kind.heads + 1)]
     unequal = [(first, second, third), (third, first, second)]
     equal = [(width, width, tokens) for width, _, tokens in unequal]
-    note, trials = "", make_trials(kind, form, equal if form.has_skip else unequal, seed, own_numbers=False)
+    note, sizes = "", equal if form.has_skip else unequal
     try:
-        referred = [trial.referred(reference) for trial in trials]
+        pairs = tried(sizes, own_numbers=False)
     except Unusable as at_unequal:
-        trials = make_trials(kind, form, equal, seed, own_numbers=False)
+        sizes = equal
         try:
-            referred = [trial.referred(reference) for trial in trials]
+            pairs = tried(sizes, own_numbers=False)
         except Unusable as problem:
-            yield _unusable(trials[0], problem)
+            yield _unusable(make_trials(kind, form, equal, seed, own_numbers=False)[0], str(problem))
             return
         note = f" (compared at equal widths; at others {at_unequal})"
-    nonlinear = _nonlinearity(trials[0], reference)
-    if nonlinear is not None:
-        yield nonlinear
+    trial, target = pairs[0]
+    if nonlinear := _nonlinearity(trial, reference):
+        yield Finding("the reference is linear in weights and hidden activations", *nonlinear)
         return
-    sizes = [trial.sizes for trial in trials]
-    own, own_numbers = make_trials(kind, form, sizes, seed, own_numbers=True), False
-    if trials[0].parameters:
-        changed = replace(trials[0], parameters=own[0].parameters).referred(reference)
-        own_numbers = not np.any(changed != trials[0].referred(reference))
+    own_numbers = False
+    if trial.parameters:
+        own = make_trials(kind, form, sizes, seed, own_numbers=True)[0].parameters
+        own_numbers = not np.any(replace(trial, parameters=own).referred(reference) != target)
     if own_numbers:
-        trials, referred = own, [trial.referred(reference) for trial in own]
+        pairs = tried(sizes, own_numbers)
         if set(form.parameters) & form.forward.atoms(Symbol, MatrixSymbol):
             note += " (compared at the layer's own parameters, which the reference does not read)"
 
-    def tried(heads: int, sizes: Sequence[Sizes]) -> tuple[tuple[Trial, ...], list[np.ndarray]]:
-        """Trials of so many heads, and what the reference gives there; none if there is no such layer or reference."""
-        other = (kind, form) if heads == kind.heads else of_other_heads(kind, form, heads, seed)
-        if other is None:
-            return (), []
-        found = make_trials(*other, sizes, seed + (heads != kind.heads), own_numbers=own_numbers)
+    def elsewhere(sizes: Sequence[Sizes], heads: int) -> list[Pair]:
         try:
-            return found, [trial.referred(reference) for trial in found]
+            return tried(sizes, own_numbers, heads)
         except Unusable:
-            return (), []
+            return []
 
-    others = tried(kind.heads + 1, sizes)
-    error = _error(trials, referred)
+    others = elsewhere(sizes, kind.heads + 1)
+    error = _error(pairs)
     if error >= AGREES:
-        found = explain_difference(trials, referred, *others)
+        found = explain_difference(pairs, others)
         yield Finding(_CLAIM, f"{found.measured}{note}", found.meaning)
         return
     # they agree at the layer's own heads; more heads and larger inputs may say something else
     wide = [(_WIDE[0], _WIDE[0] if sizes[0][0] == sizes[0][1] else _WIDE[1], _WIDE[2])]
-    further = tried(kind.heads + 3, sizes[:1])
-    groups = [(*others, *further), further, (*tried(kind.heads, wide), *tried(kind.heads + 1, wide))]
-    agreeing, alone = list(trials), ""
-    for group in groups:
-        more, targets, *_ = group
+    further = elsewhere(sizes[:1], kind.heads + 3)
+    groups = [(others, further), (further, []), (elsewhere(wide, kind.heads), elsewhere(wide, kind.heads + 1))]
+    agreeing, alone = list(pairs), ""
+    for more, beyond in groups:
         if not more:
             continue
-        if _error(more, targets) < AGREES:
+        if _error(more) < AGREES:
             agreeing += more
-        elif not all(_is_general(trial, reference) for trial in more):
-            alone = f" (at {len(more[0].attention)} heads the reference leaves some out: it is for fewer alone)"
+        elif not all(_is_general(trial, reference) for trial, _ in more):
+            alone = f" (at {len(more[0][0].attention)} heads the reference leaves some out: it is for fewer alone)"
         else:
-            found = explain_difference(*group)
+            found = explain_difference(more, beyond)
             yield Finding(
                 _CLAIM,
                 f"at {_sizes_said(more)} {found.measured}; at {_sizes_said(agreeing)} they agree{note}",
@@ -97,27 +99,26 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
                 "layer.heads or a size belongs",
             )
             return
-    yield Passed(_CLAIM, f"to {error:.1g} at {_sizes_said(agreeing)}{note}{alone}")
+    yield Finding(_CLAIM, f"to {error:.1g} at {_sizes_said(agreeing)}{note}{alone}")
 
 
 def _is_general(trial: Trial, reference: Reference) -> bool:
     """Whether the reference depends on every weight block and on every head, as one for any number of them does."""
-
-    def without(name: str, place: int) -> Trial:
-        array = getattr(trial, name)
-        return replace(trial, **{name: np.where(np.arange(len(array))[:, None, None] == place, 0.0, array)})
-
     whole = trial.referred(reference)
-    parts = [without("weights", block) for block in range(len(trial.weights))]
-    if trial.attention is not None:
-        parts += [without("attention", head) for head in range(len(trial.attention))]
     try:
-        return all(np.max(np.abs(part.referred(reference) - whole)) > AGREES for part in parts)
+        for name in ("weights", "attention"):
+            array = getattr(trial, name)
+            for place in range(0 if array is None else len(array)):
+                without = np.where(np.arange(len(array))[:, None, None] == place, 0.0, array)
+                if np.max(np.abs(replace(trial, **{name: without}).referred(reference) - whole)) <= AGREES:
+                    return False
     except Unusable:
-        return True
+        pass
+    return True
 
 
-def _sizes_said(trials: Sequence[Trial]) -> str:
+def _sizes_said(pairs: Sequence[Pair]) -> str:
+    trials = [trial for trial, _ in pairs]
     heads = sorted({len(trial.attention) for trial in trials if trial.attention is not None})
     widths = dict.fromkeys(f"{width} to {next_width}" for width, next_width, _ in (trial.sizes for trial in trials))
     tokens = sorted({trial.hidden.shape[1] for trial in trials})
@@ -125,19 +126,16 @@ def _sizes_said(trials: Sequence[Trial]) -> str:
     return ", ".join([*said, f"widths {listed(widths)}", f"{listed(tokens)} tokens"])
 
 
-def _error(trials: Sequence[Trial], referred: Sequence[np.ndarray]) -> float:
-    pairs = zip(trials, referred, strict=True)
+def _error(pairs: Sequence[Pair]) -> float:
     return max(np.max(np.abs(trial.stated() - target)) / max(np.max(np.abs(target)), 1e-300) for trial, target in pairs)
 
 
-def _unusable(trial: Trial, problem: Unusable) -> Finding:
+def _unusable(trial: Trial, said: str) -> Finding:
     shapes = f"weights {trial.weights.shape}, hidden {trial.hidden.shape}"
     shapes += "" if trial.attention is None else f", attention {trial.attention.shape}"
-    said = str(problem)
     meaning = (
-        "the reference is called with weights (blocks, next_width, width), one block a row of `prior`, hidden (width, "
-        "tokens), attention (heads, keys, queries) or None, and parameters by name, and returns (next_width, tokens); "
-        "where it is of other numbers of blocks or heads, so is the statement"
+        "the reference is called with weights (blocks, next_width, width), hidden (width, tokens), attention (heads, "
+        "keys, queries) or None, and parameters by name; or it is of other numbers of blocks or heads"
     )
     if f"shape {trial.shape[::-1]}" in said:
         meaning = "the reference returns the transpose: a column a token is wanted, (next_width, tokens)"
@@ -149,47 +147,43 @@ def _unusable(trial: Trial, problem: Unusable) -> Finding:
     return Finding("the reference can be compared", f"{said}, given {shapes}", meaning)
 
 
-def _nonlinearity(trial: Trial, reference: Reference) -> Finding | None:
-    """What in the reference is not linear in weights and activations, if anything is."""
+def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
+    """What in the reference is not linear in weights and activations, and what that means; None if nothing is."""
 
     def at(hidden: np.ndarray, weights: np.ndarray = trial.weights) -> np.ndarray:
         return replace(trial, hidden=hidden, weights=weights).referred(reference)
 
-    claim = "the reference is linear in weights and hidden activations"
+    def differ(one: np.ndarray, other: np.ndarray) -> bool:
+        return bool(np.max(np.abs(one - other)) > AGREES * size)
+
     hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference)))
     if size == 0:
-        return Finding(claim, "the reference is zero at random weights and activations", "it depends on neither")
+        return "the reference is zero at random weights and activations", "it depends on neither"
     # Doubling and changing signs are exact in floating-point numbers: a linear map differs by rounding alone.
     try:
         constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
     except Unusable as problem:
-        return Finding(claim, f"{problem} for hidden activations that are zero", "it divides by their size: a norm")
-
-    def differ(one: np.ndarray, other: np.ndarray) -> bool:
-        return bool(np.max(np.abs(one - other)) > AGREES * size)
-
+        return f"{problem} for hidden activations that are zero", "it divides by their size: a norm"
     # a bias that is as small as what is tolerated would be taken for something else below
     if np.max(np.abs(constant)) > 0.1 * AGREES * size:
         said = f"without hidden activations it gives {np.max(np.abs(constant)):.3g}, not zero"
-        return Finding(claim, said, "the reference has a bias, which the theory does not cover")
+        return said, "the reference has a bias, which the theory does not cover"
     if not differ(double, value):
         said = "twice the hidden activations give the same"
-        return Finding(claim, said, "the reference normalises activations, as layer norm does: the theory is linear")
+        return said, "the reference normalises activations, as layer norm does: the theory is linear"
     if differ(minus, -value) and not differ(double, 2 * value):
         said = "twice the hidden activations give twice as much, and minus these not minus as much"
-        return Finding(claim, said, "an activation function such as ReLU: the theory is of linear values")
+        return said, "an activation function such as ReLU: the theory is of linear values"
     if differ(double, 2 * value):
         said = f"twice the hidden activations give {np.linalg.norm(double) / np.linalg.norm(value):.4g} times as much"
-        return Finding(
-            claim, said, "a nonlinear function of activations, or attention that is computed of them: not in the theory"
-        )
+        return said, "a nonlinear function of activations, or attention that is computed of them: not in the theory"
     nothing = at(hidden, np.zeros_like(trial.weights))
     if differ(at(hidden, 2 * trial.weights) - nothing, 2 * (value - nothing)):
-        return Finding(claim, "twice the weights do not give twice as much", "the weights enter more than once")
+        return "twice the weights do not give twice as much", "the weights enter more than once"
     return None
 
 
-def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWeights, seed: int) -> Result:
+def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWeights, seed: int) -> Finding:
     """That weights which the user draws have the covariance of `prior`, zero mean, and independent entries."""
     claim, form = "weights are drawn with the covariance of `prior`", placement.form
     numbers, variance = placement.architecture.layer_numbers(), placement.quantities["layer.variance"]
@@ -198,45 +192,38 @@ def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWei
     rng, samples = np.random.default_rng(seed), []
     # another width and another variance tell a factor of these from a number
     for trial, scale in zip(trials, (1.0, 1.7), strict=True):
-        drawn = _drawn(claim, trial, draw_weights, scale * variance, rng)
-        if isinstance(drawn, Finding):
-            return drawn
+        drawn = []
+        for _ in range(_DRAWS):
+            try:
+                returned = np.asarray(
+                    draw_weights(rng, trial.weights.shape, scale * variance, copies(trial.parameters))
+                )
+                weights = returned.real.astype(float)
+            except Exception as error:  # of the user's code, whatever it is
+                return Finding(claim, raised(error), "what the error says")
+            if returned.dtype.kind == "c":
+                return Finding(claim, "complex weights", "the theory is of real weights")
+            if weights.shape != trial.weights.shape or not np.all(np.isfinite(weights)):
+                said = f"an array of shape {weights.shape}, finite: {bool(np.all(np.isfinite(weights)))}"
+                return Finding(claim, said, f"finite weights of shape {trial.weights.shape} are wanted")
+            drawn.append(weights)
         width, next_width, _ = trial.sizes
         named = {"layer.width": float(width), "layer.next_width": float(next_width), "layer.variance": scale * variance}
         values = {**numbers, form.symbols.width.name: width, form.symbols.variance.name: scale * variance}
         stated = interpret(form.covariance, plain(values))
-        samples.append(Sampled(drawn, stated, {**placement.quantities, **named}))
+        samples.append(Sampled(np.asarray(drawn), stated, {**placement.quantities, **named}))
     otherwise = f"another covariance of the blocks than `prior`, {form.covariance}"
-    return _not_independent(claim, samples[0].weights) or check_covariance(claim, samples, otherwise)
+    if dependent := _dependence(samples[0].weights):
+        return Finding(claim, *dependent)
+    return check_covariance(claim, samples, otherwise)
 
 
-def _drawn(
-    claim: str, trial: Trial, draw_weights: DrawWeights, variance: float, rng: np.random.Generator
-) -> np.ndarray | Finding:
-    """Weights (draws, blocks, rows, columns), or what is wrong with one."""
-    drawn = []
-    for _ in range(_DRAWS):
-        parameters = {name: np.copy(value) if np.ndim(value) else value for name, value in trial.parameters.items()}
-        try:
-            returned = np.asarray(draw_weights(rng, trial.weights.shape, variance, parameters))
-            weights = returned.real.astype(float)
-        except Exception as error:  # of the user's code, whatever it is
-            return Finding(claim, f"{type(error).__name__}: {' '.join(str(error).split())}", "what the error says")
-        if returned.dtype.kind == "c":
-            return Finding(claim, "complex weights", "the theory is of real weights")
-        if weights.shape != trial.weights.shape or not np.all(np.isfinite(weights)):
-            said = f"an array of shape {weights.shape}, finite: {bool(np.all(np.isfinite(weights)))}"
-            return Finding(claim, said, f"finite weights of shape {trial.weights.shape} are wanted")
-        drawn.append(weights)
-    return np.asarray(drawn)
-
-
-def _not_independent(claim: str, weights: np.ndarray) -> Finding | None:
+def _dependence(weights: np.ndarray) -> tuple[str, str] | None:
     """What weights with independent Gaussian entries in a block do not have; (draws, blocks, rows, columns)."""
     size, error = np.sqrt(np.mean(weights**2)), 1 / np.sqrt(len(weights))
     mean = float(np.max(np.abs(weights.mean(axis=0)))) / size / error
     if mean > 6:
-        return Finding(claim, f"a mean of {mean:.0f} standard errors", "the prior has mean zero")
+        return f"a mean of {mean:.0f} standard errors", "the prior has mean zero"
     blocks = weights.reshape(*weights.shape[:2], -1)
     blocks = blocks / np.sqrt(np.mean(blocks**2, axis=(0, 2), keepdims=True))
     overlaps = np.einsum("dai,dbj->aibj", blocks, blocks, optimize=True) / len(blocks)
@@ -246,10 +233,10 @@ def _not_independent(claim: str, weights: np.ndarray) -> Finding | None:
         one, other = np.argwhere(correlation > 7 * error)[0]
         where = f"block {one + 1}" if one == other else f"blocks {one + 1} and {other + 1}"
         said = f"different entries of {where} have a correlation of {min(correlation[one, other], 1):.2g}"
-        return Finding(claim, said, "entries of weight blocks are independent in the theory; here they are not")
+        return said, "entries of weight blocks are independent in the theory; here they are not"
     kurtoses = np.mean(blocks**4, axis=(0, 2))
     kurtosis = float(kurtoses[np.argmax(np.abs(kurtoses - 3))])
     if abs(kurtosis - 3) > 0.2:
         said = f"a fourth moment of {kurtosis:.2f} variances squared"
-        return Finding(claim, said, "weights are Gaussian in the theory, with a fourth moment of 3; here they are not")
+        return said, "weights are Gaussian in the theory, with a fourth moment of 3; here they are not"
     return None

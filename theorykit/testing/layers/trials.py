@@ -14,6 +14,7 @@ from ...bpkr.specification.layers import AbstractLayer
 from ...codegen import interpret
 from ...symbolic.algebra import from_terms, matrix_terms
 from ..problems import plain
+from ..report import raised
 from .placement import short_name
 
 Reference = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Mapping[str, ArrayLike]], ArrayLike]
@@ -62,10 +63,10 @@ class Trial:
         found |= {name: value for name, value in self.parameters.items() if not np.ndim(value)}
         return {name: float(value) for name, value in found.items()}
 
-    def terms(self) -> tuple[np.ndarray, ...]:
+    def terms(self) -> list[np.ndarray]:
         """The value of each term of the stated forward map."""
         values = self._values()
-        return tuple(np.asarray(interpret(term, values)) for term in term_expressions(self.form))
+        return [np.asarray(interpret(term, values)) for term in term_expressions(self.form)]
 
     def stated(self) -> np.ndarray:
         """The next hidden activations as `forward` states them."""
@@ -74,13 +75,14 @@ class Trial:
     def referred(self, reference: Reference) -> np.ndarray:
         """The next hidden activations as the reference has them; `Unusable` says what is wrong with them."""
         attention = None if self.attention is None else self.attention.copy()
-        parameters = {name: np.copy(value) if np.ndim(value) else value for name, value in self.parameters.items()}
         try:
             with np.errstate(all="ignore"):
-                returned = np.asarray(reference(self.weights.copy(), self.hidden.copy(), attention, parameters))
+                returned = np.asarray(
+                    reference(self.weights.copy(), self.hidden.copy(), attention, copies(self.parameters))
+                )
                 found = np.asarray(returned, dtype=float) if returned.dtype.kind != "c" else returned
         except Exception as error:  # of the user's code, whatever it is
-            raise Unusable(f"it raises {type(error).__name__}: {' '.join(str(error).split())}") from None
+            raise Unusable(f"it raises {raised(error)}") from None
         if returned.dtype.kind == "c":
             size = np.max(np.abs(np.imag(returned)), initial=0.0)
             raise Unusable(f"it returns complex numbers, with imaginary parts up to {size:.3g}")
@@ -108,18 +110,22 @@ class Trial:
         return plain({symbol.name: value for symbol, value in by_symbol.items()})
 
 
-def term_expressions(form: LayerForm) -> tuple[Expr, ...]:
+def copies(parameters: Mapping[str, np.ndarray | float]) -> dict[str, np.ndarray | float]:
+    """Parameters that the user's code may change."""
+    return {name: np.copy(value) if np.ndim(value) else value for name, value in parameters.items()}
+
+
+def term_expressions(form: LayerForm) -> list[Expr]:
     """The terms of the sum that the forward map is."""
-    return tuple(from_terms([term], form.forward.shape) for term in matrix_terms(form.forward))
+    return [from_terms([term], form.forward.shape) for term in matrix_terms(form.forward)]
 
 
 def make_trials(
     kind: AbstractLayer, form: LayerForm, sizes: Sequence[Sizes], seed: int, own_numbers: bool
-) -> tuple[Trial, ...]:
+) -> list[Trial]:
     """A trial for each of `sizes`; the parameters are the kind's if `own_numbers`, and others if not."""
     rng, found = np.random.default_rng(seed), []
-    counts = {form.symbols.heads.name: kind.heads} if kind.heads else {}
-    blocks = layer_functions.count(form.blocks, counts)
+    blocks = layer_functions.count(form.blocks, {form.symbols.heads.name: kind.heads} if kind.heads else {})
     given = plain({short_name(symbol, form): value for symbol, value in kind.parameters(form.symbols).items()})
     for width, next_width, tokens in sizes:
         # random attention with columns that sum to one over keys, as after a softmax
@@ -133,7 +139,7 @@ def make_trials(
                 for name, value in given.items()
             }
         found.append(Trial(form, weights, hidden, attention, parameters))
-    return tuple(found)
+    return found
 
 
 def _other_matrix(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -150,10 +156,10 @@ def of_other_heads(
     """
     if not kind.heads:
         return None
-    name, rng = form.symbols.heads.name, np.random.default_rng(seed)
-    blocks = {each: layer_functions.count(form.blocks, {name: each}) for each in (kind.heads, heads)}
+    rng = np.random.default_rng(seed)
+    old, new = (layer_functions.count(form.blocks, {form.symbols.heads.name: each}) for each in (kind.heads, heads))
     try:
-        other = _resized(kind, {blocks[kind.heads]: blocks[heads], kind.heads: heads}, heads, rng)
+        other = _resized(kind, {old: new, kind.heads: heads}, heads, rng)
         (found,) = Architecture((other,), 6, temperature=1.0).forms
     except Exception:  # of the user's code, whatever it is
         return None
@@ -161,8 +167,7 @@ def of_other_heads(
 
 
 def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
-    """`kind`, or the layer in it, with this many heads, and other numbers in arrays of one of the `sizes`."""
-    # a constructor may take other things than the fields
+    # `kind`, or the layer in it, with other numbers in arrays of one of the `sizes`; a constructor may not take fields
     other = object.__new__(type(kind))
     for field in fields(kind):
         value = getattr(kind, field.name)
