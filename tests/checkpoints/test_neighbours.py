@@ -95,7 +95,7 @@ def test_a_module_in_a_list_is_read_by_the_advised_beginning(layout, place):
     elif mark == "/":
         return  # names of the others are apart by points
     if place != "multihead_attn" or layout == "torch":
-        with pytest.raises(ValueError, match="names do not say what comes before each") as refused:
+        with pytest.raises(ValueError, match="Names do not say what comes before it") as refused:
             read_heads({**arrays, f"blocks{mark}0{mark}norm{mark}weight": VECTOR}, **options(one))
         assert re.search(r"prefix='(.*?)'", str(refused.value))[1] == f"{place}{mark}"
     for prefix in (place, f"{place}{mark}"):
@@ -110,7 +110,7 @@ def renamed(layout, place):
 BESIDE_SELF = {f"layers.0.self_attn.{name}": array for name, array in case("torch").arrays.items()}
 REFUSED = {
     **{
-        place: (renamed("torch", place) | BESIDE_SELF, place, "attention to the tokens of another model, as its name")
+        place: (renamed("torch", place) | BESIDE_SELF, place, "attention to the tokens of another model")
         for place in ("layers.0.multihead_attn.", "cross_attn.", "decoder.encoder_attn.", "a.EncDecAttention.")
     },
     **{
@@ -228,7 +228,7 @@ def test_a_configuration_within_another_is_that_of_its_model(said, causal, tmp_p
     [
         ({"model_type": "roformer"}, "positions are rotary"),
         ({"model_type": "yoso"}, "by hashing"),
-        ({"model_type": "big_bird"}, "attention_type 'block_sparse'"),
+        ({"model_type": "big_bird"}, "attention_type='block_sparse'"),
         ({"model_type": "xmod", "pre_norm": True}, "pre_norm=True"),
         ({"model_type": "bert", "attn_logit_softcapping": 50.0}, "scores are capped"),
         ({"model_type": "bert", "quantization_config": {"bits": 8}}, "weights are quantised"),

@@ -56,7 +56,7 @@ UNREADABLE = {
     ),
     "torch's keys of others": (
         {**case("torch, separate").arrays, "attn.k_proj_weight": SQUARE[:, :5]},
-        "self-attention",
+        "keys are of other tokens",
     ),
     "torch's further key": ({**case("torch").arrays, "bias_k": SQUARE[0]}, "a key that is no token's"),
     "GPT-2 with shared keys": (
@@ -108,7 +108,11 @@ def test_what_cannot_be_read_is_refused_with_the_reason(name):
         ),
         ("bert", {"layer": 0, "heads": HEADS, "layout": "llama"}, "layout must be one of 'torch', "),
         ("bert", {"layer": 0, "heads": HEADS, "epsilon": 1e-5}, "no norm before attention"),
-        ("bert", {"layer": 0, "heads": HEADS, "norm_first": True}, "norm_first is for the layout 'torch_encoder'"),
+        (
+            "bert",
+            {"layer": 0, "heads": HEADS, "norm_first": True},
+            "norm_first must be given for the layout",
+        ),
         ("torch_encoder", {"layer": 0, "heads": HEADS}, "norm_first must be given"),
     ],
 )

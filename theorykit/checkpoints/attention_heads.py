@@ -68,16 +68,15 @@ class CheckpointHeads(eqx.Module):
         inputs = _checked_inputs(inputs, self.query.shape[2])
         if self.norm is None:
             return inputs
-        # The norm makes zero mean and unit variance, then `weight` times them plus `bias`. A second one would change
-        # scores silently.
+        # A second norm would change scores silently.
         plain = (inputs - self.norm.bias) / jnp.where(self.norm.weight == 0, 1.0, self.norm.weight)
         means, variances = jnp.mean(plain, axis=-1), jnp.var(plain, axis=-1)
         was_made = jnp.all((jnp.abs(means) < _MADE) & (jnp.abs(variances - 1) < _MADE))
         again = self.norm(inputs)
         changes = jnp.max(jnp.abs(again - inputs)) > _CHANGED * jnp.max(jnp.abs(inputs))
         requirement = Requirement(
-            "inputs are normalised already: they are what this layer's norm makes, as a hook on its attention module "
-            "records them. Give attention(..., normalised=True); or normalised=False, if they do enter the layer so",
+            "inputs are normalised already, as a hook on the attention module records them: give "
+            "attention(..., normalised=True); or normalised=False, if they do enter the layer so",
             ~(was_made & changes),
         )
         return require(again, [requirement])
@@ -97,19 +96,16 @@ class CheckpointHeads(eqx.Module):
         Args:
             inputs: (examples, tokens, features), the hidden states that enter the layer. The layer's norm, if it has
                 one, is applied here.
-            mask: as in `bpkr.attention`. A causal model adds the causal mask.
-            isolated: as in `bpkr.attention`.
-            layout: order of the axes of `mask`, as in `bpkr.attention`.
-            normalised: True if the inputs were recorded after the layer's norm, at the input of its attention module;
-                the norm is then left out. False if they were recorded before it. By default they are taken to be
-                before it, and inputs that the norm has certainly made are refused.
+            mask, isolated, layout: as in `bpkr.attention`. A causal model adds the causal mask.
+            normalised: whether the inputs were recorded after the layer's norm, at the input of its attention module;
+                the norm is then left out. By default they are taken to be before it, and inputs that the norm has
+                certainly made are refused.
 
         Returns:
             (examples, heads, keys, queries); every column sums to one over keys.
 
         Raises:
-            ValueError: the inputs do not fit, or look normalised and `normalised` is not given; or `normalised` is True
-                for a layer that has no norm before its attention.
+            ValueError: inputs do not fit, or look normalised; or `normalised` is True for a layer without such a norm.
         """
         given = mask if isinstance(mask, tuple) else () if mask is None else (mask,)
         masks = ("causal", *given) if self.causal else given
@@ -118,10 +114,7 @@ class CheckpointHeads(eqx.Module):
         else:
             is_normalised, inputs = checked_flag("normalised", normalised), _checked_inputs(inputs, self.query.shape[2])
             if is_normalised and self.norm is None:
-                raise ValueError(
-                    "normalised=True is for layers with a norm before attention, and this one has none: leave it out, "
-                    "the hidden states that enter the layer are the inputs of its attention module"
-                )
+                raise ValueError("normalised=True is for layers with a norm before attention: this one has none")
             inputs = inputs if is_normalised or self.norm is None else self.norm(inputs)
         (maps,) = bpkr.attention(
             inputs,

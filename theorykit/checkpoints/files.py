@@ -1,10 +1,12 @@
 """Checkpoint files as mappings from names to arrays, each loaded when it is asked for. Nothing is ever unpickled."""
 
 import contextlib
+import json
 import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,6 @@ import numpy as np
 
 from ..checks import checked_path, first_line, shown
 from ..extras import needed
-from .configuration import read_object
 
 _INDEX = ".safetensors.index.json"
 _SAVED = "model.safetensors"
@@ -27,14 +28,13 @@ _INSTEAD = (
 _TYPES = ("F64", "F32", "F16", "BF16", "BOOL", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8")
 # Trained weights hardly compress. An array that shrinks by more than the ratio, and is large, is a zip bomb.
 _MOST_RATIO, _ANY_RATIO_BYTES = 200, 2**24
+# an index or a configuration is not longer than the longest header of a safetensors file
+_MOST_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
 class Checkpoint(Mapping):
-    """The arrays of the checkpoint file `path` by name; each is loaded anew whenever it is asked for.
-
-    What `read_checkpoint` returns. Only names and shapes are in memory.
-    """
+    """The arrays of the checkpoint file `path` by name; each is loaded anew whenever it is asked for."""
 
     path: Path
     stored: Mapping[str, tuple[Path, tuple[int, ...]]]
@@ -50,10 +50,7 @@ class Checkpoint(Mapping):
         with _open_safetensors(file) as opened:
             kind = opened.get_slice(name).get_dtype()
             if kind not in _TYPES:
-                raise _Refused(
-                    f"{file} has {shown(name)} of type {shown(kind)}, which is none of {', '.join(_TYPES)}: is it "
-                    "quantised?"
-                )
+                raise _Refused(f"{file} has {shown(name)} of type {shown(kind)}: is it quantised?")
             array = opened.get_tensor(name)
         return array.astype(np.float32) if kind == "BF16" else array
 
@@ -79,13 +76,12 @@ class Checkpoint(Mapping):
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The arrays in a checkpoint file: `.safetensors`, the `.safetensors.index.json` of a file in parts, or `.npz`.
 
-    A folder, as `save_pretrained` writes it, stands for the checkpoint in it, `model.safetensors` or its index. Only
-    headers are read; an array is loaded when it is asked for by its name. Nothing is ever unpickled.
+    A folder, as `save_pretrained` writes it, stands for the checkpoint in it. Only headers are read; an array is loaded
+    when it is asked for by its name.
 
     Raises:
         FileNotFoundError: there is no file.
-        ValueError: in one line that names the file: it is damaged, of another format, or a pickle, as `torch.save`
-            writes it.
+        ValueError: the file is damaged, of another format, or a pickle, as `torch.save` writes it.
         ImportError: safetensors is not installed, and the file is not `.npz`.
     """
     path = checked_path("path", path)
@@ -94,14 +90,12 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise ValueError(f"{path} is a pickle by its ending; {_INSTEAD}")
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
-    if not path.is_file():
-        raise ValueError(f"{path} is no regular file")
-    if path.name.endswith(_INDEX):
+    if path.name.endswith(_INDEX) and path.is_file():
         return Checkpoint(path, _in_parts(path))
-    if path.suffix in (".safetensors", ".npz"):
-        shapes = _npz_shapes(path) if path.suffix == ".npz" else _safetensors_shapes(path)
-        return Checkpoint(path, {name: (path, shape) for name, shape in shapes.items()})
-    raise ValueError(f"{path} ends in none of .safetensors, {_INDEX} and .npz, the checkpoints that can be read")
+    shapes = {".npz": _npz_shapes, ".safetensors": _safetensors_shapes}.get(path.suffix)
+    if shapes is None or not path.is_file():
+        raise ValueError(f"{path} is no file that ends in one of .safetensors, {_INDEX} and .npz")
+    return Checkpoint(path, {name: (path, shape) for name, shape in shapes(path).items()})
 
 
 def _in_folder(folder: Path) -> Path:
@@ -111,18 +105,17 @@ def _in_folder(folder: Path) -> Path:
     names = sorted(path.name for path in folder.iterdir())
     if any(name.startswith("adapter_") for name in names):
         raise ValueError(f"{folder} has an adapter, and no model: merge it into its model, and save that")
-    pickles = [name for name in names if name.endswith(_PICKLES)]
-    if pickles:
+    if pickles := [name for name in names if name.endswith(_PICKLES)]:
         raise ValueError(f"{folder} has {pickles[0]}, a pickle by its ending, and no {_SAVED}; {_INSTEAD}")
-    raise ValueError(f"{folder} is a folder without {_SAVED} or its index: give the checkpoint in it")
+    raise ValueError(f"{folder} is a folder without {_SAVED} or its index")
 
 
 def refuse_part(path: Path) -> None:
     """Raise `ValueError` for one of several files that a checkpoint was divided into."""
     if (part := _PART.fullmatch(path.name)) and int(part["count"]) > 1:
         raise ValueError(
-            f"{path} is part {int(part['number'])} of {int(part['count'])} of a checkpoint, whose layers may be in "
-            f"several of them: give {part['name']}{_INDEX}, or the folder"
+            f"{path} is part {int(part['number'])} of {int(part['count'])} of a checkpoint: give "
+            f"{part['name']}{_INDEX}, or the folder"
         )
 
 
@@ -143,6 +136,30 @@ def _in_parts(path: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
         if name not in parts[file]:
             raise ValueError(f"{path} says that {shown(name)} is in {file}, which does not have it")
     return {name: (path.parent / file, parts[file][name]) for name, file in places.items()}
+
+
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """The JSON object in the file at `path`, which errors call `what`; keys that are there twice are refused."""
+    damaged = f"{path} is damaged, or another file: {what}"
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{damaged} has {path.stat().st_size} bytes")
+    try:
+        found = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_without_repetition)
+    except RecursionError:
+        raise ValueError(f"{damaged} is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{damaged} is not JSON ({first_line(error)[:120]})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{damaged} is no JSON object, but {shown(found)}")
+    return found
+
+
+def _without_repetition(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {shown(repeated)} is there twice")
+    return found
 
 
 class _Refused(Exception):
@@ -180,37 +197,24 @@ def _npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     shapes = {}
     with _reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            if not member.filename.endswith(".npy"):
-                raise _Refused(
-                    f"{path} has {shown(member.filename)}, which is no array of NumPy: write the archive by "
-                    "numpy.savez; one that torch.save wrote has pickles in it, and is not read"
-                )
-            name = member.filename.removesuffix(".npy")
+            name, length = member.filename.removesuffix(".npy"), member.file_size
+            has = f"{path} has {shown(name)}"
+            if name == member.filename:
+                raise _Refused(f"{has}, which is no array of NumPy: an archive that torch.save wrote has pickles in it")
             # an archive can claim more compressed bytes than it has
             compressed = min(member.compress_size, path.stat().st_size)
-            if member.file_size > max(_ANY_RATIO_BYTES, _MOST_RATIO * compressed):
-                raise _Refused(
-                    f"{path} has {shown(name)}, which unpacks from {compressed} bytes to {member.file_size}: these are "
-                    "no trained weights"
-                )
+            if length > max(_ANY_RATIO_BYTES, _MOST_RATIO * compressed):
+                raise _Refused(f"{has}, which unpacks from {compressed} bytes to {length}: these are no weights")
             with archive.open(member) as stream:
                 is_first = np.lib.format.read_magic(stream) == (1, 0)
                 read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
                 shape, _, dtype = read(stream)
                 header = stream.tell()
-            if dtype.hasobject:
-                raise _Refused(
-                    f"{path} has {shown(name)} of Python objects, not of numbers, which would have to be unpickled"
-                )
             if dtype.kind not in "fiub":
-                raise _Refused(
-                    f"{path} has {shown(name)} of type {dtype}, not of NumPy's real numbers: save it as float32"
-                )
-            if min(shape, default=0) < 0 or header + math.prod(shape) * dtype.itemsize != member.file_size:
-                raise _Refused(
-                    f"{path} is damaged: {shown(name)} of {dtype} and shape {shape} is in {member.file_size} bytes"
-                )
+                raise _Refused(f"{has} of type {dtype}, not of NumPy's real numbers: save it as float32")
+            if min(shape, default=0) < 0 or header + math.prod(shape) * dtype.itemsize != length:
+                raise _Refused(f"{has} of {dtype} and shape {shape} in {length} bytes: it is damaged")
             if name in shapes:
-                raise _Refused(f"{path} has the array {shown(name)} more than once")
+                raise _Refused(f"{has} more than once")
             shapes[name] = shape
     return shapes

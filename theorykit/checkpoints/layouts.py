@@ -27,6 +27,10 @@ class Source:
         """Whether there is an array of this name behind the prefix."""
         return self.prefix + name in self.arrays
 
+    def refuse(self, what: str) -> ValueError:
+        """The error that the layer has something."""
+        return ValueError(f"{self.called} has, at {shown(self.prefix)}, {what}")
+
     def array(self, name: str, axes: str) -> np.ndarray:
         """An array in float64, of these axes, finite; `ValueError` where it is missing or no array of weights."""
         name = self.prefix + name
@@ -40,8 +44,8 @@ class Source:
                 value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
             except (RuntimeError, TypeError, NotImplementedError) as error:
                 raise TypeError(
-                    f"{where} must be an array of floating-point numbers, got a tensor of type {value.dtype} that "
-                    f"NumPy cannot take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
+                    f"{where} must be of floating-point numbers, got a tensor of type {value.dtype} that NumPy cannot "
+                    f"take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
                 ) from None
         dtype = getattr(value, "dtype", None)
         # JAX's own floating-point types are none of NumPy's; of other libraries' arrays NumPy tells the type
@@ -59,9 +63,7 @@ class Source:
             return np.zeros(length)
         found = self.array(name, "entries")
         if len(found) != length:
-            raise ValueError(
-                f"{shown(self.prefix + name)} in {self.called} must have {length} entries, got {len(found)}"
-            )
+            raise self.refuse(f"{len(found)} entries of {name}, not {length}")
         return found
 
 
@@ -80,12 +82,12 @@ class Projections:
 class Layout:
     """How one library saves attention.
 
-    - `library`: whose layout it is, for errors and documents.
+    - `library`: whose layout it is.
     - `example`: the name of an array by which the layout is known, of layer 0 if it has layers.
-    - `pattern`: of such names, with groups `prefix`, of what all layers are behind, and `layer` where there are layers.
-      `rest` and what follows the same beginning is read by `read`.
+    - `pattern`: of such names, with groups `prefix`, of what all layers are behind, `layer` where there are layers, and
+      `rest`. `read` reads what is behind the same beginning.
     - `beside`: names behind the same beginning that `read` takes, or that leave attention as it is. All other arrays
-      there are refused by name.
+      there are refused.
     - `output`: the name of the weights of a module's output map, by which a module in a list is told from other parts.
     - `norm`: the layer norm before attention, if there is one; `epsilon` is the library's default.
     - `namesakes`: models with another attention whose layers have the same names, which only config.json tells apart.
@@ -141,40 +143,42 @@ class Layout:
 def _check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) -> None:
     """Raise `ValueError` unless queries and keys, (rows, features), are as many and act on the same features."""
     if query[1] != key[1]:
-        raise ValueError(
-            f"{source.called} has queries of {query[1]} features and keys of {key[1]} at {shown(source.prefix)}: "
-            "keys are of other tokens, and the theory is of self-attention"
-        )
+        raise source.refuse(f"queries of {query[1]} features and keys of {key[1]}, so that keys are of other tokens")
     if query[0] != key[0]:
-        raise ValueError(
-            f"{source.called} has {key[0]} rows of keys for {query[0]} of queries at {shown(source.prefix)}: "
-            "grouped-query attention, whose heads share keys, is not read"
-        )
+        raise source.refuse(f"{key[0]} rows of keys for {query[0]} of queries: grouped-query attention is not read")
 
 
-def _linear(source: Source, query: str, key: str) -> Projections:
-    """Of two linear maps with weights (rows, features), each with a bias or none."""
+def _linear(source: Source, query: str, key: str, as_transformers: bool = False) -> Projections:
+    """Two linear maps with weights (rows, features), each with a bias or none.
+
+    Those of transformers have both biases or none, and as many rows as features.
+    """
     weights = [source.matrix(f"{name}.weight") for name in (query, key)]
     _check_pair(source, *(weight.shape for weight in weights))
-    biases = [source.vector(f"{name}.bias", len(weights[0]), may_lack=True) for name in (query, key)]
-    return Projections(*weights, *biases)
+    rows, features = weights[0].shape
+    if as_transformers and source.has(f"{query}.bias") != source.has(f"{key}.bias"):
+        raise source.refuse(f"one of {query}.bias and {key}.bias without the other")
+    if as_transformers and rows != features:
+        raise source.refuse(f"queries of {rows} rows for {features} features: have heads been pruned?")
+    return Projections(*weights, *(source.vector(f"{name}.bias", rows, may_lack=True) for name in (query, key)))
+
+
+def _stacked(source: Source, name: str, transposed: bool = False) -> tuple[Matrix, Matrix]:
+    """Queries and keys of a matrix (3 features, features) of these and values; or of its transpose."""
+    stacked = source.matrix(name).T if transposed else source.matrix(name)
+    features = stacked.shape[1]
+    if len(stacked) != 3 * features:
+        said = f"{len(stacked)} rows of {name} for {features} features, not {3 * features}"
+        raise source.refuse(f"{said}: have heads been pruned, do they share keys, or is it transposed?")
+    return stacked[:features], stacked[features : 2 * features]
 
 
 def _read_torch(source: Source) -> Projections:
     """torch.nn.MultiheadAttention: queries, keys and values one below the other, or a matrix each."""
     if source.has("bias_k") or source.has("bias_v"):
-        raise ValueError(
-            f"{source.called} has bias_k at {shown(source.prefix)}, a key that is no token's, which is not read"
-        )
+        raise source.refuse("bias_k, a key that is no token's, which is not read")
     if source.has("in_proj_weight"):
-        stacked = source.matrix("in_proj_weight")
-        features = stacked.shape[1]
-        if len(stacked) != 3 * features:
-            raise ValueError(
-                f"{shown(source.prefix + 'in_proj_weight')} in {source.called} must have shape (3 features, features), "
-                f"got {stacked.shape}"
-            )
-        query, key = stacked[:features], stacked[features : 2 * features]
+        query, key = _stacked(source, "in_proj_weight")
     else:
         query, key = source.matrix("q_proj_weight"), source.matrix("k_proj_weight")
         _check_pair(source, query.shape, key.shape)
@@ -184,54 +188,31 @@ def _read_torch(source: Source) -> Projections:
 
 
 def _read_gpt2(source: Source) -> Projections:
-    """GPT-2: queries, keys and values side by side, (features, 3 features), the transpose of a linear map's weight."""
-    stacked = source.matrix("attn.c_attn.weight")
-    features = len(stacked)
-    if stacked.shape[1] != 3 * features:
-        raise ValueError(
-            f"{shown(source.prefix + 'attn.c_attn.weight')} in {source.called} must have shape (features, 3 "
-            f"features), got {stacked.shape}: have heads been pruned, do they share keys, or is it transposed?"
-        )
+    query, key = _stacked(source, "attn.c_attn.weight", transposed=True)
+    features = len(query)
     bias = source.vector("attn.c_attn.bias", 3 * features)
-    query, key = stacked[:, :features].T, stacked[:, features : 2 * features].T
     return Projections(query, key, bias[:features], bias[features : 2 * features])
-
-
-def _read_transformers(source: Source, query: str, key: str) -> Projections:
-    """Two linear maps, both with biases or both without, whose heads together have as many rows as features."""
-    found = _linear(source, query, key)
-    if source.has(f"{query}.bias") != source.has(f"{key}.bias"):
-        raise ValueError(
-            f"{source.called} has one of {query}.bias and {key}.bias at {shown(source.prefix)} without the other"
-        )
-    rows, features = found.query.shape
-    if rows != features:
-        raise ValueError(
-            f"{source.called} has queries of {rows} rows for {features} features at {shown(source.prefix)}: have "
-            "heads been pruned? Then their number is not that of config.json"
-        )
-    return found
 
 
 def _read_vit(source: Source) -> Projections:
     # transformers calls the maps otherwise in memory than in files
-    if source.has("attention.attention.query.weight"):
-        return _read_transformers(source, "attention.attention.query", "attention.attention.key")
-    return _read_transformers(source, "attention.q_proj", "attention.k_proj")
+    is_file = source.has("attention.attention.query.weight")
+    names = ("attention.query", "attention.key") if is_file else ("q_proj", "k_proj")
+    return _linear(source, *(f"attention.{name}" for name in names), as_transformers=True)
 
 
 def _read_flax(source: Source) -> Projections:
     """Flax: kernels (features, heads, G), of which heads and G become rows."""
     mark = "/" if source.has("query/kernel") else "."
     query, key = (source.array(f"{name}{mark}kernel", "features heads G") for name in ("query", "key"))
-    _check_pair(source, (query.shape[1], query.shape[0]), (key.shape[1], key.shape[0]))
-    _check_pair(source, (query.shape[2], query.shape[0]), (key.shape[2], key.shape[0]))
+    for axis in (1, 2):
+        _check_pair(source, *((kernel.shape[axis], len(kernel)) for kernel in (query, key)))
     biases = [
         source.array(f"{name}{mark}bias", "heads G") if source.has(f"{name}{mark}bias") else np.zeros(query.shape[1:])
         for name in ("query", "key")
     ]
     if any(bias.size != query[0].size for bias in biases):
-        raise ValueError(f"{source.called} has biases of other shapes than the kernels at {shown(source.prefix)}")
+        raise source.refuse("biases of other shapes than the kernels")
     rows = [kernel.reshape(len(kernel), -1).T for kernel in (query, key)]
     return Projections(*rows, *(bias.reshape(-1) for bias in biases), heads=query.shape[1])
 
@@ -277,13 +258,13 @@ LAYOUTS: Mapping[str, Layout] = {
         norm="ln_1",
         causal=True,
         namesakes="GPT-1",
-        model_types=frozenset({"gpt2", "decision_transformer"}),
+        model_types=_words("gpt2 decision_transformer"),
     ),
     "bert": Layout(
         "transformers' BERT",
         "encoder.layer.0.attention.self.query.weight",
         re.compile(_IN_LAYERS + r"encoder\.layer\.(?P<layer>\d+)\.(?P<rest>attention\.self\.query\.weight)"),
-        lambda source: _read_transformers(source, "attention.self.query", "attention.self.key"),
+        lambda source: _linear(source, "attention.self.query", "attention.self.key", as_transformers=True),
         beside=re.compile(
             rf"attention\.self\.(?:query|key|value){_WB}|attention\.output\.(?:dense{_WB}|LayerNorm\.(?:weight|bias|gamma|beta))"
             rf"|(?:intermediate|output|{_CROSS})\..*"
@@ -330,7 +311,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "attention_paths": Layout(
         "the network of Tiberi et al.",
         "transformer.layers.0.to_q.weight",
-        re.compile(r"(?P<prefix>(?:.*\.)?)transformer\.layers\.(?P<layer>\d+)\.(?P<rest>to_q\.weight)"),
+        re.compile(_IN_LAYERS + r"transformer\.layers\.(?P<layer>\d+)\.(?P<rest>to_q\.weight)"),
         lambda source: _linear(source, "to_q", "to_k"),
         beside=re.compile(rf"to_(?:q|k|v|out){_WB}"),
     ),

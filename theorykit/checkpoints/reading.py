@@ -26,15 +26,15 @@ from ..checks import (
 )
 from ..precision import require_float64
 from .attention_heads import CheckpointHeads, LayerNorm
-from .configuration import Configuration, configuration_beside
 from .files import Checkpoint, read_checkpoint, refuse_part
 from .layouts import LAYOUTS, Layout, Projections, Source
 from .refusals import (
     NAMESAKES,
     OTHERS,
+    Configuration,
     around,
+    configuration_beside,
     refuse_beside,
-    refuse_configuration,
     refuse_names,
     refuse_outside,
     refuse_unknown,
@@ -114,15 +114,13 @@ def read_heads(
             prefix += behind.pop()
         names = [name for name in arrays if name.startswith(prefix)]
         if not names:
-            raise ValueError(
-                f"prefix={shown(prefix)} begins none of the names in {called}, such as {shown(next(iter(arrays), ''))}"
-            )
+            example = shown(next(iter(arrays), ""))
+            raise ValueError(f"prefix={shown(prefix)} begins none of the names in {called}, such as {example}")
     found = _find_layout(arrays, names, called, layout, prefix)
     if layer not in found.stems:
         numbers = sorted(found.stems)
-        raise ValueError(
-            f"layer must be one of the {len(numbers)} layers of {called}, {numbers[0]} to {numbers[-1]}, got {layer}"
-        )
+        layers = f"one of the {len(numbers)} layers of {called}, {numbers[0]} to {numbers[-1]}"
+        raise ValueError(f"layer must be {layers}, got {layer}")
     source = Source(arrays, called, found.stems[layer])
     # Refusals come before anything is loaded. Names around the layer count, those of other models beside it do not.
     refuse_names([name for name in arrays if name.startswith(found.prefix) or around(name, source.prefix)], called)
@@ -130,7 +128,7 @@ def read_heads(
         refuse_names(names, called, NAMESAKES)
     refuse_beside(names, called, found.layout, source.prefix)
     configuration = configuration.of(source.prefix)
-    refuse_configuration(configuration)
+    configuration.refuse()
     if found.layout.stands_alone:
         refuse_outside(names, arrays, called, source.prefix)
     _refuse_other_kind(found, configuration, layout is not None)
@@ -190,15 +188,12 @@ def _find_layout(
         refuse_unknown(arrays, names, called, {name: one.example for name, one in chosen.items()})
     if len(found) > 1:
         places = ", ".join(f"{each.name} at {shown(next(iter(each.stems.values())))}" for each in found[:4])
-        alone = (
-            ". A module that stands alone is read without the norms around it: give `attention` the module's own "
-            "inputs, as a forward hook on it records them"
-        )
         # the advised prefix begins the names of the first place, and of no other
         first, stems = found[0].prefix, [list(each.stems.values()) for each in found]
         if not first or any(stem.startswith(first) for each in stems[1:] for stem in each):
             shared = os.path.commonprefix(stems[0])  # noqa: RUF071 - of names, not of paths
             first = shared[: max(shared.rfind("."), shared.rfind("/")) + 1]
+        alone = ". A module that stands alone takes its own inputs, as a forward hook on it records them"
         raise ValueError(
             f"{called} has attention in {len(found)} places ({places}): say which by the beginning of its names, such "
             f"as prefix={first!r}{alone if found[0].layout.stands_alone else ''}"
@@ -232,8 +227,8 @@ def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bo
             f"{shown(found.prefix)} alone, give layout={found.name!r}, and to `attention` that module's own inputs"
         )
     raise ValueError(
-        f"{said}, and it is not known whether its attention is that of {layout.library}, by whose names it goes. Where "
-        f"the model's own code says so, give layout={found.name!r}"
+        f"{said}, and it is not known whether its attention is that of {layout.library}, by whose names it goes: if it "
+        f"is, give layout={found.name!r}"
     )
 
 
@@ -245,9 +240,13 @@ def _head_count(projections: Projections, given: int | None, configuration: Conf
         given = known if given is None else given
     if given is None:
         raise ValueError(f"heads must be given: neither {called} nor a config.json beside it says how many there are")
-    if rows % given:
-        raise ValueError(f"heads={given} does not divide the {rows} rows of the queries in {called}")
-    return given
+    return _divided(rows, given, f"the {rows} rows of the queries in {called}")
+
+
+def _divided(rows: int, heads: int, what: str) -> int:
+    if rows % heads:
+        raise ValueError(f"heads={heads} does not divide {what}")
+    return heads
 
 
 def _is_causal(
@@ -257,10 +256,7 @@ def _is_causal(
         return given
     is_decoder = found.layout.is_decoder(names, stem)
     if is_decoder and not found.layout.model_types:
-        raise ValueError(
-            f"causal must be given, True or False: the layer at {shown(stem)} is a decoder's, and no file says which "
-            "mask it was called with"
-        )
+        raise ValueError(f"causal must be given: the layer at {shown(stem)} is a decoder's of unknown mask")
     said = configuration.values.get("is_causal")
     if said is not None and checked_flag(f"is_causal in {configuration.path}", said) < found.layout.causal:
         raise ValueError(f"causal must be given: {configuration.path} has is_causal=False, which {found.name} has not")
@@ -277,12 +273,8 @@ def _norm(
 ) -> LayerNorm | None:
     """The layer norm before attention; `ValueError` for options that do not fit the layout."""
     layout = found.layout
-    if norm_first is not None and found.name != "torch_encoder":
-        raise ValueError(f"norm_first is for the layout 'torch_encoder'; {found.name!r} has its norms in their place")
-    if norm_first is None and found.name == "torch_encoder":
-        raise ValueError(
-            "norm_first must be given, True or False as it was for torch.nn.TransformerEncoderLayer: no file says it"
-        )
+    if (norm_first is None) == (found.name == "torch_encoder"):
+        raise ValueError(f"norm_first must be given for the layout 'torch_encoder', and for no other: {found.name!r}")
     if layout.norm is None or norm_first is False:
         if epsilon is not None:
             raise ValueError(f"epsilon={epsilon} is given, but a layer of {found.name!r} has no norm before attention")
@@ -293,10 +285,7 @@ def _norm(
     # torch leaves the bias out where it is told to have none
     may_lack = not layout.model_types
     if may_lack and source.has("self_attn.in_proj_bias") and not source.has(f"{layout.norm}.bias"):
-        raise ValueError(
-            f"{source.called} has {shown(source.prefix + layout.norm)} without a bias, and attention with one: a norm "
-            f"that {layout.library} has not, such as RMSNorm, is not read"
-        )
+        raise source.refuse(f"{layout.norm} without a bias: another norm, such as RMSNorm, is not read")
     bias = source.vector(f"{layout.norm}.bias", features, may_lack=may_lack)
     return LayerNorm(jnp.asarray(weight), jnp.asarray(bias), float(epsilon))
 
@@ -318,8 +307,7 @@ def read_network_weights(
     Returns:
         The embedding V^0 (N_1, N_0), every layer's V_l (N_{l+1}, heads N_l), and the readout a (outputs, N_a), such
         that the theory's network of these weights has the same outputs; and the heads, which act on the bare input. A
-        missing embedding is the identity. The file does not state skip connections, nor which token is read: the
-        architecture and `readout` of `bpkr.Network.of_weights` do.
+        missing embedding is the identity. The file does not state skip connections, nor which token is read.
 
     Raises:
         ValueError: as `read_heads`, and for biases or projections after attention, which the theory's network has not.
@@ -331,24 +319,20 @@ def read_network_weights(
     if numbers != list(range(len(numbers))):
         raise ValueError(f"{called} has the layers {numbers}, with others missing between them")
     stems = [found.stems[number] for number in numbers]
-    biased = [f"{found.prefix}{name}.bias" for name in (_EMBEDDING, _READOUT)]
-    biased += [f"{stem}{name}.bias" for stem in stems for name in ("to_q", "to_k", "to_v", "to_out")]
-    for name in biased:
+    unread = dict.fromkeys((f"{found.prefix}{name}.bias" for name in (_EMBEDDING, _READOUT)), "no biases")
+    for stem in stems:
+        unread |= dict.fromkeys((f"{stem}{name}.bias" for name in ("to_q", "to_k", "to_v", "to_out")), "no biases")
+        unread[f"{stem}to_out.weight"] = "heads that are summed, not projected"
+    for name, what in unread.items():
         if name in arrays:
-            raise ValueError(f"{called} has {shown(name)}: the theory's network has no biases")
-    for name in (f"{stem}to_out.weight" for stem in stems):
-        if name in arrays:
-            raise ValueError(f"{called} has {shown(name)}: the theory's heads are summed, not projected after that")
+            raise ValueError(f"{called} has {shown(name)}: the theory's network has {what}")
     layers = [read_heads(arrays, layer=number, layout="attention_paths", heads=heads) for number in numbers]
     counts, features = [len(each.query) for each in layers], layers[0].query.shape[2]
     embedding = source.matrix(f"{_EMBEDDING}.weight") if source.has(f"{_EMBEDDING}.weight") else np.eye(features)
     values = []
     for stem, count in zip(stems, counts, strict=True):
         stacked = Source(arrays, called, stem).matrix("to_v.weight")
-        if len(stacked) % count:
-            raise ValueError(
-                f"heads={count} does not divide the {len(stacked)} rows of {shown(f'{stem}to_v.weight')} in {called}"
-            )
+        _divided(len(stacked), count, f"the {len(stacked)} rows of {shown(f'{stem}to_v.weight')} in {called}")
         # V_l has its heads' blocks side by side; here rows (heads N_{l+1}) are below each other
         blocks = math.sqrt(stacked.shape[1]) * stacked.reshape(count, -1, stacked.shape[1])
         values.append(blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1))

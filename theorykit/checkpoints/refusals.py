@@ -2,19 +2,20 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ..checks import shown
-from .configuration import Configuration
+from ..checks import checked_flag, checked_number, checked_whole_number, shown
+from .files import read_object
 from .layouts import LAYOUTS, Layout
 
-# what a part of an array's name tells of its attention: of any array of the model,
+_ROTARY = "rotary positions, which turn queries and keys"
+# What a part of an array's name tells of its attention: of any array of the model,
 _NAMES = {
-    re.compile(r"rotary|rope_freqs|(?:^|\.)freqs_cis$|att(?:n|ention)\..*inv_freq$"): (
-        "rotary positions, which turn queries and keys"
-    ),
+    re.compile(r"rotary|rope_freqs|(?:^|\.)freqs_cis$|att(?:n|ention)\..*inv_freq$"): _ROTARY,
     re.compile(
         r"relative_attention_bias|relative_position|rel_pos|rel_embeddings|distance_embedding|pos_(?:key|query)_proj"
         r"|pos_proj|r_[rw]_bias|query_global"
@@ -36,9 +37,7 @@ _SIBLINGS = {
         "a term or a factor of its own in the scores"
     ),
 }
-# what the path of an attention module tells,
-_CROSS_ATTENTION = re.compile(r"(?:^|[._/])(?:cross|enc(?:oder)?_(?:dec(?:oder)?_)?att|EncDec)", re.IGNORECASE)
-# and of one behind the layer's name that the layout has not
+# and of one behind the layer's name that the layout has not.
 _UNKNOWN = {
     re.compile(r"lora_|adapter|\.base_layer\."): "an adapter that",
     re.compile(r"scales?(?:_inv)?$|qzeros|qweight|weight_[gv]$|original[01]$|parametrizations"): (
@@ -46,9 +45,14 @@ _UNKNOWN = {
     ),
     re.compile(r"(?:^|[._/])(?:ln|norm|layer_?norm)", re.IGNORECASE): "a norm that",
 }
+# what the path of an attention module tells
+_CROSS_ATTENTION = re.compile(r"(?:^|[._/])(?:cross|enc(?:oder)?_(?:dec(?:oder)?_)?att|EncDec)", re.IGNORECASE)
 
 # by a key of config.json that is set
 _SETTINGS = {
+    "multi_query": "heads share keys",
+    "rope_theta": _ROTARY,
+    "rope_parameters": _ROTARY,
     "pre_norm": "a norm comes before attention, whose names are those of the one after it",
     "alibi": "scores have linear biases (ALiBi)",
     "pruned_heads": "heads were pruned, so that layers differ in their number",
@@ -56,11 +60,8 @@ _SETTINGS = {
     "attn_logit_softcapping": "scores are capped",
     "sliding_window": "tokens attend within a window",
     "attention_window": "tokens attend within a window",
-    "qk_norm": "queries and keys are normalised",
-    "use_qk_norm": "queries and keys are normalised",
-    "qk_layernorm": "queries and keys are normalised",
-    "attention_multiplier": "scores have a factor of their own",
-    "query_pre_attn_scalar": "scores have a factor of their own",
+    **dict.fromkeys(("qk_norm", "use_qk_norm", "qk_layernorm"), "queries and keys are normalised"),
+    **dict.fromkeys(("attention_multiplier", "query_pre_attn_scalar"), "scores have a factor of their own"),
 }
 OTHERS: Mapping[str, str] = {
     "bros": "its scores have a term for the places of boxes",
@@ -80,29 +81,83 @@ _QUERY = re.compile(r"(?P<stem>.*(?:^|[._]))(?P<query>q_proj|wq|query_proj|query
 _KEYS = {"q_proj": "k_proj", "wq": "wk", "query_proj": "key_proj", "query": "key"}
 
 
-def refuse_configuration(configuration: Configuration) -> None:
-    """Raise `ValueError` if config.json says that scores are not those of queries and keys of the tokens alone."""
-    values, where = configuration.values, configuration.path
-    heads, shared = configuration.heads, values.get("num_key_value_heads")
-    positions = values.get("position_embedding_type")
-    if values.get("multi_query") is True or (shared is not None and heads is not None and shared != heads):
-        raise ValueError(f"{where} says that heads share keys: grouped-query attention is not read")
-    if positions not in (None, "absolute"):
+@dataclass(frozen=True)
+class Configuration:
+    """What the config.json at `path` says, as transformers writes it; no `values` where there is no such file."""
+
+    path: Path | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, name: str) -> "Configuration":
+        """The part about the model of the array `name`, if there are several models, such as encoder and decoder."""
+        models = {
+            key: value
+            for key, value in self.values.items()
+            if isinstance(value, Mapping) and {"num_attention_heads", "n_head", "model_type"} & set(value)
+        }
+        for part in name.split("."):
+            for key, value in models.items():
+                if part.partition("_")[0] == key.partition("_")[0]:  # such as vision_tower and vision_config
+                    return Configuration(self.path, value).of(name)
+        if not models or self.heads is not None:  # one model, or a model of its own with others in it
+            return self
         raise ValueError(
-            f"{where} has the position_embedding_type {shown(positions)}: positions that enter the scores, relative or "
-            "rotary, are not read"
+            f"{self.path} is of several models ({', '.join(models)}), and {shown(name)} does not say of which it is: "
+            "give the arrays of one model, with the options that its configuration has"
         )
-    if positions is None and any(values.get(key) is not None for key in ("rope_theta", "rope_parameters")):
-        raise ValueError(f"{where} says that positions are rotary, which turn queries and keys: this is not read")
-    # Big Bird attends to blocks unless another type is named
-    attends = values.get("attention_type", "block_sparse" if configuration.model_type == "big_bird" else None)
-    if attends not in (None, "original_full"):
-        raise ValueError(
-            f"{where} has the attention_type {shown(attends)}: tokens do not attend to all others, and this is not read"
-        )
-    for key, what in _SETTINGS.items():
-        if values.get(key):
-            raise ValueError(f"{where} has {key}={shown(values[key])}: {what}, and this is not read")
+
+    @property
+    def heads(self) -> int | None:
+        """Heads of a layer."""
+        value = self._first("num_attention_heads", "n_head")
+        return None if value is None else checked_whole_number(f"the number of heads in {self.path}", value, least=1)
+
+    @property
+    def epsilon(self) -> float | None:
+        """What the layer norms add to the variance."""
+        value = self._first("layer_norm_eps", "layer_norm_epsilon")
+        return None if value is None else float(checked_number(f"layer_norm_eps in {self.path}", value, above=0.0))
+
+    @property
+    def model_type(self) -> str | None:
+        """The name that transformers has for the kind of model."""
+        value = self.values.get("model_type")
+        return value if isinstance(value, str) else None
+
+    def is_set(self, name: str, default: bool = False) -> bool:
+        """A switch of the model."""
+        value = self.values.get(name)
+        return default if value is None else checked_flag(f"{name} in {self.path}", value)
+
+    def _first(self, *names: str) -> Any:
+        return next((self.values[name] for name in names if self.values.get(name) is not None), None)
+
+    def refuse(self) -> None:
+        """Raise `ValueError` if scores are not those of queries and keys of the tokens alone."""
+        values, shared = self.values, self.values.get("num_key_value_heads")
+        positions = values.get("position_embedding_type")
+        # Big Bird attends to blocks unless another type is named
+        attends = values.get("attention_type", "block_sparse" if self.model_type == "big_bird" else None)
+        found = {}
+        if shared is not None and self.heads is not None and shared != self.heads:
+            found["num_key_value_heads"] = "heads share keys"
+        if positions not in (None, "absolute"):
+            found["position_embedding_type"] = "positions enter the scores, relative or rotary"
+        if attends not in (None, "original_full"):
+            found["attention_type"] = "tokens do not attend to all others"
+        for key, what in _SETTINGS.items():
+            value = values.get(key)
+            if (value is not None and positions is None) if what is _ROTARY else value:
+                found[key] = what
+        for key, what in found.items():
+            value = attends if key == "attention_type" else values[key]
+            raise ValueError(f"{self.path} has {key}={shown(value)}: {what}, and this is not read")
+
+
+def configuration_beside(checkpoint: Path) -> Configuration:
+    """The config.json in the folder of `checkpoint`, which may be missing; `ValueError` if it is damaged."""
+    path = checkpoint.parent / "config.json"
+    return Configuration(path, read_object(path, "a configuration")) if path.is_file() else Configuration()
 
 
 def refuse_names(names: Iterable[str], called: str, patterns: Mapping[re.Pattern[str], str] = _NAMES) -> None:
@@ -125,10 +180,7 @@ def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) 
     for name in names:
         if name.startswith(stem) and not layout.beside.fullmatch(name.removeprefix(stem)):
             what = next((what for pattern, what in _UNKNOWN.items() if pattern.search(name)), "which")
-            raise ValueError(
-                f"{called} has {shown(name)}, {what} {layout.library} has not: what it does to attention is not known, "
-                "and it is not read"
-            )
+            raise ValueError(f"{called} has {shown(name)}, {what} {layout.library} has not, and is not read")
 
 
 def refuse_outside(names: Collection[str], everything: Collection[str], called: str, stem: str) -> None:
@@ -140,21 +192,18 @@ def refuse_outside(names: Collection[str], everything: Collection[str], called: 
     outer = stem[: max(stem.rfind(mark, 0, -1) for mark in "./") + 1]
     is_second = stem.endswith("multihead_attn.") and any(name.startswith(f"{outer}self_attn.") for name in everything)
     if is_second or _CROSS_ATTENTION.search(stem):
-        raise ValueError(
-            f"{called} has at {shown(stem)} attention to the tokens of another model, as its name tells, and the "
-            "theory is of self-attention"
-        )
+        raise ValueError(f"{called} has attention to the tokens of another model at {shown(stem)}, which is not read")
     refuse_names((name for name in everything if stem and name.startswith(outer)), called, _SIBLINGS)
     for name in names:
         if not name.startswith(stem):
-            raise ValueError(
-                f"{called} has {shown(name)} beside the attention module at {shown(stem)}, and names do not say what "
-                f"comes before the module, such as a norm. {_advice(stem)}"
-            )
+            raise ValueError(f"{called} has {shown(name)} beside the attention at {shown(stem)}. {_advice(stem)}")
 
 
 def _advice(stem: str) -> str:
-    return f"Give prefix={stem!r}, and to `attention` the inputs of that module, as a forward hook on it records them"
+    return (
+        f"Names do not say what comes before it, such as a norm: give prefix={stem!r}, and to `attention` the module's "
+        "own inputs, as a forward hook on it records them"
+    )
 
 
 def refuse_unknown(
@@ -168,25 +217,21 @@ def refuse_unknown(
             if rows[1] < rows[0]:
                 raise ValueError(
                     f"{called} has {rows[1][0]} rows of keys for {rows[0][0]} of queries ({shown(key)}): grouped-query "
-                    "attention, whose heads share keys, is not read"
+                    "attention is not read"
                 )
     refuse_names(names, called)
     if gated := [name for name in names if _GATED.fullmatch(name)]:
-        raise ValueError(
-            f"{called} has {shown(gated[0])}, as LLaMA and the models after it, in most of which rotary positions turn "
-            "queries and keys: it is in no layout that is read"
-        )
+        raise ValueError(f"{called} has {shown(gated[0])}, as LLaMA and its kin, most of them with {_ROTARY}")
     if computed := [name for name in names if _COMPUTED.search(name)]:
         raise ValueError(
             f"{called} has {shown(computed[0])}, from which a weight is computed when the model runs: remove the "
-            "parametrisation, the normalisation or the pruning in torch, which leaves the weight, and save it again"
+            "parametrisation, the normalisation or the pruning in torch, and save it again"
         )
     for layout in LAYOUTS.values():
         stem = next((stem for stem in layout.listed_modules(names) if not _CROSS_ATTENTION.search(stem)), None)
         if stem is not None:
             raise ValueError(
-                f"{called} has modules as {layout.library} has them, {shown(stem)} among them, and names do not say "
-                f"what comes before each, such as a norm. {_advice(stem)}"
+                f"{called} has modules as {layout.library} has them, {shown(stem)} among them. {_advice(stem)}"
             )
     few = ", ".join(shown(name) for name in sorted(names)[:4])
     known = ", ".join(f"{name} ({example})" for name, example in examples.items())
