@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from theorykit.derivation import Derivation, claims, derivation_blocks, verification_blocks, verified_blocks
+from theorykit.derivation import Derivation, claims, derivation_blocks, verification_blocks
 from theorykit.dmft.derivation.derivation import derive as derive_map
 from theorykit.symbolic import Equation, as_latex, as_markdown
 from theorykit.symbolic.documents.document import Folded
@@ -94,12 +94,12 @@ def test_a_derivation_can_be_read(name):
 
 def test_checked_steps_are_written_as_the_steps_are():
     derivation, names = action("one layer").derivation, action("one layer").symbols.latex_names
-    found = list(verified_blocks(derivation, derivation.verify(), names))
+    found = list(derivation_blocks(derivation, names, verification=derivation.verify()))
     assert as_markdown(found) == as_markdown(derivation_blocks(derivation, names))
     assert as_latex(found) == as_latex(derivation_blocks(derivation, names))
     other = action("two layers").derivation.verify()
     with pytest.raises(ValueError, match="verification must be that of derivation"):
-        list(verified_blocks(derivation, other, names))
+        list(derivation_blocks(derivation, names, verification=other))
 
 
 def test_documents_state_every_kind_of_claim_and_say_how_it_is_checked():
@@ -109,7 +109,8 @@ def test_documents_state_every_kind_of_claim_and_say_how_it_is_checked():
         verification = derivation.verify()
         text = as_markdown(list(verification_blocks(verification)))
         assert f"{len(derivation.steps)} steps" in text and "all hold" in text
-        steps = [block for block in verified_blocks(derivation, verification, {}) if isinstance(block, Folded)]
+        blocks = derivation_blocks(derivation, {}, verification=verification)
+        steps = [block for block in blocks if isinstance(block, Folded)]
         for step, shown in zip(derivation.steps, steps, strict=True):
             assert isinstance(shown.parts[0], Equation), step
             assert shown.remark.startswith("Holds: error") and ", by " in shown.remark, step

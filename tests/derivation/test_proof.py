@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sympy import Integer, MatrixSymbol, Rational, Trace, sin, tanh
 
-from theorykit.derivation import Derivation, Step, claims, exact, verification_blocks, verified_blocks
+from theorykit.derivation import Derivation, Step, claims, derivation_blocks, exact, verification_blocks
 from theorykit.derivation.exact import ANY_FUNCTIONS, PRIME, NotRational
 from theorykit.derivation.step import Points, chance_of_mistake, written
 from theorykit.dmft.derivation.derivation import derive as derive_map
@@ -218,7 +218,8 @@ def test_the_documents_say_what_is_proved_and_what_is_not():
     assert str(verification).endswith(
         f"{len(verification.proved)} of them proved at the sizes tried but for a chance of {bound}"
     )
-    remarks = [block.remark for block in verified_blocks(derivation, verification, {}) if hasattr(block, "remark")]
+    blocks = derivation_blocks(derivation, {}, verification=verification)
+    remarks = [block.remark for block in blocks if hasattr(block, "remark")]
     assert sum("Proved at these sizes but for a chance of" in remark for remark in remarks) == len(verification.proved)
     assert sum("On numbers only: an average." in remark for remark in remarks) == len(remarks) - len(
         verification.proved

@@ -100,7 +100,7 @@ FACE = Face(
         "definitions": like(((U, M),)),
         "derivation": RECORD,
         "verification": VERIFIED,
-        "verified_blocks.verification": of(VERIFIED, of_no_steps=derivation.Verification(())),
+        "derivation_blocks.verification": of(VERIFIED, admits=("None",), of_no_steps=derivation.Verification(())),
         "names": of({M: "M"}, by_text={"M": "M"}, to_numbers={M: 1}),
         "level": 3,
         "rng": of(np.random.default_rng(0), module=np.random),
@@ -117,7 +117,7 @@ FACE = Face(
         "claims.Claim": claims.Equal(),
         "claims.SolvesToFirstOrder": claims.SolvesToFirstOrder(U, ((U, M),), (), M),
     },
-    records={"Evidence Verification": "verify makes it"},
+    records={"Verification": "verify makes it"},
     given={
         "Recorder.apply": ("arguments",),
         "rules.set_to_zero rules.terms_with rules.terms_without": ("symbols",),

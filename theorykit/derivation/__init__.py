@@ -4,17 +4,7 @@ before -> rule -> Step(before, after, claim) -> Derivation -> verify
 """
 
 from . import rules
-from .document import derivation_blocks, verification_blocks, verified_blocks
-from .step import Derivation, Evidence, Recorder, Step, Verification
+from .document import derivation_blocks, verification_blocks
+from .step import Derivation, Recorder, Step, Verification
 
-__all__ = [
-    "Derivation",
-    "Evidence",
-    "Recorder",
-    "Step",
-    "Verification",
-    "derivation_blocks",
-    "rules",
-    "verification_blocks",
-    "verified_blocks",
-]
+__all__ = ["Derivation", "Recorder", "Step", "Verification", "derivation_blocks", "rules", "verification_blocks"]

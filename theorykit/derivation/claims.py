@@ -1,7 +1,7 @@
 """What a step of a derivation claims, and how to check it on numbers: by quadrature, differences, or evaluation.
 
-Each claim is checked from the two expressions alone, in NumPy, and shares no algorithm with the rule that made the
-step. Actions are written as S where the integrand is exp(-S/2), so sums of S are products of integrands.
+Each claim is checked from the two expressions alone, and shares no algorithm with the rule that made the step. Actions
+are written as S where the integrand is exp(-S/2), so sums of S are products of integrands.
 """
 
 import abc
@@ -42,12 +42,12 @@ _UNCERTAIN = 4
 class Claim(abc.ABC):
     """How `after` follows from `before`. A claim is a dataclass that says so by `error`.
 
-    - `tolerance`: of the check on floating-point numbers.
-    - `beyond`: what the claim is about, in words, that is no identity of rational functions, so that it cannot be
-      checked exactly.
+    - `tolerance`: of the check on floating-point numbers. `checked_by`: how it is checked, with a gap for that.
+    - `beyond`: what in it is no identity of rational functions, so that it cannot be checked exactly.
     """
 
     tolerance: float = 1e-10
+    checked_by: str = "random numbers, to {}"
     beyond: str = "a claim of another kind than that values are equal"
 
     def __post_init__(self):
@@ -70,13 +70,11 @@ class Identity(Claim):
     """A claim that values are equal, said once by `_sides`: checked on floating-point numbers, and exactly."""
 
     def error(self, before, after, values, rng):
-        """The largest difference of two sides."""
         sides = self._sides(before, after, _FloatPoint(values, rng))
         return worst(*(difference(found, expected) for found, expected in sides))
 
     @abc.abstractmethod
-    def _sides(self, before, after, point):
-        """As of any claim."""
+    def _sides(self, before, after, point): ...
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,6 @@ def worst(*errors: float) -> float:
 
 
 def _inner(left, right):
-    """The sum of the products of the entries of two matrices."""
     return (left.T @ right).trace()
 
 
@@ -147,6 +144,13 @@ def _slope_at_zero(function, step=1e-4):
     """Derivative at zero of a function of a number, by differences of fourth order; values may be arrays."""
     f = [function(k * step) for k in (-2, -1, 1, 2)]
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
+
+
+def _slopes_differ(linear, function, shape, rng) -> float:
+    """How far a linear function of a step is from the slope of a function of it, along random directions."""
+    directions = [rng.normal(size=shape) for _ in range(_SLOPES)]
+    slopes = [_slope_at_zero(lambda step, along=along: function(step * along)) for along in directions]
+    return worst(*(difference(linear(along), slope) for along, slope in zip(directions, slopes, strict=True)))
 
 
 def _curvature(function, size: int) -> np.ndarray:
@@ -169,6 +173,7 @@ class Equal(Identity):
     """Both are the same, once every symbol of `definitions` has the value that it stands for."""
 
     definitions: tuple[tuple[Expr, Expr], ...] = ()
+    checked_by = "evaluation of both sides, to {}"
 
     def _sides(self, before, after, point):
         point = point.define(self.definitions)
@@ -180,6 +185,7 @@ class EqualUpToConstant(Identity):
     """Both change by the same amount when `variables` change."""
 
     variables: tuple[Expr, ...]
+    checked_by = "evaluation of differences, to {}"
 
     def _sides(self, before, after, point):
         other = point
@@ -198,6 +204,7 @@ class SumOverRows(Identity):
     rows: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
     count: Expr
     per_row: Literal["before", "after"]
+    checked_by = "summing over rows, to {}"
 
     def _sides(self, before, after, point):
         one_row, whole = (before, after) if self.per_row == "before" else (after, before)
@@ -214,6 +221,7 @@ class LeadingOrder(Identity):
     """`after` is proportional to `width`, and what `before` has beyond it does not grow with the width."""
 
     width: Expr
+    checked_by = "evaluation at two widths, to {}"
 
     def _sides(self, before, after, point):
         wider = point.scaled(self.width, 7)
@@ -236,6 +244,7 @@ class GaussianAverage(Claim):
     covariance: MatrixExpr
     tolerance = 1e-8
     beyond = "an average"
+    checked_by = "Gauss-Hermite quadrature, to {}, or Monte Carlo above three dimensions"
 
     def error(self, before, after, values, rng):
         covariance = np.atleast_2d(interpret(self.covariance, values))
@@ -284,6 +293,7 @@ class OrderParameterInserted(Identity):
     value: MatrixExpr
     conjugate: MatrixSymbol
     weight: Expr
+    checked_by = "evaluation where the delta function is, to {}"
 
     def _sides(self, before, after, point):
         value = point(self.value)
@@ -301,6 +311,7 @@ class GaussianDensity(Claim):
     column: MatrixSymbol
     tolerance = 1e-8
     beyond = "a density"
+    checked_by = "second differences of both exponents, to {}"
 
     def error(self, before, after, values, rng):
         size = len(values[self.column.name])
@@ -324,8 +335,7 @@ class GramVolume(Claim):
     """`before` is -2 log density of weights X (n x N), `after` that of their overlap U, up to a constant number.
 
     Both depend on X through U alone, and the volume between them is known from what linear maps do to it: the weights
-    A X fill |det A|^N of the volume, and their overlaps the Jacobian of the map from overlaps to overlaps; whatever
-    the other matrices are that the densities depend on.
+    A X fill |det A|^N of the volume, and their overlaps the Jacobian of the map from overlaps to overlaps.
     """
 
     columns: MatrixSymbol
@@ -334,6 +344,7 @@ class GramVolume(Claim):
     given: MatrixSymbol | None
     tolerance = 1e-8
     beyond = "a volume"
+    checked_by = "Jacobians of linear maps of weights and overlaps, to {}"
 
     def error(self, before, after, values, rng):
         own, inner = len(values[self.columns.name]), 0
@@ -380,6 +391,7 @@ class SourceDerivative(Claim):
     order: Annotated[int, partial(checked_whole_number, least=1, most=2)]
     factor: Expr
     tolerance = 1e-7
+    checked_by = "finite differences, to {}"
 
     def _sides(self, before, after, point):
         source, factor = point(self.source), point(self.factor)
@@ -421,10 +433,9 @@ class SameMoments(Claim):
       standard normal too.
     - `kernel`: the symbol of their kernel, and its `value`.
 
-    So they have the same covariance, and outputs that are linear in them the same under the prior. The mean of
-    `before` is taken by quadrature over directions and lengths of a row, which knows no kernel; that of `after` is
-    exact. The kernel alone is tried at variances of 1e-3 and 1e3 too, where what that quadrature leaves open, of steps
-    and of steep functions, counts as no error.
+    The mean of `before` is taken by quadrature over directions and lengths of a row, which knows no kernel; that of
+    `after` is exact. The kernel alone is tried at variances of 1e-3 and 1e3 too, where what that quadrature leaves
+    open, of steps and of steep functions, counts as no error.
     """
 
     weights: MatrixSymbol
@@ -433,6 +444,7 @@ class SameMoments(Claim):
     value: MatrixExpr
     tolerance = 1e-5
     beyond = "an average"
+    checked_by = "quadrature over directions and lengths of the weights, to {}"
 
     def error(self, before, after, values, rng):
         width = self.weights.shape[0].name
@@ -506,6 +518,7 @@ class SpinSum(Claim):
 
     spins: MatrixSymbol
     beyond = "a sum of exponentials"
+    checked_by = "summing over all configurations of the spins, to {}"
 
     def error(self, before, after, values, rng):
         exponents = [-interpret(before, at) / 2 for at in _every(self.spins, values)]
@@ -519,6 +532,7 @@ class SpinCovariance(Claim):
     spins: MatrixSymbol
     value: MatrixExpr
     beyond = "a sum of exponentials"
+    checked_by = "moments over all configurations of the spins, to {}"
 
     def error(self, before, after, values, rng):
         exponents = np.array([-interpret(before, at) / 2 for at in _every(self.spins, values)])
@@ -545,6 +559,7 @@ class NeuronsGathered(Claim):
     assignment: MatrixSymbol
     definitions: tuple[tuple[Expr, Expr], ...]
     beyond = "an odd or even function of entries"
+    checked_by = "evaluation with a random class and sign for every neuron, to {}"
 
     def error(self, before, after, values, rng):
         classes, neurons = values[self.assignment.name].shape
@@ -568,21 +583,18 @@ class Gradient(Claim):
     definitions: tuple[tuple[Expr, Expr], ...] = ()
     tolerance = 1e-7
     beyond = "a derivative through functions of entries"
+    checked_by = "finite differences along random directions, to {}"
 
     def error(self, before, after, values, rng):
-        at = values[self.variable.name]
-        found, errors = interpret(after, _define(values, self.definitions)), []
+        name, at = self.variable.name, values[self.variable.name]
+        found = interpret(after, _define(values, self.definitions))
         if found.shape != at.shape:
             return np.inf
-        for _ in range(_SLOPES):
-            direction = rng.normal(size=at.shape)
 
-            def along(step, direction=direction):
-                moved = {**values, self.variable.name: at + step * direction}
-                return interpret(before, _define(moved, self.definitions))
+        def moved(step):
+            return interpret(before, _define({**values, name: at + step}, self.definitions))
 
-            errors.append(difference(np.sum(found * direction), _slope_at_zero(along)))
-        return worst(*errors)
+        return _slopes_differ(lambda step: np.sum(found * step), moved, at.shape, rng)
 
 
 @dataclass(frozen=True)
@@ -596,18 +608,16 @@ class Response(Claim):
     moved: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
     tolerance = 1e-7
     beyond = "a derivative through functions of entries"
+    checked_by = "finite differences of what moves, to {}"
 
     def error(self, before, after, values, rng):
-        found, errors = interpret(after, values), []
-        for _ in range(_SLOPES):
-            by = rng.normal(size=values[self.displacement.name].shape)
-            changes = {x.name: interpret(d, {**values, self.displacement.name: by}) for x, d in self.moved}
+        found, name = interpret(after, values), self.displacement.name
 
-            def along(step, changes=changes):
-                return interpret(before, {**values, **{name: values[name] + step * d for name, d in changes.items()}})
+        def moved(step):
+            changes = {symbol.name: interpret(change, {**values, name: step}) for symbol, change in self.moved}
+            return interpret(before, {**values, **{each: values[each] + by for each, by in changes.items()}})
 
-            errors.append(difference(found @ by, _slope_at_zero(along)))
-        return worst(*errors)
+        return _slopes_differ(lambda step: found @ step, moved, values[name].shape, rng)
 
 
 @dataclass(frozen=True)
@@ -617,6 +627,7 @@ class Stationary(Identity):
     variable: MatrixSymbol
     solution: MatrixExpr
     tolerance = 1e-7
+    checked_by = "finite differences and evaluation, to {}"
 
     def _sides(self, before, after, point):
         solution = point(self.solution)
@@ -634,6 +645,7 @@ class Constrained(Identity):
     variable: MatrixSymbol
     value: MatrixExpr
     tolerance = 1e-7
+    checked_by = "finite differences and evaluation, to {}"
 
     def _sides(self, before, after, point):
         held = point.where({self.variable: point(self.value)})
@@ -656,6 +668,7 @@ class MatrixDerivative(Identity):
 
     source: MatrixSymbol
     tolerance = 1e-7
+    checked_by = "finite differences, to {}"
 
     def _sides(self, before, after, point):
         found = point(after)
@@ -675,6 +688,7 @@ class Solves(Claim):
     variable: MatrixSymbol
     positive_definite: bool = False
     tolerance = 1e-9
+    checked_by = "the residual, to {}"
 
     def _sides(self, before, after, point):
         if self.positive_definite:
@@ -705,6 +719,7 @@ class SolvesToFirstOrder(Claim):
     force: MatrixSymbol
     tolerance = 1e-4
     beyond = "a second derivative"
+    checked_by = "mixed second differences of the action, to {}"
 
     def error(self, before, after, values, rng):
         point = {symbol.name: interpret(value, values) for symbol, value in self.limit}

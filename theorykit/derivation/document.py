@@ -18,46 +18,28 @@ Show = Callable[[Expr], str]
 
 
 @checked_arguments
-def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: int = 3) -> Iterator[Block]:
-    """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them."""
-    show = partial(latex, symbol_names=names)
-    for block in _by_section(derivation, level):
-        if isinstance(block, Heading):
-            yield block
-        else:
-            number, step = block
-            yield Text(_caption(number, step))
-            yield from _statement(step, show)
-
-
-@checked_arguments
-def verified_blocks(
-    derivation: Derivation, verification: Verification, names: Mapping[Expr, str], level: int = 3
+def derivation_blocks(
+    derivation: Derivation, names: Mapping[Expr, str], level: int = 3, verification: Verification | None = None
 ) -> Iterator[Block]:
-    """`derivation_blocks`, each step in its own part that says how it was checked, and to what error.
+    """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them.
 
-    `verification` is that of the whole derivation.
+    With its `verification`, each step is in its own part that says how it was checked, and to what error.
     """
-    if [item.step for item in verification.evidence] != list(derivation.steps):
+    if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
         raise ValueError("verification must be that of derivation, of which it has other steps")
-    show = partial(latex, symbol_names=names)
-    for block in _by_section(derivation, level):
-        if isinstance(block, Heading):
-            yield block
-        else:
-            number, step = block
-            evidence = next(item for item in verification.evidence if item.step is step)
-            yield Folded(_caption(number, step), tuple(_statement(step, show)), _remark(evidence))
-
-
-def _by_section(derivation: Derivation, level: int) -> Iterator[Heading | tuple[int, Step]]:
-    """Every step with its number, counted from 1, under headings where sections have names."""
     checked_whole_number("level", level, least=1, most=6)
-    numbers = itertools.count(1)
+    show, numbers = partial(latex, symbol_names=names), itertools.count(1)
     for section, steps in derivation.sections():
         if section:
             yield Heading(section, level)
-        yield from ((next(numbers), step) for step in steps)
+        for step in steps:
+            caption = _caption(next(numbers), step)
+            if verification is None:
+                yield Text(caption)
+                yield from _statement(step, show)
+            else:
+                evidence = next(item for item in verification.evidence if item.step is step)
+                yield Folded(caption, tuple(_statement(step, show)), _remark(evidence))
 
 
 def _statement(step: Step, show: Show) -> Iterator[Text | Equation]:
@@ -109,33 +91,7 @@ def verification_blocks(verification: Verification) -> Iterator[Block]:
 
 
 def _how_checked(claim: claims.Claim) -> str:
-    tolerance = np.format_float_scientific(claim.tolerance, trim="-", exp_digits=1)
-    return _CHECKED_BY[type(claim)].format(tolerance=tolerance)
-
-
-_CHECKED_BY = {
-    claims.Equal: "evaluation of both sides, to {tolerance}",
-    claims.EqualUpToConstant: "evaluation of differences, to {tolerance}",
-    claims.SumOverRows: "summing over rows, to {tolerance}",
-    claims.LeadingOrder: "evaluation at two widths, to {tolerance}",
-    claims.GaussianAverage: "Gauss-Hermite quadrature, to {tolerance}, or Monte Carlo above three dimensions",
-    claims.SameMoments: "quadrature over directions and lengths of the weights, to {tolerance}",
-    claims.AverageIs: "Gauss-Hermite quadrature, to {tolerance}, or Monte Carlo above three dimensions",
-    claims.OrderParameterInserted: "evaluation where the delta function is, to {tolerance}",
-    claims.GaussianDensity: "second differences of both exponents, to {tolerance}",
-    claims.GramVolume: "Jacobians of linear maps of weights and overlaps, to {tolerance}",
-    claims.SourceDerivative: "finite differences, to {tolerance}",
-    claims.MatrixDerivative: "finite differences, to {tolerance}",
-    claims.Stationary: "finite differences and evaluation, to {tolerance}",
-    claims.Constrained: "finite differences and evaluation, to {tolerance}",
-    claims.Gradient: "finite differences along random directions, to {tolerance}",
-    claims.Response: "finite differences of what moves, to {tolerance}",
-    claims.SpinSum: "summing over all configurations of the spins, to {tolerance}",
-    claims.SpinCovariance: "moments over all configurations of the spins, to {tolerance}",
-    claims.NeuronsGathered: "evaluation with a random class and sign for every neuron, to {tolerance}",
-    claims.Solves: "the residual, to {tolerance}",
-    claims.SolvesToFirstOrder: "mixed second differences of the action, to {tolerance}",
-}
+    return claim.checked_by.format(np.format_float_scientific(claim.tolerance, trim="-", exp_digits=1))
 
 
 def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equation:
@@ -156,8 +112,8 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
         case claims.GaussianAverage():
             return Equation(_average(before, claim, show), after)
         case claims.SameMoments():
-            nonlinear, linear = show(claim.weights), show(claim.equivalent)
-            return Equation(_mean(before, nonlinear), _mean(after, linear))
+            sides = ((before, claim.weights), (after, claim.equivalent))
+            return Equation(*(rf"\left\langle {side} \right\rangle_{{{show(over)}}}" for side, over in sides))
         case claims.SpinSum():
             configurations = rf"{show(claim.spins)} \in \{{-1, 1\}}^{{{show(claim.spins.shape[0])}}}"
             return Equation(rf"-2\log \sum_{{{configurations}}} {_weight(before)}", after)
@@ -181,7 +137,10 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
         case claims.Constrained():
             return Equation(_extremum(before, claim.multiplier, show), after)
         case claims.SourceDerivative():
-            return Equation(_source_derivative(before, claim, show), after)
+            source, power = show(claim.source), "" if claim.order == 1 else f"^{claim.order}"
+            factor = "" if claim.factor == 1 else rf"{show(claim.factor)}\,"
+            operator = rf"\frac{{\partial{power}}}{{\partial {source}{power}}}"
+            return Equation(rf"{factor}{operator}\left[{before}\right]_{{{source} = 0}}", after)
         case claims.MatrixDerivative():
             return Equation(rf"\frac{{\partial}}{{\partial {show(claim.source)}}}\left[{before}\right]", after)
         case claims.Gradient():
@@ -195,11 +154,7 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
         case claims.SolvesToFirstOrder():
             limit = dict(claim.limit)[claim.variable]
             return Equation(show(claim.variable), rf"{show(limit)} + \delta,\quad \delta = {after}")
-    raise NotImplementedError(f"no way to write a claim of type {type(claim).__name__}; add one to derivation.document")
-
-
-def _mean(value: str, over: str) -> str:
-    return rf"\left\langle {value} \right\rangle_{{{over}}}"
+    raise NotImplementedError(f"no way to write a {type(claim).__name__}; add one to derivation.document")
 
 
 def _average(exponent: str, claim: claims.GaussianAverage, show: Show) -> str:
@@ -219,10 +174,3 @@ def _sum_over_rows(of_row: str, claim: claims.SumOverRows, show: Show) -> str:
     rows = r",\; ".join(rf"{show(column)}^T \in \text{{rows of }} {show(matrix)}" for column, matrix in claim.rows)
     total = rf"\sum_{{{rows}}}" if claim.rows else show(claim.count)
     return rf"{total} \left[{of_row}\right]"
-
-
-def _source_derivative(expression: str, claim: claims.SourceDerivative, show: Show) -> str:
-    source, power = show(claim.source), "" if claim.order == 1 else f"^{claim.order}"
-    factor = "" if claim.factor == 1 else rf"{show(claim.factor)}\,"
-    operator = rf"\frac{{\partial{power}}}{{\partial {source}{power}}}"
-    return rf"{factor}{operator}\left[{expression}\right]_{{{source} = 0}}"

@@ -1,15 +1,13 @@
 """Evaluate expressions exactly at random points of a prime field, with bounds of their degrees.
 
 Two rational functions that agree at one such point agree everywhere, but for a chance of their degree over the prime
-(Schwartz and Zippel). Knows no theory, and nothing of rules.
+(Schwartz and Zippel). Knows nothing of rules.
 
-Sizes are the whole numbers that they are given as. Every matrix symbol is a random matrix, symmetric if it is declared
-so: an identity of rational functions that holds on all positive definite matrices holds on all symmetric ones. A scalar
-symbol is the square of a random residue, so that its square root is in the field too. The constant pi is a symbol as
-any other: it is transcendental.
+Every matrix symbol is a random matrix, symmetric if it is declared so: an identity of rational functions that holds on
+all positive definite matrices holds on all symmetric ones. A scalar symbol is the square of a random residue, so that
+its square root is in the field too. The constant pi is a symbol as any other: it is transcendental.
 
-Residues are Python's whole numbers, which know no bounds, in NumPy's object arrays. Matrices are as small as
-derivations are tried at.
+Residues are Python's whole numbers, which know no bounds, in NumPy's object arrays.
 """
 
 import random
@@ -57,26 +55,21 @@ from ..symbolic.atoms import BoundVariable, LogDet, PartialTrace, PrincipalBlock
 from ..symbolic.matrix_functions import Entrywise, SumOfEntries
 
 PRIME = 2**127 - 1_480_479_127
-"""The prime: the largest of 127 bits that is 1 modulo 8 and modulo each odd prime below 20.
-
-So -1 and the primes below 20 have square roots in the field, and the imaginary unit and the roots of small widths are
-elements of it.
-"""
+"""The largest prime of 127 bits that is 1 modulo 8 and modulo odd primes below 20, so that -1 and these have roots."""
 # of a matrix that is inverted in Python's whole numbers, in less than a tenth of a second
 _MOST_ROWS = 64
 
 
 class NotRational(NotImplementedError):
-    """An expression is no rational function of its symbols, nor a sum of logarithms of them; it has what is said."""
+    """An expression is no rational function of its symbols, nor a sum of logarithms of them."""
 
 
 class SingularPoint(ArithmeticError):
-    """A denominator or a determinant is zero where an expression was to be evaluated."""
+    """A denominator or a determinant is zero."""
 
 
 class _Arithmetic:
-    """What follows from a sum, a product and a change of sign."""
-
+    # what follows from a sum, a product and a change of sign
     __slots__ = ()
 
     def __radd__(self, other):
@@ -124,7 +117,6 @@ class Dual(_Arithmetic):
         return Dual(below * self.value, exponent * below * self.slope) % prime
 
     def __bool__(self):
-        """Whether it has an inverse."""
         return bool(self.value)
 
 
@@ -134,7 +126,6 @@ def _parts(number) -> tuple[int, int]:
 
 _slopes = np.vectorize(lambda entry: _parts(entry)[1], otypes=[object])
 dual = np.vectorize(Dual, otypes=[object])
-"""The array of dual numbers of an array of values and one of slopes."""
 
 
 def _reciprocal(number: Any) -> Any:
@@ -146,7 +137,7 @@ def _reciprocal(number: Any) -> Any:
 def inverse(matrix: np.ndarray) -> np.ndarray:
     """The inverse of a square matrix, by Gauss-Jordan elimination."""
     size = len(matrix)
-    rows = np.hstack([matrix, _identity(size)])
+    rows = np.hstack([matrix, np.eye(size, dtype=int).astype(object)])
     for column in range(size):
         _bring_up_pivot(rows, column)
         rows[column] = rows[column] * _reciprocal(rows[column, column]) % PRIME
@@ -167,7 +158,7 @@ def determinant(matrix: np.ndarray) -> Any:
 
 
 def _bring_up_pivot(rows: np.ndarray, column: int) -> int:
-    """Exchange rows so that the diagonal entry of the column is not zero; the sign that a determinant takes by it."""
+    # exchanges rows so that the diagonal entry is not zero; returns the sign that a determinant takes by it
     pivot = next((row for row in range(column, len(rows)) if rows[row, column]), None)
     if pivot is None:
         raise SingularPoint("a determinant is zero")
@@ -175,12 +166,6 @@ def _bring_up_pivot(rows: np.ndarray, column: int) -> int:
         return 1
     rows[[column, pivot]] = rows[[pivot, column]]
     return -1
-
-
-def _identity(size: int) -> np.ndarray:
-    result = np.zeros((size, size), dtype=object)
-    np.fill_diagonal(result, 1)
-    return result
 
 
 @cache
@@ -215,12 +200,12 @@ class Residues(_Arithmetic):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is a matrix, of one entry or more, and no number."""
+        """Whether it is a matrix, and no number."""
         return isinstance(self.entries, np.ndarray)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """That of the matrix."""
+        """Rows and columns."""
         return self.entries.shape
 
     def __add__(self, other):
@@ -260,7 +245,7 @@ class Residues(_Arithmetic):
         return self.linear(np.trace)
 
     def linear(self, function):
-        """A function that is linear in the entries, with whole numbers as its coefficients."""
+        """A function that is linear in the entries, with whole coefficients."""
         return Residues(function(self.entries) % PRIME, self.above, self.below)
 
     def power(self, exponent: int):
@@ -276,28 +261,25 @@ class Residues(_Arithmetic):
         if not self.is_matrix:
             return Residues(_reciprocal(self.entries), self.below, self.above)
         # entries of the adjugate are minors of size n - 1, and the determinant has degree n
-        size = self._rows
+        size = self._rows()
         return Residues(inverse(self.entries), (size - 1) * self.above + self.below, size * self.above)
 
-    @property
     def _rows(self) -> int:
         rows = len(self.entries)
         if rows > _MOST_ROWS:
             raise NotRational(f"a matrix of {rows} rows, which takes long to invert exactly")
         return rows
 
-    def log_determinant(self):
-        """The logarithm of the determinant of a matrix."""
-        size = self._rows
-        return Residues(determinant(self.entries), size * self.above, size * self.below).logarithm()
-
     def logarithm(self):
-        """The logarithm of a number."""
+        """The logarithm of a number, or of the determinant of a matrix."""
+        if self.is_matrix:
+            size = self._rows()
+            return Residues(determinant(self.entries), size * self.above, size * self.below).logarithm()
         if not self.entries:
             raise SingularPoint("the logarithm of zero")
         return Logarithms(Residues(0), {S.One: (_Power(self, Fraction(1)),)})
 
-    def slope(self):
+    def slope(self, _=None):
         """The derivative, where the entries are dual numbers."""
         # (P/q)' = (P' q - P q') / q^2
         slopes = _slopes(self.entries) if self.is_matrix else _parts(self.entries)[1]
@@ -314,8 +296,6 @@ class Residues(_Arithmetic):
 
 
 class _Power(NamedTuple):
-    """A number to a rational power."""
-
     base: Residues
     exponent: Fraction
 
@@ -348,8 +328,12 @@ class Logarithms(_Arithmetic):
         raise NotRational("a logarithm, multiplied by what is no polynomial of symbols")
 
     def power(self, exponent: int):
-        """It has none that is a sum of logarithms."""
+        """None is a sum of logarithms."""
         raise NotRational("a power of a logarithm")
+
+    def logarithm(self):
+        """None is a sum of logarithms."""
+        raise NotRational("the logarithm of a logarithm")
 
     def times(self, coefficients: Mapping[Expr, Fraction], value: Residues):
         """Multiplied by a polynomial of symbols, of these coefficients and of this value."""
@@ -371,10 +355,8 @@ class Logarithms(_Arithmetic):
         return total
 
     def zeros(self) -> Iterator[Residues]:
-        """What must be zero for it to be: the number next to the logarithms, and what each product is beyond 1.
-
-        The product is raised to the power that makes its exponents whole; of positive numbers, that changes nothing.
-        """
+        """What must be zero for it to be: the number next to the logarithms, and what each product is beyond 1."""
+        # raised to the power that makes exponents whole; of positive numbers, that changes nothing
         yield self.rest
         for product in self.powers.values():
             whole = lcm(*(exponent.denominator for _, exponent in product))
@@ -397,13 +379,13 @@ def _fraction(number: Fraction) -> Residues:
 
 
 def as_value(number: Any) -> Value:
-    """A value; a whole number of Python becomes one."""
+    """A value, also of a whole number of Python."""
     return Residues(number % PRIME) if isinstance(number, int) else number
 
 
 @dataclass(frozen=True)
 class _Draws:
-    """What was drawn for symbols, of what shape: each when it is first asked for.
+    """What was drawn for symbols and shapes, each when it is first asked for.
 
     `results`: of functions that are no rational ones, by their arguments; `degrees`: bounds of those of the arguments.
     """
@@ -414,7 +396,7 @@ class _Draws:
     degrees: set = field(default_factory=set)
 
     def known(self, symbol: Basic, shape: tuple[int, ...]) -> Residues:
-        """The value of a matrix symbol, or the square root of that of a scalar symbol."""
+        """The value of a matrix symbol, or the root of that of a scalar one."""
         if (symbol, shape) not in self.drawn:
             self.drawn[symbol, shape] = self.fresh(shape, isinstance(symbol, SymmetricSymbol))
         return self.drawn[symbol, shape]
@@ -454,15 +436,15 @@ class ExactPoint:
     def _numbers(self) -> dict[Basic, Fraction | None]:
         return {}
 
+    def _is_as_before(self, node: Basic) -> bool:
+        return self.origin is not None and self.changed.isdisjoint(_names(node))
+
     def __call__(self, node: Basic) -> Value:
-        """The value of an expression; `NotRational` names what it has in it that is no rational function."""
+        """The value of an expression; `NotRational` names what is no rational function in it."""
         if node not in self._values:
             same = self._is_as_before(node)
             self._values[node] = self.origin(node) if same else _rule_for(type(node))(node, self)
         return self._values[node]
-
-    def _is_as_before(self, node: Basic) -> bool:
-        return self.origin is not None and self.changed.isdisjoint(_names(node))
 
     def symbol(self, symbol: Basic) -> Value:
         """The value of a symbol."""
@@ -486,7 +468,7 @@ class ExactPoint:
         return int(number)
 
     def number(self, expression: Expr) -> Fraction | None:
-        """A number made of numbers and sizes, as it is; None of another expression."""
+        """A number made of numbers and sizes; None of another expression."""
         if expression not in self._numbers:
             same = self._is_as_before(expression)
             self._numbers[expression] = self.origin.number(expression) if same else self._number(expression)
@@ -511,7 +493,7 @@ class ExactPoint:
         return base ** int(exponent) if exponent.denominator == 1 and (base or exponent >= 0) else None
 
     def root(self, expression: Expr) -> Residues:
-        """The square root of a scalar: of a symbol, a number, or a product of them."""
+        """The square root of a symbol, a number, or a product of them."""
         number = self.number(expression)
         if number is not None:
             root = square_root(number.numerator * number.denominator)
@@ -554,7 +536,7 @@ class ExactPoint:
     ) -> Any:
         """A random residue for a function of these arguments, always the same: what holds so holds of every function.
 
-        `degree` bounds that of a difference of two arguments. Of a `column`, the function is a column too.
+        `degree` bounds that of a difference of two arguments.
         """
         if any(isinstance(argument, Dual) for argument in arguments):
             raise NotRational("a derivative of a function that is not rational")
@@ -564,11 +546,6 @@ class ExactPoint:
             shape = (len(arguments), 1) if column else ()
             results[function, arguments] = self.draws.fresh(shape).entries
         return results[function, arguments]
-
-    @property
-    def has_results(self) -> bool:
-        """Whether any function that is not rational has been evaluated at this point."""
-        return bool(self.draws.results)
 
     @property
     def degree_of_collisions(self) -> int:
@@ -585,7 +562,7 @@ class ExactPoint:
         return ExactPoint({**self.sizes, **sizes}, self.draws, {**self.given, **given}, roots, self, changed)
 
     def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "ExactPoint":
-        """With the values of symbols that stand for others; a definition may use the ones before it."""
+        """With values of symbols that stand for others, each of which may use those before it."""
         point = self
         for symbol, value in definitions:
             point = point.where({symbol: point(value)})
@@ -611,22 +588,21 @@ class ExactPoint:
         return self.draws.fresh((size, size), symmetric=True)
 
     def slope(self, expression: Expr, variable: MatrixSymbol, direction: Residues) -> Value:
-        """The derivative of a scalar in a direction of a matrix: by dual numbers, so exactly."""
+        """The derivative of a scalar in a direction of a matrix, by dual numbers."""
         at = self(variable)
         moved = Residues(dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
-        value = self.where({variable: moved})(expression)
-        return value.slope(self) if isinstance(value, Logarithms) else value.slope()
+        return self.where({variable: moved})(expression).slope(self)
 
 
 @lru_cache(maxsize=65536)
 def _names(node: Basic) -> frozenset[str]:
-    """The names of symbols in an expression, those in the sizes of matrices too."""
+    # those in the sizes of matrices too
     own = (node.name,) if isinstance(node, (Symbol, MatrixSymbol)) else ()
     return frozenset(own).union(*map(_names, node.args))
 
 
 def random_point(sizes: Mapping[Expr, int], seed: str) -> ExactPoint:
-    """A point that is drawn at random, the same for the same text `seed`."""
+    """A point that is drawn at random by the text `seed`."""
     return ExactPoint({size.name: number for size, number in sizes.items()}, _Draws(random.Random(seed)))
 
 
@@ -663,33 +639,19 @@ def _softmax(node, at):
 
 
 def _product(node, at):
-    factors = list(map(at, node.args))
-    if any(isinstance(factor, Logarithms) for factor in factors):
-        raise NotRational("a logarithm, multiplied by a matrix")
-    return reduce(lambda left, right: left @ right if left.is_matrix and right.is_matrix else left * right, factors)
-
-
-def _scalar_product(node, at):
     values = list(map(at, node.args))
     held = [i for i, value in enumerate(values) if isinstance(value, Logarithms)]
     if not held:
-        return reduce(lambda left, right: left * right, values)
-    if len(held) > 1:
-        raise NotRational("a product of logarithms")
+        return reduce(lambda left, right: left @ right if left.is_matrix and right.is_matrix else left * right, values)
+    if len(held) > 1 or node.is_Matrix:
+        raise NotRational("a product of logarithms, or of one and a matrix")
     coefficient = Mul(*(argument for i, argument in enumerate(node.args) if i != held[0]))
     return values[held[0]].times(at.coefficients(coefficient), at(coefficient))
 
 
-def _matrix_power(node, at):
-    exponent = at.number(node.exp)
-    if exponent is None or exponent.denominator != 1 or exponent == 0:
-        raise NotRational(f"the power {node.exp} of a matrix")
-    return at(node.base).power(int(exponent))
-
-
 def _power(node, at):
     exponent = at.number(node.exp)
-    if exponent is None or exponent.denominator > 2:
+    if exponent is None or exponent.denominator > 2 - node.is_Matrix or (node.is_Matrix and exponent == 0):
         raise NotRational(f"a power {node.exp}")
     if exponent.denominator == 1:
         return at(node.base).power(int(exponent))
@@ -709,14 +671,9 @@ def _principal_block(node, at):
     return at(node.matrix)[kept, kept]
 
 
-def _stacked(node, at):
-    blocks = at.size(node.blocks)
-    return at(node.matrix).linear(lambda entries: np.concatenate(np.split(entries, blocks, axis=1)))
-
-
-def _side_by_side(node, at):
-    blocks = at.size(node.blocks)
-    return at(node.matrix).linear(lambda entries: np.hstack(np.split(entries, blocks)))
+def _regrouped(node, at):
+    blocks, axis = at.size(node.blocks), 1 if isinstance(node, Stacked) else 0
+    return at(node.matrix).linear(lambda entries: np.concatenate(np.split(entries, blocks, axis), 1 - axis))
 
 
 def _block_matrix(node, at):
@@ -733,13 +690,6 @@ def _kronecker(left, right):
     return Residues(np.kron(left.entries, right.entries) % PRIME, left.above + right.above, left.below + right.below)
 
 
-def _log(node, at):
-    value = at(node.args[0])
-    if isinstance(value, Logarithms):
-        raise NotRational("the logarithm of a logarithm")
-    return value.logarithm()
-
-
 def _constant(entry: int) -> Callable:
     return lambda node, at: Residues(np.full(at.shape(node), entry, dtype=object))
 
@@ -751,17 +701,14 @@ _RULES = (
     (RationalNumber, lambda node, at: _fraction(at.number(node))),
     (Pi, lambda node, at: at.root(pi).power(2)),
     (ImaginaryUnit, lambda node, at: Residues(square_root(-1))),
-    (Identity, lambda node, at: Residues(_identity(at.size(node.shape[0])))),
+    (Identity, lambda node, at: Residues(np.eye(at.size(node.shape[0]), dtype=int).astype(object))),
     (ZeroMatrix, _constant(0)),
     (OneMatrix, _constant(1)),
     (BlockMatrix, _block_matrix),
     (PrincipalBlock, _principal_block),
-    (Stacked, _stacked),
-    (SideBySide, _side_by_side),
-    (MatPow, _matrix_power),
+    ((Stacked, SideBySide), _regrouped),
     (Transpose, lambda node, at: at(node.arg).T),
-    (MatMul, _product),
-    (Mul, _scalar_product),
+    ((MatMul, Mul), _product),
     ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
     (KroneckerProduct, lambda node, at: reduce(_kronecker, map(at, node.args))),
     (PartialTrace, _partial_trace),
@@ -771,7 +718,6 @@ _RULES = (
     (DiagMatrix, lambda node, at: at(node.args[0]).linear(lambda column: np.diag(column[:, 0]))),
     (Diagonal, lambda node, at: at(node.matrix).linear(lambda entries: np.diag(entries)[:, None])),
     (Trace, lambda node, at: at(node.arg).trace()),
-    (LogDet, lambda node, at: at(node.matrix).log_determinant()),
-    (log, _log),
-    (Pow, _power),
+    ((LogDet, log), lambda node, at: at(node.args[0]).logarithm()),
+    ((MatPow, Pow), _power),
 )

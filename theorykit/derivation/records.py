@@ -1,8 +1,7 @@
-"""Dataclasses of expressions, such as the steps of a derivation with their claims, as text and back.
+"""Dataclasses of expressions, such as the steps of a derivation with their claims, as JSON and back.
 
-The text is JSON. What is not an expression, a dataclass that is permitted by name, a mapping, a tuple, a number, text
-or nothing cannot be written. To read it is to call the permitted dataclasses, which check their fields, and nothing
-else of what the text says.
+To read it is to call the dataclasses that are permitted by name, which check their fields, and nothing else of what the
+text says.
 """
 
 import json
@@ -24,10 +23,7 @@ _EXPRESSION, _MAPPING = "expression", "mapping"
 
 
 def write_records(value: Any, kinds: tuple[type, ...], heading: Mapping[str, Any]) -> str:
-    """`value` as JSON, after the plain values of `heading`; it may hold instances of `kinds`.
-
-    Raises `ValueError` for what cannot be written, or would not be read back as it is.
-    """
+    """`value` as JSON, after `heading`; `ValueError` for what is no expression, instance of `kinds` or plain value."""
     table = ExpressionTable()
 
     def plain(value: Any) -> Any:

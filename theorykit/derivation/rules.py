@@ -78,13 +78,13 @@ class RuleError(ValueError):
 @checked_arguments
 def terms_with(expression: Expr, *symbols: Expr) -> Expr:
     """The terms of a sum in which any of `symbols` occurs."""
-    return Add(*(c * node for c, node in _scalar_terms(normal(expression)) if (c * node).has(*symbols)))
+    return Add(*(term for term in Add.make_args(normal(expression)) if term.has(*symbols)))
 
 
 @checked_arguments
 def terms_without(expression: Expr, *symbols: Expr) -> Expr:
     """The terms of a sum in which none of `symbols` occurs."""
-    return Add(*(c * node for c, node in _scalar_terms(normal(expression)) if not (c * node).has(*symbols)))
+    return Add(*(term for term in Add.make_args(normal(expression)) if not term.has(*symbols)))
 
 
 @checked_arguments
@@ -162,18 +162,18 @@ def _trace_terms(expression: Expr) -> list[tuple[Expr, Factors]]:
     return terms
 
 
-def _change_products(expression: Expr, change: Callable[[Factors], Expr]) -> Expr:
-    """A sum of traces, with change(factors) for the trace of each product."""
-    return normal(Add(*(c * change(factors) for c, factors in _trace_terms(expression))))
+def _change_products(
+    expression: Expr, change: Callable[[Factors], Expr], held: Sequence | None = None, kept: Expr = S.One
+) -> Expr:
+    """A sum of traces, with change(factors) for the trace of each product.
 
-
-def _change_products_with(expression: Expr, held: Expr | type, change: Callable[[Factors], Expr]) -> Expr:
-    """The same for those traces that hold a symbol, or atoms of a type; the other terms stay as they are."""
-    after = S.Zero
-    for coefficient, node in _scalar_terms(normal(expression)):
-        term = coefficient * node
-        after += _change_products(term, change) if node.has(held) else term
-    return normal(after)
+    With `held`, of those that hold any of these symbols or types; the other terms are multiplied by `kept`.
+    """
+    terms = Add.make_args(normal(expression))
+    changing = [term for term in terms if held is None or term.has(*held)]
+    left = [kept * term for term in terms if term not in changing]
+    changed = [c * change(factors) for term in changing for c, factors in _trace_terms(term)]
+    return normal(Add(*left, *changed))
 
 
 @checked_arguments
@@ -220,10 +220,8 @@ def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, *
         if low_rank := _low_rank_update(node.matrix, covariance, inner):
             small = _small_matrix(*low_rank, covariance, inner)
             changes[node] = log_det(inner) + log_det(small) - log_det(covariance)
-    if not changes:
-        raise RuleError(f"no log-determinant of C^-1 + c Z M Z^T in {before}")
-    after = normal(before.xreplace(changes))
-    return Step("matrix determinant lemma", before, after, claims.Equal(), **record)
+    after = normal(before.xreplace(changes)) if changes else before
+    return _changed("matrix determinant lemma", before, after, "log-determinant of C^-1 + c Z M Z^T", record)
 
 
 @checked_arguments
@@ -251,9 +249,7 @@ def invert_update(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **rec
         return (*factors[:i], sum_of([covariance, -correction]), *factors[i + 1 :])
 
     after = _with_updates(before, covariance, inner, inverted)
-    if after == before:
-        raise RuleError(f"no inverse of C^-1 + c Z M Z^T in {before}")
-    return Step("Woodbury identity", before, after, claims.Equal(), **record)
+    return _changed("Woodbury identity", before, after, "inverse of C^-1 + c Z M Z^T", record)
 
 
 @checked_arguments
@@ -269,9 +265,14 @@ def push_through(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **reco
         return (*factors[:begin], inverse(small) / scale, transpose(outer), covariance, *factors[i + 1 :])
 
     after = _with_updates(before, covariance, inner, pushed)
+    return _changed("push-through identity", before, after, "product M Z^T (C^-1 + c Z M Z^T)^-1", record)
+
+
+def _changed(rule: str, before: Expr, after: Expr, what: str, record: dict) -> Step:
+    """A step whose sides are equal; `RuleError` if it changes nothing."""
     if after == before:
-        raise RuleError(f"no product M Z^T (C^-1 + c Z M Z^T)^-1 in {before}")
-    return Step("push-through identity", before, after, claims.Equal(), **record)
+        raise RuleError(f"no {what} in {before}")
+    return Step(rule, before, after, claims.Equal(), **record)
 
 
 def _with_updates(before: Expr, covariance, inner, change: Callable[..., Factors]) -> Expr:
@@ -320,9 +321,8 @@ def rescale(before: Expr, matrix: MatrixExpr, factor: Expr, **record) -> Step:
         LogDet(matrix): LogDet(scaled) - matrix.shape[0] * log(factor),
         Inverse(matrix): factor * Inverse(scaled),
     }
-    if not before.has(*changes):
-        raise RuleError(f"neither logdet nor inverse of {matrix} in {before}")
-    return Step("rescaled", before, _ordered(before.xreplace(changes)), claims.Equal(), **record)
+    after = _ordered(before.xreplace(changes)) if before.has(*changes) else before
+    return _changed("rescaled", before, after, f"logdet or inverse of {matrix}", record)
 
 
 def _ordered(expression: Expr) -> Expr:
@@ -360,7 +360,7 @@ def gather_blocks(before: Expr, **record) -> Step:
                 return Trace(kronecker(between, of_paths) * transpose(last.matrix) * last.matrix)
         raise RuleError(f"no stacked blocks in {factors}")
 
-    after = _change_products_with(before, Stacked, gathered)
+    after = _change_products(before, gathered, (Stacked,))
     return Step("blocks become path indices", before, after, claims.Equal(), **record)
 
 
@@ -445,7 +445,7 @@ def name_sum(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) ->
 
 
 def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
-    """`before` with the longest product of the sum `value` as what it is in terms of `symbol`."""
+    # `before` with the longest product of the sum `value` as what it is in terms of `symbol`
     (scale, wanted), *rest = sorted(matrix_terms(value), key=lambda term: -len(term[1]))
     held = MatrixSymbol("held", *value.shape)
     changed = _replace_product(before, held, wanted)
@@ -458,11 +458,9 @@ def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
 def _replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
     """`expression` with `symbol` for the product of the factors `wanted`, within functions of matrices too."""
     if not expression.is_Matrix:
-        terms = [
-            (c, node.func(_replace_product(*node.args, symbol, wanted)) if node.args else node)
-            for c, node in _scalar_terms(expression)
-        ]
-        return Add(*(c * node for c, node in terms))
+        terms = _scalar_terms(expression)
+        changed = (node.func(_replace_product(*node.args, symbol, wanted)) if node.args else node for _, node in terms)
+        return Add(*(c * node for (c, _), node in zip(terms, changed, strict=True)))
     turned = {wanted: symbol, tuple(transpose(factor) for factor in reversed(wanted)): transpose(symbol)}
 
     def within(factor: MatrixExpr) -> MatrixExpr:
@@ -516,8 +514,8 @@ def reduce_traces(before: Expr, **record) -> Step:
 @checked_arguments
 def write_as_number(before: Expr, matrix: MatrixSymbol, number: Expr, **record) -> Step:
     """The 1 x 1 matrix symbol `matrix` as the scalar that is its entry."""
-    definitions = ((matrix, number * Identity(1)),)
-    return _defined("1 x 1 matrix as a number", before, as_number(before, matrix, number), definitions, record)
+    after, definitions = as_number(before, matrix, number), ((matrix, number * Identity(1)),)
+    return _defined("1 x 1 matrix as a number", before, after, definitions, record)
 
 
 @checked_arguments
@@ -588,10 +586,9 @@ def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, 
                 return Trace(product_of((*middle, transpose(names[last]), names[last])))
         raise RuleError(f"expected a quadratic form of rows, got {factors}")
 
-    terms = [c * node for c, node in _scalar_terms(normal(before))]
-    after = Add(*(_change_products(term, all_rows) if term.has(*names) else count * term for term in terms))
+    after = _change_products(before, all_rows, tuple(names), kept=count)
     claim = claims.SumOverRows(tuple(rows), count, per_row="before")
-    return Step("sum over rows", before, normal(after), claim, **record)
+    return Step("sum over rows", before, after, claim, **record)
 
 
 @checked_arguments
@@ -640,7 +637,7 @@ def gram_volume(
         *middle, _, _ = next(r for r in rotations(factors) if r[-2:] == (columns, columns.T))
         return count * Trace(product_of((*middle, block)))
 
-    after = expand(_change_products_with(before, columns, by_overlap) + volume)
+    after = expand(_change_products(before, by_overlap, (columns,)) + volume)
     claim = claims.GramVolume(columns, overlap, count, given)
     return Step("volume of weights with an overlap", before, after, claim, **record)
 
@@ -714,10 +711,7 @@ def insert_order_parameter(
 def insert_overlap(
     before: Expr, value: MatrixExpr, symbol: MatrixSymbol, conjugate: MatrixSymbol, weight: Expr, **record
 ) -> Step:
-    """Name the column `value` by the overlap `symbol`, enforced by a delta function in Fourier form.
-
-    The Fourier variable is `conjugate`, scaled so that the exponent gains weight tr(conjugate^T (value - symbol)).
-    """
+    """Name the column `value` by the overlap `symbol`: the exponent gains weight tr(conjugate^T (value - symbol))."""
     after = _recognise(before, symbol, value) + normal(weight * Trace(conjugate.T * (value - symbol)))
     claim = claims.OrderParameterInserted(symbol, value, conjugate, weight)
     return Step("overlap by a delta function", before, after, claim, **record)
@@ -895,12 +889,11 @@ def _gathered(before: MatrixExpr, gather: Callable, assignment: MatrixSymbol, de
 
 def _of_classes(node: MatrixExpr, drive: MatrixSymbol, distinct: MatrixSymbol, parity: int) -> MatrixExpr:
     """f(c U^T x) of the neurons as f(c Omega x) of the classes, f of the parity 1, even, or -1, odd."""
-    if not isinstance(node, ElementwiseApplyFunction):
+    is_function = isinstance(node, ElementwiseApplyFunction)
+    (scale, (first, *rest)), *others = matrix_terms(node.expr if is_function else node)
+    if not is_function or others or first != drive.T or any(factor.has(drive) for factor in rest):
         raise RuleError(f"expected a function of {drive}^T x, got {node}")
-    (scale, (first, *rest)), *others = matrix_terms(node.expr)
     function = node.function
-    if others or first != drive.T or any(factor.has(drive) for factor in rest):
-        raise RuleError(f"expected a function of {drive}^T x, got {node}")
     if expand(function(-ENTRY) - parity * function(ENTRY)) != 0:
         kind = "even" if parity == 1 else "odd"
         raise RuleError(f"{function.expr} is not {kind}: neurons of opposite weights do not share it")
@@ -960,8 +953,8 @@ def _join(matrix: MatrixExpr) -> MatrixExpr:
         for factor in factors:
             if isinstance(factor, OneMatrix) and factor.shape[1] == 1 and result and isinstance(result[-1], DiagMatrix):
                 result, factor = result[:-1], result[-1].args[0]
-            result += (factor,)
-        terms.append((coefficient, tuple(map(simplified, result))))
+            result += (simplified(factor),)
+        terms.append((coefficient, result))
     return from_terms(terms, matrix.shape)
 
 
@@ -969,10 +962,8 @@ def _join(matrix: MatrixExpr) -> MatrixExpr:
 def response(
     before: MatrixExpr, moved: Mapping[MatrixSymbol, MatrixExpr], displacement: MatrixSymbol, **record
 ) -> Step:
-    """How a column moves with a displacement that the symbols of `moved` follow linearly, as the matrix of it.
-
-    By the gradient of c^T `before` with any column c, so that products of matrices with columns alone are formed.
-    """
+    """How a column moves with a displacement that the symbols of `moved` follow linearly, as the matrix of it."""
+    # by the gradient of c^T `before` with any column c, so that products of matrices with columns alone are formed
     probe = MatrixSymbol("c", before.shape[0], 1)
     gradients = {symbol: gradient(Trace(probe.T * before), symbol) for symbol in moved}
     pulled = [gradient(Trace(transpose(gradients[x]) * change), displacement) for x, change in moved.items()]
@@ -990,6 +981,5 @@ def response(
     terms = [(c, *without_probe(factors)) for c, factors in matrix_terms(sum_of(pulled))]
     shape = (displacement.shape[0], before.shape[0])
     after = transpose(from_terms([(c * scale, factors) for c, scale, factors in terms], shape))
-    return Step(
-        "response to a displacement", before, after, claims.Response(displacement, tuple(moved.items())), **record
-    )
+    claim = claims.Response(displacement, tuple(moved.items()))
+    return Step("response to a displacement", before, after, claim, **record)

@@ -1,7 +1,6 @@
 """The record of a derivation: steps, each with what it claims, and the evidence that the claims hold.
 
-Knows no theory. A step is made by a rule, which computes `after` from `before`; its claim says what the two have to do
-with each other, and can be checked on numbers without knowing the rule.
+A step is made by a rule, which computes `after` from `before`; its claim can be checked without knowing the rule.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,9 +76,8 @@ class Evidence:
     """The largest error of one step's claim over the trials up to the first that failed, in units of its tolerance.
 
     - `reason`: why the claim could not be evaluated, or is false though its error is small; the error is infinite then.
-    - `chance`: where the claim was proved at the sizes of the trials, by exact arithmetic at random points, a bound of
-      the probability with which a false one would have passed; None where it was checked to its tolerance only.
-    - `numeric`: why it was.
+    - `chance`: a bound of the probability with which a false claim would have passed, where it was proved by exact
+      arithmetic at random points; None where it was checked to its tolerance only. `numeric`: why it was.
     """
 
     step: Step
@@ -179,9 +177,7 @@ class Derivation:
         except NotRational as found:
             return Evidence(step, largest, numeric=str(found))
         if chance is None:
-            told = (
-                f"false in exact arithmetic, though its error on random numbers is {largest:.1e} of what is tolerated"
-            )
+            told = f"false in exact arithmetic, though its error on numbers is {largest:.1e} of what is tolerated"
             return Evidence(step, float("inf"), told)
         return Evidence(step, largest, chance=chance)
 
@@ -224,7 +220,7 @@ def chance_of_mistake(step: Step, points: Points) -> float | None:
         else:
             raise NotRational("a denominator or a determinant that is zero")
         sides = step.claim.expressions(step.before, step.after)
-        of_any = point.has_results and any(side.has(*ANY_FUNCTIONS) for side in sides)
+        of_any = point.draws.results and any(side.has(*ANY_FUNCTIONS) for side in sides)
         if not all(residual.is_zero for residual in found):
             if of_any:
                 raise NotRational("a property of the functions in it")

@@ -6,7 +6,7 @@ from dataclasses import fields
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_arguments
-from ...derivation import Derivation, Verification, verification_blocks, verified_blocks
+from ...derivation import Derivation, Verification, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
 from ...symbolic.documents.document import Items, align_environment
 from ...symbolic.documents.rendering import fold
@@ -75,7 +75,7 @@ def derivation_part(action: Action) -> Iterator[Block]:
 def _checked_steps(derivation: Derivation, names: Mapping[Expr, str]) -> Iterator[Block]:
     verification = derivation.verify()
     yield from verification_blocks(verification)
-    yield from verified_blocks(derivation, verification, names)
+    yield from derivation_blocks(derivation, names, verification=verification)
 
 
 def finite_width_part(action: Action) -> Iterator[Block]:

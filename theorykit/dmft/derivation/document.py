@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sympy import Expr
 
 from ...checks import checked_arguments
-from ...derivation import verification_blocks, verified_blocks
+from ...derivation import derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
 from ...symbolic.documents.document import align_environment
 from ...symbolic.documents.rendering import fold
@@ -144,7 +144,7 @@ def derivation_part(theory: MeanField) -> Iterator[Block]:
         yield Text(paragraph.strip())
     verification = theory.derivation.verify()
     yield from verification_blocks(verification)
-    yield from verified_blocks(theory.derivation, verification, theory.latex_names)
+    yield from derivation_blocks(theory.derivation, theory.latex_names, verification=verification)
 
 
 def definitions(theory: MeanField) -> list[Definition]:
