@@ -40,6 +40,7 @@ FACE = Face(
         "problems.architecture": of(ARCHITECTURE, admits=("None",)),
         "problem": of(PROBLEM, architecture=ARCHITECTURE),
         "examples": 3,
+        "make": of(testing.random_inputs, admits=("a class",)),
         "temperature": number(0.2, least=0.0),
     },
     instances={"Problem": PROBLEM, "ActionPoint": testing.random_action_point(ACTION, 0)},

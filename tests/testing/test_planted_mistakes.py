@@ -37,19 +37,15 @@ FACTORS = {
     ),
     "no 1/sqrt(H)": (lambda layer: sqrt(layer.heads), "sqrt(layer.heads)", "normalisation by heads"),
     "divided by tokens": (lambda layer: 1 / layer.tokens, "1 / layer.tokens", "normalisation by tokens"),
-    "a sign and a factor": (
-        lambda layer: -sqrt(layer.width),
-        "-sqrt(layer.width)",
-        "a sign, and the normalisation by units",
-    ),
+    "a sign and a factor": (lambda layer: -sqrt(layer.width), "-sqrt(layer.width)", "a sign, and the normalisation by"),
 }
 # what a reference does to attention, that is right otherwise
 MIXED = {
     "attention transposed": (lambda mixing: mixing.swapaxes(1, 2), "the transpose of the attention", "keys, queries"),
     "normalised over queries": (
-        lambda mixing: mixing / mixing.sum(axis=2, keepdims=True),
-        "divided by its sum over queries",
-        "sums to one over keys already",
+        lambda mixing: mixing / mixing.sum(2, keepdims=True),
+        "sum over queries",
+        "to one over",
     ),
     "a softmax too many": (
         lambda mixing: np.exp(mixing) / np.exp(mixing).sum(1)[:, None],
@@ -58,11 +54,7 @@ MIXED = {
     ),
     "masked": (np.triu, "causal attention, not normalised anew", "mask="),
     "attention twice": (lambda mixing: mixing @ mixing, "attention applied twice", "twice on one side"),
-    "no attention": (
-        lambda mixing: 0 * mixing + np.eye(mixing.shape[1]),
-        "no mixing of tokens",
-        "attention is missing",
-    ),
+    "no attention": (lambda mixing: 0 * mixing + np.eye(mixing.shape[1]), "no mixing of tokens", "is missing on one"),
     "heads in another order": (lambda mixing: mixing[::-1], "the heads in the order (2, 1)", "heads are permuted"),
     "nothing that has a name": (lambda mixing: mixing**2, "an overlap (cosine)", "no single factor"),
 }
@@ -87,8 +79,8 @@ AGAINST_REFERENCES = {
     "three heads in another order": (
         Attention(3),
         mixed(lambda mixing: mixing[[1, 0, 2]]),
-        "the heads in the order (2, 1, 3)",
-        "heads are permuted",
+        "(2, 1, 3)",
+        "are permuted",
     ),
     "a power of a gate": (with_gate(2), layers.gated, "gives g = ", "a power of a parameter too many"),
     "the inverse of a gate": (with_gate(-1), layers.gated, "1 / g**2", "a power of a parameter"),
@@ -107,30 +99,15 @@ AGAINST_REFERENCES = {
         "weight block 2 of the statement is -1 times",
         "a sign",
     ),
-    "shared weights": (
-        Attention(2),
-        weighted(lambda weights: np.stack([weights[0]] * 2)),
-        "the first weight block for all",
-        "layer.weights(1)",
-    ),
+    "shared weights": (Attention(2), weighted(lambda w: np.stack([w[0]] * 2)), "the first weight block", "weights(1)"),
     "transposed weights": (
         Dense(),
         lambda weights, *others: layers.dense(weights.swapaxes(1, 2), *others),
         "the transpose of every weight block",
         "(next_width, width)",
     ),
-    "a missing skip connection": (
-        Attention(2),
-        plus(lambda weights, hidden: 0.3 * hidden),
-        "another term, 0.3 * layer.hidden",
-        "a term is missing in `forward`: the skip connection",
-    ),
-    "a skip connection too many": (
-        Skip(2, 0.7),
-        layers.attention,
-        "the reference has no skip connection",
-        "a term too many in `forward`",
-    ),
+    "a missing skip connection": (Attention(2), plus(lambda w, hidden: 0.3 * hidden), "0.3 * layer.hidden", "the skip"),
+    "a skip connection too many": (Skip(2, 0.7), layers.attention, "has no skip connection", "a term too many in"),
     "a gain squared": (
         Skip(2, 0.7),
         lambda weights, hidden, mixing, parameters: layers.skip(weights, hidden, mixing, {"s": parameters["s"] ** 2}),
@@ -170,12 +147,7 @@ OF_RESULTS = {
     "ReLU": (lambda right: np.maximum(right, 0), LINEAR, "not minus as much", "ReLU"),
     "tanh": (np.tanh, LINEAR, "times as much", "a nonlinear function"),
     "transposed": (np.transpose, COMPARED, "returns an array of shape", "returns the transpose"),
-    "complex numbers": (
-        lambda right: right * (1 + 0.5j),
-        COMPARED,
-        "complex numbers, with imaginary parts up to",
-        REAL,
-    ),
+    "complex numbers": (lambda right: right * (1 + 0.5j), COMPARED, "complex numbers, with imaginary parts", REAL),
     "complex numbers that are real": (lambda right: right + 0j, COMPARED, "with imaginary parts up to 0", REAL),
     "single precision": (np.float32, COMPARED, "it returns numbers in float32, whose rounding hides mistakes", REAL),
     "not a number": (lambda right: right * np.nan, COMPARED, "not finite", "the reference is called with"),
@@ -198,10 +170,10 @@ OF_DENSE = {
         "more than once",
     ),
     "another parameter": (
-        lambda weights, hidden, mixing, parameters: parameters["gain"] * hidden,
+        lambda w, hidden, m, given: given["gain"] * hidden,
         COMPARED,
-        "KeyError: 'gain'",
-        "a parameter that the statement has not",
+        "'gain'",
+        "a parameter that the",
     ),
     "other heads": (layers.attention, COMPARED, "raises", "numbers of blocks or heads"),
 }
@@ -216,8 +188,8 @@ def test_a_reference_that_is_not_linear_or_cannot_be_compared_is_named(name):
 CORRELATED = CorrelatedHeads(np.array([[1.4, 0.3], [0.3, 0.6]]), 2)
 
 
-def correlated(rng, shape, covariance):
-    return np.einsum("ab,bij->aij", np.linalg.cholesky(covariance), rng.normal(size=shape))
+def by_root(white, covariance):
+    return np.einsum("ab,bij->aij", np.linalg.cholesky(covariance), white)
 
 
 def uniform(rng, shape):
@@ -229,11 +201,6 @@ def alike(rng, shape):
     return rng.normal(size=(*shape[:-1], 1)) * np.ones(shape)
 
 
-def turned(rng, shape):
-    block = rng.normal(size=shape[1:])
-    return np.stack([block, np.roll(block, 1, axis=0)])
-
-
 def second(draw):
     """A first block that is right, and a second that is drawn otherwise."""
     return lambda rng, shape: np.stack([rng.normal(size=shape[1:]), draw(rng, shape[1:])])
@@ -241,56 +208,45 @@ def second(draw):
 
 GAUSSIAN, INDEPENDENT = "weights are Gaussian", "entries of weight blocks are independent"
 # of unit variance
-WHITE = {
-    "about another mean": (Dense(), lambda rng, shape: 0.3 + rng.normal(size=shape), "mean zero"),
+DRAWN = {
     "uniformly": (Dense(), uniform, GAUSSIAN),
     "uniformly in a block": (Attention(2), second(uniform), GAUSSIAN),
     "alike in a row": (Dense(), alike, INDEPENDENT),
     "alike in a row of a block": (Attention(2), second(alike), INDEPENDENT),
-    "the same, turned": (Attention(2), turned, INDEPENDENT),
-    "complex": (Attention(2), lambda rng, shape: rng.normal(size=shape) * (1 + 1j), "the theory is of real weights"),
-    "with correlations": (
-        Attention(2),
-        lambda rng, shape: correlated(rng, shape, np.array([[1, 0.5], [0.5, 1]])),
-        "independent in `prior`, and drawn with correlations",
-    ),
-    "in another shape": (Dense(), lambda rng, shape: rng.normal(size=shape[1:]), "of shape (1, 7, 5) are wanted"),
 }
 DRAWN = {
-    **{
-        name: (kind, lambda rng, shape, variance, _, draw=draw: np.sqrt(variance) * draw(rng, shape), meaning)
-        for name, (kind, draw, meaning) in WHITE.items()
-    },
-    "a standard deviation": (
-        Dense(),
-        lambda rng, shape, variance, _: variance * rng.normal(size=shape),
-        "standard deviation",
+    name: (kind, lambda rng, shape, variance, _, draw=draw: np.sqrt(variance) * draw(rng, shape), meaning)
+    for name, (kind, draw, meaning) in DRAWN.items()
+}
+# made of independent standard normal numbers, the variance and the covariance
+OF_WHITE = {
+    "about another mean": (Dense(), lambda white, v, _: np.sqrt(v) * (0.3 + white), "mean zero"),
+    "the same, turned": (
+        Attention(2),
+        lambda white, v, _: np.sqrt(v) * np.stack([white[0], np.roll(white[0], 1, axis=0)]),
+        INDEPENDENT,
     ),
-    "divided by the width": (
-        Dense(),
-        lambda rng, shape, variance, _: np.sqrt(variance / shape[2]) * rng.normal(size=shape),
-        "with the width in their variance",
+    "complex": (Attention(2), lambda white, v, _: white * (1 + 1j), "the theory is of real weights"),
+    "with correlations": (
+        Attention(2),
+        lambda white, v, _: np.sqrt(v) * by_root(white, np.array([[1, 0.5], [0.5, 1]])),
+        "independent in `prior`, and drawn with correlations",
     ),
-    "independently": (
-        CORRELATED,
-        lambda rng, shape, _, parameters: correlated(rng, shape, np.diag(np.diag(parameters["kappa"]))),
-        "drawn independently",
-    ),
-    "in another order": (
-        CORRELATED,
-        lambda rng, shape, _, parameters: correlated(rng, shape, parameters["kappa"])[::-1],
-        "in another order",
-    ),
-    "by the inverse": (
-        CORRELATED,
-        lambda rng, shape, _, parameters: correlated(rng, shape, np.linalg.inv(parameters["kappa"])),
-        "a precision matrix",
-    ),
-    "by the covariance itself": (
-        CORRELATED,
-        lambda rng, shape, _, parameters: np.einsum("ab,bij->aij", parameters["kappa"], rng.normal(size=shape)),
-        "not its root",
-    ),
+    "in another shape": (Dense(), lambda white, v, _: white[0], "of shape (1, 7, 5) are wanted"),
+    "a standard deviation": (Dense(), lambda white, v, _: v * white, "standard deviation"),
+    "divided by the width": (Dense(), lambda white, v, _: np.sqrt(v / white.shape[2]) * white, "with the width in"),
+    "independently": (CORRELATED, lambda white, v, c: by_root(white, np.diag(np.diag(c))), "drawn independently"),
+    "in another order": (CORRELATED, lambda white, v, c: by_root(white, c)[::-1], "in another order"),
+    "by the inverse": (CORRELATED, lambda white, v, c: by_root(white, np.linalg.inv(c)), "a precision matrix"),
+    "by the covariance itself": (CORRELATED, lambda white, v, c: np.einsum("ab,bij->aij", c, white), "not its root"),
+}
+DRAWN |= {
+    name: (
+        kind,
+        lambda rng, shape, variance, given, of=of: of(rng.normal(size=shape), variance, given.get("kappa")),
+        meaning,
+    )
+    for name, (kind, of, meaning) in OF_WHITE.items()
 }
 
 
@@ -402,11 +358,7 @@ ELSEWHERE = {
     "at five heads": (lambda weights, hidden: 1 + (len(weights) > 3), "at 5 heads, ", "a factor of 1 / 2"),
     "at large widths": (lambda weights, hidden: 1 + (len(hidden) > 20), "widths 41 to 37", "a factor of 1 / 2"),
     "at many tokens": (lambda weights, hidden: 1 + 2 * (hidden.shape[1] > 20), "29 tokens", "a factor of 1 / 3"),
-    "a number for the heads": (
-        lambda weights, hidden: np.sqrt(len(weights) / 2),
-        "at 3 heads, ",
-        "the normalisation by heads",
-    ),
+    "a number for the heads": (lambda weights, hidden: np.sqrt(len(weights) / 2), "at 3 heads, ", "by heads"),
     "a number for the width": (
         lambda weights, hidden: np.sqrt(max(len(hidden), 12) / 12),
         "widths 41 to 37",

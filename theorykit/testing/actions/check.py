@@ -165,7 +165,6 @@ def _check_finite(points: Sequence[ActionPoint]) -> Finding:
 
 
 def _check_averages(points: Sequence[ActionPoint]) -> Finding:
-    """The stated errors of the action's Gaussian averages, which solutions refine by adaptive quadrature."""
     action, errors = points[0].action, []
     taken = {symbol.name for symbol in action.symbols}
     for point in points:
@@ -199,7 +198,6 @@ def _check_compiled(points: Sequence[ActionPoint]) -> Finding:
 
 
 def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Finding]:
-    """The saddle-point equations and the gradient that runs, each against differences of the action."""
     rng, symbolic, automatic = np.random.default_rng(seed), [], []
     for point in points:
         step = rng.standard_normal(point.coordinates.shape) / np.sqrt(len(point.coordinates))
@@ -220,7 +218,6 @@ def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Finding]
 
 
 def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Finding:
-    """How each term grows with the number that the action is said to be proportional to."""
     action = points[0].action
     claim = f"no term grows faster than the scale {action.scale}, and one grows with it"
     powers = []
@@ -245,7 +242,6 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Find
 
 
 def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int) -> tuple[str, str]:
-    """What was found in place of the stationary point that is wanted, and what that means."""
     action, coordinates, none = point.action, len(point.bound.free), f"none from {_STARTS} starts"
     for other in range(min(coordinates, 6) + 1):
         if other != index and (elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed)):
@@ -270,7 +266,6 @@ def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int
 
 
 def _check_degenerate(found: Sequence[Solution]) -> Finding:
-    """Directions in which the action is all but flat."""
     claim = "the action fixes every order parameter"
     sizes = [np.abs(np.asarray(solution.hessian_eigenvalues)) for solution in found]
     ratios = [np.min(each) / np.max(each) for each in sizes]
@@ -281,7 +276,6 @@ def _check_degenerate(found: Sequence[Solution]) -> Finding:
 
 
 def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Finding:
-    """The order parameters of finite systems against the saddle point that is nearest to them."""
     samples = [by_name("sampled", sampled(size)) for size in sizes]
     last = samples[-1]
     # of several saddle points finite systems choose by their own action: the nearest is meant

@@ -82,8 +82,7 @@ def _centred(values: Any) -> np.ndarray:
 
 
 def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
-    """Mistakes of the action at a group of points, the simplest first."""
-    # From cheap to dear: factors of terms need no new values, other expressions are interpreted at every point.
+    # From cheap to expensive: factors of terms need no new values, other expressions are interpreted at every point.
     point, terms = group.points[0], group.points[0].action.terms
     if len(terms) > 1:
         yield _scaled(lambda group: (0, [group.total]), "is {} times the action", "it")
@@ -116,7 +115,6 @@ def _escaped(text: str) -> str:
 
 
 def _with_free_terms(group: _Group, free: tuple[int, ...]) -> tuple | None:
-    """The action with other factors of these terms; None where they are zero."""
     columns = [group.terms[:, at] for at in free]
     if any(np.max(np.abs(column)) <= group.tolerance for column in columns):
         return None
@@ -185,7 +183,6 @@ def _of_symbols(point: ActionPoint) -> _Guesses:
 
 
 def _replaced(action: Action, symbol: Expr, instead: Expr, words: str, meaning: str) -> _Guesses:
-    """The action with a symbol replaced everywhere, and in each term alone."""
     said = f"{words} where the action has {symbol}"
     yield action.expression.xreplace({symbol: instead}).doit(), said, meaning
     having = [term for term in action.terms if term.has(symbol)]
@@ -195,7 +192,6 @@ def _replaced(action: Action, symbol: Expr, instead: Expr, words: str, meaning: 
 
 
 def _variants(point: ActionPoint, symbol: Expr) -> _Guesses:
-    """What may stand instead of a symbol."""
     value = point.values[symbol.name]
     if isinstance(symbol, MatrixSymbol):
         is_square = value.shape[0] == value.shape[1] > 1

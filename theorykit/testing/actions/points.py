@@ -115,7 +115,6 @@ def random_points(
 
 
 def _known_sizes(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Mapping[str, int]:
-    """Every size symbol that the shapes determine, by name."""
     arrays = {name: value for name, value in given.items() if np.ndim(value)}
     shapes = zip(bound.domains, bound.shapes, strict=True)
     arrays |= {name: np.zeros(shape) for name, shape in shapes if shape}
@@ -126,6 +125,5 @@ def _known_sizes(action: Action, bound: BoundAction, given: Mapping[str, Any]) -
 
 
 def _plain(value: Any) -> Any:
-    """An array of NumPy, or a number of Python, as the interpreter takes it."""
     array = np.asarray(value)
     return array if array.ndim else array.item()

@@ -22,11 +22,9 @@ _UNNAMED = 100.0
 
 
 class _Guess(NamedTuple):
-    """A change of a trial that makes the statement the reference, or a further term that the reference may have.
+    """What the reference may have, `words`, and the mistake that this is: a change of the trial, or a further term.
 
-    - `words`: what the reference has. `meaning`: the mistake that it most likely is.
-    - `of`: the trial with something else, or the further term.
-    - `is_general`: whether it says anything of layers with more heads or blocks.
+    `is_general`: whether it says anything of layers with more heads or blocks.
     """
 
     words: str
@@ -53,23 +51,23 @@ _POWERS_OF_MATRICES: dict[str, Callable] = {
     "1 for {}": lambda value: np.eye(len(value)),
     "the Cholesky factor of {}": np.linalg.cholesky,
 }
-_MASKED = "one side masks the attention, which is done where attention is computed: bpkr.attention(..., mask=...)"
-_AGAIN = "attention is handed over after its softmax; one side takes the softmax again"
+_MASKED = "one side masks the attention, which is done in bpkr.attention(..., mask=...)"
+_AGAIN = "one side takes the softmax again"
 # what the reference may have, what that means, and the change of attention (heads, keys, queries)
 _OF_ATTENTION = (
     (
-        "the transpose of the attention, keys and queries exchanged",
-        "attention is (heads, keys, queries): `hidden @ attention[h]` mixes the tokens. One side has its transpose",
+        "the transpose of the attention",
+        "attention is (heads, keys, queries): `hidden @ attention[h]`. One side has its transpose",
         lambda attention: attention.swapaxes(1, 2),
     ),
     (
         "the sum of all heads' attention for each",
-        "each weight block acts on all heads, where one of the two has its own head only",
+        "on one side each weight block acts on all heads",
         lambda attention: np.broadcast_to(attention.sum(axis=0), attention.shape),
     ),
     (
         "attention that is divided by its sum over queries",
-        "attention sums to one over keys already; one side normalises it again, over queries",
+        "attention sums to one over keys already, and one side normalises it again",
         lambda attention: _normalised(attention, 2),
     ),
     ("a softmax over keys of the attention", _AGAIN, lambda attention: _normalised(np.exp(attention), 1)),
@@ -90,7 +88,7 @@ _OF_ATTENTION = (
     ),
     (
         "the mean over tokens for attention",
-        "one side takes the mean over tokens, and not attention",
+        "one side takes the mean over tokens",
         lambda attention: np.full_like(attention, 1 / attention.shape[1]),
     ),
 )
@@ -150,7 +148,6 @@ def explain_difference(pairs: Sequence[Pair], others: Sequence[Pair] = ()) -> Ex
 
 
 def _hypothesis(first: Trial, change: _Guess | None, extra: _Guess | None) -> Hypothesis:
-    """The reference as a combination of the terms of the statement, after a change and with a further term."""
     names = []
     for term in term_expressions(first.form):
         names.append(f"`{term}`" if term.has(first.form.weights) else f"skip connection `{term}`")
@@ -169,7 +166,7 @@ def _hypothesis(first: Trial, change: _Guess | None, extra: _Guess | None) -> Hy
 
 
 def _by_block(trial: Trial) -> tuple:
-    """The part that does not depend on the weights, if there is any, and the part of each weight block."""
+    # the part that does not depend on the weights, if there is any, and the part of each block
     nothing = replace(trial, weights=np.zeros_like(trial.weights)).stated()
     found = []
     for block, weights in enumerate(trial.weights):
@@ -180,8 +177,6 @@ def _by_block(trial: Trial) -> tuple:
 
 
 def _changes(trial: Trial) -> Iterator[_Guess]:
-    """All changes that can be made to a trial of this structure."""
-
     def changed(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Trial], Trial]:
         return lambda trial: replace(trial, **{name: change(getattr(trial, name))})
 
@@ -192,34 +187,31 @@ def _changes(trial: Trial) -> Iterator[_Guess]:
             yield _Guess(said, meaning, changed(name, lambda array, order=order: array[list(order)]), is_general=False)
 
     if trial.attention is not None:
-        meaning = "heads are permuted: attention of one head meets the weights of another"
-        yield from permuted("attention", "the heads", meaning)
+        yield from permuted("attention", "the heads", "heads are permuted, and meet the weights of others")
         yield from (_Guess(words, meaning, changed("attention", change)) for words, meaning, change in _OF_ATTENTION)
     _, next_width, width = trial.weights.shape
     if next_width == width:
         yield _Guess(
             "the transpose of every weight block",
-            "weights[a] is (next_width, width): `weights[a] @ hidden`. One side has the transpose",
+            "weights[a] is (next_width, width): `weights[a] @ hidden`",
             changed("weights", lambda weights: weights.swapaxes(1, 2)),
         )
-    meaning = "weight blocks are permuted, which matters unless they are independent and of one variance"
-    yield from permuted("weights", "the weight blocks", meaning)
+    yield from permuted("weights", "the weight blocks", "weight blocks are permuted")
     yield _Guess(
         "the first weight block for all",
-        "the reference shares one block of weights, and the statement has several: layer.weights(1)",
+        "the reference shares one block of weights: layer.weights(1)",
         changed("weights", lambda weights: np.broadcast_to(weights[:1], weights.shape)),
     )
     for name, value in trial.parameters.items():
         for words, power in (_POWERS_OF_MATRICES if np.ndim(value) else _POWERS).items():
             yield _Guess(
                 words.format(name),
-                f"the parameter {name} enters otherwise: a variance for a standard deviation, a power, or left out",
+                f"the parameter {name} enters otherwise, such as a variance for a standard deviation",
                 changed("parameters", lambda values, name=name, power=power: {**values, name: power(values[name])}),
             )
 
 
 def _extras(trial: Trial) -> Iterator[_Guess]:
-    """Terms that a trial of this structure may lack."""
     yield from _TERMS
     for block in range(1, len(trial.weights)):
         is_last = block == len(trial.weights) - 1
@@ -287,24 +279,23 @@ def _worth(factor: str, factors: np.ndarray) -> str:
     return factor if is_number else f"{factor} = {value:.4g}"
 
 
-_BY_UNITS = "the normalisation by units: `forward` divides by sqrt(layer.width), once, and by no other width"
+_BY_UNITS = "the normalisation by units: `forward` divides by sqrt(layer.width) alone"
 # what a factor has in its name, and the mistake that it most likely is; the first that fits
 _FACTORS = (
     (
         ("layer.width", "layer.next_width"),
-        "one side divides by the units before the layer, and the other by those after it",
+        "one side divides by the units before the layer, and the other by those after",
     ),
     (("layer.width",), _BY_UNITS),
     (("layer.next_width",), _BY_UNITS),
     (("layer.heads", "blocks"), "one side divides by the number of heads, and the other by that of weight blocks"),
-    (("layer.heads",), "the normalisation by heads: one side divides by sqrt(layer.heads), the other otherwise"),
-    (("layer.tokens",), "the normalisation by tokens: one side takes a mean over tokens, the other a sum"),
+    (("layer.heads",), "the normalisation by heads, of which one side divides by the root"),
+    (("layer.tokens",), "the normalisation by tokens: a mean over tokens, or a sum"),
     (("blocks",), "the normalisation by the number of weight blocks"),
 )
 
 
 def _meaning(factor: str) -> str:
-    """The mistake that a factor most likely is; of names that are not told apart, each."""
     if EITHER in factor:
         meanings = dict.fromkeys(map(_meaning, factor.split(EITHER)))
         return f"{'; or '.join(meanings)}" + ": the sizes that were tried do not tell" * (len(meanings) > 1)

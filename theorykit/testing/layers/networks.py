@@ -128,8 +128,6 @@ def check_covariance(claim: str, samples: Sequence[Sampled], otherwise: str) -> 
 
 
 def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sampled]) -> str:
-    """The mistake by which weights of such covariances were drawn, if it is one that people make."""
-
     def are_close(one: np.ndarray, other: np.ndarray) -> bool:
         return bool(np.max(np.abs(one - other)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(covariances[0])))
 
@@ -143,7 +141,7 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
         name = name_factor(inverse, [each.quantities for each in samples], _RATIO_TOLERANCE) or f"{inverse[0]:.3g}"
         said = "a factor"
         if "width" in name and EITHER not in name:
-            said = "weights are drawn with the width in their variance, and `forward` divides by sqrt(layer.width)"
+            said = "weights are drawn with the width in their variance, by which `forward` divides"
         elif EITHER not in name and ("layer.variance" in name or name in ("sqrt(2)", "2", "1 / 2")):
             said = "a standard deviation for a variance, or the reverse"
         return f"`prior` is {name} times the variance that is drawn: {said}"
@@ -157,14 +155,14 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
     if are_close(np.linalg.eigvalsh(found), np.linalg.eigvalsh(stated)):
         return "the blocks stand in another order, or are rotated into each other"
     if are_close(found, np.linalg.inv(stated)):
-        return "`prior` is the inverse of the covariance that is drawn: a precision matrix"
+        return "`prior` is the inverse of what is drawn: a precision matrix"
     if are_close(found, stated @ stated.T):
-        return "`prior` is a factor of the covariance that is drawn: weights are multiplied by `prior`, not its root"
+        return "weights are multiplied by `prior`, not its root"
     return ""
 
 
 def _check_moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meaning: str) -> Finding:
-    """Means of samples (samples, ...) against what they should be, by name."""
+    # means of samples (samples, ...) against what they should be, by name
     found = {name: _largest_deviation(samples, expected) for name, (samples, expected) in pairs.items()}
     worst = max(found, key=lambda name: found[name][0])
     (deviation, entry), (samples, expected) = found[worst], pairs[worst]

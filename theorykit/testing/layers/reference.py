@@ -52,7 +52,7 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
         except Unusable as problem:
             yield _unusable(make_trials(kind, form, equal, seed, own_numbers=False)[0], str(problem))
             return
-        note = f" (compared at equal widths; at others {at_unequal})"
+        note = f" (at equal widths; at others {at_unequal})"
     trial, target = pairs[0]
     if nonlinear := _nonlinearity(trial, reference):
         yield Finding("the reference is linear in weights and hidden activations", *nonlinear)
@@ -64,7 +64,7 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
     if own_numbers:
         pairs = tried(sizes, own_numbers)
         if set(form.parameters) & form.forward.atoms(Symbol, MatrixSymbol):
-            note += " (compared at the layer's own parameters, which the reference does not read)"
+            note += " (at the layer's own parameters, which the reference does not read)"
 
     def elsewhere(sizes: Sequence[Sizes], heads: int) -> list[Pair]:
         try:
@@ -95,15 +95,14 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
             yield Finding(
                 _CLAIM,
                 f"at {_sizes_said(more)} {found.measured}; at {_sizes_said(agreeing)} they agree{note}",
-                f"{found.meaning}. One of the two is for a few heads or small inputs alone, as with a number where "
-                "layer.heads or a size belongs",
+                f"{found.meaning}. One of the two is for a few heads or small inputs alone: a number for a size",
             )
             return
     yield Finding(_CLAIM, f"to {error:.1g} at {_sizes_said(agreeing)}{note}{alone}")
 
 
 def _is_general(trial: Trial, reference: Reference) -> bool:
-    """Whether the reference depends on every weight block and on every head, as one for any number of them does."""
+    # whether it depends on every weight block and head, as a reference for any number of them does
     whole = trial.referred(reference)
     try:
         for name in ("weights", "attention"):
@@ -135,7 +134,7 @@ def _unusable(trial: Trial, said: str) -> Finding:
     shapes += "" if trial.attention is None else f", attention {trial.attention.shape}"
     meaning = (
         "the reference is called with weights (blocks, next_width, width), hidden (width, tokens), attention (heads, "
-        "keys, queries) or None, and parameters by name; or it is of other numbers of blocks or heads"
+        "keys, queries) or None, and parameters; or it is of other numbers of blocks or heads"
     )
     if f"shape {trial.shape[::-1]}" in said:
         meaning = "the reference returns the transpose: a column a token is wanted, (next_width, tokens)"
@@ -148,8 +147,6 @@ def _unusable(trial: Trial, said: str) -> Finding:
 
 
 def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
-    """What in the reference is not linear in weights and activations, and what that means; None if nothing is."""
-
     def at(hidden: np.ndarray, weights: np.ndarray = trial.weights) -> np.ndarray:
         return replace(trial, hidden=hidden, weights=weights).referred(reference)
 
@@ -170,13 +167,13 @@ def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
         return said, "the reference has a bias, which the theory does not cover"
     if not differ(double, value):
         said = "twice the hidden activations give the same"
-        return said, "the reference normalises activations, as layer norm does: the theory is linear"
+        return said, "the reference normalises activations, as layer norm does"
     if differ(minus, -value) and not differ(double, 2 * value):
         said = "twice the hidden activations give twice as much, and minus these not minus as much"
-        return said, "an activation function such as ReLU: the theory is of linear values"
+        return said, "an activation function such as ReLU"
     if differ(double, 2 * value):
         said = f"twice the hidden activations give {np.linalg.norm(double) / np.linalg.norm(value):.4g} times as much"
-        return said, "a nonlinear function of activations, or attention that is computed of them: not in the theory"
+        return said, "a nonlinear function of activations, or attention that is computed of them"
     nothing = at(hidden, np.zeros_like(trial.weights))
     if differ(at(hidden, 2 * trial.weights) - nothing, 2 * (value - nothing)):
         return "twice the weights do not give twice as much", "the weights enter more than once"
@@ -233,10 +230,10 @@ def _dependence(weights: np.ndarray) -> tuple[str, str] | None:
         one, other = np.argwhere(correlation > 7 * error)[0]
         where = f"block {one + 1}" if one == other else f"blocks {one + 1} and {other + 1}"
         said = f"different entries of {where} have a correlation of {min(correlation[one, other], 1):.2g}"
-        return said, "entries of weight blocks are independent in the theory; here they are not"
+        return said, "entries of weight blocks are independent in the theory"
     kurtoses = np.mean(blocks**4, axis=(0, 2))
     kurtosis = float(kurtoses[np.argmax(np.abs(kurtoses - 3))])
     if abs(kurtosis - 3) > 0.2:
         said = f"a fourth moment of {kurtosis:.2f} variances squared"
-        return said, "weights are Gaussian in the theory, with a fourth moment of 3; here they are not"
+        return said, "weights are Gaussian in the theory, with a fourth moment of 3"
     return None
