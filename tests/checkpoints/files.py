@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,105 +65,88 @@ def case(layout: str, layer: int = 1, seed: int = 0) -> Case:
     return CASES[layout](layer, np.random.default_rng(seed))
 
 
-def _parts(rng, count=LAYERS):
-    """Random queries, keys, values (rows, features) and biases (rows,) of every layer, and norms."""
-    shape = (count, FEATURES, FEATURES)
-    q, k, v = (rng.standard_normal(shape) for _ in range(3))
-    bq, bk, bv = (rng.standard_normal(shape[:2]) for _ in range(3))
-    norm = rng.standard_normal((2, count, FEATURES))
-    return q, k, v, bq, bk, bv, norm
+class Parts(NamedTuple):
+    """Queries, keys, values (rows, features) and biases (rows,) of one layer, and the weight and bias of its norm."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    bq: np.ndarray
+    bk: np.ndarray
+    bv: np.ndarray
+    norm: np.ndarray
 
 
-def _made(arrays, layer, q, k, bq, bk, **more):
-    by_head = (HEADS, -1, FEATURES)
-    return Case(
-        arrays,
-        q[layer].reshape(by_head),
-        k[layer].reshape(by_head),
-        bq[layer].reshape(HEADS, -1),
-        bk[layer].reshape(HEADS, -1),
-        **more,
-    )
+def _made(arrays_of, layers=LAYERS, query_bias=1, key_bias=1, normed=False, **more):
+    """A case of the arrays that `arrays_of(layer, parts)` makes of each layer; biases are there, or zero."""
+
+    def make(layer, rng):
+        matrices = rng.standard_normal((layers, 3, FEATURES, FEATURES))
+        vectors = rng.standard_normal((layers, 5, FEATURES)) * [[query_bias], [key_bias], [1], [1], [1]]
+        parts = [Parts(*m, *v[:3], v[3:]) for m, v in zip(matrices, vectors, strict=True)]
+        arrays = {name: array for i, each in enumerate(parts) for name, array in arrays_of(i, each).items()}
+        one = parts[layer if layers > 1 else 0]
+        by_head = [one.q.reshape(HEADS, -1, FEATURES), one.k.reshape(HEADS, -1, FEATURES)]
+        biases = [one.bq.reshape(HEADS, -1), one.bk.reshape(HEADS, -1)]
+        return Case(arrays, *by_head, *biases, norm=tuple(one.norm) if normed else None, layers=layers, **more)
+
+    return make
 
 
-def _torch(layer, rng):
-    q, k, v, bq, bk, bv, _ = _parts(rng, 1)
-    arrays = {"in_proj_weight": np.concatenate([q[0], k[0], v[0]]), "in_proj_bias": np.concatenate([bq, bk, bv], 1)[0]}
-    return _made({**arrays, "out_proj.weight": v[0]}, 0, q, k, bq, bk, layers=1)
+def _stacked(parts):
+    return np.concatenate(parts[:3]), np.concatenate(parts[3:6])
 
 
-def _torch_separate(layer, rng):
-    q, k, v, bq, bk, _, _ = _parts(rng, 1)
-    arrays = {"attn.q_proj_weight": q[0], "attn.k_proj_weight": k[0], "attn.v_proj_weight": v[0, :, :4]}
-    return _made(arrays, 0, q, k, 0 * bq, 0 * bk, layers=1)
+def _norm(stem, parts):
+    return {f"{stem}.weight": parts.norm[0], f"{stem}.bias": parts.norm[1]}
 
 
-def _torch_encoder(layer, rng, norm_first=True):
-    q, k, v, bq, bk, bv, norm = _parts(rng)
-    arrays = {}
-    for i in range(LAYERS):
-        stem = f"encoder.layers.{i}."
-        arrays[f"{stem}self_attn.in_proj_weight"] = np.concatenate([q[i], k[i], v[i]])
-        arrays[f"{stem}self_attn.in_proj_bias"] = np.concatenate([bq[i], bk[i], bv[i]])
-        arrays[f"{stem}norm1.weight"], arrays[f"{stem}norm1.bias"] = norm[:, i]
-    options = {"norm_first": norm_first}
-    found = (norm[0, layer], norm[1, layer]) if norm_first else None
-    return _made(arrays, layer, q, k, bq, bk, norm=found, epsilon=1e-5, options=options)
+def _linear(stem, names, norm=None):
+    def arrays(i, p):
+        found = {}
+        for name, weight, bias in zip(names, p[:3], p[3:6], strict=True):
+            found |= {f"{stem.format(i)}{name}.weight": weight, f"{stem.format(i)}{name}.bias": bias}
+        return found | (_norm(f"{stem.format(i)}{norm}", p) if norm else {})
+
+    return arrays
 
 
-def _gpt2(layer, rng, prefix="transformer."):
-    q, k, v, bq, bk, bv, norm = _parts(rng)
-    arrays = {f"{prefix}wte.weight": rng.standard_normal((5, FEATURES))}
-    for i in range(LAYERS):
-        stem = f"{prefix}h.{i}."
-        arrays[f"{stem}attn.c_attn.weight"] = np.concatenate([q[i].T, k[i].T, v[i].T], axis=1)
-        arrays[f"{stem}attn.c_attn.bias"] = np.concatenate([bq[i], bk[i], bv[i]])
-        arrays[f"{stem}ln_1.weight"], arrays[f"{stem}ln_1.bias"] = norm[:, i]
-    found = (norm[0, layer], norm[1, layer])
-    return _made(arrays, layer, q, k, bq, bk, norm=found, epsilon=1e-5, causal=True)
+def _torch(i, p):
+    weight, bias = _stacked(p)
+    return {"in_proj_weight": weight, "in_proj_bias": bias, "out_proj.weight": p.v}
 
 
-def _linear(layer, rng, stem, names, norm_name=None, **more):
-    q, k, v, bq, bk, bv, norm = _parts(rng)
-    arrays = {}
-    for i in range(LAYERS):
-        for name, weight, bias in zip(names, (q, k, v), (bq, bk, bv), strict=True):
-            arrays[f"{stem.format(i)}{name}.weight"], arrays[f"{stem.format(i)}{name}.bias"] = weight[i], bias[i]
-        if norm_name:
-            arrays[f"{stem.format(i)}{norm_name}.weight"] = norm[0, i]
-            arrays[f"{stem.format(i)}{norm_name}.bias"] = norm[1, i]
-    found = (norm[0, layer], norm[1, layer]) if norm_name else None
-    return _made(arrays, layer, q, k, bq, bk, norm=found, epsilon=1e-12, **more)
+def _torch_encoder(norm_first):
+    def arrays(i, p):
+        stem, (weight, bias) = f"encoder.layers.{i}.", _stacked(p)
+        names = {f"{stem}self_attn.in_proj_weight": weight, f"{stem}self_attn.in_proj_bias": bias}
+        return names | _norm(f"{stem}norm1", p)
+
+    return _made(arrays, normed=norm_first, epsilon=1e-5, options={"norm_first": norm_first})
 
 
-def _bert(layer, rng, prefix=""):
-    names = [f"attention.self.{name}" for name in ("query", "key", "value")]
-    return _linear(layer, rng, prefix + "encoder.layer.{}.", names)
+def _gpt2(prefix):
+    def arrays(i, p):
+        stem, (weight, bias) = f"{prefix}h.{i}.", _stacked(p)
+        names = {f"{stem}attn.c_attn.weight": weight.T, f"{stem}attn.c_attn.bias": bias, f"{prefix}wte.weight": p.v}
+        return names | _norm(f"{stem}ln_1", p)
+
+    return _made(arrays, normed=True, epsilon=1e-5, causal=True)
 
 
-def _vit(layer, rng, prefix="vit."):
-    names = [f"attention.attention.{name}" for name in ("query", "key", "value")]
-    return _linear(layer, rng, prefix + "encoder.layer.{}.", names, "layernorm_before")
+def _flax(mark):
+    def arrays(i, p):
+        found = {}
+        for name, weight, bias in (("query", p.q, p.bq), ("key", p.k, p.bk)):
+            found[f"{name}{mark}kernel"] = weight.T.reshape(FEATURES, HEADS, -1)
+            found[f"{name}{mark}bias"] = bias.reshape(HEADS, -1)
+        return found
+
+    return _made(arrays, 1)
 
 
-def _vit_state(layer, rng):
-    names = [f"attention.{name}_proj" for name in "qkv"]
-    return _linear(layer, rng, "layers.{}.", names, "layernorm_before")
-
-
-def _equinox(layer, rng):
-    q, k, v, bq, bk, _, _ = _parts(rng, 1)
-    arrays = {"query_proj.weight": q[0], "key_proj.weight": k[0], "value_proj.weight": v[0], "query_proj.bias": bq[0]}
-    return _made(arrays, 0, q, k, bq, 0 * bk, layers=1)
-
-
-def _flax(layer, rng, mark="."):
-    q, k, _, bq, bk, _, _ = _parts(rng, 1)
-    arrays = {}
-    for name, weight, bias in (("query", q, bq), ("key", k, bk)):
-        arrays[f"{name}{mark}kernel"] = weight[0].T.reshape(FEATURES, HEADS, -1)
-        arrays[f"{name}{mark}bias"] = bias[0].reshape(HEADS, -1)
-    return _made(arrays, 0, q, k, bq, bk, layers=1)
+def _vit(stem, names):
+    return _made(_linear(stem, names, "layernorm_before"), normed=True, epsilon=1e-12)
 
 
 def attention_paths(rng, widths=(5, 4, 7), outputs=2, size=2, learned=True):
@@ -180,28 +163,33 @@ def attention_paths(rng, widths=(5, 4, 7), outputs=2, size=2, learned=True):
     return arrays
 
 
-def _attention_paths(layer, rng):
+def _of_paths(layer, rng):
     arrays = attention_paths(rng)
-    q, k = (
-        np.stack([arrays[f"transformer.layers.{i}.to_{name}.weight"] for i in range(LAYERS)]) for name in ("q", "k")
+    query, key = (
+        arrays[f"transformer.layers.{layer}.to_{name}.weight"].reshape(HEADS, -1, FEATURES) for name in ("q", "k")
     )
-    return _made(arrays, layer, q, k, np.zeros(q.shape[:2]), np.zeros(k.shape[:2]))
+    return Case(arrays, query, key, 0 * query[:, :, 0], 0 * key[:, :, 0])
 
 
+BERT, VIT = ([f"attention.{part}.{name}" for name in ("query", "key", "value")] for part in ("self", "attention"))
 CASES = {
-    "torch": _torch,
-    "torch, separate": _torch_separate,
-    "torch_encoder": _torch_encoder,
-    "torch_encoder, norm last": lambda layer, rng: _torch_encoder(layer, rng, False),
-    "gpt2": _gpt2,
-    "gpt2, bare": lambda layer, rng: _gpt2(layer, rng, ""),
-    "bert": _bert,
-    "bert, prefixed": lambda layer, rng: _bert(layer, rng, "bert."),
-    "vit": _vit,
-    "vit, bare": lambda layer, rng: _vit(layer, rng, ""),
-    "vit, state": _vit_state,
-    "equinox": _equinox,
-    "flax": _flax,
-    "flax, slashes": lambda layer, rng: _flax(layer, rng, "/"),
-    "attention_paths": _attention_paths,
+    "torch": _made(_torch, 1),
+    "torch, separate": _made(
+        lambda i, p: {"attn.q_proj_weight": p.q, "attn.k_proj_weight": p.k, "attn.v_proj_weight": p.v[:, :4]}, 1, 0, 0
+    ),
+    "torch_encoder": _torch_encoder(True),
+    "torch_encoder, norm last": _torch_encoder(False),
+    "gpt2": _gpt2("transformer."),
+    "gpt2, bare": _gpt2(""),
+    "bert": _made(_linear("encoder.layer.{}.", BERT), epsilon=1e-12),
+    "bert, prefixed": _made(_linear("bert.encoder.layer.{}.", BERT), epsilon=1e-12),
+    "vit": _vit("vit.encoder.layer.{}.", VIT),
+    "vit, bare": _vit("encoder.layer.{}.", VIT),
+    "vit, state": _vit("layers.{}.", [f"attention.{name}_proj" for name in "qkv"]),
+    "equinox": _made(
+        lambda i, p: {"query_proj.weight": p.q, "key_proj.weight": p.k, "query_proj.bias": p.bq}, 1, key_bias=0
+    ),
+    "flax": _flax("."),
+    "flax, slashes": _flax("/"),
+    "attention_paths": _of_paths,
 }

@@ -10,10 +10,30 @@ import pytest
 from theorykit.checkpoints import read_checkpoint, read_heads
 
 from .files import CASES, FEATURES, HEADS, case, safetensors, write
-from .oracle import attention, normalise
 
 INPUTS = np.random.default_rng(1).standard_normal((2, 4, FEATURES))
 PRESENT = np.array([[1, 1, 1, 0], [0, 1, 1, 1]])
+
+
+def normalise(inputs, norm, epsilon):
+    """A layer norm, token by token."""
+    if norm is None:
+        return inputs
+    mean, variance = inputs.mean(-1, keepdims=True), inputs.var(-1, keepdims=True)
+    return (inputs - mean) / np.sqrt(variance + epsilon) * norm[0] + norm[1]
+
+
+def attention(inputs, query, key, query_bias, key_bias, *, causal=False, present=None):
+    """Maps (examples, heads, keys, queries) of one layer, zero where a query may not attend to a key."""
+    examples, tokens, _ = inputs.shape
+    maps = np.zeros((examples, len(query), tokens, tokens))
+    for e, h, t in np.ndindex(examples, len(query), tokens):
+        q = query[h] @ inputs[e, t] + query_bias[h]
+        keys = [s for s in range(tokens) if (s <= t or not causal) and (present is None or present[e, s])] or [t]
+        scores = np.array([q @ (key[h] @ inputs[e, s] + key_bias[h]) for s in keys]) / np.sqrt(len(q))
+        weights = np.exp(scores - scores.max())
+        maps[e, h, keys, t] = weights / weights.sum()
+    return maps
 
 
 def options(one, layer=1):

@@ -17,29 +17,25 @@ from .test_heads import INPUTS, expected, options
 SQUARE, VECTOR = np.eye(FEATURES), np.ones(FEATURES)
 # behind the name of the layer or of the module
 CHANGING = {
-    "torch": ("in_proj_weight.lora_A", "in_proj_scale", "q_norm.weight", "rel_pos_h"),
-    "torch_encoder": ("self_attn.lora_A.weight", "self_attn.gate", "norm0.weight", "self_attn.q_norm.weight"),
-    "gpt2": ("attn.c_attn.lora_A.weight", "attn.c_attn.weight_scale", "attn.alibi", "ln_0.weight", "attn.sinks"),
-    "bert": (
-        *(f"attention.self.query.{name}" for name in ("lora_A.weight", "lora_B.default.weight", "weight_scale")),
-        *("attention.LayerNorm.weight", "attention.ln.weight", "attention.self.temperature", "norm.weight"),
-    ),
-    "vit": ("attention.attention.query.lora_A.weight", "lambda_1", "norm1.weight", "attention.relative_position_bias"),
-    "equinox": ("query_proj.lora_A", "query_norm.weight", "rope_embeddings.freqs_cis"),
-    "flax": ("query.lora_a", "query_ln.scale", "query.kernel_scale"),
-    "attention_paths": ("to_q.lora_A.weight", "norm.weight"),
+    "torch": "in_proj_weight.lora_A in_proj_scale q_norm.weight rel_pos_h",
+    "torch_encoder": "self_attn.lora_A.weight self_attn.gate norm0.weight self_attn.q_norm.weight",
+    "gpt2": "attn.c_attn.lora_A.weight attn.c_attn.weight_scale attn.alibi ln_0.weight attn.sinks",
+    "bert": "attention.self.query.lora_A.weight attention.self.query.lora_B.default.weight "
+    "attention.self.query.weight_scale attention.LayerNorm.weight attention.ln.weight attention.self.temperature "
+    "norm.weight",
+    "vit": "attention.attention.query.lora_A.weight lambda_1 norm1.weight attention.relative_position_bias",
+    "equinox": "query_proj.lora_A query_norm.weight rope_embeddings.freqs_cis",
+    "flax": "query.lora_a query_ln.scale query.kernel_scale",
+    "attention_paths": "to_q.lora_A.weight norm.weight",
+}
+HARMLESS = {
+    "torch_encoder": "linear1.weight norm2.bias self_attn.out_proj.weight",
+    "gpt2": "attn.c_proj.bias attn.bias attn.masked_bias ln_2.weight mlp.c_fc.weight",
+    "bert": "attention.output.LayerNorm.gamma intermediate.dense.weight output.adapter_modules.en.dense1.weight",
+    "vit": "layernorm_after.weight mlp.fc1.weight output.dense.bias",
 }
 OUTPUTS = {"torch": "out_proj.weight", "equinox": "output_proj.weight", "flax": "out.kernel"}
-HARMLESS = {
-    "torch_encoder": ("linear1.weight", "norm2.bias", "self_attn.out_proj.weight"),
-    "gpt2": ("attn.c_proj.bias", "attn.bias", "attn.masked_bias", "ln_2.weight", "mlp.c_fc.weight"),
-    "bert": (
-        "attention.output.LayerNorm.gamma",
-        "intermediate.dense.weight",
-        "output.adapter_modules.en.dense1.weight",
-    ),
-    "vit": ("layernorm_after.weight", "mlp.fc1.weight", "output.dense.bias"),
-}
+SIZES = {"num_attention_heads": HEADS, "layer_norm_eps": 1e-12}
 
 
 def stem(layout):
@@ -48,69 +44,78 @@ def stem(layout):
     return stems[-1]
 
 
-@pytest.mark.parametrize("layout, name", [(layout, name) for layout, names in CHANGING.items() for name in names])
+def assert_read(one, arrays, **more):
+    heads = read_heads(arrays, **{**options(one), **more})
+    np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+
+
+def advised(refused, pattern=r"prefix='(.*?)'"):
+    return re.search(pattern, str(refused.value))[1]
+
+
+def pairs(names):
+    return pytest.mark.parametrize(
+        "layout, name", [(layout, name) for layout in names for name in names[layout].split()]
+    )
+
+
+@pairs(CHANGING)
 def test_what_may_change_attention_is_refused_by_its_name(layout, name):
     one = case(layout)
-    arrays = {**one.arrays, f"{stem(layout)}{name}": VECTOR}
     with pytest.raises(ValueError, match=re.escape(f"{stem(layout)}{name}"[:60])) as refused:
-        read_heads(arrays, **options(one), layout=layout)
+        read_heads({**one.arrays, f"{stem(layout)}{name}": VECTOR}, **options(one), layout=layout)
     assert "is not read" in str(refused.value)
 
 
-@pytest.mark.parametrize("layout, name", [(layout, name) for layout, names in HARMLESS.items() for name in names])
+@pairs(HARMLESS)
 def test_what_leaves_attention_as_it_is_does_not_matter(layout, name):
     one = case(layout)
-    heads = read_heads({**one.arrays, f"{stem(layout)}{name}": VECTOR}, **options(one), layout=layout)
-    np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+    assert_read(one, {**one.arrays, f"{stem(layout)}{name}": VECTOR}, layout=layout)
 
 
-@pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.stands_alone])
+def module(layout, place, mark, **more):
+    """The arrays of a module at a place; None where the layout's names are apart by another mark."""
+    arrays = {name.removeprefix(stem(layout)): array for name, array in (case(layout).arrays | more).items()}
+    arrays = {f"{place}{mark}{name}": array for name, array in arrays.items()}
+    if layout == "flax":
+        return {name.replace(".", mark): array for name, array in arrays.items()}
+    return arrays if mark == "." else None
+
+
+ALONE = pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.stands_alone])
+
+
+@ALONE
 @pytest.mark.parametrize("beside", ["ln_1.weight", "LayerNorm_0/scale", "layer.norm.weight", "head.weight"])
 def test_a_module_is_read_alone_and_the_advice_reads_it(layout, beside):
-    one = case(layout)
     mark = "/" if "/" in beside else "."
-    bare = {name.removeprefix(stem(layout)): array for name, array in one.arrays.items()}
-    arrays = {f"block{mark}attention{mark}{name}": array for name, array in bare.items()}
-    if layout == "flax" and mark == "/":
-        arrays = {name.replace(".", "/"): array for name, array in arrays.items()}
-    elif mark == "/":
-        return  # names of the others are apart by points
-    with pytest.raises(ValueError, match=re.escape(f"block{mark}{beside}")) as refused:
-        read_heads({**arrays, f"block{mark}{beside}": VECTOR}, **options(one))
-    advised = re.search(r"prefix='(.*?)'", str(refused.value))[1]
-    heads = read_heads({**arrays, f"block{mark}{beside}": VECTOR}, **options(one), prefix=advised)
-    np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+    if arrays := module(layout, f"block{mark}attention", mark):
+        arrays |= {f"block{mark}{beside}": VECTOR}
+        with pytest.raises(ValueError, match=re.escape(f"block{mark}{beside}")) as refused:
+            read_heads(arrays, **options(case(layout)))
+        assert_read(case(layout), arrays, prefix=advised(refused))
 
 
-@pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.stands_alone])
+@ALONE
 @pytest.mark.parametrize("place", ["blocks.0.attention", "multihead_attn", "blocks/1/attention"])
 def test_a_module_in_a_list_is_read_by_the_advised_beginning(layout, place):
-    one = case(layout)
-    mark = "/" if "/" in place else "."
-    bare = {name.removeprefix(stem(layout)): array for name, array in one.arrays.items()}
-    bare |= {OUTPUTS[layout]: SQUARE}
-    arrays = {f"{place}{mark}{name}": array for name, array in bare.items()}
-    if layout == "flax":
-        arrays = {name.replace(".", mark): array for name, array in arrays.items()}
-    elif mark == "/":
-        return  # names of the others are apart by points
-    if place != "multihead_attn" or layout == "torch":
-        with pytest.raises(ValueError, match="Names do not say what comes before it") as refused:
-            read_heads({**arrays, f"blocks{mark}0{mark}norm{mark}weight": VECTOR}, **options(one))
-        assert re.search(r"prefix='(.*?)'", str(refused.value))[1] == f"{place}{mark}"
-    for prefix in (place, f"{place}{mark}"):
-        heads = read_heads(arrays, **options(one), prefix=prefix)
-        np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+    one, mark = case(layout), "/" if "/" in place else "."
+    if arrays := module(layout, place, mark, **{OUTPUTS[layout]: SQUARE}):
+        if place != "multihead_attn" or layout == "torch":
+            with pytest.raises(ValueError, match="Names do not say what comes before it") as refused:
+                read_heads({**arrays, f"blocks{mark}0{mark}norm{mark}weight": VECTOR}, **options(one))
+            assert advised(refused) == f"{place}{mark}"
+        for prefix in (place, f"{place}{mark}"):
+            assert_read(one, arrays, prefix=prefix)
 
 
 def renamed(layout, place):
     return {f"{place}{name}": array for name, array in case(layout).arrays.items()}
 
 
-BESIDE_SELF = {f"layers.0.self_attn.{name}": array for name, array in case("torch").arrays.items()}
 REFUSED = {
     **{
-        place: (renamed("torch", place) | BESIDE_SELF, place, "attention to the tokens of another model")
+        place: (renamed("torch", place) | renamed("torch", "layers.0.self_attn."), place, "tokens of another model")
         for place in ("layers.0.multihead_attn.", "cross_attn.", "decoder.encoder_attn.", "a.EncDecAttention.")
     },
     **{
@@ -142,30 +147,27 @@ def test_what_enters_attention_beside_its_module_is_refused(name):
 
 def test_of_several_places_each_is_read_by_the_advised_beginning():
     one = case("torch_encoder")
-    other = {name.replace("encoder.", "decoder."): 2 * array for name, array in one.arrays.items()}
+    both = one.arrays | {name.replace("encoder.", "decoder."): 2 * array for name, array in one.arrays.items()}
     with pytest.raises(ValueError, match="2 places") as refused:
-        read_heads({**one.arrays, **other}, **options(one))
-    advised = re.search(r"prefix='(.*?)'", str(refused.value))[1]
-    assert advised == "encoder."
-    heads = read_heads({**one.arrays, **other}, **options(one), prefix=advised)
-    np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+        read_heads(both, **options(one))
+    assert advised(refused) == "encoder."
+    assert_read(one, both, prefix="encoder.")
     with pytest.raises(ValueError, match="begins none of the names"):
         read_heads(one.arrays, **options(one), prefix="decoders.")
 
 
-def test_a_torch_decoder_asks_for_its_mask():
-    one = case("torch_encoder")
-    arrays = {**one.arrays, f"{stem('torch_encoder')}multihead_attn.in_proj_weight": np.ones((3 * FEATURES, FEATURES))}
-    with pytest.raises(ValueError, match="causal must be given"):
-        read_heads(arrays, **options(one))
-    assert read_heads(arrays, **options(one), causal=True).causal
-
-
-def test_a_layer_that_attends_to_another_model_is_causal():
-    one = case("bert")
+def test_a_layer_that_attends_to_another_model_is_causal_or_asks_for_its_mask():
+    one, torch = case("bert"), case("torch_encoder")
     arrays = {**one.arrays, f"{stem('bert')}crossattention.self.query.weight": SQUARE}
     assert read_heads(arrays, **options(one), layout="bert").causal
     assert not read_heads(one.arrays, **options(one), layout="bert").causal
+    arrays = {
+        **torch.arrays,
+        f"{stem('torch_encoder')}multihead_attn.in_proj_weight": np.ones((3 * FEATURES, FEATURES)),
+    }
+    with pytest.raises(ValueError, match="causal must be given"):
+        read_heads(arrays, **options(torch))
+    assert read_heads(arrays, **options(torch), causal=True).causal
 
 
 @pytest.mark.parametrize("layout", ["bert", "vit", "gpt2"])
@@ -178,49 +180,39 @@ def test_names_alone_draw_a_warning(layout):
         read_heads(one.arrays, **options(one), layout=layout)
 
 
-def folder_of(path, one, **config):
+def folder_of(path, arrays, **config):
     path.mkdir(parents=True)
-    write(path / "model.safetensors", one.arrays)
+    write(path / "model.safetensors", arrays)
     (path / "config.json").write_text(json.dumps(config))
     return path
 
 
-SIZES = {"num_attention_heads": HEADS, "layer_norm_eps": 1e-12}
-
-
 def test_a_folder_is_its_checkpoint(tmp_path):
     one = case("bert")
-    heads = read_heads(folder_of(tmp_path / "a", one, model_type="bert", **SIZES), layer=1)
-    np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+    assert_read(one, folder_of(tmp_path / "a", one.arrays, model_type="bert", **SIZES))
+    (tmp_path / "b").mkdir()
     with pytest.raises(ValueError, match=r"is a folder without model\.safetensors"):
-        read_checkpoint(tmp_path)
-    for name, said in (("adapter_model.safetensors", "has an adapter, and no model"), ("model.bin", "a pickle by its")):
-        (tmp_path / "b").mkdir(exist_ok=True)
+        read_checkpoint(tmp_path / "b")
+    for name, said in (("model.bin", "a pickle by its"), ("adapter_model.safetensors", "has an adapter, and no model")):
         (tmp_path / "b" / name).touch()
         with pytest.raises(ValueError, match=said):
             read_checkpoint(tmp_path / "b")
-        (tmp_path / "b" / name).unlink()
-
-
-def test_a_part_of_a_checkpoint_is_refused(tmp_path):
-    part = write(tmp_path / "model-00001-of-00007.safetensors", case("bert").arrays)
-    with pytest.raises(ValueError, match=r"part 1 of 7 .* give model\.safetensors\.index\.json, or the folder"):
+    part = write(tmp_path / "model-00001-of-00007.safetensors", one.arrays)
+    with pytest.raises(ValueError, match=r"part 1 of 7 .* give .*model\.safetensors\.index\.json, or the folder"):
         read_heads(part, layer=1, heads=HEADS)
-    assert len(read_checkpoint(part)) == len(case("bert").arrays)
+    assert len(read_checkpoint(part)) == len(one.arrays)
 
 
 @pytest.mark.parametrize("said, causal", [({"is_decoder": True}, True), ({"is_causal": True}, True), ({}, False)])
 def test_a_configuration_within_another_is_that_of_its_model(said, causal, tmp_path):
-    one = case("bert")
-    arrays = {f"{model}.{name}": array for model in ("encoder", "decoder") for name, array in one.arrays.items()}
-    nested = {"encoder": {"model_type": "bert", **SIZES}, "decoder": {"model_type": "bert", **SIZES, **said}}
-    path = folder_of(tmp_path / "a", one, model_type="encoder-decoder", **nested)
-    write(path / "model.safetensors", arrays)
+    arrays = renamed("bert", "encoder.") | renamed("bert", "decoder.")
+    encoder, decoder = {"model_type": "bert", **SIZES}, {"model_type": "bert", **SIZES, **said}
+    path = folder_of(tmp_path / "a", arrays, model_type="encoder-decoder", encoder=encoder, decoder=decoder)
     assert not read_heads(path, layer=1, prefix="encoder.").causal
     assert read_heads(path, layer=1, prefix="decoder.").causal == causal
-    nested = {"text_config": nested["encoder"], "vision_config": nested["decoder"]}
+    nested = {"text_config": encoder, "vision_config": decoder}
     with pytest.raises(ValueError, match=r"is of several models \(text_config, vision_config\)"):
-        read_heads(folder_of(tmp_path / "b", one, model_type="clip", **nested), layer=1)
+        read_heads(folder_of(tmp_path / "b", case("bert").arrays, model_type="clip", **nested), layer=1)
 
 
 @pytest.mark.parametrize(
@@ -232,35 +224,33 @@ def test_a_configuration_within_another_is_that_of_its_model(said, causal, tmp_p
         ({"model_type": "xmod", "pre_norm": True}, "pre_norm=True"),
         ({"model_type": "bert", "attn_logit_softcapping": 50.0}, "scores are capped"),
         ({"model_type": "bert", "quantization_config": {"bits": 8}}, "weights are quantised"),
+        ({"model_type": "bert", "rope_theta": 10000.0}, "rotary positions"),
+        ({"model_type": "bert", "position_embedding_type": "relative_key"}, "positions enter the scores"),
+        ({"model_type": "bert", "num_key_value_heads": 1}, "heads share keys"),
         ({"model_type": "another"}, "it is not known whether its attention is that of transformers' BERT"),
     ],
 )
 def test_what_config_json_says_of_attention_is_refused_with_its_reason(entry, said, tmp_path):
-    path = folder_of(tmp_path / "a", case("bert"), **entry, **SIZES)
-    with pytest.raises(ValueError, match=re.escape(said)):
-        read_heads(path, layer=1)
-    if entry["model_type"] != "another":
+    path = folder_of(tmp_path / "a", case("bert").arrays, **entry, **SIZES)
+    for layout in (None, "bert")[: 1 if entry["model_type"] == "another" else 2]:
         with pytest.raises(ValueError, match=re.escape(said)):
-            read_heads(path, layer=1, layout="bert")
+            read_heads(path, layer=1, layout=layout)
 
 
 def test_a_module_beside_the_configuration_of_a_model_is_asked_for(tmp_path):
     one = case("torch")
-    path = folder_of(tmp_path / "a", one, model_type="siglip", num_attention_heads=HEADS)
+    path = folder_of(tmp_path / "a", one.arrays, model_type="siglip", num_attention_heads=HEADS)
     with pytest.raises(ValueError, match="whose layers are in no layout that is read") as refused:
         read_heads(path, layer=0)
-    advised = re.search(r"give layout='(\w+)'", str(refused.value))[1]
-    np.testing.assert_allclose(read_heads(path, layer=0, layout=advised).attention(INPUTS), expected(one), atol=1e-12)
+    assert_read(one, path, layout=advised(refused, r"give layout='(\w+)'"))
 
 
 def test_types_that_are_not_read_matter_only_where_they_are(tmp_path):
-    one = case("bert")
-    arrays = {**one.arrays, f"{stem('bert')}output.dense.weight": np.ones((3, 5), np.uint8)}
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(safetensors(arrays, {f"{stem('bert')}output.dense.weight": "F8_E4M3"}))
-    heads = read_heads(path, **options(one), layout="bert")
-    np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
-    query = f"{stem('bert')}attention.self.query.weight"
+    one, path = case("bert"), tmp_path / "model.safetensors"
+    output, query = (f"{stem('bert')}{name}.weight" for name in ("output.dense", "attention.self.query"))
+    arrays = {**one.arrays, output: np.ones((3, 5), np.uint8)}
+    path.write_bytes(safetensors(arrays, {output: "F8_E4M3"}))
+    assert_read(one, path, layout="bert")
     path.write_bytes(safetensors({**arrays, query: np.ones((6, 6), np.uint8)}, {query: "F8_E4M3"}))
     with pytest.raises(ValueError, match=r"query\.weight.* of type 'F8_E4M3'.*quantised"):
         read_heads(path, **options(one), layout="bert")
@@ -287,29 +277,23 @@ class Tensor:
             raise RuntimeError("can't call numpy() on this tensor")
         return self.array
 
-    def __array__(self, *_, **__):
-        return self.numpy()
-
 
 @pytest.mark.parametrize("layout", CASES)
 @pytest.mark.parametrize("dtype", ["torch.float64", "torch.bfloat16"])
+@pytest.mark.filterwarnings("ignore::theorykit.bpkr.AttentionWarning")
 def test_tensors_of_torch_are_taken_as_they_are(layout, dtype):
     one = case(layout)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AttentionWarning)
-        tensors = {name: Tensor(array, dtype) for name, array in one.arrays.items()}
-        found = read_heads(tensors, **options(one)).attention(INPUTS)
-        np.testing.assert_allclose(found, expected(one), atol=1e-5 if dtype == "torch.bfloat16" else 1e-12)
-        quantised = {name: Tensor(array, "torch.qint8") for name, array in one.arrays.items()}
-        with pytest.raises(TypeError, match=r"tensor of type torch\.qint8 that NumPy cannot take"):
-            read_heads(quantised, **options(one))
+    found = read_heads({name: Tensor(array, dtype) for name, array in one.arrays.items()}, **options(one))
+    tolerance = 1e-5 if dtype == "torch.bfloat16" else 1e-12
+    np.testing.assert_allclose(found.attention(INPUTS), expected(one), atol=tolerance)
+    with pytest.raises(TypeError, match=r"tensor of type torch\.qint8 that NumPy cannot take"):
+        read_heads({name: Tensor(array, "torch.qint8") for name, array in one.arrays.items()}, **options(one))
 
 
 @pytest.mark.parametrize("outer", ["", "model."])
 @pytest.mark.parametrize("name", ["rel_pos_bias.weight", "relative_position_bias_table", "rotary_emb.inv_freq"])
 def test_positions_around_a_model_are_refused(outer, name):
-    one = case("torch_encoder")
-    arrays = {f"{outer}{each}": array for each, array in one.arrays.items()}
+    one, arrays = case("torch_encoder"), renamed("torch_encoder", outer)
     with pytest.raises(ValueError, match=re.escape(f"has '{outer}{name}'")):
         read_heads({**arrays, f"{outer}{name}": VECTOR}, **options(one))
     # those of another model are no business of this one
@@ -319,9 +303,8 @@ def test_positions_around_a_model_are_refused(outer, name):
 def test_norms_that_are_no_layer_norms_are_refused_or_warned_of():
     one = case("torch_encoder")
     bias = f"{stem('torch_encoder')}norm1.bias"
-    without = {name: array for name, array in one.arrays.items() if name != bias}
     with pytest.raises(ValueError, match="such as RMSNorm, is not read"):
-        read_heads(without, **options(one))
+        read_heads({name: array for name, array in one.arrays.items() if name != bias}, **options(one))
     bare = {name: array for name, array in one.arrays.items() if not name.endswith("bias")}
     with pytest.warns(AttentionWarning, match="those of RMSNorm have the same names"):
         read_heads(bare, **options(one))

@@ -8,9 +8,28 @@ from theorykit import bpkr
 from theorykit.checkpoints import read_network_weights
 
 from .files import FEATURES, HEADS, attention_paths, write
-from .oracle import published_network
 
 INPUTS = np.random.default_rng(1).standard_normal((3, 5, FEATURES))
+
+
+def published_network(arrays, inputs, heads, residual=False, token=0):
+    """The published network's output (examples, outputs), from its arrays by their own names."""
+    hidden = inputs
+    if "learned_input_layer.weight" in arrays:
+        hidden = inputs @ arrays["learned_input_layer.weight"].T
+    layer = 0
+    while f"transformer.layers.{layer}.to_q.weight" in arrays:
+        q, k, v = (
+            (of @ arrays[f"transformer.layers.{layer}.to_{name}.weight"].T).reshape(*of.shape[:2], heads, -1)
+            for name, of in (("q", inputs), ("k", inputs), ("v", hidden))
+        )
+        scores = np.einsum("bthg,bshg->bhts", q, k) * q.shape[-1] ** -0.5
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        after = heads**-0.5 * np.einsum("bhts,bshm->btm", weights, v)
+        hidden = after + hidden if residual else after
+        layer += 1
+    return hidden[:, token] @ arrays["readout_layer.weight"].T
 
 
 def output(arrays, layers, readout="first"):

@@ -107,7 +107,7 @@ def _in_folder(folder: Path) -> Path:
         raise ValueError(f"{folder} has an adapter, and no model: merge it into its model, and save that")
     if pickles := [name for name in names if name.endswith(_PICKLES)]:
         raise ValueError(f"{folder} has {pickles[0]}, a pickle by its ending, and no {_SAVED}; {_INSTEAD}")
-    raise ValueError(f"{folder} is a folder without {_SAVED} or its index")
+    raise ValueError(f"{folder} is a folder without {_SAVED} or its index: give the checkpoint in it")
 
 
 def refuse_part(path: Path) -> None:
