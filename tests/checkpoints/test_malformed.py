@@ -57,24 +57,16 @@ def filled(value: float) -> np.ndarray:
 
 # the safetensors package has tests of its format; here is what would do harm if it were read otherwise
 SAFETENSORS: Mapping[str, bytes] = {
-    "empty": b"",
     "a header of 2^64 - 1 bytes": header(ONE, bytes(8), length=2**64 - 1),
-    "cut within the arrays": WHOLE[:-1],
     "text": b"this is no checkpoint at all, but a page that says so\n",
-    "a git-lfs pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0000\nsize 440449768\n",
     "a pickle": pickle.dumps({"a": Harm()}),
-    "nested deeply": header(b'{"a":' + 100_000 * b"[" + 100_000 * b"]" + b"}"),
-    "a key twice": header(b'{"a": %b, "a": %b}' % (2 * (json.dumps(ONE["a"]).encode(),)), bytes(8)),
     "eight-bit floats": entry(dtype="F8_E4M3", shape=[8]),
     "a shape whose product wraps around": entry(shape=[2**32, 2**32, 2]),
     "a NaN among the weights": changed(query_weight=filled(np.nan)),
-    "an infinity among the weights": changed(key_weight=filled(np.inf)),
     "a NaN among the biases": changed(query_bias=np.full(FEATURES, np.nan)),
     "weights that are integers": changed(query_weight=np.ones((FEATURES, FEATURES), np.int8)),
     "weights of one axis": changed(query_weight=np.ones(FEATURES)),
-    "weights of no features": changed(query_weight=np.ones((FEATURES, 0))),
     "fewer keys than queries": changed(key_weight=np.ones((FEATURES // 3, FEATURES))),
-    "keys of other features": changed(key_weight=np.ones((FEATURES, FEATURES + 1))),
     "pruned heads": changed(
         **{f"{name}_weight": np.ones((4, FEATURES)) for name in ("query", "key")},
         **{f"{name}_bias": np.ones(4) for name in ("query", "key")},
@@ -82,11 +74,9 @@ SAFETENSORS: Mapping[str, bytes] = {
     "a name of a million characters": safetensors({1_000_000 * "a": np.ones(2)}),
     "a long name of several lines": safetensors({100 * "a\nb" + ".in_proj_weight": np.ones((4, FEATURES))}),
     "a long name behind which a bias is missing": safetensors({100 * "a\nb" + ".query_proj.weight": np.ones((6, 6))}),
-    "biases of another length": changed(query_bias=np.ones(FEATURES + 1)),
     "no keys": changed(key_weight=None),
     "no bias of the keys": changed(key_bias=None),
     "no arrays": safetensors({}),
-    "other arrays": safetensors({"a": np.ones(2)}),
 }
 
 
@@ -129,9 +119,7 @@ def saved(**arrays) -> bytes:
 GOOD = saved(**ARRAYS)
 BOMB = npy(head=f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({BOMB_LENGTH // 8},), }}") + bytes(BOMB_LENGTH)
 NPZ: Mapping[str, bytes] = {
-    "empty": b"",
     "text": b"PK, but no archive",
-    "cut to half": GOOD[: len(GOOD) // 2],
     "a pickle": pickle.dumps({"a": Harm()}),
     "an array of objects": saved(**ARRAYS, a=np.array([Harm(), None])),
     "a pickle as an array": archive({"a.npy": pickle.dumps(Harm())}),
@@ -139,13 +127,11 @@ NPZ: Mapping[str, bytes] = {
     "complex numbers": saved(a=np.ones(2, complex)),
     "bfloat16 as NumPy sees it": archive({"a.npy": claimed("(4,)", bytes(8), "'|V2'")}),
     "an array of huge shape": archive({"a.npy": claimed("(10**6, 10**6)".replace("10**6", "1000000"))}),
-    "an array of 2^70 entries": archive({"a.npy": claimed(f"({2**70},)")}),
     "an array shorter than its shape": archive({"a.npy": claimed("(3,)")}),
     "an array twice": repeated(),
     "a name of several lines": archive({"a\nb.txt": b""}),
     "a bomb": archive({"a.npy": BOMB}, zipfile.ZIP_DEFLATED),
     "a NaN among the weights": saved(**{**ARRAYS, f"{QUERY}.weight": filled(np.nan)}),
-    "a changed byte": GOOD.replace(ARRAYS[f"{QUERY}.weight"].tobytes()[:8], bytes(8)),
 }
 
 
@@ -191,13 +177,11 @@ def file(name: str, content: bytes):
 OTHERS: Mapping[str, Callable[[Path], Path]] = {
     **{f"a file {name}": file(name, pickle.dumps(Harm())) for name in ("a.pt", "a.pth", "a.bin", "a.ckpt", "a.pkl")},
     "a file without an ending": file("model", WHOLE),
-    "an array of NumPy": file("a.npy", npy(np.ones(3))),
     "an index of pickles": file("pytorch_model.bin.index.json", b"{}"),
     "no file": made("model.safetensors", str),
     "a folder": made("model", Path.mkdir),
     "a pipe": made("model.safetensors", os.mkfifo),
     "an index without a map": index(b"{}"),
-    "an index whose map is a list": index(["a"]),
     "an index of numbers": index({"a": 1}),
     "an index with a key twice": index(b'{"weight_map": {"a": "part.safetensors", "a": "part.safetensors"}}'),
     "an index of a missing part": index({"a": "missing.safetensors"}),
@@ -205,18 +189,9 @@ OTHERS: Mapping[str, Callable[[Path], Path]] = {
     "an index of a file elsewhere": index({"a": "../part.safetensors"}),
     "an index of a pickle": index({"a": "part.bin"}),
     "an index of an array that is not there": index({"another": "part.safetensors"}),
-    "an empty config.json": beside(b""),
     "a config.json that is a list": beside([]),
     "a config.json of no heads": beside({"num_attention_heads": 0}),
-    "a config.json of half a head": beside({"num_attention_heads": 1.5}),
     "a config.json of other heads": beside({"num_attention_heads": 4}),
-    "a config.json of rotary positions": beside({"rope_theta": 10000.0}),
-    "a config.json of newer rotary positions": beside({"rope_parameters": {"rope_theta": 10000.0}}),
-    "a config.json of relative positions": beside({"position_embedding_type": "relative_key"}),
-    "a config.json of shared keys": beside({"num_attention_heads": 3, "num_key_value_heads": 1}),
-    "a config.json of linear biases": beside({"alibi": True}),
-    "a config.json of pruned heads": beside({"pruned_heads": {"0": [1]}}),
-    "a config.json of another model": beside({"model_type": "big_bird"}),
     "a config.json whose switch is a number": beside({"is_decoder": 3}),
 }
 

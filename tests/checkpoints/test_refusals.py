@@ -12,67 +12,48 @@ from .files import FEATURES, HEADS, case
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text()
 SQUARE, FEWER = np.ones((FEATURES, FEATURES)), np.ones((FEATURES // 3, FEATURES))
-LLAMA = "model.layers.0.self_attn."
-BERT = case("bert").arrays
+LLAMA, BERT = "model.layers.0.self_attn.", "encoder.layer.0.attention."
+
+
+def beside(layout, name, array=SQUARE):
+    """The arrays of a layout, with another."""
+    return {**case(layout).arrays, name: array}
+
+
+def squares(*names):
+    return dict.fromkeys(names, SQUARE)
+
+
+RELATIVE, KEYS = "relative positions", "key.kernel"
 UNREADABLE = {
-    "LLaMA": ({f"{LLAMA}q_proj.weight": SQUARE, "model.layers.0.mlp.gate_proj.weight": SQUARE}, "rotary"),
-    "older LLaMA": ({f"{LLAMA}q_proj.weight": SQUARE, f"{LLAMA}rotary_emb.inv_freq": np.ones(2)}, "rotary"),
-    "LLaMA as published": ({"layers.0.attention.wq.weight": SQUARE, "rope_freqs": np.ones(2)}, "rotary"),
+    "LLaMA": (squares(f"{LLAMA}q_proj.weight", "model.layers.0.mlp.gate_proj.weight"), "rotary"),
+    "older LLaMA": (squares(f"{LLAMA}q_proj.weight", f"{LLAMA}rotary_emb.inv_freq"), "rotary"),
+    "LLaMA as published": (squares("layers.0.attention.wq.weight", "rope_freqs"), "rotary"),
     "Mistral": ({f"{LLAMA}q_proj.weight": SQUARE, f"{LLAMA}k_proj.weight": FEWER}, "2 rows of keys for 6 of queries"),
-    "T5": (
-        {
-            "encoder.block.0.layer.0.SelfAttention.q.weight": SQUARE,
-            "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": np.ones((32, HEADS)),
-        },
-        "relative positions",
-    ),
-    "DeBERTa": (
-        {"encoder.layer.0.attention.self.query_proj.weight": SQUARE, "encoder.rel_embeddings.weight": SQUARE},
-        "relative positions",
-    ),
-    "Swin": (
-        {
-            "encoder.layers.0.blocks.0.attention.self.query.weight": SQUARE,
-            "encoder.layers.0.blocks.0.attention.self.relative_position_bias_table": SQUARE,
-        },
-        "relative positions",
-    ),
-    "BERT of relative positions": (
-        {**BERT, "encoder.layer.0.attention.self.distance_embedding.weight": SQUARE},
-        "relative positions",
-    ),
-    "Longformer": ({**BERT, "encoder.layer.0.attention.self.query_global.weight": SQUARE}, "windows of tokens"),
-    "BERT with norms first": (
-        {**BERT, "encoder.layer.0.attention.LayerNorm.weight": SQUARE[0]},
-        "a norm that transformers' BERT has not",
-    ),
-    "GPT-1": ({**case("gpt2").arrays, "transformer.tokens_embed.weight": SQUARE}, "as GPT-1 and not GPT-2"),
-    "norms of queries": ({**BERT, "encoder.layer.0.attention.self.q_norm.weight": SQUARE[0]}, "norms of queries"),
-    "flax's norms": ({**case("flax").arrays, "query_ln.scale": np.ones(2)}, "norms of queries and keys"),
-    "flax's shared keys": ({**case("flax").arrays, "key.kernel": np.ones((FEATURES, 1, 2))}, "grouped-query"),
-    "flax's keys of others": (
-        {**case("flax").arrays, "key.kernel": np.ones((5, HEADS, 2))},
-        "keys are of other tokens",
-    ),
-    "torch's keys of others": (
-        {**case("torch, separate").arrays, "attn.k_proj_weight": SQUARE[:, :5]},
-        "keys are of other tokens",
-    ),
-    "torch's further key": ({**case("torch").arrays, "bias_k": SQUARE[0]}, "a key that is no token's"),
-    "GPT-2 with shared keys": (
-        {**case("gpt2, bare").arrays, "h.1.attn.c_attn.weight": np.ones((FEATURES, FEATURES + 4))},
-        "do they share keys",
-    ),
+    "T5": (squares("encoder.block.0.SelfAttention.q.weight", "SelfAttention.relative_attention_bias.weight"), RELATIVE),
+    "DeBERTa": (squares(f"{BERT}self.query_proj.weight", "encoder.rel_embeddings.weight"), RELATIVE),
+    "Swin": (squares(f"{BERT}self.query.weight", f"{BERT}self.relative_position_bias_table"), RELATIVE),
+    "BERT of relative positions": (beside("bert", f"{BERT}self.distance_embedding.weight"), RELATIVE),
+    "Longformer": (beside("bert", f"{BERT}self.query_global.weight"), "windows of tokens"),
+    "BERT with norms first": (beside("bert", f"{BERT}LayerNorm.weight"), "a norm that transformers' BERT has not"),
+    "GPT-1": (beside("gpt2", "transformer.tokens_embed.weight"), "as GPT-1 and not GPT-2"),
+    "norms of queries": (beside("bert", f"{BERT}self.q_norm.weight"), "norms of queries"),
+    "flax's norms": (beside("flax", "query_ln.scale"), "norms of queries and keys"),
+    "flax's shared keys": (beside("flax", KEYS, np.ones((FEATURES, 1, 2))), "grouped-query"),
+    "flax's keys of others": (beside("flax", KEYS, np.ones((5, HEADS, 2))), "keys are of other tokens"),
+    "torch's keys of others": (beside("torch, separate", "attn.k_proj_weight", SQUARE[:, :5]), "keys are of other tok"),
+    "torch's further key": (beside("torch", "bias_k"), "a key that is no token's"),
+    "GPT-2 with shared keys": (beside("gpt2, bare", "h.1.attn.c_attn.weight", np.ones((6, 10))), "do they share keys"),
     "GPT-2 without a norm": (
         {name: array for name, array in case("gpt2").arrays.items() if "ln_1" not in name},
         r"no array 'transformer.h.1.ln_1.weight'",
     ),
-    "encoder and decoder": (
-        {**case("torch_encoder").arrays, "decoder.layers.0.self_attn.in_proj_weight": SQUARE},
-        "attention in 2 places",
+    "encoder and decoder": (beside("torch_encoder", "decoder.layers.0.self_attn.in_proj_weight"), "in 2 places"),
+    "two layouts": (
+        {**case("gpt2").arrays, **case("bert").arrays},
+        "gpt2 at 'transformer.h.0.', bert at 'encoder.layer.0.'",
     ),
-    "two layouts": ({**case("gpt2").arrays, **BERT}, "gpt2 at 'transformer.h.0.', bert at 'encoder.layer.0.'"),
-    "another layout": ({"blocks.0.attn.qkv.weight": SQUARE}, r"none of the layouts torch .* it has 'blocks.0.attn.qkv"),
+    "another layout": (squares("blocks.0.attn.qkv.weight"), r"none of the layouts torch .* it has 'blocks.0.attn.qkv"),
     "nothing": ({}, "it has no arrays"),
 }
 

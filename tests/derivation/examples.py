@@ -64,6 +64,14 @@ _OVERLAP = Z.T * C * Z / N
 _AFTER_LEMMA = N * (LogDet(inverse(M) + Z.T * C * Z / N) + LogDet(M))
 s = MatrixSymbol("s", N, 1)
 drive, distinct, assignment = MatrixSymbol("W_d", m, N), MatrixSymbol("Omega", P, m), MatrixSymbol("B_c", P, N)
+sums, columns, correlations = (MatrixSymbol(name, P, n) for name in ("Xbar_c", "X_c", "C_c"))
+# products and columns that are named, blocks below and beside each other
+product, of_product = MatrixSymbol("ZM", m, n), MatrixSymbol("x", m, 1)
+overlap, conjugate = MatrixSymbol("o", n, 1), MatrixSymbol("ohat", n, 1)
+weights, mean, force = MatrixSymbol("p", m, 1), MatrixSymbol("x", n, 1), MatrixSymbol("F", n, 1)
+through, joined = MatrixSymbol("X", N, k * n), MatrixSymbol("joined", N, n + k * n)
+beside, kappa = SideBySide(MatrixSymbol("z", n * m, 1), n), positive_definite("kappa", k)
+by_paths, of_columns = MatrixSymbol("W", k * n, N), MatrixSymbol("t", P * n, 1)
 
 
 def _entropy_before() -> Expr:
@@ -106,7 +114,7 @@ RULES: dict[str, Callable[[], Step]] = {
     "derivative of a source": lambda: rules.derivative(LogDet(inverse(M) + 2 * J) - Trace(U * J * M), J),
     "linearise_form": lambda: rules.linearise_form(Trace(r.T * M * r) / N, r, w, N),
     "name_sum": lambda: rules.name_sum(3 * A * Z * M + 6 * B * M + B * U, MatrixSymbol("X", m, n), A * Z + 2 * B),
-    "sum_over_spins": lambda: rules.sum_over_spins(-2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U), s),
+    "sum_over_spins": lambda: rules.sum_over_spins(_EXPONENT, s),
     "solve": lambda: rules.solve(2 * N * M * r - scale * W * entrywise(tanh, W.T * w) - w, r),
     "write_out": lambda: rules.write_out(scale * M * Softmax(B.T * y), {y: Z * r, scale: T * T}),
     "gaussian_equivalence": lambda: _nonlinear(
@@ -114,231 +122,130 @@ RULES: dict[str, Callable[[], Step]] = {
     ),
 }
 
-
-def example(name: str) -> Callable:
-    """Enter a function that makes a step among those of the rules."""
-    return lambda make: RULES.setdefault(name, make)
-
-
-@example("unstack")
-def _():
-    readings, columns = MatrixSymbol("X", m, P), MatrixSymbol("t", P * n, 1)
-    weights = MatrixSymbol("A", n, m)
-    return rules.unstack(2 * I * Trace(columns.T * Stacked(weights * readings, P)) / sqrt(N))
-
-
-@example("split_into_rows with a skip connection")
-def _():
-    whole = V * Z + scale * R
-    return rules.split_into_rows(Trace(M * whole.T * whole) / N, [(v, V), (r, R)])
-
-
-@example("gaussian_average")
-def _():
-    exponent = Trace(v.T * A.T * A * v) / N + 2 * I * Trace(y.T * A * v) + Trace(r.T * M * r) + 3 * LogDet(U)
-    return rules.gaussian_average(exponent, v, scale * C)
-
-
-@example("determinant_lemma of a sum")
-def _():
-    inner = M + U / 3
-    return rules.determinant_lemma(LogDet(inverse(C) + 2 * Z * M * Z.T + 2 * Z * U * Z.T / 3), C, inner)
-
-
-@example("woodbury")
-def _():
-    inside = inverse(inverse(C) + Z * M * Z.T / N)
-    return rules.woodbury(scale * Trace(r.T * M * Z.T * inside * Z * M * r) + LogDet(M), C, M)
-
-
-@example("invert_update")
-def _():
-    inside = inverse(inverse(scale * C) + Z * M * Z.T / N)
-    return rules.invert_update(scale * Trace(y.T * inside * A * y) + LogDet(M), scale * C, M)
-
-
-@example("push_through")
-def _():
-    inside = inverse(inverse(C) + Z * (2 * M) * Z.T / N)
-    return rules.push_through(scale * B * M * Z.T * inside * y + y, C, 2 * M)
-
-
-@example("rescale")
-def _():
-    whole = inverse(C) + A * A.T / scale
-    return rules.rescale(N * LogDet(whole) - Trace(y.T * inverse(whole) * y) / T, whole, scale)
-
-
-@example("rescale a matrix")
-def _():
-    whole = inverse(C) + A * A.T / scale
-    return rules.rescale(B.T * inverse(whole) * A + B.T, whole, scale)
-
-
-@example("abbreviate")
-def _():
-    column, number = MatrixSymbol("b", n, 1), Symbol("y2", positive=True)
-    gram = positive_semidefinite("gram", n)
-    inside = inverse(T * M + Z.T * Z)
-    whole = Trace(y.T * y) / T - Trace(y.T * Z * inside * Z.T * y) + N * LogDet(T * M + Z.T * Z)
-    return rules.abbreviate(whole, {gram: Z.T * Z, column: Z.T * y, number: Trace(y.T * y)})
-
-
-@example("abbreviate in a matrix")
-def _():
-    product = MatrixSymbol("ZM", m, n)
-    return rules.abbreviate(M * Z.T * inverse(C + Z * M * Z.T) * y + M * Z.T * y, {product: Z * M})
-
-
-@example("insert_order_parameter in an inverse")
-def _():
-    core = inverse(M) - inverse(M) * inverse(inverse(M) + Z.T * C * Z / N) * inverse(M)
-    return rules.insert_order_parameter(_AFTER_LEMMA + N * Trace(r.T * core * r), _OVERLAP, U, Q, N)
-
-
-@example("gather_blocks")
-def _():
-    readings, kappa = MatrixSymbol("X", N, k * n), positive_definite("kappa", k)
-    stacked = Stacked(readings, k)
-    return rules.gather_blocks(Trace(U * stacked.T * kronecker(kappa, Identity(N)) * stacked) / N + LogDet(U))
-
-
-@example("join_branches")
-def _():
-    through, joined = MatrixSymbol("X", N, k * n), MatrixSymbol("joined", N, n + k * n)
-    sums = scale**2 * Trace(U * R.T * R) / N + Trace(U_all * through.T * through) / N
-    return rules.join_branches(sums, (R, through), joined, N)
-
-
-@example("vectorise")
-def _():
-    column = MatrixSymbol("z", n * m, 1)
-    return rules.vectorise(Trace(U * SideBySide(column, n).T * SideBySide(column, n)) / N, m)
-
-
-@example("reduce_traces")
-def _():
-    whole = Trace(inverse(kronecker(Identity(k), U)) * U_all) / scale + LogDet(kronecker(Identity(k), U))
-    return rules.reduce_traces(whole + Trace(BlockDiagMatrix(U, U_all) * U_both))
-
-
-@example("write_as_number")
-def _():
-    whole = N * LogDet(one) + Trace(inverse(one) * PartialTrace(U, (n, 1), 0)) + LogDet(KroneckerProduct(U, one))
-    return rules.write_as_number(whole, one, scale)
-
-
-@example("gram_volume with given rows")
-def _():
-    weights, inner = MatrixSymbol("W", k * n, N), kronecker(Identity(k), U)
-    before = N * LogDet(inner) + Trace(weights.T * inverse(inner) * weights)
-    return rules.gram_volume(before, weights, U_both, N, U)
-
-
-@example("source_derivative")
-def _():
-    before = Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y) / scale
-    return rules.source_derivative(before, j, -I / 2)
-
-
-@example("source_derivative of second order")
-def _():
-    before = Trace(j.T * M * j) + Trace(j.T * B.T * A.T * A * B * j) + 2 * I * Trace(j.T * B.T * y)
-    return rules.source_derivative(before, j, S.Half, order=2)
-
-
-@example("constrain")
-def _():
-    block = scale**2 * Trace(Q * PartialTrace(U_all, (k, n), 0))
-    return rules.constrain(N * (block - Trace(Q * U)) + LogDet(U_all) - LogDet(U), Q, U)
-
-
-@example("linear_response")
-def _():
-    entropy = N * (Trace(U * inverse(M)) / scale - LogDet(U))
-    return rules.linear_response(entropy, U, scale * M, G)
-
-
-@example("riccati")
-def _():
-    equation = N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale
-    return rules.riccati(equation, U)
-
-
-@example("insert_overlap")
-def _():
-    value = scale * W * s / N + T * w
-    before = normal(Trace(s.T * W.T * r) - 2 * Trace(j.T * value) + LogDet(U))
-    return rules.insert_overlap(before, value, MatrixSymbol("o", n, 1), MatrixSymbol("ohat", n, 1), -2 * N)
-
-
-@example("covariance_over_spins")
-def _():
-    exponent = -2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U)
-    return rules.covariance_over_spins(exponent, s, scale * V.T * s + y)
-
-
-@example("gather_columns")
-def _():
-    even = DiagMatrix((T * drive.T * y).applyfunc(Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)))
-    classes = MatrixSymbol("Xbar_c", P, n), MatrixSymbol("X_c", P, n), distinct
-    return rules.gather_columns(scale / N * M * W * even * W.T, (W, drive), classes, assignment)
-
-
-@example("gather_classes")
-def _():
-    before = scale / N * W * entrywise(tanh, T * drive.T * y) + r
-    return rules.gather_classes(before, (W, drive), (MatrixSymbol("C_c", P, n), distinct), assignment)
-
-
-@example("slope")
-def _():
-    before = Trace(r.T * M * w) - 3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w)) / N
-    return rules.slope(before, r)
-
-
-@example("slope through definitions")
-def _():
-    weights, mean, force = MatrixSymbol("p", m, 1), MatrixSymbol("x", n, 1), MatrixSymbol("F", n, 1)
-    through = [(weights, Softmax(B * M * r + y)), (mean, Z.T * weights)]
-    before = Trace(r.T * M * mean) + scale * sum_of_column(entrywise(log_cosh, W.T * mean))
-    return rules.slope(before, r, through, {mean: force})
-
-
-@example("set_to_zero")
-def _():
-    before = scale * W * entrywise(tanh, W.T * r + R * w) - 2 * W * entrywise(tanh, W.T * r) + M * w
-    return rules.set_to_zero(before, w)
-
-
-@example("set_to_zero in a number")
-def _():
-    before = (
-        3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w))
-        - sum_of_column(entrywise(log_cosh, W.T * r))
-        + Trace(w.T * r)
-    )
-    return rules.set_to_zero(normal(before), w)
-
-
-@example("response")
-def _():
-    moved = {Z: y * (M * w).T, r: U * w, v: B * w}
-    return rules.response(Z.T * Softmax(Z * r + v) + scale * W * entrywise(tanh, W.T * r), moved, w)
-
-
-@example("abbreviate in functions")
-def _():
-    product = MatrixSymbol("x", m, 1)
-    weights = Softmax(A * Z * r)
-    before = W * entrywise(tanh, drive.T * Z * r) + scale * Z.T * weights + Z.T * weights * weights.T * y
-    return rules.abbreviate(before, {product: Z * r})
-
-
-@example("gaussian_equivalence of a relu")
-def _():
-    def kernel(a, c, b):
-        cosine = c / sqrt(a * b)
-        return sqrt(a * b) * (cosine * (pi - acos(cosine)) + sqrt(Max(0, 1 - cosine**2))) / (2 * pi)
-
-    return _nonlinear(lambda unit: Max(unit, 0), lambda a, c, b: kernel(a, Min(c, sqrt(a * b)), b))
+_INSIDE = inverse(inverse(C) + Z * M * Z.T / N)
+_WHOLE = inverse(C) + A * A.T / scale
+_EXPONENT = -2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U)
+_SOURCE = Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y)
+_VALUE = scale * W * s / N + T * w
+_STACKED = Stacked(through, k)
+_NAMED = {
+    positive_semidefinite("gram", n): Z.T * Z,
+    MatrixSymbol("b", n, 1): Z.T * y,
+    Symbol("y2", positive=True): Trace(y.T * y),
+}
+_CORE = inverse(M) - inverse(M) * inverse(inverse(M) + Z.T * C * Z / N) * inverse(M)
+
+RULES |= {
+    "unstack": lambda: rules.unstack(
+        2 * I * Trace(of_columns.T * Stacked(MatrixSymbol("A", n, m) * MatrixSymbol("X", m, P), P)) / sqrt(N)
+    ),
+    "split_into_rows with a skip connection": lambda: rules.split_into_rows(
+        Trace(M * (V * Z + scale * R).T * (V * Z + scale * R)) / N, [(v, V), (r, R)]
+    ),
+    "gaussian_average": lambda: rules.gaussian_average(
+        Trace(v.T * A.T * A * v) / N + 2 * I * Trace(y.T * A * v) + Trace(r.T * M * r) + 3 * LogDet(U), v, scale * C
+    ),
+    "determinant_lemma of a sum": lambda: rules.determinant_lemma(
+        LogDet(inverse(C) + 2 * Z * M * Z.T + 2 * Z * U * Z.T / 3), C, M + U / 3
+    ),
+    "woodbury": lambda: rules.woodbury(scale * Trace(r.T * M * Z.T * _INSIDE * Z * M * r) + LogDet(M), C, M),
+    "invert_update": lambda: rules.invert_update(
+        scale * Trace(y.T * inverse(inverse(scale * C) + Z * M * Z.T / N) * A * y) + LogDet(M), scale * C, M
+    ),
+    "push_through": lambda: rules.push_through(
+        scale * B * M * Z.T * inverse(inverse(C) + Z * (2 * M) * Z.T / N) * y + y, C, 2 * M
+    ),
+    "rescale": lambda: rules.rescale(N * LogDet(_WHOLE) - Trace(y.T * inverse(_WHOLE) * y) / T, _WHOLE, scale),
+    "rescale a matrix": lambda: rules.rescale(B.T * inverse(_WHOLE) * A + B.T, _WHOLE, scale),
+    "abbreviate": lambda: rules.abbreviate(
+        Trace(y.T * y) / T - Trace(y.T * Z * inverse(T * M + Z.T * Z) * Z.T * y) + N * LogDet(T * M + Z.T * Z), _NAMED
+    ),
+    "abbreviate in a matrix": lambda: rules.abbreviate(
+        M * Z.T * inverse(C + Z * M * Z.T) * y + M * Z.T * y, {product: Z * M}
+    ),
+    "insert_order_parameter in an inverse": lambda: rules.insert_order_parameter(
+        _AFTER_LEMMA + N * Trace(r.T * _CORE * r), _OVERLAP, U, Q, N
+    ),
+    "gather_blocks": lambda: rules.gather_blocks(
+        Trace(U * _STACKED.T * kronecker(kappa, Identity(N)) * _STACKED) / N + LogDet(U)
+    ),
+    "join_branches": lambda: rules.join_branches(
+        scale**2 * Trace(U * R.T * R) / N + Trace(U_all * through.T * through) / N, (R, through), joined, N
+    ),
+    "vectorise": lambda: rules.vectorise(Trace(U * beside.T * beside) / N, m),
+    "reduce_traces": lambda: rules.reduce_traces(
+        Trace(inverse(kronecker(Identity(k), U)) * U_all) / scale
+        + LogDet(kronecker(Identity(k), U))
+        + Trace(BlockDiagMatrix(U, U_all) * U_both)
+    ),
+    "write_as_number": lambda: rules.write_as_number(
+        N * LogDet(one) + Trace(inverse(one) * PartialTrace(U, (n, 1), 0)) + LogDet(KroneckerProduct(U, one)),
+        one,
+        scale,
+    ),
+    "gram_volume with given rows": lambda: rules.gram_volume(
+        N * LogDet(kronecker(Identity(k), U)) + Trace(by_paths.T * inverse(kronecker(Identity(k), U)) * by_paths),
+        by_paths,
+        U_both,
+        N,
+        U,
+    ),
+    "source_derivative": lambda: rules.source_derivative(_SOURCE / scale, j, -I / 2),
+    "source_derivative of second order": lambda: rules.source_derivative(
+        _SOURCE + Trace(j.T * B.T * A.T * A * B * j), j, S.Half, order=2
+    ),
+    "constrain": lambda: rules.constrain(
+        N * (scale**2 * Trace(Q * PartialTrace(U_all, (k, n), 0)) - Trace(Q * U)) + LogDet(U_all) - LogDet(U), Q, U
+    ),
+    "linear_response": lambda: rules.linear_response(N * (Trace(U * inverse(M)) / scale - LogDet(U)), U, scale * M, G),
+    "riccati": lambda: rules.riccati(
+        N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale, U
+    ),
+    "insert_overlap": lambda: rules.insert_overlap(
+        normal(Trace(s.T * W.T * r) - 2 * Trace(j.T * _VALUE) + LogDet(U)), _VALUE, overlap, conjugate, -2 * N
+    ),
+    "covariance_over_spins": lambda: rules.covariance_over_spins(_EXPONENT, s, scale * V.T * s + y),
+    "gather_columns": lambda: rules.gather_columns(
+        scale / N * M * W * DiagMatrix((T * drive.T * y).applyfunc(Lambda(ENTRY, 1 - tanh(ENTRY) ** 2))) * W.T,
+        (W, drive),
+        (sums, columns, distinct),
+        assignment,
+    ),
+    "gather_classes": lambda: rules.gather_classes(
+        scale / N * W * entrywise(tanh, T * drive.T * y) + r, (W, drive), (correlations, distinct), assignment
+    ),
+    "slope": lambda: rules.slope(Trace(r.T * M * w) - 3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w)) / N, r),
+    "slope through definitions": lambda: rules.slope(
+        Trace(r.T * M * mean) + scale * sum_of_column(entrywise(log_cosh, W.T * mean)),
+        r,
+        [(weights, Softmax(B * M * r + y)), (mean, Z.T * weights)],
+        {mean: force},
+    ),
+    "set_to_zero": lambda: rules.set_to_zero(
+        scale * W * entrywise(tanh, W.T * r + R * w) - 2 * W * entrywise(tanh, W.T * r) + M * w, w
+    ),
+    "set_to_zero in a number": lambda: rules.set_to_zero(
+        normal(
+            3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w))
+            - sum_of_column(entrywise(log_cosh, W.T * r))
+            + Trace(w.T * r)
+        ),
+        w,
+    ),
+    "response": lambda: rules.response(
+        Z.T * Softmax(Z * r + v) + scale * W * entrywise(tanh, W.T * r), {Z: y * (M * w).T, r: U * w, v: B * w}, w
+    ),
+    "abbreviate in functions": lambda: rules.abbreviate(
+        W * entrywise(tanh, drive.T * Z * r)
+        + scale * Z.T * Softmax(A * Z * r)
+        + Z.T * Softmax(A * Z * r) * Softmax(A * Z * r).T * y,
+        {of_product: Z * r},
+    ),
+    "gaussian_equivalence of a relu": lambda: _nonlinear(lambda unit: Max(unit, 0), _relu_kernel),
+}
+
+
+def _relu_kernel(a, c, b):
+    c = Min(c, sqrt(a * b))
+    cosine = c / sqrt(a * b)
+    return sqrt(a * b) * (cosine * (pi - acos(cosine)) + sqrt(Max(0, 1 - cosine**2))) / (2 * pi)
