@@ -42,7 +42,7 @@ class CheckpointHeads(eqx.Module):
     - `query_bias`, `key_bias`: (heads, G), zero where the model has none.
     - `norm`: the layer norm that the model applies to the layer's inputs first; None where it applies none.
     - `causal`: whether a token attends to itself and those before it only.
-    - `layout`, `layer`, `layers`: how the checkpoint was read, which layer this is, from 0, and of how many.
+    - `layout`, `layer`, `layers`: how it was read, which layer this is, from 0, and of how many.
     """
 
     query: Float[Array, "heads G features"]

@@ -32,7 +32,7 @@ class Source:
         return ValueError(f"{self.called} has, at {shown(self.prefix)}, {what}")
 
     def array(self, name: str, axes: str) -> np.ndarray:
-        """An array in float64, of these axes, finite; `ValueError` where it is missing or no array of weights."""
+        """An array in float64, of these axes, finite."""
         name = self.prefix + name
         if name not in self.arrays:
             raise ValueError(f"{self.called} has no array {shown(name)}, which its layout needs")
@@ -82,14 +82,12 @@ class Projections:
 class Layout:
     """How one library saves attention.
 
-    - `library`: whose layout it is.
     - `example`: the name of an array by which the layout is known, of layer 0 if it has layers.
     - `pattern`: of such names, with groups `prefix`, of what all layers are behind, `layer` where there are layers, and
       `rest`. `read` reads what is behind the same beginning.
-    - `beside`: names behind the same beginning that `read` takes, or that leave attention as it is. All other arrays
-      there are refused.
+    - `beside`: names behind the same beginning that `read` takes, or that leave attention as it is; others are refused.
     - `output`: the name of the weights of a module's output map, by which a module in a list is told from other parts.
-    - `norm`: the layer norm before attention, if there is one; `epsilon` is the library's default.
+    - `norm`: the layer norm before attention; `epsilon` is the library's default.
     - `namesakes`: models with another attention whose layers have the same names, which only config.json tells apart.
     - `model_types`: what config.json calls models of exactly this attention; none if the library writes no config.json.
     """
@@ -141,7 +139,6 @@ class Layout:
 
 
 def _check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) -> None:
-    """Raise `ValueError` unless queries and keys, (rows, features), are as many and act on the same features."""
     if query[1] != key[1]:
         raise source.refuse(f"queries of {query[1]} features and keys of {key[1]}, so that keys are of other tokens")
     if query[0] != key[0]:
@@ -174,7 +171,6 @@ def _stacked(source: Source, name: str, transposed: bool = False) -> tuple[Matri
 
 
 def _read_torch(source: Source) -> Projections:
-    """torch.nn.MultiheadAttention: queries, keys and values one below the other, or a matrix each."""
     if source.has("bias_k") or source.has("bias_v"):
         raise source.refuse("bias_k, a key that is no token's, which is not read")
     if source.has("in_proj_weight"):

@@ -134,8 +134,8 @@ def read_heads(
     _refuse_other_kind(found, configuration, layout is not None)
     if found.name == "torch_encoder" and norm_first is True and layout is None and not source.has("norm1.bias"):
         warnings.warn(
-            f"{called} has norms without biases at {shown(source.prefix)}, which are read as layer norms; those of "
-            "RMSNorm have the same names. Give layout='torch_encoder' if they are layer norms",
+            f"{called} has norms without biases at {shown(source.prefix)}, read as layer norms; those of RMSNorm have "
+            "the same names. Give layout='torch_encoder' if they are layer norms",
             bpkr.AttentionWarning,
             stacklevel=3,
         )
@@ -162,7 +162,6 @@ def read_heads(
 
 
 def _open(checkpoint: _Given) -> tuple[Mapping[str, Any], str, Configuration]:
-    """The arrays of a checkpoint, what errors call it, and the configuration beside its file."""
     if not isinstance(checkpoint, Mapping):
         checkpoint = read_checkpoint(checkpoint)
     if isinstance(checkpoint, Checkpoint):
@@ -176,7 +175,7 @@ def _open(checkpoint: _Given) -> tuple[Mapping[str, Any], str, Configuration]:
 def _find_layout(
     arrays: Mapping[str, Any], names: Collection[str], called: str, layout: str | None, prefix: str | None = None
 ) -> _Found:
-    """The one layout that arrays of these names are in, or `layout` if they are; `ValueError` for none, or several.
+    """The one layout that arrays of these names are in; `ValueError` for none, or several.
 
     `prefix` begins all of the names; it may be the path of a module in a list, which is found by it alone.
     """
@@ -202,15 +201,12 @@ def _find_layout(
 
 
 def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bool) -> None:
-    """Raise `ValueError` if config.json is of a model whose attention may be another than that of the layout.
-
-    Without a config.json and a layout, names that models with another attention have, too, draw a warning.
-    """
+    """Refuse a config.json of another attention; warn of names that others have, without it and a layout."""
     kind, layout = configuration.model_type, found.layout
     if kind is None and layout.namesakes and not is_given:
         warnings.warn(
-            f"no config.json says of which kind the model is, and it is read as {layout.library} by its names, which "
-            f"layers of {layout.namesakes} have, too, whose attention is another. Give layout={found.name!r} to say so",
+            f"no config.json says of which kind the model is: it is read as {layout.library} by its names, which "
+            f"{layout.namesakes} have, too, whose attention is another. Give layout={found.name!r} to say so",
             bpkr.AttentionWarning,
             stacklevel=4,
         )
@@ -223,12 +219,12 @@ def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bo
         return
     if layout.stands_alone:
         raise ValueError(
-            f"{said}, whose layers are in no layout that is read. To read the attention module at "
-            f"{shown(found.prefix)} alone, give layout={found.name!r}, and to `attention` that module's own inputs"
+            f"{said}, whose layers are in no layout that is read. To read the module at {shown(found.prefix)} alone, "
+            f"give layout={found.name!r}, and to `attention` its own inputs"
         )
     raise ValueError(
-        f"{said}, and it is not known whether its attention is that of {layout.library}, by whose names it goes: if it "
-        f"is, give layout={found.name!r}"
+        f"{said}, and it is not known whether its attention is that of {layout.library}: if it is, give "
+        f"layout={found.name!r}"
     )
 
 
@@ -271,7 +267,6 @@ def _norm(
     norm_first: bool | None,
     configuration: Configuration,
 ) -> LayerNorm | None:
-    """The layer norm before attention; `ValueError` for options that do not fit the layout."""
     layout = found.layout
     if (norm_first is None) == (found.name == "torch_encoder"):
         raise ValueError(f"norm_first must be given for the layout 'torch_encoder', and for no other: {found.name!r}")
@@ -296,9 +291,9 @@ def read_network_weights(
 ) -> tuple[tuple[Float[Array, "_ _"], ...], bpkr.AbstractHeads]:
     """Read all weights of a network in the layout "attention_paths", and its heads, for `bpkr.Network.of_weights`.
 
-    It is the network of Tiberi et al., arXiv 2405.15926, as its published program saves it. Their network divides by
-    the root of the number of heads, and not by the roots of the widths, by which the theory's Eqs. (1), (2) and (4)
-    divide: the weights are multiplied by these here.
+    It is the network of Tiberi et al., arXiv 2405.15926, as its published program saves it, which divides by the root
+    of the number of heads alone. The theory's Eqs. (1), (2) and (4) divide by those of the widths, too, by which the
+    weights are multiplied here.
 
     Args:
         checkpoint: as for `read_heads`.

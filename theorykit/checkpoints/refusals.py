@@ -103,7 +103,7 @@ class Configuration:
             return self
         raise ValueError(
             f"{self.path} is of several models ({', '.join(models)}), and {shown(name)} does not say of which it is: "
-            "give the arrays of one model, with the options that its configuration has"
+            "give the arrays of one model, with its options"
         )
 
     @property
@@ -161,7 +161,7 @@ def configuration_beside(checkpoint: Path) -> Configuration:
 
 
 def refuse_names(names: Iterable[str], called: str, patterns: Mapping[re.Pattern[str], str] = _NAMES) -> None:
-    """Raise `ValueError` if one of the arrays' names tells of scores that are not of queries and keys alone."""
+    """Raise `ValueError` if a name tells of scores that are not of queries and keys alone."""
     for name in names:
         for pattern, what in patterns.items():
             if pattern.search(name):
@@ -186,8 +186,7 @@ def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) 
 def refuse_outside(names: Collection[str], everything: Collection[str], called: str, stem: str) -> None:
     """Raise `ValueError` if an attention module that stands alone, at the path `stem`, has arrays beside it.
 
-    A norm before it has another name in every model. `everything` are all names in the checkpoint, also those that a
-    prefix leaves out.
+    A norm before it has another name in every model. `everything` has those that a prefix leaves out, too.
     """
     outer = stem[: max(stem.rfind(mark, 0, -1) for mark in "./") + 1]
     is_second = stem.endswith("multihead_attn.") and any(name.startswith(f"{outer}self_attn.") for name in everything)
@@ -225,7 +224,7 @@ def refuse_unknown(
     if computed := [name for name in names if _COMPUTED.search(name)]:
         raise ValueError(
             f"{called} has {shown(computed[0])}, from which a weight is computed when the model runs: remove the "
-            "parametrisation, the normalisation or the pruning in torch, and save it again"
+            "parametrisation or the pruning in torch, and save it again"
         )
     for layout in LAYOUTS.values():
         stem = next((stem for stem in layout.listed_modules(names) if not _CROSS_ATTENTION.search(stem)), None)

@@ -191,7 +191,7 @@ def _root(number: int) -> int:
 class Residues(_Arithmetic):
     """A number, or a matrix of numbers, modulo the prime: P/q with one denominator q for all entries.
 
-    `above`, `below`: bounds of the degrees of P and q, as polynomials of what was drawn at random.
+    `above`, `below`: bounds of the degrees of P and q in what was drawn at random.
     """
 
     entries: Any
@@ -414,7 +414,7 @@ class _Draws:
 
 @dataclass(frozen=True)
 class ExactPoint:
-    """Values of symbols, and of the expressions of them that have been evaluated.
+    """Values of symbols and expressions.
 
     - `sizes`: whole numbers by name.
     - `given`: symbols that have another value than the one that was drawn; `roots`: the square roots of scalars.

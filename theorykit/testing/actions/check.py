@@ -57,8 +57,7 @@ def check_action(
         values: of the parameters, at which it is checked; random ones, of order one, if None.
         index: the signature of the stationary point that is wanted, 0 for a minimum; not looked for if None.
         reference: the action once more, in plain NumPy, a function of all symbols by name. It may differ by a constant,
-            of the parameters alone. If it differs otherwise, the report says by what: a sign, a factor, a transpose,
-            two symbols exchanged, the variance of an average, a missing term.
+            of the parameters alone. If it differs otherwise, the report says by what.
         sampled: `sampled(size)` returns, for a finite system at `values`, the mean and the standard error of each order
             parameter by name; their distance from the saddle point must fall with the `sizes`.
         sizes: of the finite systems, two or more.

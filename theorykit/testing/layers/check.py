@@ -40,16 +40,15 @@ def check_layer(
 ) -> Report:
     """Check whether the layer `kind` is right: what it states, what follows from it, and what runs.
 
-    It is tried alone, with one head more, below a layer of attention with two outputs, above a dense layer, and between
-    others in a network of four layers. Mistakes in it, and refusals, are findings of the report, not errors. Five to
-    ten seconds.
+    It is tried alone, with one head more, and between other layers. Mistakes in it, and refusals, are findings of the
+    report, not errors. Five to ten seconds.
 
     Args:
         kind: the layer.
         reference: the forward map once more, in plain NumPy: `reference(weights, hidden, attention, parameters)` of
             arrays (blocks, N_{l+1}, N_l), (N_l, tokens), (heads, keys, queries) or None without attention, and the
-            values of the parameters by their names in the layer; returns (N_{l+1}, tokens). If it differs from the
-            stated map, the report says by what: a sign, a factor, a transpose, an order, a missing term.
+            values of the parameters by their names in the layer; returns (N_{l+1}, tokens). The report says by what
+            the two differ.
         draw_weights: how the weights are drawn elsewhere, `draw_weights(rng, shape, variance, parameters)` returns
             an array of `shape`, (blocks, N_{l+1}, N_l); compared with the layer's prior.
         checks: some of "reference", "derivation", "networks", "numerics" and "posterior", to save time; all but
