@@ -14,9 +14,10 @@ from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order
 from ...bpkr.specification import layer_functions
 from ...codegen import interpret
 from ...compilation import jit
-from ..problems import TOKENS, Problem, plain, random_problem, symbol_values
+from ..problems import TOKENS, Problem, random_problem, symbol_values
 from ..report import Finding, check_slopes_agree, raised, slope_at_zero
 from .placement import Placement
+from .trials import make_trials
 
 IS_DERIVED = "an action with the layer is derived"
 _ENGINE = "steps are made of the layer's own two formulas, so this is no mistake in them"
@@ -111,17 +112,12 @@ def check_numerics(placement: Placement, seed: int) -> Iterator[Finding]:
 
 def _check_forward(placement: Placement, seed: int) -> Finding:
     form, numbers = placement.form, placement.architecture.layer_numbers()
-    rng = np.random.default_rng(seed)
     width, next_width = (int(numbers[each.name]) for each in (form.symbols.width, form.symbols.next_width))
-    blocks = layer_functions.count(form.blocks, placement.architecture.head_counts())
-    heads = placement.architecture.layers[placement.place].heads
-    hidden, weights = rng.normal(size=(width, TOKENS)), rng.normal(size=(next_width, blocks * width))
-    attention = rng.normal(size=(heads * TOKENS, TOKENS)) if heads else None
-    arrays = (None if array is None else jnp.asarray(array) for array in (hidden, weights, attention))
-    found = np.asarray(layer_functions.forward(form, numbers, *arrays))
-    values = {**numbers, form.hidden.name: hidden, form.weights.name: weights, form.symbols.tokens.name: TOKENS}
-    values |= {form.symbols.attention.name: attention} if heads else {}
-    expected = interpret(form.forward, plain(values))
+    kind = placement.architecture.layers[placement.place]
+    (trial,) = make_trials(kind, form, [(width, next_width, TOKENS)], seed, own_numbers=True)
+    values, symbols = trial.values(), (form.hidden, form.weights, form.symbols.attention)
+    arrays = (jnp.asarray(values[each.name]) if each.name in values else None for each in symbols)
+    found, expected = np.asarray(layer_functions.forward(form, numbers, *arrays)), trial.stated()
     error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
     claim, meaning = "the forward map that runs is the one that is stated", f"the generated code is wrong; {_PACKAGE}"
     return Finding(claim, f"to {error:.3g} of their size", "" if error < _ROUNDING else meaning)

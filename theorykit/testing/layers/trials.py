@@ -65,12 +65,12 @@ class Trial:
 
     def terms(self) -> list[np.ndarray]:
         """The value of each term of the stated forward map."""
-        values = self._values()
+        values = self.values()
         return [np.asarray(interpret(term, values)) for term in term_expressions(self.form)]
 
     def stated(self) -> np.ndarray:
         """The next hidden activations as `forward` states them."""
-        return np.asarray(interpret(self.form.forward, self._values()))
+        return np.asarray(interpret(self.form.forward, self.values()))
 
     def referred(self, reference: Reference) -> np.ndarray:
         """The next hidden activations as the reference has them; `Unusable` says what is wrong with them."""
@@ -94,7 +94,8 @@ class Trial:
             raise Unusable("it returns numbers that are not finite")
         return found
 
-    def _values(self) -> dict[str, np.ndarray | float]:
+    def values(self) -> dict[str, np.ndarray | float]:
+        """The value of every symbol of `forward`, by name."""
         form, (blocks, next_width, width) = self.form, self.weights.shape
         by_symbol: dict[Expr, ArrayLike] = {
             form.symbols.width: width,
