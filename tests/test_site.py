@@ -77,8 +77,10 @@ def test_every_example_has_its_script_and_its_notebook():
     for example in examples:
         page = SITE / "examples" / f"{example.stem}.html"
         links = {Path(link).name: page.parent / link for link in read(page).links}
-        assert f"{example.stem}.ipynb" in links
+        assert links[f"{example.stem}.ipynb"].is_file()
         assert links[example.name].read_text() == example.read_text()
+        has_figure = example.with_suffix(".png").exists()
+        assert any(Path(load).stem == example.stem for load in read(page).loads) == has_figure
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +132,7 @@ _PROSE = """(() => { const copy = document.querySelector('article')?.cloneNode(t
 @pytest.mark.parametrize("opened", WIDTHS, indirect=True)
 def test_formulas_are_drawn(opened):
     open_page, _ = opened
-    shown = open_page("attention-paths.html")
+    shown = open_page("docs/attention-paths.html")
     assert shown.locator("div.math math").count() >= 3
     assert shown.locator("div.math math").first.bounding_box()["height"] > 15
 

@@ -5,6 +5,7 @@ Names of the package that stand in code anywhere on the site become links to the
 
 import ast
 import inspect
+import pkgutil
 import re
 import textwrap
 from collections import Counter
@@ -13,41 +14,50 @@ from collections.abc import Iterator
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
-_SPAN = re.compile(r"(`+)(.+?)\1")
-_SPECIAL = re.compile(r"([\\*|_`])")
+
+class Names(SphinxDirective):
+    """Entries for names of a module, of which those after a colon have no docstring and are described there.
+
+    ```{api} theorykit.dynamics
+    find_cycle
+    FOLD: the name of a bifurcation
+    ```
+    """
+
+    has_content = True
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The entries, made by autodoc."""
+        entries = [
+            _entry(f"{self.arguments[0]}.{name.strip()}", said.strip())
+            for name, _, said in (line.partition(":") for line in self.content)
+        ]
+        return self.parse_text_to_nodes("\n".join(["```{eval-rst}", *entries, "```"]))
 
 
-def restructured(lines: list[str]) -> list[str]:
-    """A docstring in Markdown as reStructuredText: paragraphs, lists, code in backquotes and code that is indented."""
-    found, in_list = [], False
-    for number, line in enumerate(lines):
-        after_blank = number == 0 or not lines[number - 1].strip()
-        is_item = line.startswith("- ")
-        is_code = line.startswith("    ") and not in_list
-        if is_item and not in_list and not after_blank:
-            found.append("")
-        if is_code and after_blank:
-            found += ["::", ""]
-        in_list = is_item or (in_list and (not line.strip() or line.startswith("  ")))
-        found.append(line if is_code else _escaped(line))
-    return found
-
-
-def _escaped(line: str) -> str:
-    """A line of text, in which only code in backquotes means anything."""
-    parts, end = [], 0
-    for span in _SPAN.finditer(line):
-        parts += [_SPECIAL.sub(r"\\\1", line[end : span.start()]), f"``{span[2]}``"]
-        # what follows code at once, as in `name`s
-        parts += ["\\ "] if line[span.end() : span.end() + 1].isalnum() else []
-        end = span.end()
-    return "".join([*parts, _SPECIAL.sub(r"\\\1", line[end:])])
+def _entry(name: str, said: str) -> str:
+    value = pkgutil.resolve_name(name)
+    if said:
+        is_short = isinstance(value, str | float | tuple) and len(repr(value)) < 90
+        return f".. py:data:: {name}\n" + f"   :value: {value!r}\n" * is_short + f"\n   {said}\n"
+    if inspect.isclass(value):
+        kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
+        return f".. {kind}:: {name}\n   :members:\n"
+    return f".. autofunction:: {name}\n"
 
 
 def _docstring(app, what, name, value, options, lines: list[str]) -> None:
-    lines[:] = restructured(lines)
+    """Have reStructuredText read bars outside code as bars, and letters right after code, as in `name`s, as letters."""
+
+    def kept(found: re.Match) -> str:
+        code, letter = found.groups()
+        return f"{code}\\ {letter}" if letter else code or r"\|"
+
+    lines[:] = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
 
 
 def _signature(app, what, name, value, options, signature, returned) -> tuple[str, str | None] | None:
@@ -151,8 +161,9 @@ def _ways(name: str) -> list[str]:
 
 def setup(app: Sphinx) -> dict:
     """Called by Sphinx."""
-    app.setup_extension("sphinx.ext.autodoc")
-    app.connect("autodoc-process-docstring", _docstring)
+    app.add_directive("api", Names)
+    # before napoleon
+    app.connect("autodoc-process-docstring", _docstring, priority=400)
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-skip-member", _skip)
     app.add_post_transform(NamesAreLinks)

@@ -1,9 +1,12 @@
-"""Settings of Sphinx for the site; `build.py` lays out the pages that it reads."""
+"""Settings of Sphinx for the site, whose sources `build.py` lays out."""
 
+import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from docutils import nodes
 
 import theorykit
 
@@ -13,17 +16,18 @@ version = release = theorykit.__version__
 html_title = f"theorykit {version}"
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
     "api",
     "formulas",
 ]
+# the sources are a copy of the repository, most of which is no page but can be downloaded from one
+include_patterns = ["*.md", "docs/**", "derivations/*.md", "examples/*.md", "examples/*.ipynb"]
 root_doc = "index"
-source_suffix = {".md": "markdown"}
-exclude_patterns = ["files"]
 nitpicky = True
 # annotations name classes of JAX, NumPy and others, which have no pages here
 nitpick_ignore_regex = [("py:.*", ".*")]
@@ -35,6 +39,17 @@ myst_heading_anchors = 4
 myst_dmath_double_inline = True
 html_math_renderer = "mathml"
 
+nb_execution_mode = "force"
+nb_execution_timeout = -1
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+# what these print and draw is kept
+nb_execution_excludepatterns = [
+    f"examples/{path.stem}.ipynb" for path in (Path(__file__).parents[2] / "examples" / "kept").glob("*.json")
+]
+
+# docstrings have code in single backquotes
+default_role = "code"
 autodoc_member_order = "bysource"
 maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
@@ -53,3 +68,42 @@ html_show_copyright = False
 html_show_search_summary = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+# the pages about folders that pages of the repository link to
+_FOLDERS = {
+    "derivations": "/derivations/index.md",
+    "examples": "/examples/index.md",
+    "theorykit/bpkr": "/docs/attention-paths.md",
+    "theorykit/dmft": "/docs/self-attention-dynamics.md",
+}
+_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)\)")
+
+
+def _link_to_pages(app, docname: str, content: list[str]) -> None:
+    """Have links to examples and folders lead to their pages; those to folders without a page are words."""
+    source = Path(app.srcdir)
+
+    def link(found: re.Match) -> str:
+        words, address = found.groups()
+        path = (source / docname).parent.joinpath(address).resolve()
+        if path.is_dir():
+            page = _FOLDERS.get(str(path.relative_to(source)))
+            return f"[{words}]({page})" if page else words
+        is_example = path.suffix == ".py" and path.parent == source / "examples"
+        return f"[{words}]({address.removesuffix('.py')}.ipynb)" if is_example else found[0]
+
+    content[0] = _LINK.sub(link, content[0])
+
+
+def _set_formulas(app, doctree: nodes.document) -> None:
+    """Set the LaTeX that an example prints, below its source."""
+    for node in list(doctree.findall(nodes.literal_block)):
+        if node.astext().startswith(r"\begin{align*}"):
+            formula = nodes.math_block(text=node.astext().strip())
+            node.parent.insert(node.parent.index(node) + 1, formula)
+
+
+def setup(app) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _link_to_pages)
+    app.connect("doctree-read", _set_formulas)

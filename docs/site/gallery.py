@@ -1,19 +1,14 @@
-"""A page for every example: its text, code, what it printed and drew, and the same to download."""
+"""The examples as notebooks for MyST-NB, which runs those whose results are not kept, and their index."""
 
 import json
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from base64 import b64encode
 from pathlib import Path
 
 import jupytext
-
 import kept
 from kept import EXAMPLES
+from nbformat import NotebookNode, v4
 
 # sections of the gallery, and their examples
 SECTIONS = {
@@ -42,113 +37,71 @@ SECTIONS = {
     ),
 }
 _GRID = "::::{grid} 1 2 2 2\n:gutter: 3\n"
+_KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+_INTRODUCTION = """# Examples
+
+Each is a script to read and run, shown with what it prints and draws. Every page has the script and a Jupyter notebook
+to download.
+"""
 
 
-@dataclass(frozen=True)
-class Run:
-    """What came of an example: of its cells of code, by number, what they printed and the figures that they drew."""
-
-    outputs: dict[str, str]
-    figures: dict[str, list[Path]]
-    seconds: float
-    is_kept: bool
-
-
-def results(example: Path, folder: Path) -> Run:
-    """What is kept of an example, or what a run of it here has, with its figures in `folder`."""
-    if kept.kept_file(example).exists():
-        if changed := kept.stale(example):
-            raise SystemExit(
-                f"The kept results of examples/{example.name} were made by other code; these have changed: "
-                f"{', '.join(changed)}.\nRenew them: make kept"
-            )
-        return _run(json.loads(kept.kept_file(example).read_text()), EXAMPLES, True)
-    copy = folder / example.stem
-    shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("*.png", "kept", "__pycache__"))
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "result.json"
-        runner = Path(__file__).with_name("run_example.py")
-        subprocess.run([sys.executable, "-W", "ignore", runner, copy / example.name, path], check=True)
-        return _run(json.loads(path.read_text()), copy, False)
-
-
-def _run(found: dict, folder: Path, is_kept: bool) -> Run:
-    figures = {number: [folder / name for name in names] for number, names in found["figures"].items()}
-    return Run(found["outputs"], figures, found["seconds"], is_kept)
-
-
-def write_gallery(target: Path, rewritten: Callable[[str, Path], str], folder: Path) -> None:
-    """Write the pages of all examples, and their index, into `target`; figures of those run here go to `folder`.
-
-    `rewritten` makes links of the repository those of the site, of a text of the page given.
-    """
-    target.mkdir(parents=True)
-    listed = {name for names in SECTIONS.values() for name in names}
-    examples = {path.stem: path for path in sorted(EXAMPLES.glob("*.py"))}
-    if listed != set(examples):
-        raise SystemExit(f"examples that are not in gallery.SECTIONS, or are no more: {listed ^ set(examples)}")
+def write_gallery(target: Path) -> None:
+    """Write a notebook of every example, and their index, into `target`, which has their scripts, data and figures."""
+    listed = [name for names in SECTIONS.values() for name in names]
+    if set(listed) != {path.stem for path in EXAMPLES.glob("*.py")}:
+        raise SystemExit("gallery.SECTIONS does not list the examples that there are")
     cards = {}
-    for name, example in examples.items():
-        run = results(example, folder)
-        cards[name] = _write_page(example, run, target, rewritten)
-    pages = [f"## {title}\n\n{_GRID}\n" + "\n".join(cards[each] for each in names) for title, names in SECTIONS.items()]
-    toctree = "\n".join(name for names in SECTIONS.values() for name in names)
-    introduction = (
-        "# Examples\n\nEach is a script to read and run, shown with what it prints and draws. Every page has the "
-        "script and a Jupyter notebook to download.\n"
-    )
-    contents = f"```{{toctree}}\n:hidden:\n\n{toctree}\n```\n"
-    (target / "index.md").write_text("\n".join([introduction, contents, *(f"{page}\n::::\n" for page in pages)]))
+    for name in listed:
+        example = EXAMPLES / f"{name}.py"
+        notebook = jupytext.read(example, fmt="py:percent")
+        cards[name] = _card(name, notebook.cells[0].source)
+        if kept.kept_file(example).exists():
+            _fill(notebook, example)
+        jupytext.write(_completed(notebook, name), target / f"{name}.ipynb")
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *listed, "```\n"])
+    parts = [f"## {title}\n\n{_GRID}\n" + "\n".join(map(cards.get, names)) for title, names in SECTIONS.items()]
+    (target / "index.md").write_text("\n".join([_INTRODUCTION, toctree, *(f"{part}\n::::\n" for part in parts)]))
 
 
-def _write_page(example: Path, run: Run, target: Path, rewritten: Callable[[str, Path], str]) -> str:
-    """Write the page of an example and what can be downloaded of it; its card for the index."""
-    notebook = jupytext.read(example, fmt="py:percent")
-    parts, number, figure = [], 0, None
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            parts.append(rewritten(cell.source, example))
-            continue
-        parts.append(f"```python\n{cell.source}\n```")
-        if said := run.outputs.get(str(number)):
-            parts.append(_output(said))
-        for path in run.figures.get(str(number), ()):
-            figure = shutil.copy(path, target / path.name).name
-            parts.append(f"![What the code above draws]({figure})")
-        number += 1
-    shutil.copy(example, target)
+def _code(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _fill(notebook: NotebookNode, example: Path) -> None:
+    """Give the cells of an example the output that is kept of them."""
+    if changed := kept.stale(example):
+        raise SystemExit(
+            f"The kept results of examples/{example.name} were made by other code; these have changed: "
+            f"{', '.join(changed)}.\nRenew them: make kept"
+        )
+    cells, found = _code(notebook), json.loads(kept.kept_file(example).read_text())
+    for number, text in found["outputs"].items():
+        cells[int(number)].outputs.append(v4.new_output("stream", text=text))
+
+
+def _completed(notebook: NotebookNode, name: str) -> NotebookNode:
+    """The notebook of an example with its figure, and with what it needs outside the repository."""
+    text = "".join(cell.source for cell in notebook.cells)
+    notebook.metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
         cell.metadata.clear()
     # a notebook has no file of its own to find its figures and data beside
-    if any("__file__" in cell.source for cell in notebook.cells):
-        named = f'__file__ = "{example.stem}.ipynb"  # figures are written, and data are looked for, beside it'
-        first = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
-        notebook.cells[first].source = f"{named}\n\n{notebook.cells[first].source}"
-    jupytext.write(notebook, target / f"{example.stem}.ipynb")
-    parts.append(_downloads(example, run))
-    (target / f"{example.stem}.md").write_text("\n\n".join(parts) + "\n")
-    return _card(example.stem, parts[0], figure)
+    if "__file__" in text:
+        first = _code(notebook)[0]
+        named = f'__file__ = "{name}.ipynb"  # figures are written, and data are looked for, beside it'
+        first.source = f"{named}\n\n{first.source}"
+    for number, cell in reversed(list(enumerate(notebook.cells))):
+        if "save(figure" in cell.source:
+            notebook.cells.insert(number + 1, v4.new_markdown_cell(f"![What the code above draws]({name}.png)"))
+    beside = " The files that it reads are in the folder `examples` of the repository." * ("with_name(" in text)
+    downloads = f"---\n\n{{download}}`Script <{name}.py>` · {{nb-download}}`Jupyter notebook <{name}.ipynb>`.{beside}"
+    notebook.cells.append(v4.new_markdown_cell(downloads))
+    return notebook
 
 
-def _output(said: str) -> str:
-    """What a cell printed; LaTeX as the formulas that it makes, too."""
-    drawn = f"\n$${said.strip()}$$\n" if said.startswith(r"\begin{align*}") else ""
-    return f":::{{div}} output\n```text\n{said.rstrip()}\n```\n{drawn}:::"
-
-
-def _downloads(example: Path, run: Run) -> str:
-    when = "when its code was last changed" if run.is_kept else "when this page was built"
-    data = "vit_digits" in example.read_text() or ".nc" in example.read_text()
-    beside = " The files that it reads are beside it in the repository, in the folder `examples`." if data else ""
-    return (
-        f"---\n\n[Script]({example.name}) · [Jupyter notebook]({example.stem}.ipynb)\n\nIt ran for {run.seconds:.0f} "
-        f"seconds {when}, compiling included.{beside}"
-    )
-
-
-def _card(name: str, opening: str, figure: str | None) -> str:
+def _card(name: str, opening: str) -> str:
     title, _, text = opening.removeprefix("# ").partition("\n")
     sentence = re.match(r".*?[.:?](?=\s|$)", " ".join(text.split()))
-    image = f":img-top: {figure}\n" if figure else ""
+    image = f":img-top: {name}.png\n" if (EXAMPLES / f"{name}.png").exists() else ""
     said = sentence[0].removesuffix(":") if sentence else ""
     return f":::{{grid-item-card}} {title}\n:link: {name}\n:link-type: doc\n{image}\n{said}\n:::\n"

@@ -9,18 +9,24 @@ computed.
 """
 
 import ast
+import contextlib
 import hashlib
 import io
 import json
-import subprocess
+import os
 import sys
-import tempfile
+import time
 import tokenize
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+
+import jupytext
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 KEPT = EXAMPLES / "kept"
+_OURS = ROOT / "theorykit", EXAMPLES / "papers"
 
 
 def code_of(source: str) -> str:
@@ -62,18 +68,50 @@ def kept_file(example: Path) -> Path:
 
 def renew(example: Path) -> float:
     """Run an example where it is, keep what came of it, and return how many seconds it took."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        subprocess.run(
-            [sys.executable, "-W", "ignore", Path(__file__).with_name("run_example.py"), example, result], check=True
-        )
-        found = json.loads(result.read_text())
-    beside = [*found.pop("data"), *(name for names in found["figures"].values() for name in names)]
-    paths = [example, *(ROOT / name for name in found.pop("modules")), *(EXAMPLES / name for name in beside)]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        found = process.submit(_run, example).result()
+    figures = (name for names in found["figures"].values() for name in names)
+    paths = [example, *found.pop("read"), *(EXAMPLES / name for name in figures)]
     found["stamp"] = {str(path.relative_to(ROOT)): sum_of(path) for path in paths}
     KEPT.mkdir(exist_ok=True)
     kept_file(example).write_text(json.dumps(found, indent=1) + "\n")
     return found["seconds"]
+
+
+def _run(example: Path) -> dict:
+    """Run an example in this process: what its cells of code print and draw, by number, and the files it is made of."""
+    os.environ["MPLBACKEND"] = "Agg"
+    # as Python has it that runs the script
+    sys.path.insert(0, str(EXAMPLES))
+    opened: set[str] = set()
+    sys.addaudithook(lambda event, about: opened.add(str(about[0])) if event == "open" else None)
+    namespace = {"__name__": "__main__", "__file__": str(example)}
+    cells = [cell for cell in jupytext.read(example, fmt="py:percent").cells if cell.cell_type == "code"]
+    outputs, figures, start = {}, {}, time.perf_counter()
+    for number, cell in enumerate(cells):
+        before = _figures()
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(cell.source, f"{example.name}, cell {number + 1}", "exec"), namespace)
+        if said.getvalue():
+            outputs[number] = said.getvalue()
+        if drawn := sorted(name for name, written in _figures().items() if before.get(name) != written):
+            figures[number] = drawn
+    seconds = round(time.perf_counter() - start, 1)
+    modules = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    ours = [path for path in map(Path, modules) if any(path.is_relative_to(each) for each in _OURS)]
+    paths = {Path(name).resolve() for name in opened if not name.isdigit()}
+    data = [path for path in paths if path.is_relative_to(EXAMPLES) and path.suffix not in (".py", ".png", ".pyc")]
+    read = [*sorted(data), *sorted(ours)]
+    return {
+        "seconds": seconds,
+        "outputs": outputs,
+        "figures": figures,
+        "read": [path for path in read if path.is_file()],
+    }
+
+
+def _figures() -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in EXAMPLES.glob("*.png")}
 
 
 def main(names: list[str]) -> None:

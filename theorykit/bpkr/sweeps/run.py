@@ -140,7 +140,7 @@ def sweep_seeds(
 
     Each seed has its own folder in `folder`, and resumes from it. With an `executor`, seeds and widths are solved side
     by side. Workers of other processes call `data` themselves, which must be a function of a module that they can
-    import, and write to `folder`, which all must see:
+    import, and write to `folder`, which all must see::
 
         with theorykit.workers.local_workers(2) as executor:
             sweep_seeds(architecture, data, range(5), widths=(10, 100), temperatures=(0.1,), executor=executor)
