@@ -1,10 +1,8 @@
 """Write files whole or not at all, with theorykit's mark; files without the mark are never replaced.
 
-A file is written under a hidden name and renamed when it is whole and on disk. Links are followed, and the permissions
-and owner of the replaced file are kept.
-
-The mark is the last line of text, PDF and netCDF files, the comment of an npz archive, and the keyword Software of a
-PNG. In a netCDF file or an archive it follows the SHA-256 sum of all that is before it.
+A file is written under a hidden name and renamed when it is whole and on disk. The mark is the last line of text, PDF
+and netCDF files, the comment of an npz archive, and the keyword Software of a PNG. In a netCDF file or an archive it
+follows the SHA-256 sum of all that is before it.
 """
 
 import hashlib
@@ -28,8 +26,6 @@ from .checks import checked_flag, checked_path
 
 MARK = "written by theorykit"
 SOFTWARE = "theorykit"
-"""The keyword Software of a PNG."""
-
 _COMMENTS = {
     **dict.fromkeys((".md", ".svg", ".html"), f"<!-- {MARK} -->"),
     **dict.fromkeys((".tex", ".pdf"), f"% {MARK}"),
@@ -38,7 +34,7 @@ _COMMENTS = {
 _SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
 _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
 # the end of a temporary name: host, process, and a random number; those that this process is writing; and the age in
-# seconds at which one of another host is abandoned
+# seconds at which one of another host counts as abandoned
 _TEMPORARY = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)-[0-9a-f]{8}")
 _WRITTEN: set[str] = set()
 _ABANDONED = 86_400.0
@@ -48,8 +44,7 @@ _HEAD, _TAIL = 512, 256
 
 def mark(content: bytes, ending: str) -> bytes:
     """`content` with the mark as a comment, of a file that ends in `ending`: .md, .html, .tex, .py, .pdf or .svg."""
-    separator = b"" if content.endswith(b"\n") else b"\n"
-    return content + separator + _COMMENTS[ending].encode() + b"\n"
+    return content + b"\n" * (not content.endswith(b"\n")) + _COMMENTS[ending].encode() + b"\n"
 
 
 def with_sum(content: bytes | memoryview) -> bytes:
@@ -89,7 +84,7 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
 
 
 def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
-    """Raise `FileExistsError` if there is something at `path`, unless it is a marked file and `overwrite` is said."""
+    """Raise `FileExistsError` if there is something at `path` but a marked file that `overwrite` allows to replace."""
     path = checked_path("path", path)
     checked_flag("overwrite", overwrite)
     try:
@@ -102,8 +97,8 @@ def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
         raise FileExistsError(f"{path} exists and is no ordinary file; choose another output")
     if not is_marked(path):
         raise FileExistsError(
-            f"{path} exists and has no mark of theorykit: it is of another program or of a version without marks, or "
-            "was changed since. Choose another output, or move it away"
+            f"{path} exists and has no mark of theorykit: another program wrote or changed it. Choose another output, "
+            "or move it away"
         )
     if not overwrite:
         raise FileExistsError(f"{path} exists; choose another output, or say --overwrite to replace it")
@@ -112,7 +107,7 @@ def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
 def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:
     """Write `content` to `path`, whole or not at all; raises as `refuse_to_overwrite` does.
 
-    A crash in between leaves what was there before; the next write removes what a killed process left.
+    Links are followed, and the permissions and owner of a replaced file are kept.
     """
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
@@ -147,7 +142,7 @@ def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -
 
 
 def temporary_name(target: Path) -> Path:
-    """Return a hidden name next to `target` that no thread, process or host takes twice."""
+    """A hidden name next to `target` that no thread, process or host takes twice."""
     # names end at 255 bytes
     start = target.name.encode()[:200].decode(errors="ignore")
     return target.with_name(f".{start}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
@@ -159,26 +154,27 @@ def _host() -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what processes that are no more left of writing `target`, those of other hosts a day later."""
-
-    def runs(process: int) -> bool:
-        # one that had the number of this process before has ended
-        if process == os.getpid():
-            return False
-        try:
-            os.kill(process, 0)
-        except (ProcessLookupError, OverflowError):
-            return False
-        except PermissionError:
-            return True
-        return True
-
+    """Remove what processes that have ended left of writing `target`, those of other hosts a day later."""
     beginning = temporary_name(target).name.rpartition(".")[0] + "."
     for entry in os.scandir(target.parent):
         found = _TEMPORARY.fullmatch(entry.name.removeprefix(beginning)) if entry.name.startswith(beginning) else None
         if found is None or entry.name in _WRITTEN or not entry.is_file(follow_symlinks=False):
             continue
         with suppress(FileNotFoundError):  # another process removes it, too
-            is_here, age = found[1] == _host(), time.time() - entry.stat().st_mtime
-            if not runs(int(found[2])) if is_here else age > _ABANDONED:
+            if found[1] == _host():
+                is_abandoned = not _runs(int(found[2]))
+            else:
+                is_abandoned = time.time() - entry.stat().st_mtime > _ABANDONED
+            if is_abandoned:
                 Path(entry).unlink()
+
+
+def _runs(process: int) -> bool:
+    """Whether a process runs that may be writing: not this one, whose number an ended one had before."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return process != os.getpid()

@@ -1,8 +1,8 @@
 """The user's cache: derived actions, and JAX's machine code, kept from one process to the next.
 
 There is none unless `enable_cache` is called, as the command line does, or the environment variable THEORYKIT_CACHE
-names its folder. What is in the cache can always be made again: an entry that is missing, damaged or cannot be written
-is never an error. The settings are environment variables, so that processes that this one starts have them too.
+names its folder. An entry that is missing, damaged or cannot be written is never an error. The settings are environment
+variables, so that processes that this one starts have them too.
 """
 
 import hashlib
@@ -12,6 +12,8 @@ import stat
 import time
 from contextlib import suppress
 from pathlib import Path
+
+import platformdirs
 
 from . import atomic_files
 from .checks import checked_path, checked_whole_number, shown
@@ -29,13 +31,17 @@ _STALE = 3600.0
 def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | None = None) -> Path | None:
     """Keep derived actions and compiled functions in `folder`, for this process and those that it starts.
 
-    - `folder`: by default the one that the environment variable THEORYKIT_CACHE names, or else a folder of theorykit in
-      the user's cache folder. Only people whom you trust may be able to write to it: JAX runs what is in its part.
-    - `size_limit`: of the folder, in bytes; by default THEORYKIT_CACHE_SIZE, or 1 GiB. Half of it is for either part;
-      beyond that, what has not been used for the longest time is removed.
+    JAX is left as it is if you have given it a folder for its compiled functions; so are the settings of its cache that
+    environment variables make.
 
-    Returns the folder; None, and nothing is done, if THEORYKIT_CACHE is "off". If you have given JAX a folder for its
-    compiled functions, JAX is left as it is; so is every setting of JAX's cache that an environment variable makes.
+    Args:
+        folder: By default the one that the environment variable THEORYKIT_CACHE names, or else a folder of theorykit in
+            the user's cache folder. JAX runs what is in it: let only people whom you trust write to it.
+        size_limit: In bytes, by default THEORYKIT_CACHE_SIZE, or 1 GiB. Half of it is for either part; beyond that, what
+            has not been used for the longest time is removed.
+
+    Returns:
+        The folder; None, and nothing is done, if THEORYKIT_CACHE is "off".
     """
     before = _named_folder()
     if os.environ.get(_FOLDER, "").strip().casefold() in _OFF:
@@ -49,13 +55,8 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
         limit = checked_whole_number("size_limit", size_limit, least=0)
     if folder is not None:
         chosen = checked_path("folder", folder)
-    elif before is not None:
-        chosen = before
     else:
-        # whoever keeps nothing need not have it imported
-        import platformdirs
-
-        chosen = platformdirs.user_cache_path("theorykit", appauthor=False)
+        chosen = before or platformdirs.user_cache_path("theorykit", appauthor=False)
     chosen = chosen.expanduser().absolute()
     if chosen.exists() and not chosen.is_dir():
         raise ValueError(f"folder must be a folder, or none yet, got the file {chosen}")
@@ -156,18 +157,16 @@ def _of_compiled(folder: Path) -> Path:
 
 def _remove_beyond(folder: Path, limit: int) -> None:
     """Remove files in `folder`, the one unused for the longest time first, until the others have `limit` bytes."""
-    files, total, now = [], 0, time.time()
+    files, total = [], 0
     for path in folder.rglob("*"):
         with suppress(OSError):
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
                 files.append((max(status.st_atime, status.st_mtime), status.st_size, path))
     for used, size, path in sorted(files, reverse=True):
-        if path.name.startswith("."):  # under way in another process, or left by one that ended
-            remove = now - used > _STALE
-        else:
-            total += size
-            remove = total > limit
-        if remove:
+        # one that is hidden is under way in another process, or left by one that ended
+        is_hidden = path.name.startswith(".")
+        total += 0 if is_hidden else size
+        if (time.time() - used > _STALE) if is_hidden else total > limit:
             with suppress(OSError):
                 path.unlink()

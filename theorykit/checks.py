@@ -1,12 +1,9 @@
-"""The checks of values that enter the package: arguments of public functions, fields of dataclasses, files.
+"""Checks of values that enter the package; functions inside it trust their arguments.
 
-`checked_arguments` checks a function's arguments against its annotations, and `check_fields` a dataclass's fields. An
-annotation is a type, or one that carries a check of its own: `Count` is `Annotated[int, partial(checked_whole_number,
-least=1)]`. Each check returns the value that it admits or raises an error that names it: `TypeError` for a value of
-another kind, `ValueError` for one that is out of range. Traced values (inside jit or vmap) are checked for kind and
-shape here, and for content when the compiled function runs: `require` states both from one condition.
-
-Functions inside the package trust their arguments.
+`checked_arguments` checks a function's arguments against its annotations, `check_fields` a dataclass's fields. An
+annotation is a type, or carries a check: `Count` is `Annotated[int, partial(checked_whole_number, least=1)]`. A check
+returns the value that it admits, or raises an error that names it: `TypeError` for another kind, `ValueError` for a
+value out of range. Traced values are checked for kind and shape here, and for content when the compiled function runs.
 """
 
 import collections.abc
@@ -52,12 +49,7 @@ def is_traced(*values: Any) -> bool:
 
 
 class Requirement(NamedTuple):
-    """A condition on numbers, and how an error words it.
-
-    - `message`: names the value and says what it must be.
-    - `holds`: a truth value, or an array of them that must all be true; traced if the numbers are.
-    - `known`: the error where the numbers are known, if it says more than `message`.
-    """
+    """A condition that must hold everywhere, and its error; `known` words it better where the numbers are known."""
 
     message: str
     holds: Any
@@ -65,14 +57,9 @@ class Requirement(NamedTuple):
 
 
 def require(value: Kind, requirements: Iterable[Requirement]) -> Kind:
-    """Return `value` if every requirement holds; those after a known one that does not are not asked for.
+    """Return `value`; raise `ValueError` for the first known requirement that does not hold.
 
-    Conditions that are traced are checked when the compiled function runs, where the returned value is used: results
-    that do not depend on it are not guarded.
-
-    Raises:
-        ValueError: a known condition does not hold. Under jit, vmap and grad the error is Equinox's or JAX's own,
-            with the same message.
+    Traced ones are checked when the compiled function runs, by Equinox, if the returned value is used.
     """
     return guard(value, refuse_known(requirements))
 
@@ -89,25 +76,21 @@ def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
 
 
 def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
-    """`value`, whose use is an error at run time if a traced condition does not hold: one check for all of them."""
-    # of no arrays, as the attention of a network without heads, there is nothing to use
+    """`value`, whose use is an error at run time if a traced condition does not hold."""
+    # without arrays, as the attention of a network without heads, there is nothing to use
     if not traced or not jax.tree.leaves(value):
         return value
     broken = jnp.stack([~jnp.all(requirement.holds) for requirement in traced])
-    messages = [requirement.message for requirement in traced]
-    return eqx.branched_error_if(value, jnp.any(broken), jnp.argmax(broken), messages)
+    return eqx.branched_error_if(value, jnp.any(broken), jnp.argmax(broken), [each.message for each in traced])
 
 
 def array_module(*values: Any) -> Any:
-    """`jax.numpy` for traced values; `numpy` for known ones, whose results stay known while a function is traced."""
+    """`jax.numpy` if any value is traced; else `numpy`, whose results stay known while a function is traced."""
     return jnp if is_traced(*values) else np
 
 
 def on_host(value: Any) -> Any:
-    """A known number or array as NumPy's, and a traced one as it is.
-
-    Operations on known arrays of JAX are traced inside a function that is; those on NumPy's are not.
-    """
+    """A known number or array as NumPy's, on which operations are not traced; a traced one as it is."""
     return value if is_traced(value) else np.asarray(value)
 
 
@@ -129,26 +112,18 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of someone else's function says, for an error in a line that names the argument."""
+    """The first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
 
 def by_name(name: str, values: Any, what: str = "numbers and arrays by symbol or name") -> dict[str, Any]:
-    """Values of a mapping by the names of its keys, which are symbols or names.
-
-    Raises:
-        TypeError: `values` is no mapping.
-        ValueError: two keys have the same name, so one value would hide the other.
-    """
+    """Values of a mapping by the names of its keys, which are symbols or names; no two may have the same."""
     checked_instance(name, values, Mapping, what)
     found: dict[str, Any] = {}
     for key, value in values.items():
         called = getattr(key, "name", key)
         if called in found:
-            raise ValueError(
-                f"{name} gives {shown(called)} twice: a symbol and its name, or two symbols of the same name, stand "
-                "for one value"
-            )
+            raise ValueError(f"{name} gives {shown(called)} twice: symbols of the same name stand for one value")
         found[called] = value
     return found
 
@@ -170,10 +145,7 @@ def checked_flag(name: str, value: Any) -> bool:
 
 
 def checked_whole_number(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """`value` as an int: a whole number within [least, most], not a boolean, not a float even if it is whole.
-
-    Nor one beyond 64 bits, which no array can count or hold.
-    """
+    """`value` as an int within [least, most] and 64 bits; no boolean, and no float even if it is whole."""
     if is_traced(value):
         raise TypeError(f"{name} must be a whole number that is known before anything is traced, got {shown(value)}")
     # time differences of NumPy count as integers
@@ -184,7 +156,8 @@ def checked_whole_number(name: str, value: Any, *, least: int | None = None, mos
     except TypeError:
         raise TypeError(f"{name} must be a whole number, got {shown(value)}") from None
     if (least is not None and number < least) or (most is not None and number > most):
-        raise ValueError(f"{name} must be {_whole_range(least, most)}, got {shown(number)}")
+        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {bounds if least is not None else f'at most {most}'}, got {shown(number)}")
     if not -_LARGEST_WHOLE <= number <= _LARGEST_WHOLE:
         raise ValueError(f"{name} is beyond 64 bits: {shown(number)}")
     return number
@@ -195,12 +168,6 @@ def check_is_whole(name: str, traced: Any) -> None:
     check_is_number(name, traced)
     if not jax.dtypes.issubdtype(traced.dtype, np.integer):
         raise TypeError(f"{name} must be a whole number, got {shown(traced)}")
-
-
-def _whole_range(least: int | None, most: int | None) -> str:
-    if most is None:
-        return f"at least {least}"
-    return f"at most {most}" if least is None else f"from {least} to {most}"
 
 
 def checked_number(
@@ -214,19 +181,19 @@ def checked_number(
 ) -> Any:
     """`value` as it came: one finite real number, > above, >= least, <= most and < below where these are given."""
     check_is_number(name, value)
-    bounds = (
-        (above, operator.gt, ">"),
-        (least, operator.ge, ">="),
-        (most, operator.le, "<="),
-        (below, operator.lt, "<"),
-    )
-    given = [(bound, holds, sign) for bound, holds, sign in bounds if bound is not None]
-    requirement = " and ".join(["finite", *(f"{sign} {bound:g}" for bound, _, sign in given)])
-    message = f"{name} must be {requirement}"
-    # whole numbers of Python are too large for NumPy where they are for 64 bits
+    bounds = {
+        ">": (operator.gt, above),
+        ">=": (operator.ge, least),
+        "<=": (operator.le, most),
+        "<": (operator.lt, below),
+    }
+    message = f"{name} must be finite"
+    # NumPy has no whole numbers beyond 64 bits
     valid = jnp.isfinite(value) if is_traced(value) else math.isfinite(value)
-    for bound, holds, _ in given:
-        valid = valid & holds(value, bound)
+    for sign, (holds, bound) in bounds.items():
+        if bound is not None:
+            message += f" and {sign} {bound:g}"
+            valid = valid & holds(value, bound)
     return require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
 
 
@@ -239,7 +206,6 @@ def check_is_number(name: str, value: Any) -> None:
             raise TypeError(f"{name} must be a number, got {shown(value)}")
         return
     try:
-        # whole numbers of Python know no bounds
         array = np.asarray(float(value)) if type(value) is int else np.asarray(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond the range of double precision: {shown(value)}") from None
@@ -250,19 +216,17 @@ def check_is_number(name: str, value: Any) -> None:
 
 
 def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
-    """`value` as a float64 array, every entry finite, with as many axes as `axes` names, none of them empty.
+    """`value` as a finite float64 array of NumPy, or a traced one, with `axes` that are not empty.
 
-    Whatever NumPy reads as an array of integers or floating-point numbers is admitted: arrays of NumPy, JAX, xarray and
-    pandas, and nested sequences of numbers; booleans count as 0 and 1. `TypeError` for all else: complex numbers, text,
-    dates, records, objects, and masked arrays, also those with nothing masked, for the mask of the next would be lost.
-    Returns a NumPy array, of a traced value a traced one; `axes` is not checked if it is None.
+    Admitted is what NumPy reads as an array of real numbers, booleans too; not what a conversion would change, such as
+    complex numbers, text and masked arrays, also those with nothing masked.
     """
     array = numeric_array(name, value, axes)
     return require(array, [finite_entries(name, array)])
 
 
 def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
-    """`checked_array`, whose entries need not be finite: kind and axes are checked, of traced values too."""
+    """`checked_array`, whose entries need not be finite."""
     value = value if axes is None else in_order_of_names(name, value, axes)
     if is_traced(value):
         array = jnp.asarray(value)
@@ -274,13 +238,12 @@ def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
     return array
 
 
-# the axes that the documentation names besides examples, in the singular, and other words for some
+# axes that the documentation names besides examples, in the singular, and other words for some
 _KNOWN_AXES = {"head", "key", "query", "token", "path", "feature", "output"}
 _AXES = {"sample": "example", "observation": "example", "batch": "example", "querie": "query"}
 
 
 def _named_axes(value: Any) -> tuple[Any, ...]:
-    # xarray's own, or what names its axes likewise
     axes = getattr(value, "dims", ())
     return axes if isinstance(axes, tuple) and hasattr(value, "indexes") and hasattr(value, "transpose") else ()
 
@@ -291,17 +254,14 @@ def _axis(name: Any) -> str:
 
 
 def axis_names(value: Any) -> tuple[str, ...]:
-    """Return the names of an array's axes in the singular, and none for an array without named axes."""
+    """The names of an array's axes in the singular, none for an array without names."""
     return tuple(_axis(name) for name in _named_axes(value))
 
 
 def in_order_of_names(name: str, value: Any, axes: str) -> Any:
-    """Return an array with named axes, such as xarray's, in the order of `axes`; any other value as it is.
+    """An array with named axes, such as xarray's, in the order of `axes`, singular or plural; other values as they are.
 
-    Names match in the singular or plural. Names that say nothing of the order leave it as it is.
-
-    Raises:
-        ValueError: the axes are named as in `axes`, but are in another order and not all there.
+    Raises `ValueError` if some, but not all, of its axes are in `axes`, in another order.
     """
     given = _named_axes(value)
     if not given:
@@ -311,8 +271,8 @@ def in_order_of_names(name: str, value: Any, axes: str) -> Any:
         return value
     if sorted(names) != sorted(wanted) or len(set(names)) < len(names):
         raise ValueError(
-            f"{name} must have the axes ({', '.join(axes.split())}), got ({', '.join(map(str, given))}) of shape "
-            f"{np.shape(value)}: rename the axes, or give its .values in that order"
+            f"{name} must have the axes ({', '.join(axes.split())}), got ({', '.join(map(str, given))}): rename the "
+            "axes, or give its .values in that order"
         )
     return value.transpose(*(given[names.index(axis)] for axis in wanted))
 
@@ -323,24 +283,23 @@ def check_aligned(**arrays: Any) -> None:
     for name, array in arrays.items():
         axes = _named_axes(array)
         examples = [axis for axis in axes if _axis(axis) == "example"]
-        if not examples and not any(_axis(axis) in _KNOWN_AXES for axis in axes):
-            examples = list(axes[:1])
+        if not examples and _KNOWN_AXES.isdisjoint(map(_axis, axes)):
+            examples = axes[:1]
         for axis in [axis for axis in examples if axis in array.indexes]:
-            index = array.indexes[axis]
             if first is None:
-                first = name, index, axis
-            elif not first[1].equals(index):
+                first = name, array.indexes[axis], axis
+            elif not first[1].equals(array.indexes[axis]):
                 raise ValueError(f"{first[0]} and {name} have other coordinates along {first[2]}: align them first")
 
 
 def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
-    """`checked_array` as an array of JAX, once double precision is on."""
+    """`checked_array` as an array of JAX."""
     require_float64()
     return jnp.asarray(checked_array(name, value, axes))
 
 
 def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array:
-    """`value` as a float64 array of so many axes, finite or not: that is checked where it is used."""
+    """`value` as an array of JAX of so many axes, finite or not: that is checked where it is used."""
     require_float64()
     array = jnp.asarray(numeric_array(name, value))
     if axes is not None and array.ndim != axes:
@@ -359,20 +318,11 @@ def checked_positive_definite(
     numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
     values = array_module(numbers).linalg.eigvalsh(numbers)
     message = f"{name} is not positive {'semidefinite' if singular else 'definite'}"
-
-    def known() -> str:
-        measured = f"{message}: smallest eigenvalue {values[0]:.3g}"
-        if singular:
-            return measured
-        return f"{measured}; order parameters measured on fewer hidden units than paths are singular, for example"
-
-    return require(array, [Requirement(message, _are_positive(values, singular), known)])
-
-
-def _are_positive(values: Array | np.ndarray, singular: bool) -> Array | np.bool_:
-    """Whether sorted eigenvalues are positive, or, with `singular`, below zero by no more than rounding."""
-    rounding = 8 * len(values) * np.finfo(np.float64).eps
-    return values[0] >= -rounding * values[-1] if singular else values[0] > 0
+    example = "" if singular else ", as of order parameters measured on fewer hidden units than paths"
+    rounding = 8 * size * np.finfo(np.float64).eps
+    is_positive = values[0] >= -rounding * values[-1] if singular else values[0] > 0
+    known = partial("{}: smallest eigenvalue {:.3g}{}".format, message, values[0], example)
+    return require(array, [Requirement(message, is_positive, known)])
 
 
 def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
@@ -382,15 +332,15 @@ def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]
         raise ValueError(f"{name} must be square, got {array.shape}")
     numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
     asymmetry, message = abs(numbers - numbers.T).max(), f"{name} is not symmetric"
-    is_symmetric = asymmetry <= _SYMMETRY * abs(numbers).max()
-    known = f"{message}: entries differ from the transpose's by up to {{:.3g}}{{}}".format
-    return require(
-        array, [Requirement(message, is_symmetric, lambda: known(asymmetry, single_precision_note(numbers)))]
-    )
+
+    def known() -> str:
+        return f"{message}: entries differ by up to {asymmetry:.3g}{single_precision_note(numbers)}"
+
+    return require(array, [Requirement(message, asymmetry <= _SYMMETRY * abs(numbers).max(), known)])
 
 
 def single_precision_note(array: np.ndarray) -> str:
-    """Return what an error adds if all entries are numbers of single precision, and not of half precision alone."""
+    """What an error adds if all entries are numbers of single precision, and not of half precision alone."""
     with np.errstate(over="ignore"):
         is_single = np.array_equal(array, np.asarray(array, np.float32))
         is_shorter = np.array_equal(array, np.asarray(array, np.float16))
@@ -404,11 +354,10 @@ def finite_entries(name: str, array: Any) -> Requirement:
 
     def known() -> str:
         bad = np.argwhere(~np.isfinite(array))
-        index = tuple(int(i) for i in bad[0])
-        first = f"the first {np.asarray(array)[index]} at index {index}"
+        index = tuple(map(int, bad[0]))
         return (
-            f"{name} has {len(bad)} entries that are not finite, {first}; "
-            "check the data for missing values or a division by zero"
+            f"{name} has {len(bad)} entries that are not finite, the first {np.asarray(array)[index]} at index "
+            f"{index}; check the data for missing values or a division by zero"
         )
 
     is_finite = array_module(array).isfinite(array)
@@ -416,7 +365,7 @@ def finite_entries(name: str, array: Any) -> Requirement:
 
 
 def real_array(name: str, value: Any) -> np.ndarray:
-    """`checked_array` of a value that is known, of any shape, and whose entries need not be finite."""
+    """A known value as a float64 array of NumPy, of any shape, whose entries need not be finite."""
     if _is_masked(value):
         raise TypeError(
             f"{name} is a masked array, whose mask would be lost; give the entries that count, as .compressed() or "
@@ -443,9 +392,8 @@ def _is_masked(value: Any) -> bool:
 
 def check_dtype(name: str, dtype: Any, value: Any) -> None:
     """Raise `TypeError` unless entries of `dtype` are real numbers; booleans are."""
-    # JAX's own floating-point types are none of NumPy's
+    # of JAX, for its own floating-point types are none of NumPy's; time differences count as integers
     is_number = any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_))
-    # time differences count as integers
     if not is_number or dtype.kind == "m":
         raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}{_UNREAL.get(dtype.kind, '')}")
 
@@ -463,18 +411,15 @@ _UNREAL = {
 
 def check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
     """Raise `ValueError` unless a `shape` has as many axes as `axes` names, none of them empty."""
-    if axes is None:
-        return
-    names = axes.split()
-    if len(shape) != len(names):
+    names = () if axes is None else axes.split()
+    if axes is not None and len(shape) != len(names):
         raise ValueError(f"{name} must have shape ({', '.join(names)}), got {shape}")
-    for axis, size in zip(names, shape, strict=True):
-        if size == 0:
-            raise ValueError(f"{name} has zero {axis}: shape {shape}")
+    if axes is not None and 0 in shape:
+        raise ValueError(f"{name} has zero {names[shape.index(0)]}: shape {shape}")
 
 
 def checked_sequence(name: str, value: Any, what: str, length: int | None = None) -> tuple:
-    """The entries of `value`, an iterable of `what`, as a tuple, of as many as `length` says; no text, no mapping."""
+    """The entries of `value`, an iterable of `what`, as a tuple; no text, mapping or set."""
     if isinstance(value, (str, bytes, Mapping, Set)) or not has_entries(value):
         raise TypeError(f"{name} must be a sequence of {what}, got {shown(value)}")
     if _is_masked(value):
@@ -515,7 +460,7 @@ def checked_path(name: str, value: Any) -> Path:
 
 
 def shown(value: Any) -> str:
-    """`value` as an error message shows it: short, an array by its type and shape."""
+    """`value` as an error message shows it: at most 80 characters, an array by its type and shape."""
     if hasattr(value, "shape") and hasattr(value, "dtype") and value.shape != ():
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
     if isinstance(value, type):
@@ -531,7 +476,7 @@ def checked_expression(name: str, value: Any) -> Expr:
     """`value`, a scalar or matrix expression; a finite number of Python becomes one of SymPy."""
     if isinstance(value, Expr):
         return value
-    # whole numbers of Python know no bounds
+    # of the two, only floats can be infinite, and whole numbers too large for one
     is_float = isinstance(value, float) and math.isfinite(value)
     if is_float or (isinstance(value, int) and not isinstance(value, bool)):
         return sympify(value)
@@ -572,17 +517,12 @@ def checked_column(name: str, value: Any) -> MatrixExpr:
     return value
 
 
-def checked_factors(name: str, values: Any) -> tuple[MatrixExpr, ...]:
-    """`values`, matrix expressions, or none."""
-    matrices = checked_sequence(name, values, "matrix expressions")
-    return tuple(checked_matrix(f"{name}[{i}]", matrix) for i, matrix in enumerate(matrices))
-
-
 def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
     """`values`, at least one matrix expression."""
-    if matrices := checked_factors(name, values):
-        return matrices
-    raise ValueError(f"{name} must be at least one matrix expression, got none")
+    matrices = checked_sequence(name, values, "matrix expressions")
+    if not matrices:
+        raise ValueError(f"{name} must be at least one matrix expression, got none")
+    return tuple(checked_matrix(f"{name}[{i}]", matrix) for i, matrix in enumerate(matrices))
 
 
 def checked_size(name: str, value: Any) -> Expr:
@@ -601,25 +541,15 @@ def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
 
 # annotations that carry their check
 Count = Annotated[int, partial(checked_whole_number, least=1)]
-"""A whole number of at least 1."""
 Index = Annotated[int, partial(checked_whole_number, least=0)]
-"""A whole number of at least 0."""
 Positive = Annotated[float, partial(checked_number, above=0.0)]
-"""A finite number above 0."""
 NonNegative = Annotated[float, partial(checked_number, least=0.0)]
-"""A finite number of at least 0."""
 Key = Annotated[Any, checked_key]
-"""A JAX random key."""
 Expression = Annotated[Expr | int | float, checked_expression]
-"""A scalar or matrix expression, or a number."""
 Scalar = Annotated[Expr | int | float, checked_scalar]
-"""An expression that is no matrix, or a number."""
 SquareMatrix = Annotated[MatrixExpr, checked_square]
-"""A square matrix expression."""
 Column = Annotated[MatrixExpr, checked_column]
-"""A matrix expression of one column."""
 Size = Annotated[Expr | int, checked_size]
-"""A whole number above 0, or an expression that may be one."""
 
 
 @functools.cache
@@ -627,42 +557,36 @@ def _annotations_of(function: Callable) -> dict[str, Any]:
     return typing.get_type_hints(function, include_extras=True)
 
 
-_OF_TYPE = {
-    str: checked_text,
-    bool: checked_flag,
-    int: checked_whole_number,
-    float: checked_number,
-    Path: checked_path,
-}
+_OF_TYPE = {str: checked_text, bool: checked_flag, int: checked_whole_number, float: checked_number, Path: checked_path}
 
 
 def checked_arguments(function: Function) -> Function:
-    """`function`, which raises `TypeError` for an argument that is not what its annotation says."""
+    """`function`, which checks its arguments by their annotations."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def checked(*arguments, **keywords):
+    def call(*arguments, **keywords):
         # not before the first call, when all that annotations speak of is there
         kinds = _annotations_of(function)
         bound = signature.bind(*arguments, **keywords)
         for name, value in bound.arguments.items():
-            if name in kinds and not _is_default(value, signature.parameters[name].default):
-                bound.arguments[name] = _argument(signature.parameters[name], value, kinds[name])
+            parameter = signature.parameters[name]
+            if name not in kinds or _is_default(value, parameter.default):
+                continue
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                value = _entries(name, value, kinds[name])
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                value = {each: checked(each, value[each], kinds[name]) for each in value}
+            else:
+                value = checked(name, value, kinds[name])
+            bound.arguments[name] = value
         return function(*bound.args, **bound.kwargs)
 
-    return checked
-
-
-def _argument(parameter: inspect.Parameter, value: Any, kind: Any) -> Any:
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return tuple(checked(f"{parameter.name}[{i}]", each, kind) for i, each in enumerate(value))
-    if parameter.kind is parameter.VAR_KEYWORD:
-        return {name: checked(name, each, kind) for name, each in value.items()}
-    return checked(parameter.name, value, kind)
+    return call
 
 
 def check_fields(instance: Any) -> None:
-    """Raise `TypeError` for a field of a dataclass that is not what its annotation says; for `__post_init__`."""
+    """Check the fields of a dataclass by their annotations; for `__post_init__`."""
     kinds = _annotations_of(type(instance))
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
@@ -671,12 +595,12 @@ def check_fields(instance: Any) -> None:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """True for no text where the default is none, too."""
+    # also for text that is empty, as its default is
     return value is default or (isinstance(value, str) and isinstance(default, str) and value == default)
 
 
 def checked(name: str, value: Any, kind: Any) -> Any:
-    """`value`, which is of `kind`, an annotation; entries of sequences as a tuple."""
+    """`value`, checked by an annotation; entries of sequences as a tuple."""
     if kind is Any:
         return value
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
@@ -690,28 +614,25 @@ def checked(name: str, value: Any, kind: Any) -> Any:
     if origin is collections.abc.Callable:
         return checked_function(name, value)
     if origin is collections.abc.Mapping:
-        return _mapping(name, value, parts)
+        entries = checked_instance(name, value, Mapping).items()
+        keys = [checked(f"the key {shown(key)} of {name}", key, parts[0]) for key, _ in entries]
+        values = [checked(f"{name}[{shown(key)}]", entry, parts[1]) for key, entry in entries]
+        return dict(zip(keys, values, strict=True))
     if origin is tuple and parts[-1] is not ...:
         entries = checked_sequence(name, value, "entries", length=len(parts))
         return tuple(checked(f"{name}[{i}]", *pair) for i, pair in enumerate(zip(entries, parts, strict=True)))
     if origin in (tuple, collections.abc.Sequence, collections.abc.Iterable):
-        entries = checked_sequence(name, value, f"{_called(parts[0])}")
-        return tuple(checked(f"{name}[{i}]", entry, parts[0]) for i, entry in enumerate(entries))
+        return _entries(name, checked_sequence(name, value, _called(parts[0])), parts[0])
     if origin is list:  # stays the same list
-        for i, entry in enumerate(checked_instance(name, value, list)):
-            checked(f"{name}[{i}]", entry, parts[0])
+        _entries(name, checked_instance(name, value, list), parts[0])
         return value
     if kind in _OF_TYPE:
         return _OF_TYPE[kind](name, value)
     return checked_instance(name, value, origin or kind) if isinstance(origin or kind, type) else value
 
 
-def _mapping(name: str, value: Any, parts: tuple[Any, ...]) -> Mapping:
-    checked_instance(name, value, Mapping)
-    return {
-        checked(f"the key {shown(key)} of {name}", key, parts[0]): checked(f"{name}[{shown(key)}]", entry, parts[1])
-        for key, entry in value.items()
-    }
+def _entries(name: str, values: Iterable, kind: Any) -> tuple:
+    return tuple(checked(f"{name}[{i}]", entry, kind) for i, entry in enumerate(values))
 
 
 def _one_of(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:

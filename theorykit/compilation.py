@@ -20,11 +20,9 @@ _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 def jit(function: Callable) -> Callable:
     """`equinox.filter_jit(function)`, which a CPU compiles in about half the time, for programs with solves in them.
 
-    XLA is asked for the older of its two ways to generate code, where it has two. That holds for whole programs: within
-    another jit, `function` is compiled as that one is. Numbers with a decimal point are traced like arrays, so that
-    another temperature compiles nothing anew. On a processor the call waits for its results, and the linear algebra of
-    small matrices runs on one thread. Raises `TypeError` for what is no function; the result raises `MemoryError`, in
-    words, where an array does not fit.
+    Within another jit, `function` is compiled as that one is. Floats are traced like arrays, so that another
+    temperature compiles nothing again. On a CPU the call waits for its results, and the linear algebra of small matrices
+    runs on one thread. The result raises `MemoryError` if an array does not fit.
 
         >>> import jax.numpy as jnp
         >>> import theorykit
@@ -35,7 +33,6 @@ def jit(function: Callable) -> Callable:
     checked_function("function", function)
     part = eqx.filter_jit(function)
     whole = cache(lambda: eqx.filter_jit(function, compiler_options=_options()))
-
     name = getattr(function, "__name__", "the function").strip("_").replace("_", " ")
 
     @wraps(function)
@@ -66,14 +63,6 @@ def _options() -> Mapping[str, Any] | None:
 
 
 def rows_of(*values: Any) -> int:
-    """Return the number of rows of the largest matrix that a function of `values` may factorise.
-
-    It is the number of rows of square matrices, or of a batch of them, and the longest axis of any other array.
-    """
-    most = 0
-    for leaf in jax.tree.leaves(values):
-        shape = leaf.shape if eqx.is_inexact_array(leaf) else ()
-        if shape:
-            is_square = len(shape) > 1 and shape[-1] == shape[-2]
-            most = max(most, shape[-1] if is_square else max(shape))
-    return most
+    """Rows of the largest matrix that a function of `values` may factorise: of square ones, else the longest axis."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(values) if eqx.is_inexact_array(leaf) and leaf.shape]
+    return max((shape[-1] if shape[-2:-1] == shape[-1:] else max(shape) for shape in shapes), default=0)

@@ -1,4 +1,4 @@
-"""Libraries that only some features need: imported at their use, and named where they are missing."""
+"""Libraries that only some features need, imported when they are used."""
 
 from importlib import import_module
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""What fits in the memory of this machine: sizes that cannot are refused in words before anything is compiled."""
+"""What fits in the memory of this machine."""
 
 import os
 import re

@@ -1,6 +1,6 @@
-"""Double precision: asked for by the user, checked by every numerical entry point, never switched on by an import.
+"""Double precision: switched on by the user, checked by every numerical entry point.
 
-JAX takes most of a second to import, which whoever needs no number should not pay for: it is imported where it is used.
+JAX takes most of a second to import, so it is imported only where it is used.
 """
 
 

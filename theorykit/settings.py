@@ -1,6 +1,6 @@
-"""JAX's settings, which belong to the whole process: those that other programs made are set aside while theorykit runs.
+"""JAX's settings: those that other programs made are set aside while theorykit runs.
 
-Arrays of different ranks and types meet in it, and infinities, as of a density at its edge, are numbers on their way.
+Arrays of different ranks and types meet in it, and infinities, as of a density at its edge, occur on the way.
 """
 
 from collections.abc import Iterator

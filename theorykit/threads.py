@@ -1,8 +1,7 @@
 """Threads of the linear algebra, by the size of its matrices.
 
-JAX on a processor factorises by the LAPACK that SciPy brings. The threads of that library spin while they wait for each
-other: a factorisation of a small matrix gains nothing by them, and takes many times longer as soon as another process
-keeps one of the cores busy.
+JAX factorises by SciPy's LAPACK, whose threads spin while they wait for each other: small matrices gain nothing by
+them, and take many times longer as soon as another process keeps one of the cores busy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,8 +38,7 @@ def _set_threads(numbers: Sequence[int]) -> None:
 def threads_for(rows: int) -> Iterator[None]:
     """Within the context, factorise on one thread if matrices have fewer rows than `MANY_ROWS`.
 
-    The number of threads belongs to the process. Contexts may be nested and may overlap in several Python threads: the
-    limit is set by the first, and the last one to end restores the number of before.
+    Contexts may be nested, and overlap in several Python threads: the last one to end restores the number of threads.
     """
     global _inside, _before
     if rows >= MANY_ROWS:

@@ -13,7 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import get_context
 from typing import Any
 
@@ -21,56 +21,50 @@ from . import __version__
 from .extras import needed
 from .precision import enable_float64
 
-# a concurrent.futures.Executor, a dask.distributed.Client, or None: no worker but this process. Dask is imported by
-# whoever made the client
+# a concurrent.futures.Executor, a dask.distributed.Client, or None for this process alone
 Workers = Any
 
 # a worker process that imported this module itself is no fork of one that did
 _IMPORTED_BY = os.getpid()
+_GO_ON = "; with a folder, the same call goes on"
 # seconds that a scheduler may take to answer
 _PATIENCE = 10.0
 # how often dask runs a task again that failed by its worker's fault
 _RETRIES = 3
+# a fork lacks the threads of JAX
+_FORKS = (
+    "the executor forks its processes, which may hang once JAX has run; give it "
+    'mp_context=multiprocessing.get_context("spawn")'
+)
 
 
 def check_executor(executor: Workers) -> None:
-    """Raise `TypeError` for what takes no work, and `ValueError` for an executor that forks this process.
-
-    JAX has threads here, which forks of the process would lack. If nothing tells how an executor starts its processes,
-    a task in a fork raises the error.
-    """
+    """Raise `TypeError` for what takes no work, and `ValueError` for an executor that forks this process."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
         from .checks import shown
 
         raise TypeError(f"executor must be a concurrent.futures.Executor or a dask Client, got {shown(executor)}")
-    # the only sign of how a pool starts its processes
+    # the only sign of how a pool starts its processes; without it, a task in a fork raises the error
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
-        raise ValueError(
-            "the executor forks its processes, which may hang once JAX has run; give it "
-            'mp_context=multiprocessing.get_context("spawn")'
-        )
+        raise ValueError(_FORKS)
 
 
 def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
     """An executor of `count` processes on this machine, each bound to `cores` cores where the system can.
 
-    Use it in a `with` statement. Linear algebra rounds by the number of its threads: the last digits of results depend
-    on `cores`, and not on `count`.
+    Use it in a `with` statement. The last digits of results depend on `cores`, and not on `count`.
     """
     from .checks import checked_whole_number
 
     checked_whole_number("cores", cores, least=1)
+    checked_whole_number("count", count, least=1)
     context = get_context("spawn")
-    arguments = (context.Value("i", 0), cores)
-    return ProcessPoolExecutor(checked_whole_number("count", count, least=1), context, _bind, arguments)
+    return ProcessPoolExecutor(count, context, _bind, (context.Value("i", 0), cores))
 
 
 def _bind(started: Any, cores: int) -> None:
-    """Bind this process, and its linear algebra, to the next of the cores that no process before it took.
-
-    XLA takes as many threads as it has cores. BLAS has counted all cores where a script imported it at its top.
-    """
+    """Bind this process, and its linear algebra, to the next of the cores that no process before it took."""
     from threadpoolctl import threadpool_limits
 
     with started.get_lock():
@@ -79,30 +73,23 @@ def _bind(started: Any, cores: int) -> None:
         there = sorted(os.sched_getaffinity(0))
         own = {there[(number * cores + i) % len(there)] for i in range(cores)}
         os.sched_setaffinity(0, own)
+        # BLAS has counted all cores if a script imported it before
         threadpool_limits(len(own))
 
 
 @contextmanager
 def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Workers]:
-    """Open an executor of `workers` processes of this machine, or of the dask cluster at an address, or None.
-
-    Raises `ValueError` for both, and if no scheduler with workers answers within ten seconds.
-    """
+    """Open an executor of `workers` processes of this machine, or of the dask cluster at an address, or None."""
     if workers is not None and scheduler is not None:
         raise ValueError("give --workers or --scheduler, not both: a cluster has workers of its own")
-    if workers is not None:
-        with local_workers(workers) as executor:
-            yield executor
-    elif scheduler is not None:
-        with _connect(scheduler) as client:
-            yield client
-    else:
-        yield None
+    opened = nullcontext() if scheduler is None else _connect(scheduler)
+    with opened if workers is None else local_workers(workers) as executor:
+        yield executor
 
 
 def _connect(address: str) -> Any:
     distributed = needed("distributed", "--scheduler")
-    # what it says of a lost scheduler is pages long
+    # its message on a lost scheduler is pages long
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
     async def greet() -> None:
@@ -134,10 +121,10 @@ def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
     except CancelledError:
         scheduler = getattr(getattr(executor, "scheduler", None), "address", None)
         lost = "the executor was shut down" if scheduler is None else f"the dask scheduler at {scheduler} was lost"
-        raise ConnectionError(f"{lost} before the work was done; with a folder, the same call goes on") from None
+        raise ConnectionError(f"{lost} before the work was done{_GO_ON}") from None
     except BrokenExecutor as error:
         lost = "a worker process ended before its work was done, as where memory does not suffice"
-        raise ConnectionError(f"{lost}; with a folder, the same call goes on") from error
+        raise ConnectionError(f"{lost}{_GO_ON}") from error
 
 
 def run_tasks(
@@ -145,9 +132,8 @@ def run_tasks(
 ) -> Iterator[tuple[int, Any]]:
     """Yield the number, from 0 on, and the result of `function(*common, *task)` for every task, when it has ended.
 
-    Without an `executor` tasks run here, in order. Dask has `common` sent once, and runs a task again, three times at
-    most, if its worker was lost. If tasks raise, the others run to their end before the first error is raised, which
-    then says how many did.
+    Without an `executor` tasks run here, in order. Dask runs a task again, three times at most, if its worker was lost.
+    If tasks raise, the others run to their end before the first error is raised.
     """
     if executor is None:
         for number, task in enumerate(tasks):
@@ -213,9 +199,7 @@ def _hold(packed: "_Packed") -> "_Packed":
 
 
 class _Packed:
-    """Values that another process unpacks when it is told to, not before: arrays of JAX lose half of their digits in a
-    process that has not been told to compute in float64. Within one process they are the values themselves.
-    """
+    """Values that another process unpacks only once it computes in float64, without which arrays of JAX lose digits."""
 
     def __init__(self, values: tuple):
         self._values, self._bytes = values, None
@@ -239,9 +223,7 @@ class _Packed:
 def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
     """`function(*common, *task)` in a process that may compute it: the same version, no fork, in float64."""
     if os.getpid() != _IMPORTED_BY:
-        raise ValueError(
-            "the executor forks its processes, which may hang once JAX has run: have it spawn them, or use dask"
-        )
+        raise ValueError(_FORKS)
     if version != __version__:
         raise ValueError(f"the worker has theorykit {__version__}, and the work is of theorykit {version}")
     if "jax" in sys.modules:

@@ -2,13 +2,13 @@
 
 import json
 import re
-from base64 import b64encode
 from pathlib import Path
 
 import jupytext
+from nbformat import NotebookNode, v4
+
 import kept
 from kept import EXAMPLES
-from nbformat import NotebookNode, v4
 
 # sections of the gallery, and their examples
 SECTIONS = {
