@@ -37,8 +37,8 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
     Args:
         folder: By default the one that the environment variable THEORYKIT_CACHE names, or else a folder of theorykit in
             the user's cache folder. JAX runs what is in it: let only people whom you trust write to it.
-        size_limit: In bytes, by default THEORYKIT_CACHE_SIZE, or 1 GiB. Half of it is for either part; beyond that, what
-            has not been used for the longest time is removed.
+        size_limit: In bytes, by default THEORYKIT_CACHE_SIZE, or 1 GiB. Half of it is for either part; what has been
+            unused for the longest time is removed.
 
     Returns:
         The folder; None, and nothing is done, if THEORYKIT_CACHE is "off".

@@ -21,8 +21,8 @@ def jit(function: Callable) -> Callable:
     """`equinox.filter_jit(function)`, which a CPU compiles in about half the time, for programs with solves in them.
 
     Within another jit, `function` is compiled as that one is. Floats are traced like arrays, so that another
-    temperature compiles nothing again. On a CPU the call waits for its results, and the linear algebra of small matrices
-    runs on one thread. The result raises `MemoryError` if an array does not fit.
+    temperature compiles nothing again. On a CPU the call waits for its results, and small matrices are factorised on
+    one thread. The result raises `MemoryError` if an array does not fit.
 
         >>> import jax.numpy as jnp
         >>> import theorykit

@@ -1,11 +1,8 @@
-"""The `theorykit` command: derive an action, solve saddle points, sweep, compare with samples. No science here.
+"""The `theorykit` command; `run` is for programs with commands of their own, as `examples/papers` is."""
 
-`run` is for programs with commands of their own, as `examples/papers` is.
-"""
-
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import NamedTuple
 
 from .. import __version__
@@ -50,12 +47,7 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
     """Run the command that `sys.argv` names, with its options, as `theorykit` runs its own.
 
     Mistakes of the user end in one line on standard error and exit code 1. `--version`, and `--no-cache` before a
-    command, are understood, too.
-
-    Args:
-        commands: The commands by name. Only the one that is asked for is imported.
-        program: How the program is called, for its help and its messages.
-        description: What the program is for, shown above the list of commands.
+    command, are understood, too. Only the command that is asked for is imported.
     """
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
@@ -88,8 +80,7 @@ def _load(command: Command) -> Callable[..., None]:
     # JAX is told before anything else is done with it
     enable_float64()
     enable_cache()
-    module, _, name = command.function.partition(":")
-    return getattr(import_module(module), name)
+    return pkgutil.resolve_name(command.function)
 
 
 def _describe(command: Command) -> Callable[[], None]:

@@ -20,6 +20,7 @@ from .config import SolveConfig, read_config
 from .data import read_data
 
 _OF_LIMIT = ("log_evidence", "mean", "variance", "test_error", "test_accuracy", "test_log_loss", "test_r_squared")
+_ENDINGS = {"output": ".nc", "sweep": "-sweep.nc", "compare": "-comparison.nc"}
 _SCORES = {
     "test_error": (".6g", " (mean square)"),
     "test_r_squared": (".4f", ""),
@@ -39,7 +40,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
         overwrite: Replace the output file if it exists.
     """
     settings = read_config(config)
-    output = _checked_output(config, settings, "output", settings.output.file, f"{config.stem}.nc", overwrite)
+    output = _checked_output(config, settings, "output", overwrite)
     is_infinite = settings.architecture.widths == math.inf
     architecture = settings.architecture.build(1.0 if is_infinite else None)
     data = read_data(settings.data, architecture, config.parent)
@@ -61,7 +62,6 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
 
 
 def _summary(result: xr.Dataset) -> str:
-    """What a person wants to see of a solution first."""
     if "action" in result:
         lines = [
             f"result          {result['result'].item()} after {result['steps'].item()} steps",
@@ -104,10 +104,9 @@ def sweep(
     settings = read_config(config)
     if settings.sweep is None:
         raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
-    grid = settings.sweep
 
     def compute(folder: Path) -> xr.Dataset:
-        finite, temperatures = grid.grid(settings.architecture)
+        finite, temperatures = settings.sweep.grid(settings.architecture)
         architecture = settings.architecture.build(1.0, 1.0)
         data = read_data(settings.data, architecture, config.parent)
         with open_executor(workers, scheduler) as executor:
@@ -126,7 +125,7 @@ def sweep(
             result = result.assign(best_temperature=sweeps.best_temperatures(result))
         return result
 
-    _compute_and_report(config, settings, "sweep", grid.file, f"{config.stem}-sweep.nc", overwrite, compute)
+    _compute_and_report(config, settings, "sweep", overwrite, compute)
 
 
 def compare(
@@ -164,19 +163,15 @@ def compare(
                 executor=executor,
             )
 
-    _compute_and_report(config, settings, "compare", wanted.file, f"{config.stem}-comparison.nc", overwrite, compute)
+    _compute_and_report(config, settings, "compare", overwrite, compute)
 
 
 def is_completed(
-    path: Path,
-    figures: Sequence[Path],
-    settings: Any,
-    draw: Callable[[xr.DataTree], object],
-    overwrite: bool,
+    path: Path, figures: Sequence[Path], settings: Any, draw: Callable[[xr.DataTree], object], overwrite: bool
 ) -> bool:
     """Draw the figures of the result in `path` if it is of these `settings` and one is missing; whether it was so.
 
-    A command that is killed between its result and its figures leaves that; the same command then completes it.
+    A command that is killed between its result and its figures leaves that; the same command completes it.
     """
     if overwrite or not path.is_file() or not is_marked(path) or all(figure.exists() for figure in figures):
         return False
@@ -195,43 +190,35 @@ def _as_text(settings: Any) -> str:
 
 
 def _compute_and_report(
-    config: Path,
-    settings: SolveConfig,
-    table: str,
-    file: str | None,
-    default: str,
-    overwrite: bool,
-    compute: Callable[[Path], xr.Dataset],
+    config: Path, settings: SolveConfig, table: str, overwrite: bool, compute: Callable[[Path], xr.Dataset]
 ) -> None:
     """Write what `compute` makes in its folder, with settings and figure, beside `config`; print its table."""
     module = {"sweep": plots.sweep, "compare": plots.comparison}[table]
-    figure = (config.parent / (file or default)).with_suffix(".png")
+    output = _output(config, settings, table)
+    figure = output.with_suffix(".png")
 
     def draw(tree: xr.DataTree) -> None:
         module.draw(tree.to_dataset(), figure)
         print(module.table(tree.to_dataset()))
 
-    if is_completed(config.parent / (file or default), [figure], settings, draw, overwrite):
+    if is_completed(output, [figure], settings, draw, overwrite):
         return
-    output = _checked_output(config, settings, table, file, default, overwrite)
+    _checked_output(config, settings, table, overwrite)
     result = compute(output.with_suffix("")).assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
     module.draw(result, figure)
-    print(module.table(result))
-    for written in (output, figure):
-        print(f"wrote {written}")
+    print(f"{module.table(result)}\nwrote {output}\nwrote {figure}")
 
 
-def _checked_output(
-    config: Path, settings: SolveConfig, table: str, file: str | None, default: str, overwrite: bool
-) -> Path:
-    """The file for the result, beside the configuration `config`: `file` of the `table`, or else `default`.
+def _output(config: Path, settings: SolveConfig, table: str) -> Path:
+    """The file for the result, beside the configuration: `file` of the `table`, or one of the configuration's name."""
+    return config.parent / (getattr(settings, table).file or f"{config.stem}{_ENDINGS[table]}")
 
-    Raises before anything is computed where it, or its figure and folder, which all but [output] have, cannot be
-    written, or would replace what is no result; see `store.check_outputs`.
-    """
-    output = config.parent / (default if file is None else file)
-    outputs = [store.Output(f"`file` of [{table}]" if file is not None else "the output", output, ".nc")]
+
+def _checked_output(config: Path, settings: SolveConfig, table: str, overwrite: bool) -> Path:
+    """The file for the result, if it, its figure and its folder can be written; or as `store.check_outputs` raises."""
+    output, is_named = _output(config, settings, table), getattr(settings, table).file is not None
+    outputs = [store.Output(f"`file` of [{table}]" if is_named else "the output", output, ".nc")]
     if table != "output" and output.suffix == ".nc":
         outputs.append(store.Output("the figure", output.with_suffix(".png"), ".png"))
         outputs.append(store.Output("the folder of what is kept", output.with_suffix(""), store.FOLDER))

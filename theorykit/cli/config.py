@@ -1,4 +1,4 @@
-"""The configuration of `theorykit solve`, `sweep` and `compare`: a TOML file, read strictly; a mistake is named."""
+"""The configuration of `theorykit solve`, `sweep` and `compare`: a TOML file, read strictly."""
 
 import difflib
 import re
@@ -42,10 +42,7 @@ class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, t
 
 
 class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="dense"):
-    """A layer without attention; with `skip`, a skip connection of that gain beside it.
-
-    `activation` is the name of the function of its hidden units.
-    """
+    """A layer without attention; with `skip`, a skip connection of that gain beside it."""
 
     skip: float | None = None
     activation: str = "identity"
@@ -57,10 +54,7 @@ class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_f
 
 
 class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [architecture]; see `bpkr.Architecture`. A layer is its number of heads, or a table.
-
-    A sweep over widths needs none here, and one over temperatures no temperature.
-    """
+    """The table [architecture]; see `bpkr.Architecture`. A sweep needs no widths, or no temperature, here."""
 
     layers: tuple[int | AttentionConfig | DenseConfig, ...]
     widths: float | tuple[float, ...] | None = None
@@ -92,18 +86,10 @@ def _require(name: str, value: Any) -> Any:
 
 
 class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [data]: an npz or netCDF file, and the names of the arrays in it.
+    """The table [data]: an npz or netCDF file, and the names of the arrays in it; see docs/command-line.md.
 
-    Either `features`, path features (examples, paths, features); or `inputs` (examples, tokens, features) with what
-    attends to them in each layer that has heads: `key_query`; or `query` and `key`, which may have biases; or the
-    `attention` itself; or the heads of one `layer` of a `checkpoint`, a file beside the configuration, as
-    `checkpoints.read_heads` reads them, after that layer's norm, with its `prefix`, `layout`, `norm_first` and `causal`
-    if they are given. A network without attention needs none. `mask` is
-    "causal", the name of an array, or several: one that says which tokens are real holds for the `readout`, by default
-    "last", too. `attention_layout` is the order of the axes of attention and masks, as `layout` of `bpkr.path_features`
-    and `bpkr.attention`. Test examples are given in one of the two ways, too, with attention and masks of their own; a
-    mask that is "causal" holds for both. With `classes`, labels are classes, text or numbers, and become outputs. No
-    key is ignored.
+    Either `features`, path features (examples, paths, features), or `inputs` (examples, tokens, features) with what
+    attends to them: `key_query`, `query` and `key`, `attention`, or one `layer` of a `checkpoint`. No key is ignored.
     """
 
     file: str
@@ -194,17 +180,13 @@ class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [output]: the file to write, beside the configuration; by default of its name, ending in .nc."""
+    """The table [output]: the file to write, beside the configuration."""
 
     file: str | None = None
 
 
 class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [sweep]: the grid of `theorykit sweep`, by default of the architecture's own width or temperature.
-
-    A width is that of all layers, or (N_1, ..., N_L, N_a). `file` is the one to write, beside the configuration; by
-    default of its name, ending in -sweep.nc.
-    """
+    """The table [sweep]: the grid of `theorykit sweep`, by default of the architecture's own width or temperature."""
 
     widths: tuple[float | tuple[float, ...], ...] | None = None
     temperatures: tuple[float, ...] | None = None
@@ -216,18 +198,15 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def grid(self, architecture: ArchitectureConfig) -> tuple[Sequence[float | tuple[float, ...]], Sequence[float]]:
         """Widths and temperatures."""
-        widths = (_require("widths", architecture.widths),) if self.widths is None else self.widths
-        if self.temperatures is None:
-            return widths, (_require("temperature", architecture.temperature),)
-        return widths, self.temperatures
+        widths, temperatures = self.widths, self.temperatures
+        return (
+            (_require("widths", architecture.widths),) if widths is None else widths,
+            (_require("temperature", architecture.temperature),) if temperatures is None else temperatures,
+        )
 
 
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [compare]: which approaches `theorykit compare` takes, and how long samplers run.
-
-    `chains`, `draws` and `warmup` are of every sampler, each by default the sampler's own; `seed` is 0 by default.
-    `file` is the one to write, beside the configuration; by default of its name, ending in -comparison.nc.
-    """
+    """The table [compare]: which approaches `theorykit compare` takes, and how long samplers run, by default theirs."""
 
     approaches: tuple[str, ...] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
     chains: _AtLeastOne | None = None
@@ -248,7 +227,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
 
     def options(self) -> Mapping[str, Mapping[str, Schedule]]:
-        """What was said of how long samplers run, as keywords of every sampler."""
+        """Keywords of every sampler: how long it runs."""
         given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
         changes = {name: number for name, number in given.items() if number is not None}
         samplers = [approach for approach in self.approaches if approach not in _THEORIES]
@@ -287,7 +266,7 @@ def read_config(path: Path) -> SolveConfig:
 
 
 def _suggestion(message: str) -> str:
-    """What msgspec does not say: how a layer is written, or which key was meant in the table that it names."""
+    """How a layer is written, or which key was meant, which msgspec does not say."""
     if re.search(r"missing required field `kind` - at `\$\.architecture\.layers\[.*\]`", message):
         return '; a layer is a number of heads, {kind = "attention", heads = ...} or {kind = "dense"}'
     unknown = re.search(r"unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?", message)

@@ -1,4 +1,4 @@
-"""The user's arrays: read from npz or netCDF by name, turned into path features where raw inputs are given."""
+"""The user's arrays, read from npz or netCDF by name; raw inputs become path features."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ _UNWRITTEN = 9.969209968386869e36
 
 
 def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> bpkr.Data:
-    """The data that `config` describes, its file relative to `folder`."""
+    """The data that `config` describes, its files relative to `folder`."""
     keys = (key for key in config.__struct_fields__ if key not in NOT_ARRAYS)
     named = [(key, name) for key in keys for name in as_names(getattr(config, key))]
     names = list(dict.fromkeys(name for key, name in named if name != CAUSAL or not key.endswith("mask")))
@@ -44,7 +44,6 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
         path = folder / config.checkpoint
         heads = checkpoints.read_heads(path, layer=config.layer, heads=counts[0], **options)
     training, test = (_features(config, arrays, architecture, heads, prefix) for prefix in ("", "test_"))
-    assert training is not None, "DataConfig admits no file without features or inputs"
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
     make = bpkr.Data.of_classes if config.classes else bpkr.Data
     # before the solve, not after it

@@ -27,8 +27,8 @@ class Structure:
             linear layer without attention, `dense:erf` for one of nonlinear units, `skip:` before either for a skip
             connection beside it. None at all for a network whose readout reads the embedding.
         embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
-        outputs: How many numbers the network puts out for an example.
-        read_tokens: For how many tokens the readout has weights of its own; 1 is one token, or the mean over tokens.
+        outputs: Outputs per example.
+        read_tokens: For how many tokens the readout has separate weights; 1 is one token, or the mean over tokens.
     """
 
     layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[LAYER ...]")]
@@ -37,7 +37,7 @@ class Structure:
     read_tokens: int = 1
 
     def architecture(self) -> bpkr.Architecture:
-        """An architecture of this structure, and of any numbers."""
+        """An architecture of this structure."""
         kinds = [parse_layer(layer) for layer in self.layers]
         more = {"outputs": self.outputs, "read_tokens": self.read_tokens, "embedding": self.embedding}
         return bpkr.Architecture(kinds, widths=1, temperature=1.0, **more)
@@ -63,7 +63,7 @@ def derive(
             features.
         finite_width: Add the exact prior at finite width, derived by a second route.
         verify: Check every step and report on each, on standard error; fail if one does not hold.
-        output: File to write, ending in .tex, .md, .html or .py as the format has it; by default, standard output.
+        output: File to write, ending in .tex, .md, .html or .py; by default, standard output.
         overwrite: Replace the output file if it exists.
     """
     if format == "python" and (steps or finite_width):
@@ -81,7 +81,6 @@ def derive(
     if format == "python":
         text = bpkr.generate_source(action)
     else:
-        # a page always has the steps, which unfold
         steps = steps or format == "html"
         blocks = [
             *document.action_blocks(action, architecture),

@@ -23,17 +23,16 @@ _INTERRUPTED = 130
 
 @contextmanager
 def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
-    """Within it, mistakes of the user, and what disks, memory and keys do, end in `SystemExit` with one line.
+    """Within it, mistakes of the user, and failures of disks and memory, end in `SystemExit` with one line.
 
-    `ValueError` is how this package refuses, `OSError` how the system does, memory may not suffice for what was asked
-    for, and an extra may not be installed. Other exceptions are mistakes of the program, and pass.
+    Other exceptions are mistakes of the program, and pass.
     """
     try:
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read the output, such as head, has enough
+        # the reader of the output, such as head, has enough
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{program}: interrupted; what it has kept, the same command goes on from", file=sys.stderr)
@@ -47,8 +46,8 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
             message = f"there is not enough memory ({message or 'for what is asked'}); ask for less at a time"
         elif isinstance(mistake, OSError) and mistake.errno is not None and mistake.strerror is not None:
             name = "" if mistake.filename is None else f"{os.fsdecode(mistake.filename)}: "
-            remedy = _REMEDIES.get(mistake.errno)
-            message = f"{name}{mistake.strerror}" + ("" if remedy is None else f"; {remedy}")
+            remedy = f"; {_REMEDIES[mistake.errno]}" if mistake.errno in _REMEDIES else ""
+            message = f"{name}{mistake.strerror}{remedy}"
         sys.exit(f"{program}: {' '.join(message.split())}")
     finally:
         # Python tries once more, at exit, to write what is left of the output where there was no room for it

@@ -1,6 +1,6 @@
-"""Figures and tables from labelled results. Nothing is computed here but means over seeds and standard errors.
+"""Figures and tables from labelled results.
 
-The functions that are exported each draw one panel for figures of one's own; the modules draw those of the experiments.
+The exported functions each draw one panel, for your own figures; the modules draw whole figures.
 """
 
 import lazy_loader

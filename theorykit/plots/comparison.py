@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .results import draws_results
-from .style import LIMITS, THEORY, save, use_style
+from .style import LIMITS, THEORY, new_axes, save, use_style
 
 __all__ = ["draw", "figure", "table"]
 
-# standard errors that error bars span to either side, and beyond which a difference is no chance
+# standard errors of error bars, and beyond which a difference is not by chance
 _BARS, _BEYOND_CHANCE = 2, 4
 _MEASURE = "exact"
 _ENTRY_BY_ENTRY = 10
@@ -52,10 +52,7 @@ def draw(result: xr.Dataset, path: Path) -> Path:
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """U_1 entry by entry, predictions, and differences in standard errors; the latter two where there are any.
-
-    An approach that was left out is not drawn. Raises `ValueError` if none remains.
-    """
+    """U_1 entry by entry, and, if there are any, predictions and differences in standard errors."""
     shown = _not_left_out(result)
     several = shown.sizes["approach"] > 1
     panels: list[Callable[[Axes, xr.Dataset], object]] = [_order_parameters]
@@ -75,12 +72,11 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors.
+    """Every distinct entry of U_1 by theory, as lines, and by samplers, as dots with bars of two standard errors.
 
-    Theory is drawn as lines, samplers as dots. Where entries are many, every approach is drawn over the exact
-    posterior, or the first.
+    `result` is of `sampling.compare`. Many entries are drawn over those of the exact posterior, or of the first.
     """
-    axes = plt.figure().subplots() if axes is None else axes
+    axes = new_axes(axes)
     _order_parameters(axes, result)
     axes.legend()
     return axes
@@ -128,7 +124,7 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
         for place, approach in enumerate(others):
             sizes, color = _sizes(result, approach, names), _LOOKS[approach].color
             face = color if side < 0 else "none"
-            # multiples of the golden ratio are far from their neighbours, so that dots of near values are seen apart
+            # multiples of the golden ratio are far from their neighbours
             spread = (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2) % 1 - 0.5
             at = place + 0.2 * side + 0.28 * spread
             axes.plot(at, sizes, "o", markersize=3, color=color, markerfacecolor=face, markeredgewidth=0.6)
@@ -165,9 +161,9 @@ def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
 
 @draws_results
 def table(result: xr.Dataset) -> str:
-    """A line an approach: an entry of U_1, accuracy, differences from the exact posterior, seconds of drawing.
+    """A line per approach: an entry of U_1, accuracy, differences from the exact posterior, seconds of drawing.
 
-    Differences are in standard errors. A star marks approaches whose numbers are not to be relied on, and says why.
+    A star marks approaches whose numbers are not to be relied on, and says why.
     """
     path, is_measured = result["path_1"].values[0], "U_1_deviation" in result
     measured = {"max|dU|": _order_parameter_names(result)} if is_measured else {}
@@ -206,7 +202,6 @@ def _with_error(value: xr.DataArray, error: xr.DataArray) -> str:
 
 
 def _not_left_out(result: xr.Dataset) -> xr.Dataset:
-    """The approaches that have numbers."""
     if "approach" not in result.dims:
         raise KeyError("it has no axis approach: select approaches by a list, such as result.sel(approach=['saddle'])")
     if "seed" in result.dims:
@@ -226,13 +221,13 @@ def _order_parameter_names(result: xr.Dataset) -> list[str]:
 
 
 def _distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
-    """The numbers of `name`, as an approach has them; of a symmetric matrix each only once."""
+    """The numbers of `name`, of a symmetric matrix each only once."""
     array = result[name].sel(approach=approach)
     is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
     return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
 
 
 def _sizes(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
-    """How many standard errors lie between an approach and the exact posterior, of every number that has any."""
+    """The standard errors between an approach and the exact posterior, of every number that has any."""
     found = np.concatenate([np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names])
     return found[np.isfinite(found)]

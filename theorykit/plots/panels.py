@@ -1,10 +1,6 @@
-"""Single panels for figures of one's own: each draws one labelled result into given axes, or new ones.
-
-All return the Matplotlib axes, to be labelled, combined and saved as Matplotlib does.
-"""
+"""Single panels for your own figures: each draws one labelled result into given axes, or new ones."""
 
 import math
-from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,13 +12,13 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number
 from .results import draws_results
-from .style import DIVERGING, THEORY
+from .style import DIVERGING, THEORY, new_axes
 
 # how far the spacing of parameters may be from even
 _UNEVEN = 1e-6
 # labels beside each other that there is room for
 _UPRIGHT = 8
-# how far lines of text are apart, in units of their size, and the smallest that is read, in points
+# distance of lines of text, in units of their size, and the smallest size that is read, in points
 _LINE, _SMALLEST = 1.3, 5.0
 # columns and rows of an orbit diagram at most, and the ink of a pixel with few marks
 _PIXELS = (1600, 420)
@@ -32,11 +28,11 @@ _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
 
 @draws_results
 def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, layer: int = 1) -> Axes:
-    """U_l between pairs of paths, as colours about zero: of one solution, as `sweeps.label_saddle` labels it.
+    """U_l between pairs of partial paths from the `layer` on: of one solution, as `sweeps.label_saddle` labels it.
 
-    Paths are partial paths from the `layer` on, counted from 1; with several outputs "21:2" is path 21 to output 2.
+    With several outputs "21:2" is path 21 to output 2.
     """
-    axes = _axes(axes)
+    axes = new_axes(axes)
     name = f"U_{checked_whole_number('layer', layer, least=1)}"
     matrix = solution[name]
     if matrix.ndim != 2:
@@ -46,7 +42,7 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
     axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
     axes.set(xlabel="path", ylabel="path")
-    # many labels are small, and where they are more every second or further one is left
+    # many labels are small, and of more only some are left
     points = min(axes.get_window_extent().size) * 72 / axes.figure.dpi / max(1, len(labels))
     usual = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
     size = float(np.clip(points / _LINE, _SMALLEST, usual))
@@ -59,15 +55,15 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
 
 @checked_arguments
 def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes | None = None) -> Axes:
-    """Eigenvalues of a kernel, and how much the labels point along each eigenvector: of `bpkr.kernel_task_alignment`.
+    """Eigenvalues (components,) of a kernel as a line, and squared cosines with the labels (components,) as bars.
 
-    Both are (components,), the largest eigenvalue first; the squared `cosines` are bars, on an axis at the right.
+    They are what `bpkr.kernel_task_alignment` returns.
     """
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
     if eigenvalues.shape != cosines.shape:
         raise ValueError(f"cosines of shape {cosines.shape} are not one for each of {len(eigenvalues)} eigenvalues")
-    axes = _axes(axes)
+    axes = new_axes(axes)
     numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()
     right.bar(numbers, cosines**2, color="0.8", width=1.0)
     right.set(ylabel="squared cosine with the labels")
@@ -83,12 +79,13 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
 def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "beta", pattern: int = 0) -> Axes:
     """What orbits visit of the semantic overlap of a pattern, over a parameter: of `diagrams.orbit_diagram`.
 
-    The values of the parameter `over`, "beta", "gamma" or "epsilon", must be evenly spaced and ascend. `pattern` counts
-    from 0.
+    Args:
+        over: "beta", "gamma" or "epsilon", whose values must be evenly spaced and ascend.
+        pattern: The pattern, counted from 0.
     """
     checked_choice("over", over, ("beta", "gamma", "epsilon"))
     pattern = checked_whole_number("pattern", pattern, least=0, most=diagram.sizes["pattern"] - 1)
-    axes, values = _axes(axes), diagram[over].values
+    axes, values = new_axes(axes), diagram[over].values
     steps = np.diff(values)
     if len(values) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(values)) or steps[0] <= 0:
         raise ValueError(f"the values of over={over!r} do not ascend evenly: from {values.min():g} to {values.max():g}")
@@ -100,9 +97,9 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
 
 @draws_results
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
-    """Marks (parameter, level) as pixels, on as much of the level axis as has any.
+    """Marks (parameter, level) as pixels, on as much of the level axis as has any; values must be evenly spaced.
 
-    A pixel is inked if any mark falls into it, so that none is lost. The parameter's values must be evenly spaced.
+    A pixel is inked if any mark falls into it, so that none is lost: from 0.5 to 1 by their share.
     """
     (over,) = set(marks.dims) - {"level"}
     levels = np.flatnonzero(marks.any(over))
@@ -110,7 +107,10 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     margin = 1 + (high - low) // 30
     marks = marks.transpose(over, "level").isel(level=slice(max(low - margin, 0), high + margin + 1))
     side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
-    image = _ink(marks.values, side)
+    padded = np.pad(marks.values, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
+    pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
+    share = pixels.mean(axis=(1, 3))
+    image = np.where(share > 0, _LEAST_INK + (1 - _LEAST_INK) * share, 0.0)
     values, level = marks[over].values, marks["level"].values
     # the last pixels may be of marks beyond the last
     across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
@@ -119,19 +119,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     axes.set(xlim=_edges(values, len(values)), ylim=_edges(level, len(level)))
 
 
-def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
-    """Pixels of so many marks (beta, level) a side: 0 where there is none, else ink from 0.5 to 1 by their share."""
-    padded = np.pad(marks, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
-    pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
-    share = pixels.mean(axis=(1, 3))
-    return np.where(share > 0, _LEAST_INK + (1 - _LEAST_INK) * share, 0.0)
-
-
 def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
-    """Where the first of `count` evenly spaced cells begins and the last ends, from the centres of the first."""
+    """Where the first of `count` evenly spaced cells begins, and the last ends."""
     step = centres[1] - centres[0]
     return centres[0] - step / 2, centres[0] + (count - 0.5) * step
-
-
-def _axes(axes: Axes | None) -> Axes:
-    return plt.figure().subplots() if axes is None else axes

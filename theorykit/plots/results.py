@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound=Callable)
 
 
 def draws_results(function: Function) -> Function:
-    """`function`, which refuses arguments of other types, and results that lack a variable or dimension by its name."""
+    """`function`, which refuses arguments of other types, and names what a result lacks."""
     checked = checked_arguments(function)
     parameters = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
     results = [name for name, kind in parameters.items() if "xarray" in getattr(kind, "__module__", "")]
@@ -25,8 +25,8 @@ def draws_results(function: Function) -> Function:
             reason = str(missing.args[0]).partition("\n")[0]
             if isinstance(missing, ValueError) and any(name in reason for name in parameters):
                 raise
-            what = " or ".join(results)
-            raise ValueError(f"{what} is not a result that {function.__name__} is for: {reason}") from missing
+            what = f"{' or '.join(results)} is not a result that {function.__name__} is for"
+            raise ValueError(f"{what}: {reason}") from missing
 
     return drawn
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 from cycler import cycler
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..atomic_files import SOFTWARE, mark, refuse_to_overwrite, write
@@ -38,22 +39,25 @@ def use_style() -> Iterator[None]:
         yield
 
 
+def new_axes(axes: Axes | None) -> Axes:
+    """The axes given, or new ones."""
+    return plt.figure().subplots() if axes is None else axes
+
+
 @checked_arguments
 def save(figure: Figure, path: Path) -> Path:
     """Write `figure` to `path`, which ends in .png, .pdf or .svg, creating its folder, and close it.
 
-    A figure that was written so is replaced; raises `FileExistsError` where there is anything else, and `ValueError`
-    for another ending.
+    A figure that was written so is replaced; raises `FileExistsError` for anything else.
     """
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"a figure's file ends in .png, .pdf or .svg, got {str(path)!r}")
     content = io.BytesIO()
     try:
         refuse_to_overwrite(path, overwrite=True)
-        is_png = path.suffix == ".png"
-        figure.savefig(content, format=path.suffix[1:], metadata={"Software": SOFTWARE} if is_png else None)
-        written = content.getvalue() if is_png else mark(content.getvalue(), path.suffix)
-        write(written, path, overwrite=True)
+        metadata = {"Software": SOFTWARE} if path.suffix == ".png" else None
+        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
+        write(content.getvalue() if metadata else mark(content.getvalue(), path.suffix), path, overwrite=True)
     finally:
         plt.close(figure)
     return path

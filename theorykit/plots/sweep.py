@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..checks import checked_choice
 from .results import draws_results, over_seeds
-from .style import THEORY, save, use_style
+from .style import THEORY, new_axes, save, use_style
 
 __all__ = ["draw", "figure", "table"]
 
@@ -38,10 +38,7 @@ def draw(result: xr.Dataset, path: Path) -> Path:
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature.
-
-    Of several seeds both are means over them, with standard errors.
-    """
+    """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature."""
     drawn = plt.figure(figsize=(8.4, 3.2))
     left, right = drawn.subplots(1, 2)
     draw_scores_over_width(result, left)
@@ -51,15 +48,17 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
-    """A score over width, with its standard error where it has one: of `sweeps.sweep`, or `sweeps.sweep_seeds`.
+    """A score over width, a line per temperature: of `sweeps.sweep`, or the mean over seeds of `sweeps.sweep_seeds`.
 
-    Of several seeds it is the mean over them, and its standard error is that over seeds. A line a temperature, also
-    where one was selected; the infinitely wide network is a dashed line across. Points that are not solutions, of any
-    seed, are crossed out. `score`: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or
-    "action"; if not given, the first of these that `result` has.
+    Bars are standard errors; the infinitely wide network is a dashed line. Points that are not solutions are crossed
+    out.
+
+    Args:
+        score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; by default,
+            the first of these that `result` has.
     """
     name = _select_shown(result, score)
-    axes = plt.figure().subplots() if axes is None else axes
+    axes = new_axes(axes)
     result = _over_seeds(_with_temperatures(result), name)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
@@ -74,12 +73,12 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
 
 @draws_results
 def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest.
+    """The diagonal of U_1 over width, a line per path, at the best temperature, or the lowest.
 
-    Of `sweeps.sweep_seeds` it is the mean over seeds, with its standard error.
+    `result` is of `sweeps.sweep`, or of `sweeps.sweep_seeds`, for the mean over seeds with its standard error.
     """
     result = _with_temperatures(result)
-    axes = plt.figure().subplots() if axes is None else axes
+    axes = new_axes(axes)
     lowest = result["temperature"].min()
     if "best_temperature" in result and result.sizes["temperature"] > 1:
         chosen = result[["U_1"]].sel(temperature=result["best_temperature"].fillna(lowest))
@@ -126,10 +125,7 @@ def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str
 
 @draws_results
 def table(result: xr.Dataset) -> str:
-    """A line a width, a column a temperature: test accuracy, test error, or else log evidence; the best temperature.
-
-    Of several seeds it is the mean over them. A star marks points that are not solutions.
-    """
+    """A line per width, a column per temperature: a score, and the best temperature; a star marks no solution."""
     name = _select_shown(result)
     result = _over_seeds(_with_temperatures(result), name)
     heads = [_temperature_name(temperature).replace("$", "") for temperature in result["temperature"].values]
@@ -154,10 +150,7 @@ def table(result: xr.Dataset) -> str:
 
 
 def _with_temperatures(result: xr.Dataset) -> xr.Dataset:
-    """`result` with an axis of temperatures, of the one that was selected where there is none.
-
-    Where another was selected at each width, as the best ones, it is NaN.
-    """
+    """`result` with an axis of temperatures, of the selected one; of NaN, if another was selected at each width."""
     if "width" not in result.dims:
         raise KeyError("it has no axis width: select widths by a list, such as result.sel(width=[20])")
     if "temperature" in result.dims:
@@ -174,7 +167,7 @@ def _temperature_name(temperature: float) -> str:
 
 
 def _over_seeds(result: xr.Dataset, name: str) -> xr.Dataset:
-    """Means of `name` over seeds, where there are several, with their standard errors; solved is what every seed is."""
+    """Means of `name` over seeds, if there are several, with their standard errors."""
     if "seed" not in result.dims:
         return result
     mean, error = over_seeds(result[name])

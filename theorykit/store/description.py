@@ -17,21 +17,18 @@ import numpy as np
 # what the description of a leaf begins with that nothing tells from another
 UNKNOWN = "not known by its values: "
 _HEX = 32
+_LARGEST = sys.float_info.max
 
 
 def describe(**arguments: Any) -> dict[str, str]:
     """Describe every leaf and every node of `arguments`, by its place, such as "architecture.widths[0]".
 
-    - A number is its value, whether it is written as a Python, NumPy or JAX scalar and with however many bits: 10, 10.0
-      and `jnp.float32(10)` are one, 0.1 and `np.float32(0.1)` are two. So -0.0 is 0.
-    - An array is its dtype, shape and a hash of its values; an array of integers is not the array of floats that are
-      equal to them. What is computed in float64 whatever it was given in should be converted before.
-    - A random key is its implementation and its words. Text, None, truth and types are themselves.
-    - Tuples, lists, mappings, sets, dataclasses, Equinox modules (static fields too), named tuples, registered JAX
-      pytrees, `functools.partial`, and objects that pickle knows how to take apart are described part by part, with
-      their types.
-    - A function, or a class, is where it is found by name. One that is not found there, such as a lambda, and an object
-      with hidden state are `UNKNOWN`, with their type: a run of them is not kept; see `runs.settings_of`.
+    - A number is its value, of whatever type: 10, 10.0 and `jnp.float32(10)` are one; so are -0.0 and 0.
+    - An array is its dtype, shape and a hash of its values, a random key its implementation and its words.
+    - Containers, dataclasses, Equinox modules (static fields too), JAX pytrees, `functools.partial`, and objects that
+      pickle takes apart are described part by part, with their types.
+    - A function or a class is where it is found by name. One that is not found there, such as a lambda, and an object
+      with hidden state are `UNKNOWN`, with their type: a run of them is not kept.
     """
     found: dict[str, str] = {}
 
@@ -42,8 +39,8 @@ def describe(**arguments: Any) -> dict[str, str]:
         # a tree that holds itself has no end
         node = None if id(value) in above else _node(value)
         if node is None:
-            kind, name = type(value), getattr(value, "__qualname__", None)
-            text = f"{kind.__name__} {name}" if isinstance(name, str) else f"an object of {_type_name(value)}"
+            name = getattr(value, "__qualname__", None)
+            text = f"{type(value).__name__} {name}" if isinstance(name, str) else f"an object of {_type_name(value)}"
             found[place] = UNKNOWN + ("a traced value" if isinstance(value, jax.core.Tracer) else text)
             return
         found[place], parts = node
@@ -78,11 +75,8 @@ def _number(value: bool | int | float | complex) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
-        try:
-            number = float(value)
-        except OverflowError:
-            return str(value)
-        return _number(number) if number == value else str(value)
+        is_float = abs(value) <= _LARGEST and float(value) == value
+        return _number(float(value)) if is_float else str(value)
     if isinstance(value, (float, complex)):
         plain = complex(value) if isinstance(value, complex) else float(value)
         return repr(plain + 0.0).removesuffix(".0")
@@ -90,7 +84,6 @@ def _number(value: bool | int | float | complex) -> str | None:
 
 
 def _array(value: Any) -> str | None:
-    """The description of an array or a random key."""
     if isinstance(value, jax.core.Tracer) or np.ma.isMaskedArray(value):
         return None
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -116,7 +109,7 @@ def _hash(content: bytes) -> str:
 
 
 def _by_name(value: Any) -> str | None:
-    """Where a function or a class is found by name; None of another object, or one that is not found there."""
+    """Where a function or a class is found by name, if it is."""
     name = getattr(value, "__qualname__", None)
     if not isinstance(name, str):
         return None
@@ -133,7 +126,7 @@ def _type_name(value: Any) -> str:
 
 
 def _node(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
-    """The type of a value that has parts, and the parts with what is to be added to its place for theirs."""
+    """The type of a value that has parts, and the parts, each with what its place has beyond the value's."""
     if isinstance(value, functools.partial):
         return "partial", [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
     if isinstance(value, MethodType):
@@ -159,13 +152,10 @@ def _node(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
         return _type_name(value), [(f".{name}", getattr(value, name, None)) for name in names]
     try:
         children, static = jax.tree_util.default_registry.flatten_one_level(value)
+        parts = [(f"[{index}]", child) for index, child in enumerate(children)]
+        return _type_name(value), [*parts, (".static", static)]
     except (TypeError, ValueError):  # no registered pytree: taken apart as pickle does, if that is all it is made of
-        return _reduce(value)
-    parts = [(f"[{index}]", child) for index, child in enumerate(children)]
-    return _type_name(value), [*parts, (".static", static)]
-
-
-def _reduce(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
+        pass
     try:
         made = value.__reduce_ex__(2)
     except Exception:  # whatever a type's own method raises says that it is not for taking apart

@@ -20,41 +20,34 @@ import xarray as xr
 
 from .. import atomic_files
 from ..atomic_files import mark, refuse_to_overwrite
-from ..checks import checked_flag, checked_instance, checked_path, checked_sequence
+from ..checks import checked_instance, checked_path, checked_sequence
 from ..extras import needed
 from ..symbolic import Block, as_latex, as_markdown
 
 _ENGINE = "h5netcdf"
 _SOURCES = (".md", ".tex", ".html", ".py")
+# the ending of an `Output` that is a folder
 FOLDER = ""
-"""The ending of an `Output` that is a folder."""
-_FILE_ENDINGS = (".nc", ".npz", ".png", ".pdf", ".toml", ".md", ".tex", ".html", ".py", ".json")
+_FILE_ENDINGS = (*_SOURCES, ".nc", ".npz", ".png", ".pdf", ".toml", ".json")
 
 
 def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = False) -> None:
-    """Write a labelled result to the netCDF file `path`. A crash in between leaves no half-written file there.
-
-    Takes as much memory as the file is long: HDF5 must never meet a full disk, after which it kills the process.
-    """
+    """Write a labelled result to the netCDF file `path`. A crash in between leaves no half-written file there."""
     checked_instance("result", result, (xr.Dataset, xr.DataTree))
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
     needed(_ENGINE, "saving results")
-    locks = nullcontext()
-    if "dask" in sys.modules:
-        import dask
-
-        # or xarray asks the dask cluster of this process for a lock, and clusters know no files in memory
-        locks = dask.config.set(scheduler="threads")
-    with locks:
+    # or xarray asks the dask cluster of this process for a lock, and clusters know no files in memory
+    dask = sys.modules.get("dask")
+    with nullcontext() if dask is None else dask.config.set(scheduler="threads"):
+        # in memory, for HDF5 kills the process once it has met a full disk
         content = atomic_files.with_sum(result.to_netcdf(engine=_ENGINE))
     atomic_files.write(content, path, overwrite=overwrite)
 
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
-    """Write `text` to `path`, in UTF-8, under the same rules; what has no mark, as `write_source` gives, stays."""
-    content = checked_instance("text", text, str).encode()
-    atomic_files.write(content, path, overwrite=overwrite)
+    """Write `text` to `path`, in UTF-8; only a file with theorykit's mark, as `write_source` gives, is replaced."""
+    atomic_files.write(checked_instance("text", text, str).encode(), path, overwrite=overwrite)
 
 
 def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
@@ -71,13 +64,12 @@ def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = Fal
     Returns the paths written.
     """
     blocks, stem = checked_sequence("blocks", blocks, "parts of a document"), checked_path("stem", stem)
-    checked_flag("overwrite", overwrite)
     contents = (as_markdown(blocks), as_latex(blocks))
     markdown, source, pdf = (stem.with_suffix(suffix) for suffix in (".md", ".tex", ".pdf"))
     for path in (markdown, source, pdf):
         refuse_to_overwrite(path, overwrite)
-    write_source(contents[0], markdown, overwrite=overwrite)
-    write_source(contents[1], source, overwrite=overwrite)
+    for path, content in zip((markdown, source), contents, strict=True):
+        write_source(content, path, overwrite=overwrite)
     compiler = shutil.which("pdflatex")
     if compiler is None:
         return [markdown, source]
@@ -93,11 +85,7 @@ def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = Fal
 
 
 def read(path: Path) -> xr.DataTree:
-    """Read the result in the netCDF file `path`, all of it into memory.
-
-    Raises `FileNotFoundError` if there is none, and `ValueError`, which names the file, for one that is damaged or no
-    netCDF file of version 4.
-    """
+    """Read the result in the netCDF file `path` into memory; `ValueError` if it is damaged or no netCDF 4."""
     path = checked_path("path", path)
     try:
         content = path.read_bytes()
@@ -118,10 +106,7 @@ def read_variables(path: Path, names: Collection[str]) -> dict[str, xr.Variable]
 
 
 def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of these `names`, or all, in the npz archive `path`.
-
-    Raises `ValueError`, which names the file and the array, if one is missing, damaged, or of Python objects.
-    """
+    """The arrays of these `names`, or all, in the npz archive `path`; raises as `read_variables`."""
     content = path.read_bytes()
     if content.startswith(b"\x93NUMPY"):
         raise ValueError(f"{path} is a single array, not an npz archive: write it by numpy.savez, under a name")
@@ -130,7 +115,7 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.n
         members = {name.removesuffix(".npy"): name for name in archive.namelist()}
         wanted = members if names is None else [name for name in names if name in members]
         for name in wanted:
-            # read whole, by which the archive's checksums are compared
+            # read whole, so that the archive's checksums are compared
             stream = io.BytesIO(archive.read(members[name]))
             try:
                 found[name] = np.lib.format.read_array(stream, allow_pickle=False)
@@ -184,10 +169,7 @@ def _readable(path: Path, content: bytes, kind: str) -> Iterator[None]:
 
 
 class Output(NamedTuple):
-    """A file or folder that is to be written: its name in errors, its path, and the ending that the path must have.
-
-    The ending `FOLDER` stands for a folder.
-    """
+    """A file or folder to be written: its name in errors, its path, and its ending, which is `FOLDER` of a folder."""
 
     name: str
     path: Path
@@ -197,9 +179,7 @@ class Output(NamedTuple):
 def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, overwrite: bool) -> None:
     """Raise unless all `outputs` can be written, and none of them is one of `inputs`, by name, or another output.
 
-    Links, `..`, hard links and, if the file system has it so, upper and lower case are seen through. A file that is
-    there must be a result of theorykit, which `overwrite` allows to replace; a folder may be there. Writing is tried,
-    without a trace.
+    Links, `..`, hard links and upper and lower case are seen through. Writing is tried, without a trace.
 
     Raises `ValueError` for an ending or a clash, `FileExistsError` for what must not be replaced, and `OSError` for a
     place that cannot be written to.
@@ -237,7 +217,7 @@ def _real(path: Path) -> Path:
 
 
 def _is_there(path: Path) -> bool:
-    """As `Path.exists`, but also for names that are too long, of which the writing will tell."""
+    # of a name that is too long, the writing will tell
     with suppress(OSError):
         return path.exists()
     return False
@@ -249,12 +229,9 @@ def _are_one(one: Path, other: Path) -> bool:
 
 def _try_file(path: Path) -> None:
     """Raise `OSError` unless `path` can be written to; folders that are made for it are gone afterwards."""
-    target, missing, made = _real(path), [], []
+    target, made = _real(path), []
     try:
-        folder = target.parent
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
+        missing = [folder for folder in target.parents if not folder.exists()]
         try:
             for folder in reversed(missing):
                 folder.mkdir()

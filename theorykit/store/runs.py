@@ -4,9 +4,8 @@ A run is known by its settings, text by name: which computation it is, the compu
 every value that its numbers depend on. The version is a whole number next to the code that computes; raise it whenever
 that code comes to make other numbers of the same values.
 
-One rule holds for all that goes on from a folder: what was kept with the same settings is used; what was kept with
-others is refused, by an error that says what differs, and nothing is computed over it. A kept file ends with the sum of
-all that is before, so that one that was cut or changed, or that another program wrote, is refused too.
+What was kept with the same settings is used; what was kept with others is refused, by an error that says what differs.
+A kept file ends with its checksum, so that one that was cut or changed is refused too.
 """
 
 import hashlib
@@ -30,12 +29,11 @@ from .description import UNKNOWN, describe
 from .files import read, write
 
 Settings = Mapping[str, str]
-
 _SETTINGS = "settings"
 # of descriptions themselves: runs that were described otherwise cannot be compared
 _DESCRIPTION = {"description": "1"}
+# between two checkpoints of a long computation
 CHECKPOINT_SECONDS = 20.0
-"""Seconds between two checkpoints of a long computation."""
 # how many differences an error message names
 _NAMED = 5
 # where a dataset has the settings of its run
@@ -43,49 +41,38 @@ _VARIABLE = "settings of the run"
 
 
 def settings_of(computation: str, version: int, **arguments: Any) -> dict[str, str]:
-    """The settings of a run: the name and version of its computation, and a description of every one of `arguments`.
-
-    See `describe` for what is the same and what is not. A run whose arguments have a part that cannot be described,
-    such as a lambda, has settings too, but is refused by all that keeps or reads what a run goes on from.
-    """
+    """The settings of a run: the name and version of its computation, and a description of every one of `arguments`."""
     return {**_DESCRIPTION, "computation": computation, "version": str(version), **describe(**arguments)}
 
 
 def as_text(settings: Settings) -> str:
-    """Settings as one text, the same for the same settings."""
+    """Settings as one text."""
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)
 
 
 def fingerprint(settings: Settings) -> str:
-    """Eight characters for the names of files of several runs side by side: others for other settings."""
+    """Eight characters, for names of files, that differ with the settings."""
     return hashlib.sha256(as_text(settings).encode()).hexdigest()[:8]
 
 
 def differences(there: Settings, here: Settings) -> list[str]:
     """What differs between two descriptions, leaf by leaf, in the order of those of now."""
-    names = [*here, *(name for name in there if name not in here)]
-    return [
-        f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} now"
-        for name in names
-        if there.get(name) != here.get(name)
-    ]
+    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
+    return [f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} now" for name in names]
 
 
 def refuse_unknown(settings: Settings) -> None:
-    """Raise `ValueError` if settings have a part that cannot be told from another, naming it."""
+    """Raise `ValueError` if settings have a part that cannot be described, naming it."""
     for name, value in settings.items():
         if value.startswith(UNKNOWN):
             raise ValueError(
-                f"{name} is {value.removeprefix(UNKNOWN)}, by which a run cannot be known again: give a function or a "
-                "class that a module defines by name, or no folder"
+                f"{name} is {value.removeprefix(UNKNOWN)}, by which a run cannot be known again: give what a module "
+                "defines by name, or no folder"
             )
 
 
 def resume(path: Path, settings: Settings, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
-    """The dataset that is in `path`, or if there is none, the one that `compute` returns, which is kept there.
-
-    `settings` are all that determines the result. Raises as `read_kept` does.
-    """
+    """The dataset in `path`, or if there is none, the one that `compute` returns, which is kept there."""
     if (found := read_kept(path, settings)) is not None:
         return found
     keep(compute(), settings, path)
@@ -101,7 +88,7 @@ def resume_tasks(
 ) -> Iterator[tuple[int, xr.Dataset]]:
     """The number and the dataset of every task: those that are kept first, then what `run_tasks` computes, as it comes.
 
-    `places` are the path and the settings of each, where what is computed is kept; None keeps nothing.
+    `places` are the path and the settings where each is kept; None keeps nothing.
     """
     kept = [None if place is None else read_kept(*place) for place in places]
     yield from ((number, found) for number, found in enumerate(kept) if found is not None)
@@ -112,7 +99,7 @@ def resume_tasks(
 
 
 def keep(dataset: xr.Dataset, settings: Settings, path: Path) -> None:
-    """Write a dataset that a run of these `settings` goes on from, in the place of one there."""
+    """Write a dataset that a run of these `settings` goes on from."""
     refuse_unknown(settings)
     # a variable, since attributes of netCDF files take no more than 64 kB
     write(dataset.assign({_VARIABLE: as_text(settings)}), path, overwrite=True)
@@ -121,8 +108,7 @@ def keep(dataset: xr.Dataset, settings: Settings, path: Path) -> None:
 def read_kept(path: Path, settings: Settings) -> xr.Dataset | None:
     """The dataset that `keep` left in `path`, or None if there is no file.
 
-    Raises `FileExistsError` if it belongs to other `settings`, saying what differs, and `ValueError` for another or a
-    damaged file.
+    Raises `FileExistsError` if it belongs to other `settings`, and `ValueError` for another or a damaged file.
     """
     refuse_unknown(settings)
     # before anything is computed that could not be kept
@@ -146,30 +132,27 @@ def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """The pytree that `leaf_arrays` took apart, of the structure and shapes of `tree`; `ValueError` if they differ."""
     require_float64()
     leaves, structure = jax.tree.flatten(tree)
-    names = [f"leaf {number}" for number in range(len(leaves))]
-    if any(name not in arrays for name in names):
+    names = (f"leaf {number}" for number in range(len(leaves)))
+    kept = [jnp.asarray(arrays[name]) for name in names if name in arrays]
+    if len(kept) < len(leaves):
         raise ValueError(f"arrays have fewer than {len(leaves)} leaves of a tree")
-    kept = [jnp.asarray(arrays[name]) for name in names]
-    for name, leaf, one in zip(names, leaves, kept, strict=True):
+    for number, (leaf, one) in enumerate(zip(leaves, kept, strict=True)):
         if (one.shape, one.dtype) != (jnp.shape(leaf), jnp.result_type(leaf)):
-            raise ValueError(f"{name} of arrays is {shown(one)}, of tree it is {shown(jnp.asarray(leaf))}")
+            raise ValueError(f"leaf {number} of arrays is {shown(one)}, of tree it is {shown(jnp.asarray(leaf))}")
     return jax.tree.unflatten(structure, kept)
 
 
 def write_arrays(arrays: Mapping[str, Any], settings: Settings, path: Path) -> None:
-    """Keep `arrays` and numbers, which a run of these `settings` goes on from, in the npz file `path`.
-
-    A file of the same kind that was there is replaced.
-    """
+    """Keep `arrays` and numbers, which a run of these `settings` goes on from, in the npz file `path`."""
     refuse_unknown(settings)
     content = atomic_files.npz({_SETTINGS: np.array(as_text(settings)), **arrays})
     atomic_files.write(content, path, overwrite=True)
 
 
 def read_arrays(path: Path, kind: str, settings: Settings) -> dict[str, np.ndarray] | None:
-    """What `write_arrays` left in `path`, or None if there is no file. `kind` says in messages what run it is of.
+    """What `write_arrays` left in `path`, or None if there is no file; raises as `read_kept` does.
 
-    Raises as `read_kept` does.
+    `kind` says in messages what run it is of.
     """
     refuse_unknown(settings)
     if not path.exists():
@@ -188,21 +171,15 @@ def _whole_content(path: Path, kind: str) -> bytes:
     except OSError as error:
         raise ValueError(f"{path} is not {kind}, or cannot be read ({error.strerror}): remove it") from error
     if not atomic_files.is_whole(content):
-        raise ValueError(
-            f"{path} is not {kind} that this version of theorykit wrote, or it is damaged: remove it, or choose "
-            "another folder"
-        )
+        raise ValueError(f"{path} is damaged, or not {kind} that theorykit wrote: remove it, or choose another folder")
     return content
 
 
 def _refuse_difference(path: Path, kind: str, there: Settings, here: Settings) -> None:
     """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
     remedy = "Choose another folder, or remove this one if it is no longer wanted"
-    for name, value in _DESCRIPTION.items():
-        if name in here and there.get(name) != value:
-            raise FileExistsError(
-                f"{path} holds a {kind} of another version of theorykit, which described runs otherwise. {remedy}"
-            )
+    if any(name in here and there.get(name) != value for name, value in _DESCRIPTION.items()):
+        raise FileExistsError(f"{path} holds a {kind} of another version of theorykit. {remedy}")
     if found := differences(there, here):
         more = [f"and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
         named = "; ".join([*found[:_NAMED], *more])
