@@ -280,14 +280,7 @@ COMPUTATIONS = {
 
 
 # the others are quick beside them
-_LONG = (
-    "train",
-    "coexisting_attractors",
-    "phase_diagram",
-    "compare",
-    "sweep_seeds",
-    "papers one-shot, later stages",
-)
+_LONG = ("train", "coexisting_attractors", "phase_diagram", "compare", "sweep_seeds", "papers one-shot, later stages")
 EVERY = [*(name for name in COMPUTATIONS if name not in _LONG), *slow(_LONG)]
 
 

@@ -2,7 +2,6 @@
 
 from itertools import chain, combinations
 
-import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -168,17 +167,6 @@ def test_missing_values_and_dates_of_netcdf_are_named(kind, tmp_path):
     with pytest.raises(ValueError, match=told) as refusal:
         read_data(DataConfig("data.nc", "y", "phi"), ARCHITECTURE, tmp_path)
     assert "data.nc" in str(refusal.value)
-
-
-def test_what_was_never_written_to_a_netcdf_file_is_named(tmp_path):
-    path = tmp_path / "data.nc"
-    axes = ("example", "path", "feature")
-    xr.Dataset({"phi": (axes, ARRAYS["phi"])}).to_netcdf(path, engine="h5netcdf")
-    with h5py.File(path, "a") as file:
-        labels = file.create_dataset("y", (6,), "f4", fillvalue=9.969209968386869e36)
-        labels.dims[0].attach_scale(file["example"])
-    with pytest.raises(ValueError, match="never written"):
-        read_data(DataConfig("data.nc", "y", "phi"), ARCHITECTURE, tmp_path)
 
 
 CONTENTS = {

@@ -148,9 +148,6 @@ def test_a_missing_configuration_is_named(folder, monkeypatch):
 
 def test_the_command_is_installed_and_asks_for_double_precision_itself():
     finished = subprocess.run(
-        [sys.executable, "-m", "theorykit", "derive", "--layers", "2"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-m", "theorykit", "derive", "--layers", "2"], capture_output=True, text=True, check=True
     )
     assert finished.stdout.startswith("# Action")

@@ -32,11 +32,7 @@ def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypa
     [
         (("--layers", "--embedding", "erf", "--read-tokens", "2"), (), {"embedding": "erf", "read_tokens": 2}),
         (("--layers", "--embedding", "relu"), (), {"embedding": "relu"}),
-        (
-            ("--layers", "dense:erf", "2", "--embedding", "erf"),
-            (bpkr.Dense(activation="erf"), 2),
-            {"embedding": "erf"},
-        ),
+        (("--layers", "dense:erf", "2", "--embedding", "erf"), (bpkr.Dense(activation="erf"), 2), {"embedding": "erf"}),
     ],
 )
 def test_derive_prints_nonlinear_networks_with_the_ansatz_and_its_claims(

@@ -15,10 +15,7 @@ REGIMES = np.array([[PERIODIC, CHAOTIC, CHAOTIC], [PERIODIC, PERIODIC, QUASI_PER
 def phases() -> xr.Dataset:
     distinct = np.arange(1, 13).reshape(2, 3, 2)
     return xr.Dataset(
-        {
-            "regime_by_levels": (("gamma", "beta"), REGIMES),
-            "distinct": (("gamma", "beta", "pattern"), distinct),
-        },
+        {"regime_by_levels": (("gamma", "beta"), REGIMES), "distinct": (("gamma", "beta", "pattern"), distinct)},
         {"gamma": [1.0, 5.0], "beta": [0.5, 1.0, 2.0], "pattern": [1, 2]},
     )
 

@@ -1,6 +1,7 @@
 """Single panels for your own figures: each draws one labelled result into given axes, or new ones."""
 
 import math
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -99,7 +100,7 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     """Marks (parameter, level) as pixels, on as much of the level axis as has any; values must be evenly spaced.
 
-    A pixel is inked if any mark falls into it, so that none is lost: from 0.5 to 1 by their share.
+    A pixel is inked if any mark falls into it, so that none is lost.
     """
     (over,) = set(marks.dims) - {"level"}
     levels = np.flatnonzero(marks.any(over))
@@ -107,16 +108,21 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     margin = 1 + (high - low) // 30
     marks = marks.transpose(over, "level").isel(level=slice(max(low - margin, 0), high + margin + 1))
     side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
-    padded = np.pad(marks.values, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
-    pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
-    share = pixels.mean(axis=(1, 3))
-    image = np.where(share > 0, _LEAST_INK + (1 - _LEAST_INK) * share, 0.0)
+    image = _ink(marks.values, side)
     values, level = marks[over].values, marks["level"].values
     # the last pixels may be of marks beyond the last
     across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
     look = {"cmap": _INK, "vmin": 0, "vmax": 1, "origin": "lower", "aspect": "auto", "interpolation": "nearest"}
     axes.imshow(image.T, extent=(*_edges(values, across), *_edges(level, upwards)), **look)
     axes.set(xlim=_edges(values, len(values)), ylim=_edges(level, len(level)))
+
+
+def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
+    """Pixels of so many marks a side: 0 where there is none, else ink from 0.5 to 1 by their share."""
+    padded = np.pad(marks, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
+    pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
+    share = pixels.mean(axis=(1, 3))
+    return np.where(share > 0, _LEAST_INK + (1 - _LEAST_INK) * share, 0.0)
 
 
 def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
