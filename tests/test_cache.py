@@ -2,7 +2,7 @@
 
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -285,18 +285,6 @@ def test_processes_share_it(tmp_path):
         found = set(pool.map(_in_a_process, range(4)))
     assert found == {(jax.config.jax_compilation_cache_dir, str(bpkr.derive(ARCHITECTURE).energy))}
     assert len(entries(tmp_path)) == 1
-
-
-def test_many_write_at_once(tmp_path):
-    theorykit.enable_cache(tmp_path)
-    contents = [bytes([number]) * 10_000 for number in range(16)]
-    with ThreadPoolExecutor(8) as pool:
-        writing = [pool.submit(cache.write_entry, "actions", "a", content) for content in contents for _ in range(4)]
-        seen = [cache.read_entry("actions", "a") for _ in range(200)]
-        for each in writing:
-            each.result()
-    assert set(seen) <= {None, *contents}
-    assert cache.read_entry("actions", "a") in contents
 
 
 def test_the_command_line_keeps_what_it_derives(tmp_path, derivations, monkeypatch, capsys):

@@ -3,8 +3,6 @@
 import importlib
 import os
 import re
-import shutil
-import signal
 import socket
 import stat
 import subprocess
@@ -20,7 +18,6 @@ import jax.numpy as jnp
 import pytest
 import xarray as xr
 
-import theorykit
 from theorykit.workers import open_executor, run_tasks
 
 from .clusters import CLUSTERS, ROOT, cores, environment, pair, run_by_one_core
@@ -56,35 +53,6 @@ def test_workers_that_were_told_to_compute_in_single_precision_do_not_and_have_a
         assert sorted(client.run(lambda: tuple(os.sched_getaffinity(0))).values()) == [(core,) for core in cores(2)]
         for _, found in run_tasks(client, thirds, [(values,)] * 4):
             assert found == (float(jnp.sum(values) / 3), 1, 1)
-
-
-@pytest.mark.slow
-def test_workers_of_another_version_are_named(tmp_path):
-    shutil.copytree(ROOT / "theorykit", tmp_path / "older" / "theorykit")
-    about = tmp_path / "older" / "theorykit" / "__init__.py"
-    changed = about.read_text().replace(f'__version__ = "{theorykit.__version__}"', '__version__ = "0.0.1"')
-    assert changed != about.read_text()
-    about.write_text(changed)
-    path = os.pathsep.join([str(tmp_path / "older"), str(ROOT)])
-    with (
-        pair(tmp_path, PYTHONPATH=path) as (_, address),
-        open_executor(None, address) as client,
-        pytest.raises(
-            ValueError, match=rf"worker has theorykit 0\.0\.1, and the work is of theorykit {theorykit.__version__}"
-        ),
-    ):
-        list(run_tasks(client, thirds, [(jnp.ones(2),)]))
-
-
-@pytest.mark.slow
-def test_what_is_handed_to_a_cluster_that_is_lost_raises_an_error_with_its_address(tmp_path):
-    with (
-        pair(tmp_path) as (process, address),
-        open_executor(None, address) as client,
-        pytest.raises(ConnectionError, match=re.escape(address)),
-    ):
-        for _ in run_tasks(client, thirds, [(jnp.ones(2),)] * 200):
-            process.send_signal(signal.SIGKILL)
 
 
 class Silent(BaseHTTPRequestHandler):

@@ -1,5 +1,6 @@
 """The command line as a new user meets it: what it prints, what it writes, and how it refuses."""
 
+import pkgutil
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 import xarray as xr
 
 from tests.marks import slow
-from theorykit import bpkr, store
+from theorykit import __version__, bpkr, cli, store
 from theorykit.bpkr import Dense, Skip
 
 from .terminal import CONFIG, refused, run
@@ -91,12 +92,6 @@ def test_data_may_be_netcdf_with_path_features_or_queries_and_keys(folder, monke
     assert "mean" not in one
 
 
-def test_solve_keeps_an_existing_result(folder, monkeypatch):
-    (folder / "mine.nc").write_text("precious")
-    assert "mine.nc exists" in refused(monkeypatch, "solve", "mine.toml")
-    assert (folder / "mine.nc").read_text() == "precious"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
@@ -142,12 +137,23 @@ def test_test_data_are_refused_before_the_solve(folder, monkeypatch, name, value
     assert named in refused(monkeypatch, "solve", "mine.toml")
 
 
-def test_a_missing_configuration_is_named(folder, monkeypatch):
-    assert "nowhere.toml" in refused(monkeypatch, "solve", "nowhere.toml")
-
-
 def test_the_command_is_installed_and_asks_for_double_precision_itself():
     finished = subprocess.run(
         [sys.executable, "-m", "theorykit", "derive", "--layers", "2"], capture_output=True, text=True, check=True
     )
     assert finished.stdout.startswith("# Action")
+
+
+@pytest.mark.parametrize("command", cli._COMMANDS.values(), ids=cli._COMMANDS)
+def test_a_summary_is_the_first_line_of_the_documentation(command):
+    assert pkgutil.resolve_name(command.function).__doc__.splitlines()[0] == command.summary
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_import_no_library_that_computes(argument):
+    command = [sys.executable, "-X", "importtime", "-m", "theorykit", argument]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.split("|")[-1].strip().split(".")[0] for line in finished.stderr.splitlines()}
+    assert "theorykit" in imported and not imported & {"jax", "sympy", "numpy", "xarray", "matplotlib"}
+    if argument == "--version":
+        assert finished.stdout == f"theorykit {__version__}\n"

@@ -155,7 +155,7 @@ def test_runs_of_a_version_that_described_them_otherwise_are_refused(tmp_path):
     with pytest.raises(FileExistsError, match="of another version of theorykit"):
         store.read_kept(tmp_path / "part.nc", settings)
     np.savez(tmp_path / "chain-0.npz", settings=np.array(json.dumps({"architecture": "Architecture()"})), steps=3)
-    with pytest.raises(ValueError, match=r"chain-0\.npz is not a checkpoint of a run of chains that this version"):
+    with pytest.raises(ValueError, match=r"chain-0\.npz is not a checkpoint of a run of chains that theorykit wrote"):
         sampled(tmp_path)
 
 

@@ -171,7 +171,9 @@ def _whole_content(path: Path, kind: str) -> bytes:
     except OSError as error:
         raise ValueError(f"{path} is not {kind}, or cannot be read ({error.strerror}): remove it") from error
     if not atomic_files.is_whole(content):
-        raise ValueError(f"{path} is damaged, or not {kind} that theorykit wrote: remove it, or choose another folder")
+        raise ValueError(
+            f"{path} is not {kind} that theorykit wrote, or is damaged: remove it, or choose another folder"
+        )
     return content
 
 
