@@ -367,14 +367,11 @@ def finite_entries(name: str, array: Any) -> Requirement:
 def real_array(name: str, value: Any) -> np.ndarray:
     """A known value as a float64 array of NumPy, of any shape, whose entries need not be finite."""
     if _is_masked(value):
-        raise TypeError(
-            f"{name} is a masked array, whose mask would be lost; give the entries that count, as .compressed() or "
-            ".filled(...) return them"
-        )
+        raise TypeError(f"{name} is a masked array, whose mask would be lost: give .compressed() or .filled(...) of it")
     if isinstance(value, jax.Array) and not (value.is_fully_addressable or value.is_fully_replicated):
         raise ValueError(
-            f"{name} lies on devices of several processes, and this one cannot read it whole; "
-            "jax.experimental.multihost_utils.process_allgather(array, tiled=True) brings it to every process"
+            f"{name} lies on devices of several processes: give every process the whole of it, by "
+            "jax.experimental.multihost_utils.process_allgather(array, tiled=True)"
         )
     try:
         array = np.asarray(value)

@@ -1,7 +1,6 @@
-"""Arrays of JAX whose examples lie on several devices, of one process or of many: checked and summed where they lie.
+"""Arrays of JAX that are sharded over examples, their first axis: checked and summed where they lie.
 
-Such an array is sharded over its first axis. Nothing here brings the examples together, on a device or on the host;
-what does travel between devices are sums over examples.
+Only sums over examples travel between devices.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from .checks import is_traced
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether no single device holds the whole of `value`, an array of JAX that is known."""
+    """Whether `value` is a known array of JAX that no single device holds whole."""
     return isinstance(value, jax.Array) and not is_traced(value) and not value.is_fully_replicated
 
 
@@ -29,17 +28,14 @@ def sharding_of(array: Array) -> NamedSharding | None:
 
 
 def outside_meshes() -> AbstractContextManager:
-    """A context without a mesh of the caller's, whose explicit axes would bind every operation in it."""
+    """A context without the caller's mesh, whose explicit axes would bind every operation in it."""
     if jax.sharding.get_abstract_mesh().empty:
         return nullcontext()
     return jax.set_mesh(Mesh(np.empty((), dtype=object), ()))
 
 
 def over_examples(name: str, array: Array) -> Array:
-    """The same shards of `array`, which must be sharded over its first axis alone, with the compiler to split work.
-
-    Nothing is copied. `ValueError` where the array is sharded otherwise.
-    """
+    """The same shards of `array`, the compiler splitting work; `ValueError` unless its first axis alone is sharded."""
     found = array.sharding
     spec = found.spec if isinstance(found, NamedSharding) else None
     if spec is None or not spec or spec[0] is None or any(axis is not None for axis in spec[1:]):
@@ -57,7 +53,7 @@ def over_examples(name: str, array: Array) -> Array:
 
 
 def check_finite(name: str, array: Array) -> None:
-    """Raise `ValueError` unless all entries of a sharded array are finite, found out by its devices."""
+    """Raise `ValueError` unless all entries of a sharded array are finite."""
     if all_finite(array):
         return
     count, row, entries = map(np.asarray, _not_finite(array, NamedSharding(array.sharding.mesh, PartitionSpec())))
@@ -70,7 +66,7 @@ def check_finite(name: str, array: Array) -> None:
 
 @jax.jit
 def all_finite(array: Array) -> Array:
-    """Whether all entries are finite, found out where they are."""
+    """Whether all entries are finite."""
     return jnp.all(jnp.isfinite(array))
 
 
@@ -88,10 +84,7 @@ def _not_finite(array, everywhere):
 def by_shard(
     function: Callable[..., Any], sharding: NamedSharding | None, *arrays: Array, whole: Sequence[Array] = ()
 ) -> Any:
-    """`function` of `arrays` with a row an example, applied by every device to its own rows and to all of `whole`.
-
-    Its results have a row an example, too, or as many rows of every device. Without a `sharding` this is one call.
-    """
+    """`function` of `arrays` with a row per example, applied by every device to its own rows and to all of `whole`."""
     if sharding is None:
         return function(*arrays, *whole)
     rows = PartitionSpec(sharding.spec[0])
@@ -100,10 +93,7 @@ def by_shard(
 
 
 def sum_by_blocks(function: Callable[..., Any], block: int, sharding: NamedSharding | None, *arrays: Array) -> Any:
-    """The sum of `function` over blocks of so many examples of the `arrays`: every device its own, and one all-reduce.
-
-    Without a `sharding`, of arrays on one device. A block at a time is all that is copied.
-    """
+    """The sum of `function` over blocks of so many examples: every device its own blocks, and one all-reduce."""
 
     def of_device(*own):
         count = min(block, len(own[0]))
@@ -132,7 +122,7 @@ def sum_by_blocks(function: Callable[..., Any], block: int, sharding: NamedShard
 
 
 def shard_like(array: Array, sharding: NamedSharding | None) -> Array:
-    """In a function being compiled: `array`, with a row an example, on the devices that hold the examples."""
+    """In a function being compiled: `array`, with a row per example, on the devices that hold the examples."""
     return array if sharding is None else jax.lax.with_sharding_constraint(array, sharding)
 
 
@@ -149,7 +139,7 @@ def replicate(tree: Any, sharding: NamedSharding | None) -> Any:
 
 
 def of_this_process(tree: Any, sharding: NamedSharding | None) -> Any:
-    """Arrays that are `replicate`, as arrays of this process on one device: later operations are none of all."""
+    """Replicated arrays as arrays of this process on one device, so that later operations are of this process alone."""
     if sharding is None:
         return tree
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, jax.Array) else leaf, tree)

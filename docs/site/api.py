@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
@@ -51,13 +52,15 @@ def _entry(name: str, said: str) -> str:
 
 
 def _docstring(app, what, name, value, options, lines: list[str]) -> None:
-    """Have reStructuredText read bars outside code as bars, and letters right after code, as in `name`s, as letters."""
+    """Set the sections of a docstring, in which bars outside code and letters right after code mean nothing else."""
 
     def kept(found: re.Match) -> str:
         code, letter = found.groups()
         return f"{code}\\ {letter}" if letter else code or r"\|"
 
-    lines[:] = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
+    text = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
+    # without the name of a property, whose text would be read as its type where it has a colon
+    lines[:] = GoogleDocstring(text, Config()).lines()
 
 
 def _signature(app, what, name, value, options, signature, returned) -> tuple[str, str | None] | None:
@@ -162,8 +165,7 @@ def _ways(name: str) -> list[str]:
 def setup(app: Sphinx) -> dict:
     """Called by Sphinx."""
     app.add_directive("api", Names)
-    # before napoleon
-    app.connect("autodoc-process-docstring", _docstring, priority=400)
+    app.connect("autodoc-process-docstring", _docstring)
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-skip-member", _skip)
     app.add_post_transform(NamesAreLinks)
