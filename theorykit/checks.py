@@ -540,6 +540,7 @@ def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
 Count = Annotated[int, partial(checked_whole_number, least=1)]
 Index = Annotated[int, partial(checked_whole_number, least=0)]
 Positive = Annotated[float, partial(checked_number, above=0.0)]
+"""A finite number above 0."""
 NonNegative = Annotated[float, partial(checked_number, least=0.0)]
 Key = Annotated[Any, checked_key]
 Expression = Annotated[Expr | int | float, checked_expression]

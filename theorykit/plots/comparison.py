@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .results import draws_results
-from .style import LIMITS, THEORY, new_axes, save, use_style
+from .style import LIMITS, THEORY, _new_axes, save, use_style
 
 __all__ = ["draw", "figure", "table"]
 
@@ -76,7 +76,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
 
     `result` is of `sampling.compare`. Many entries are drawn over those of the exact posterior, or of the first.
     """
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     _order_parameters(axes, result)
     axes.legend()
     return axes

@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number
 from .results import draws_results
-from .style import DIVERGING, THEORY, new_axes
+from .style import DIVERGING, THEORY, _new_axes
 
 # how far the spacing of parameters may be from even
 _UNEVEN = 1e-6
@@ -33,7 +33,7 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
 
     With several outputs "21:2" is path 21 to output 2.
     """
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     name = f"U_{checked_whole_number('layer', layer, least=1)}"
     matrix = solution[name]
     if matrix.ndim != 2:
@@ -64,7 +64,7 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
     if eigenvalues.shape != cosines.shape:
         raise ValueError(f"cosines of shape {cosines.shape} are not one for each of {len(eigenvalues)} eigenvalues")
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()
     right.bar(numbers, cosines**2, color="0.8", width=1.0)
     right.set(ylabel="squared cosine with the labels")
@@ -86,7 +86,7 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
     """
     checked_choice("over", over, ("beta", "gamma", "epsilon"))
     pattern = checked_whole_number("pattern", pattern, least=0, most=diagram.sizes["pattern"] - 1)
-    axes, values = new_axes(axes), diagram[over].values
+    axes, values = _new_axes(axes), diagram[over].values
     steps = np.diff(values)
     if len(values) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(values)) or steps[0] <= 0:
         raise ValueError(f"the values of over={over!r} do not ascend evenly: from {values.min():g} to {values.max():g}")

@@ -39,7 +39,7 @@ def use_style() -> Iterator[None]:
         yield
 
 
-def new_axes(axes: Axes | None) -> Axes:
+def _new_axes(axes: Axes | None) -> Axes:
     """The axes given, or new ones."""
     return plt.figure().subplots() if axes is None else axes
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..checks import checked_choice
 from .results import draws_results, over_seeds
-from .style import THEORY, new_axes, save, use_style
+from .style import THEORY, _new_axes, save, use_style
 
 __all__ = ["draw", "figure", "table"]
 
@@ -58,7 +58,7 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
             the first of these that `result` has.
     """
     name = _select_shown(result, score)
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     result = _over_seeds(_with_temperatures(result), name)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
@@ -78,7 +78,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
     `result` is of `sweeps.sweep`, or of `sweeps.sweep_seeds`, for the mean over seeds with its standard error.
     """
     result = _with_temperatures(result)
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     lowest = result["temperature"].min()
     if "best_temperature" in result and result.sizes["temperature"] > 1:
         chosen = result[["U_1"]].sel(temperature=result["best_temperature"].fillna(lowest))
