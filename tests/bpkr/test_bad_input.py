@@ -1,4 +1,4 @@
-"""Input that cannot be meant is refused, at the entry point, with a message that names it."""
+"""Singular kernels, single precision, axes by name, extreme numbers; other wrong values are tried by `tests.faces`."""
 
 import json
 import math
@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from theorykit import bpkr
-from theorykit.testing.problems import EXAMPLES
 
 from .cases import Case, changed, random_problem, refused
 

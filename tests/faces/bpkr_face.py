@@ -1,21 +1,16 @@
 """The parameters of theory 1: of one small network, what is right, and what is not."""
 
-import tempfile
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from sympy import Symbol
+from sympy import Integer, Rational, Symbol
 
 from theorykit import bpkr
 
 from .engine import Face
-from .values import EMPTY, KEY, MISTAKES, TEXTS, Kind, number, of, text, unlike, whole_number
+from .values import EMPTY, FOLDER, KEY, MISTAKES, NONE, TEXTS, Kind, number, of, unlike, whole_number
 
-_FOLDER = tempfile.TemporaryDirectory(prefix="theorykit-faces-")
-FOLDER = Path(_FOLDER.name)
 RNG = np.random.default_rng(0)
 EXAMPLES, PATHS, FEATURES, TOKENS = 5, 4, 3, 2
 DATA, LABELS = RNG.normal(size=(EXAMPLES, PATHS, FEATURES)), RNG.normal(size=EXAMPLES)
@@ -41,7 +36,7 @@ FILES = [FOLDER / "data.npz"]
 LATER = ("NaN", "infinity", "-1", "0", "-0.5", "with a NaN", "with an infinity")
 LATER_NUMBER = (*LATER, *number(1.0).admits, "True")
 # layers without heads have none
-NO_HEADS, NONE = EMPTY, ("None",)
+NO_HEADS = EMPTY
 
 
 def names(parameter, *callables):
@@ -72,10 +67,23 @@ def with_field(**changed):
 
 POINT = of(
     LIMIT,
-    "U_1",
+    *("U_1", "u", "layers"),
     of_other_heads=bpkr.gp_limit(OTHER_HEADS),
     of_another_depth=bpkr.gp_limit(DEEPER),
     of_several_outputs=bpkr.gp_limit(bpkr.Architecture((2, 2), 8.0, temperature=0.1, outputs=2)),
+    **{
+        name: bpkr.OrderParameters((matrix, np.eye(2)), readout)
+        for name, (matrix, readout) in {
+            "not_symmetric": (np.eye(4) + 0.1 * np.eye(4, k=1), 1.0),
+            "indefinite": (np.diag([1.0, 1.0, 1.0, -0.5]), 1.0),
+            "with_a_nan": (np.diag([1.0, 1.0, np.nan, 1.0]), 1.0),
+            "of_another_size": (np.eye(3), 1.0),
+            "not_square": (np.ones((4, 3)), 1.0),
+            "of_a_readout_below_zero": (np.eye(4), -1.0),
+            "of_an_unknown_readout": (np.eye(4), np.nan),
+        }.items()
+    },
+    of_one_layer=bpkr.OrderParameters((np.eye(4),), 1.0),
     prediction=bpkr.Prediction(LABELS, LABELS),
     statistics=STATISTICS,
     tuple=(LIMIT.matrices, LIMIT.readout),
@@ -119,39 +127,41 @@ MEAN, VARIANCE = np.eye(3), of(np.ones((3, 3)), negative=-np.eye(3))
 PROBLEM = bpkr.Problem(ARCHITECTURE, bpkr.Data(DATA, LABELS, DATA, LABELS))
 
 
-def mistaken_data():
+def mistaken_data(right, **more):
     """Data of which one array is a mistake, or does not fit the others or the architecture."""
-    right = {"features": DATA, "labels": LABELS, "test_features": DATA, "test_labels": LABELS}
+    features, labels, test_features, test_labels = right.values()
     fitting = {
-        "features": {"of other paths": DATA[:, :3], "with an axis less": DATA[:, :, 0]},
-        "labels": {"fewer": LABELS[1:], "of two outputs": np.ones((EXAMPLES, 2))},
-        "test_features": {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:], "none": None},
-        "test_labels": {"fewer": LABELS[1:]},
-        "moments": {
-            "of other paths": bpkr.Data.of_arrays(DATA[:, :3], LABELS).moments,
-            "of several outputs": bpkr.Data.of_arrays(DATA, np.stack([LABELS, LABELS], axis=1)).moments,
-            "label square not finite": with_field(label_square=np.nan),
-            "examples not finite": with_field(examples=np.nan),
-            "with NaN": with_field(gram=np.full((12, 12), np.nan)),
-            "not symmetric": with_field(gram=np.arange(144.0).reshape(12, 12)),
-            "of labels of a negative square": with_field(label_square=-1.0),
-            "of no examples": with_field(examples=0.0),
-            "features": DATA,
-        },
+        "features": {"of other paths": features[:, :1], "fewer": features[1:], "with an axis less": features[:, :, 0]},
+        "labels": {"fewer": labels[1:], "of two outputs": np.ones((len(labels), 2))},
+        "test_features": {"of other features": test_features[..., :2], "of other paths": test_features[:, 1:]},
+        "test_labels": {"fewer": test_labels[1:]},
         "classes": {"by name": ("a", "b"), "of more": bpkr.Classes((1, 2, 3), "one-hot")},
     }
-    mistakes = {"a pair": (DATA, LABELS), "the features": DATA}
-    for field, of_field in fitting.items():
-        unlike_it = unlike(right[field]) if field in right else {}
+    mistakes = {"a pair": (features, labels), "the features": features}
+    mistakes["without test features"] = bpkr.Data(**{**right, "test_features": None})
+    for field, of_field in (fitting | more).items():
+        unlike_it = unlike(np.asarray(right[field])) if field in right else {}
         for name, wrong in {**unlike_it, **of_field}.items():
             mistakes[f"{field} {name}"] = bpkr.Data(**{**right, field: wrong})
     return mistakes
 
 
+MOMENTS = {
+    "of other paths": bpkr.Data.of_arrays(DATA[:, :3], LABELS).moments,
+    "of several outputs": bpkr.Data.of_arrays(DATA, np.stack([LABELS, LABELS], axis=1)).moments,
+    "label square not finite": with_field(label_square=np.nan),
+    "examples not finite": with_field(examples=np.nan),
+    "with NaN": with_field(gram=np.full((12, 12), np.nan)),
+    "not symmetric": with_field(gram=np.arange(144.0).reshape(12, 12)),
+    "of labels of a negative square": with_field(label_square=-1.0),
+    "of no examples": with_field(examples=0.0),
+    "features": DATA,
+}
+ARRAYS = {"features": DATA, "labels": LABELS, "test_features": DATA, "test_labels": LABELS}
 MISTAKEN_DATA = Kind(
     lambda: bpkr.Data(DATA, LABELS),
-    also=mistaken_data,
-    called=("features", "labels", "test_features", "test_labels", "classes", "statistics", "moments"),
+    also=lambda: mistaken_data(ARRAYS, moments=MOMENTS),
+    called=(*ARRAYS, "classes", "statistics", "moments"),
 )
 
 KINDS = {
@@ -169,9 +179,6 @@ KINDS = {
     # the sign of a missing or infinite output is looked at
     "sign_accuracy.outputs": of(LABELS, admits=("with a NaN", "with an infinity")),
     "solver": of(bpkr.Newton(), root_finder=optx.Newton(1e-3, 1e-3), class_of_solvers=bpkr.Newton),
-    "tolerance": 0.001,
-    "max_steps": 5,
-    "throw progress": False,
     "key": KEY,
     "inputs": of(INPUTS, of_other_features=INPUTS[..., :2]),
     "path_features.inputs": INPUTS,
@@ -194,9 +201,7 @@ KINDS = {
         another_word="casual",
         pair_with_text=("causal", "text"),
     ),
-    "isolated": "self",
     "real_tokens": of(Kind(lambda: LENGTHS), admits=NONE, of_others=LENGTHS[1:], of_none=0 * LENGTHS),
-    "layout": of("keys-first", admits=NONE),
     "key_query": PRODUCTS,
     "query attention.key heads.key": PROJECTIONS,
     "ProjectionHeads.query ProjectionHeads.key": BOTH,
@@ -211,20 +216,16 @@ KINDS = {
     ),
     "input_features": whole_number(FEATURES, least=FEATURES, most=FEATURES),
     "weights": of(WEIGHTS, of_one_layer_less=WEIGHTS[1:], transposed=[w.T for w in WEIGHTS]),
+    "options": None,
     "estimate_energy.solver": of(bpkr.MatrixFree(jax.random.key(0)), class_of_solvers=bpkr.MatrixFree),
     "starts": whole_number(1, least=0),
-    "spread": 0.5,
-    "executor options": of(None, admits=NONE),
-    "chunk in_flight batches_per_task files_per_task": 2,
     "checkpoint": of(FOLDER / "sums.npz", admits=(*NONE, *TEXTS)),
     "layer first_layer": whole_number(1, least=1, most=2),
-    "index": 1,
     "deviations": number(3.0, least=0.0),
     "coordinates": of(np.zeros(bpkr.finite_width_law(ARCHITECTURE).dimension), too_few=np.zeros(2)),
     "expression": ACTION.energy,
     "action": ACTION,
     "save_action.path": FOLDER / "action.json",
-    "save_action.overwrite": False,
     "load_action.path": FOLDER / "kept.json",
     "kernels": of(GRAM, not_symmetric=np.triu(GRAM), not_positive=GRAM - np.eye(5)),
     "Architecture.layers": of(
@@ -243,7 +244,7 @@ KINDS = {
     "Architecture.embedding": of(
         "erf", admits=("1", "1.5", "-0.5"), another="gelu", of_two_numbers=lambda g, h: g, with_a_jump="step"
     ),
-    "read_tokens Architecture.outputs Attention.heads": 1,
+    "Attention.heads": 1,
     "activation": of("erf", another="gelu"),
     "Architecture.temperature": number(0.1, least=0.0),
     "Skip.layer": of(2, skip=bpkr.Skip(2), class_of_layers=bpkr.Dense),
@@ -252,25 +253,20 @@ KINDS = {
     names("atol", *SOLVERS): 1.0,
     names("rtol", *SOLVERS): number(0.0, least=0.0),
     names("norm", *SOLVERS): of(optx.max_norm, admits=("a class", "a function")),
-    "Newton.near": of(1e-9, admits=NONE),
     "FeatureStatistics.gram": of(np.eye(12), admits=LATER, **NOT_POSITIVE),
     "FeatureStatistics.projection": of(np.ones((12, 1)), "gram", admits=LATER, fewer=np.ones((3, 1))),
     "FeatureStatistics.label_square FeatureStatistics.examples": of(1.0, admits=LATER_NUMBER),
-    "FeatureStatistics.paths": PATHS,
     "Head.layer Head.head": whole_number(1),
     "LayerSymbols.width": Symbol("N_1", positive=True),
     "LayerSymbols.next_width": Symbol("N_2", positive=True),
-    "LayerSymbols.weights.blocks LayerSymbols.covariance.size": 2,
-    "LayerSymbols.number.name LayerSymbols.covariance.name": text("c"),
+    "LayerSymbols.weights.blocks LayerSymbols.covariance.size": of(2, zero=Integer(0), half=Rational(1, 2)),
     "MatrixFree.probes": whole_number(8, least=4),
-    " ".join(f"MatrixFree.{name}" for name in ("rank", "order", "max_order", "block")): 8,
     "MatrixFree.tolerance": number(0.5, above=0.0, most=0.9),
     "MatrixFree.repeats": whole_number(3, least=3),
-    "MatrixFree.key": KEY,
     "OrderParameters.matrices": of(LIMIT.matrices, admits=(*EMPTY, "with one that is with a NaN")),
     "OrderParameters.readout": of(1.0, admits=LATER_NUMBER, complex=np.eye(2) + 0j),
     "kernel_task_alignment.kernel": of(np.eye(EXAMPLES), of_fewer=np.eye(3), not_square=np.ones((4, 3))),
-    "optimal_readout.last": of(np.eye(2), "U_2", **NOT_POSITIVE, singular=np.ones((2, 2))),
+    "optimal_readout.last": of(np.eye(2), "U_2", **NOT_POSITIVE, singular=np.ones((2, 2)), negative=-np.eye(2)),
     "rank_heads.scores": of([np.ones(2), np.ones(2)], admits=(*NO_HEADS, "a ragged list")),
     "removable_heads.order without_heads.removed": LIST_OF_HEADS,
     "removable_heads.head_counts": of((2, 2), "order", with_a_half=(1.5, 2), negative=(-1, 2), text="22"),
@@ -303,11 +299,8 @@ KINDS = {
         of_three_paths=[FILES * 3],
         with_a_number=[1],
     ),
-    "Data.of_files.variables": of(("features", "labels"), one=("features",), absent=("features", "target")),
     "MatrixFreeSaddle.margins.probability": number(0.9, above=0.0, most=0.99),
     "Classes.names": of(Kind(lambda: ("a", "b", "c")), twice=("a", "a"), one=("a",)),
-    "Classes.coding": "signs",
-    "find_classes.coding Data.of_classes.coding": of("signs", admits=NONE),
     names("labels", *(f"Classes.{name}" for name in ("encode", "indices_of", "log_probability"))): OF_CLASSES,
     "score_classes.labels Data.of_classes.test_labels": OF_CLASSES,
     "find_classes.labels": of(
@@ -343,28 +336,17 @@ FACE = Face(
         "Fluctuations": bpkr.Fluctuations(LIMIT, jax.tree.map(lambda u: u[None], LIMIT), None, np.zeros(())),
         "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2))}),
     },
-    records={
-        "Action CompiledAction FiniteWidthLaw Fluctuations MatrixFreeSaddle "
-        "Minima Network Prediction Saddle": "it holds what the package has computed",
-        "Data": "it is checked against an architecture, where it is used",
-    },
+    made="Action CompiledAction Data FiniteWidthLaw Fluctuations MatrixFreeSaddle Minima Network Prediction Saddle",
     untried={
         "Skip.gain": "the architecture checks it, and says in which layer it is",
         "Data.of_classes.features Data.of_classes.test_features": "they are checked against an architecture",
         "Data.of_moments": "a problem checks them",
         "Problem.finite Problem.point Problem.test_features Problem.require_arrays": "the package's functions call it",
         "search.options": "they are keywords, each checked by solve",
-        " ".join(
-            f"{solver}.{method}"
-            for solver in SOLVERS
-            for method in ("init", "start", "step", "terminate", "postprocess", "evidence", "is_near")
-        ): "Optimistix calls it with its own states",
-        " ".join(
-            f"{layer}.{method}"
-            for layer in ("AbstractLayer", "Attention", "Dense", "Skip")
-            for method in ("forward", "prior", "parameters")
-        ): "the package calls it with the symbols of the layer",
+        "Newton.* AcceleratedSweeps.*": "Optimistix calls it with its own states",
+        "AbstractLayer.* Attention.* Dense.* Skip.*": "the package calls it with the symbols of the layer",
     },
+    known={f"LayerSymbols.weights(blocks={name})": "any expression of SymPy is taken" for name in ("zero", "half")},
     given={
         "attention heads": ("key_query",),
         "solve": ("tolerance", "initial", "solver"),

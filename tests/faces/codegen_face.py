@@ -10,7 +10,6 @@ from .engine import Face
 from .values import Kind, of, text
 
 X = Symbol("x", real=True)
-COMPILED = codegen.compile_expressions("f", {"out": exp(X)}, (X,))
 
 FACE = Face(
     codegen,
@@ -27,10 +26,10 @@ FACE = Face(
         "arguments": of((X,), "symbols", text="x", expression=(X + 1,), numbers=(1.0,), of_text=("x",), one_symbol=X),
         "vocabulary": of(MATRICES, module=batch),
         "expression": of(exp(X), "values", symbol_without_value=exp(Symbol("z"))),
-        "values CompiledFunction.call_from.values": of(Kind(lambda: {"x": 1.0}), of_others={"y": 1.0}),
+        "values": of(Kind(lambda: {"x": 1.0}), of_others={"y": 1.0}),
     },
-    any_precision={"CompiledFunction.call_from": "generated code has the precision of its arguments"},
-    instances={"CompiledFunction": COMPILED},
-    records={"CompiledFunction": "compile_expressions makes it"},
+    instances={"CompiledFunction": codegen.compile_expressions("f", {"out": exp(X)}, (X,))},
+    made="CompiledFunction",
     untried={"CompiledFunction.__call__": "Python itself refuses arguments of other names; their values may be traced"},
+    any_precision={"CompiledFunction.call_from": "generated code has the precision of its arguments"},
 )

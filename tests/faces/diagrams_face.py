@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-import xarray as xr
 
 from theorykit import dmft
 from theorykit.dmft import diagrams
 from theorykit.dmft.diagrams import OrbitSettings
 
 from .engine import Face
-from .values import EMPTY, KEY, number, of, whole_number
+from .values import EMPTY, of, whole_number
 
 CONTEXT, PATTERNS = 3, 2
 BRIEF = OrbitSettings(transient=0, recorded=20, exponents=0, levels=11, sections=())
@@ -20,7 +19,6 @@ WEIGHTS, OTHER_WEIGHTS = (dmft.iid_weights(patterns, 5, 2, key=jax.random.key(0)
 MODEL, LONGER = (dmft.self_attention_limit(WEIGHTS, context) for context in (CONTEXT, 4))
 OTHER = dmft.self_attention_limit(OTHER_WEIGHTS, CONTEXT)
 POINT, LINE = dmft.Parameters(1.5, 4.0, 0.1), dmft.Parameters([1.5, 1.6], 4.0, 0.1)
-SPECTRUM = dmft.lyapunov_spectrum(MODEL, POINT, dmft.Window(np.stack([ATTENTION] * 2, axis=-1)), steps=40, exponents=2)
 IN_WORDS = {"as_a_dictionary": vars(BRIEF)}
 
 
@@ -59,10 +57,6 @@ FACE = Face(
         "phase_diagram.settings": of(
             replace(BRIEF, exponents=2), **IN_WORDS, of_one_exponent=OrbitSettings(exponents=1)
         ),
-        "folder": of(None, admits=("text",)),
-        "executor": None,
-        "progress": False,
-        "label": of("orbits", admits=("text",)),
         "window": of(dmft.Window(ATTENTION), array=ATTENTION, batch=windows(2)),
         "windows": of(
             windows(2),
@@ -71,22 +65,9 @@ FACE = Face(
             of_two_axes=windows(2, 2),
             of_another_context=dmft.Window(np.zeros((4, PATTERNS, 2))),
         ),
-        "count": 2,
-        "spread": number(0.1, least=0.0),
-        "key": KEY,
-        "tolerance": number(0.01, least=0.0),
         "centre": whole_number(1, least=-2, most=1),
-        # a class can be called, and its errors are passed on
-        "compute": of(lambda orbits: xr.Dataset({"number": ("orbit", orbits)}), admits=("a class",)),
-        "orbits": 3,
-        "orbits_per_block": 2,
-        "in_blocks.settings": of({"settings": "of blocks"}, admits=("a dictionary",)),
-        "transient exponents": whole_number(0, least=0),
         "recorded measured": whole_number(20, least=20),
-        "levels": whole_number(11, least=2),
         "sections": of(((0, 1),), admits=EMPTY, of_one_pattern=((0,),), fractions=((0, 1.5),), below_zero=((0, -1),)),
-        "width": 0.001,
-        "spectrum": of(SPECTRUM, exponents=SPECTRUM.exponents),
     },
     given={"continuation_diagram": ("settings",)},
     instances={"OrbitSettings": BRIEF},

@@ -10,14 +10,13 @@ from theorykit.dmft import network
 from theorykit.dynamics import gram_schmidt
 
 from .engine import Face
-from .values import BATCHES, KEY, Kind, number, of, whole_number
+from .values import BATCHES, number, of, whole_number
 
 RNG = np.random.default_rng(0)
 CONTEXT, PATTERNS, NEURONS = 3, 2, 5
 POINT = dmft.Parameters(1.5, 4.0, 0.1)
 ATTENTION = RNG.uniform(-0.5, 0.5, size=(CONTEXT, PATTERNS))
 SIGNS = np.where(RNG.random((4, PATTERNS, NEURONS + 2)) < 0.5, -1.0, 1.0)
-FAMILIES = np.ones((4, PATTERNS))
 
 
 def limit(context=CONTEXT, patterns=PATTERNS):
@@ -44,22 +43,9 @@ def batched(example, **outside):
     return of(np.array(example), admits=(*number(example, **outside).admits, *BATCHES, "True"))
 
 
-def of_state(state):
-    with_nan = jax.tree.map(lambda leaf: leaf * np.nan if leaf.ndim else leaf, state)
-    other = {"of_another_context": LONGER_STATE, "of_other_patterns": OTHER_STATE}
-    return of(state, **other, **elsewhere(state), window=dmft.Window(ATTENTION), with_nan=with_nan)
-
-
-def elsewhere(start):
-    """At positions that the context has not."""
-    places = {"at_a_position_beyond": CONTEXT, "at_a_position_below_zero": -1}
-    return {name: eqx.tree_at(lambda at: at.position, start, jnp.asarray(place)) for name, place in places.items()}
-
-
 FACE = Face(
     dmft,
     {
-        "keep_spins": False,
         "theory": dmft.derive(),
         "weights": of(WEIGHTS, signs=WEIGHTS.semantic, network=MODEL),
         "model": of(MODEL, "network", of_other_patterns=OTHER, weights=WEIGHTS, of_another_context=LONGER),
@@ -70,23 +56,23 @@ FACE = Face(
         "parameters": of(POINT, tuple=(1.5, 4.0, 0.1)),
         "beta gamma inverse_temperature": batched(2.2),
         "epsilon": of(batched(0.1, least=0.0, most=1.0), too_small=np.full(2, -1.0)),
-        "scale": number(100.0),
-        "patterns neurons position_bits": NEURONS,
-        "segments": whole_number(3, least=1, most=NEURONS),
-        "published_weights.segments": of(3, admits=("None",), more_than_neurons=100, of_text="3"),
-        "seed": whole_number(1, least=0),
-        "key": KEY,
+        "segments": of(3, more_than_neurons=100),
+        "published_weights.segments": of(3, admits=("None",), more_than_neurons=100),
         "family": whole_number(1, least=0, most=3),
         "pattern": whole_number(1, least=0, most=PATTERNS - 1),
         "output value query weights_from_arrays.key": signs(SIGNS[0]),
         "Weights.semantic": signs(SIGNS[..., :NEURONS]),
         "Weights.positional": signs(SIGNS[..., NEURONS:]),
-        "directions": of(np.array([[1.0, 1.0], [1.0, -1.0]]), of_halves=np.full((2, 2), 0.5)),
-        "moments": of(np.ones((4, 2, 2)), of_ones=np.ones((4, 3, 2)), of_two_families=np.ones((2, 2, 2))),
         "law": of(dmft.column_law(WEIGHTS), weights=WEIGHTS),
         "positional": np.ones((CONTEXT, 4, PATTERNS)),
         "of": of(OVERLAPS, beyond_one=2 + OVERLAPS),
-        "state start": of_state(STATE),
+        "state start": of(
+            STATE,
+            of_another_context=LONGER_STATE,
+            of_other_patterns=OTHER_STATE,
+            window=dmft.Window(ATTENTION),
+            with_nan=jax.tree.map(lambda leaf: leaf * np.nan if leaf.ndim else leaf, STATE),
+        ),
         "window": of(
             dmft.Window(ATTENTION),
             of_another_context=dmft.Window(np.zeros((4, PATTERNS))),
@@ -97,7 +83,6 @@ FACE = Face(
             state=STATE,
         ),
         "steps": whole_number(4, least=0),
-        "settled.steps": whole_number(4, least=CONTEXT),
         "lyapunov_spectrum.steps": whole_number(40, least=40),
         "exponents": of(
             2,
@@ -107,25 +92,19 @@ FACE = Face(
             of_another_context=np.ones((1, 4, PATTERNS)),
             the_same_twice=np.ones((2, CONTEXT, PATTERNS)),
         ),
-        "every": 1,
         "blocks": whole_number(20, least=2),
         "orthonormalise": of(gram_schmidt, loses_vectors=lambda vectors: gram_schmidt(vectors[:1])),
         "attention": of(ATTENTION[0], admits=BATCHES, of_other_patterns=np.zeros(3)),
         "Window.attention": of(ATTENTION, admits=BATCHES),
         "Window.position": whole_number(0, least=0, most=CONTEXT - 1),
-        "SelfAttention.overlap.attention": of(ATTENTION[0], admits=BATCHES[:2]),
-        "SelfAttention.overlap.position": Kind(lambda: 0, ("0", "1")),
-        "scanned": of("gamma", another="delta"),
         "tokens": whole_number(CONTEXT, least=CONTEXT),
         "Stroboscope.__call__.state": ATTENTION.ravel(),
         "Stroboscope.__call__.value": number(1.5),
         "repeats": of((1, 2), one=(1,), twice=(1, 1), of_fractions=(1, 1.5), of_zero=(0, 1)),
         "network.class_sum_network.repeats": 2,
-        "samples": 2,
         "convergence.samples": whole_number(2, least=2),
         "convergence.steps network.fluctuations.steps network.run.steps": 2,
         "network": of(SPINS, limit=MODEL),
-        "fields": of(np.zeros(NEURONS), admits=BATCHES[:2]),
     },
     instances={
         "SelfAttention": MODEL,
@@ -133,18 +112,6 @@ FACE = Face(
         "Trajectory": lambda: dmft.run(MODEL, POINT, STATE, steps=4),
         "network.FiniteNetwork": SPINS,
     },
-    records={
-        "LyapunovSpectrum": "lyapunov_spectrum makes it",
-        "MeanField": "derive makes it",
-        "State": "token_start, window_start and state_from_window make it, and loops of anything that JAX traces",
-        "Trajectory": "run makes it",
-        "network.FiniteNetwork": "class_sum_network makes it",
-        "network.Fluctuations": "fluctuations makes it",
-        "network.SampledTrajectory": "run makes it",
-        "network.Token": "a network's token makes it",
-    },
-    compiled={
-        "Stroboscope.__call__": "it is NaN there, so that the steps of a solver may lead outside",
-        "Trajectory.overlaps": "they do not depend on the trajectory's end, which is checked",
-    },
+    made="State network.ClassSumNetwork network.Fluctuations network.SampledTrajectory",
+    compiled={"Stroboscope.__call__": "it is NaN there, so that the steps of a solver may lead outside"},
 )

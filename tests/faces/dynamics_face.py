@@ -6,7 +6,7 @@ import numpy as np
 from theorykit import dynamics
 
 from .engine import Face
-from .values import BATCHES, KEY, number, of, whole_number
+from .values import BATCHES, number, of, whole_number
 
 SERIES = np.random.default_rng(0).normal(size=(2, 120))
 EXPONENTS = np.array([[0.1, -0.2], [-0.1, -0.3]])
@@ -25,14 +25,7 @@ FACE = Face(
     dynamics,
     {
         "series": of(SERIES, of_ten_values=SERIES[:, :1]),
-        "key": KEY,
-        "draws": 2,
-        "lags": whole_number(3, least=0, most=119),
-        "axes": of(("orbit",), one_more=("orbit", "pattern")),
-        "max_period": whole_number(2, least=1, most=60),
-        "detect_period.tolerance": number(1e-9, least=0.0),
-        "cycle_near.max_period": 2,
-        "cycle_near.tolerance": 1e-6,
+        "detect_period.max_period": whole_number(2, least=1, most=60),
         "vectors": of(
             tuple(np.eye(3)),
             admits=("an array of seven axes",),
@@ -44,8 +37,6 @@ FACE = Face(
         "guess": of(np.array([[0.5], [0.8]]), of_a_period_of_three=np.ones((3, 1))),
         "start": np.array([0.5]),
         "parameter": number(3.2),
-        "period": 2,
-        "transient": whole_number(100, least=0),
         "cycle": of(CYCLE, points=CYCLE.points, event=EVENT),
         "bounds": of(
             (3.1, 3.3),
@@ -57,15 +48,10 @@ FACE = Face(
         ),
         "direction": of(1, admits=("-1",)),
         "largest_step": 0.05,
-        "most_cycles": 3,
         "event": of(EVENT, cycle=CYCLE),
-        "amplitude": 1e-2,
         "exponents": of(EXPONENTS, admits=BATCHES, **NO_EXPONENTS),
         "classify.exponents": of(EXPONENTS, **NO_EXPONENTS),
         # an error bar without bounds leaves the regime undecided
         "errors": of(np.zeros((2, 2)), admits=("with an infinity",), negative=-np.ones((2, 2)), fewer=np.zeros(2)),
-        "threshold": 1e-4,
     },
-    given={"amplitude_spectrum": ("axes",)},
-    records={"Branch Event": "follow makes it", "Cycle": "find_cycle makes it"},
 )

@@ -2,7 +2,8 @@
 
 Each function, class constructor and public method is called with a right value for every parameter but one, which is a
 mistake. It must raise `TypeError` or `ValueError` that names the parameter, in one line. A public callable or a
-parameter that is not in the package's table fails too. The table is `FACE` in `<package>_face.py` of this folder.
+parameter of which neither its annotation nor the package's table tells a right value fails too. The table is `FACE` in
+`<package>_face.py` of this folder.
 """
 
 import contextlib
@@ -16,55 +17,64 @@ import re
 import types
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import xarray as xr
 
 from theorykit.dynamics import NoCycleError
 
-from .values import MISTAKES, Kind, kind_of
+from .values import MISTAKES, Kind, annotated_kind, kind_of
+
+
+def _by_name(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for names, value in table.items() for name in names.split()}
 
 
 @dataclass(frozen=True)
 class Face:
-    """The table of a package: one entry per parameter of the public callables in its `__all__`, or of all its modules.
+    """The table of a package: what the annotations of its public callables do not say.
 
     Names that share an entry are separated by spaces. Callables are named as they are reached from the module, such as
     "Architecture" or "Network.outputs", and their parameters "Architecture.layers" and so on.
 
     - `kinds`: parameters by name, or by "callable.parameter" if callables differ; a `Kind`, or a right value.
     - `instances`: for each class with public methods, an object of it, or a function that makes one.
-    - `records`: classes whose constructor is not tried, by the reason.
-    - `untried`: callables or parameters that are not tried, by the reason.
-    - `examples`: callables that are not called with right arguments, by the reason.
-    - `any_precision`: callables that compute in the precision of their arguments, by the reason.
-    - `belonging`: callables whose arguments belong together, so that other numbers are refused, by the reason.
+    - `made`: classes that the package makes, whose constructors are not tried.
     - `given`: the parameters that a callable's example needs in addition to those without a default.
-    - `compiled`: callables that need not refuse numbers in compiled code, by the reason.
+
+    The others give reasons:
+
+    - `untried`: callables or parameters that are not tried; "Newton.*" are all methods of Newton.
+    - `known`: mistakes that are taken, such as "Action(scale=0)", for a defect that is left.
+    - `examples`: callables that are not called with right arguments.
+    - `any_precision`: callables that compute in the precision of their arguments.
+    - `belonging`: callables whose arguments belong together, so that other numbers are refused.
+    - `compiled`: callables that need not refuse numbers in compiled code.
     """
 
     module: types.ModuleType
     kinds: Mapping[str, Any]
     instances: Mapping[str, Any] = field(default_factory=dict)
-    records: Mapping[str, str] = field(default_factory=dict)
+    made: str = ""
+    given: Mapping[str, Collection[str]] = field(default_factory=dict)
     untried: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
     any_precision: Mapping[str, str] = field(default_factory=dict)
     belonging: Mapping[str, str] = field(default_factory=dict)
-    given: Mapping[str, Collection[str]] = field(default_factory=dict)
     compiled: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
-        for table in [each.name for each in fields(self)[1:]]:
-            names = {name: value for each, value in getattr(self, table).items() for name in each.split()}
-            object.__setattr__(self, table, names)
-        object.__setattr__(self, "kinds", {name: kind_of(value) for name, value in self.kinds.items()})
+        kinds = {name: kind_of(value) for name, value in _by_name({"executor": None, **self.kinds}).items()}
+        object.__setattr__(self, "kinds", kinds)
+        for table in ("instances", "given", "untried", "examples", "any_precision", "belonging", "compiled"):
+            object.__setattr__(self, table, _by_name(getattr(self, table)))
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """The number of calls, and what is wrong, in words."""
 
     calls: int
@@ -104,8 +114,10 @@ def public_names(module: types.ModuleType) -> list[str]:
 def _of_class(face: Face, cls: type, name: str) -> Iterator[tuple[str, Callable[[], Callable]]]:
     if issubclass(cls, (BaseException, enum.Enum)) or getattr(cls, "_is_protocol", False):
         return
-    if not inspect.isabstract(cls) and name not in face.records:
+    if not inspect.isabstract(cls) and name not in face.made.split():
         yield name, lambda: cls
+    if f"{name}.*" in face.untried:
+        return
 
     def bound(method: str) -> Callable:
         if name not in face.instances:
@@ -117,7 +129,7 @@ def _of_class(face: Face, cls: type, name: str) -> Iterator[tuple[str, Callable[
         public = not method.startswith(("_", "unchecked")) or method == "__call__"
         # neither inherited from another package nor made by a dataclass
         owner = next(base for base in cls.__mro__ if method in vars(base))
-        if not public or not owner.__module__.startswith("theorykit"):
+        if not public or owner.__module__.partition(".")[0] != face.module.__name__.partition(".")[0]:
             continue
         if isinstance(static, (classmethod, staticmethod)):
             yield f"{name}.{method}", functools.partial(getattr, cls, method)
@@ -137,9 +149,9 @@ def _once(make: Callable[[], Any]) -> Any:
 def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callable, Mapping[str, Kind]]]:
     """Each public callable to be tried, by name, with the kinds of its parameters.
 
-    Raises `LookupError`, after the last, that names those of which the table says nothing.
+    Raises `LookupError`, after the last, that names those of which nothing is said, and entries that nothing needs.
     """
-    missing = []
+    missing, unused = [], set(face.kinds) - {"executor"}
     for name, make in public_callables(face):
         if name in face.untried or (only and name not in only):
             continue
@@ -148,20 +160,25 @@ def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callab
         except LookupError as error:
             missing.append(error.args[0])
             continue
-        names = list(inspect.signature(function).parameters)
-        found = {each: face.kinds.get(f"{name}.{each}") or face.kinds.get(each) for each in names}
+        found = {}
+        for each, parameter in inspect.signature(function).parameters.items():
+            key = f"{name}.{each}" if f"{name}.{each}" in face.kinds else each
+            found[each] = face.kinds.get(key) or annotated_kind(parameter)
+            unused.discard(key)
         if unknown := [each for each, kind in found.items() if kind is None]:
             missing.append(f"{name}: the face says nothing of {', '.join(unknown)}")
         else:
             yield name, function, found
+    if unused and not only:
+        missing.append(f"the face speaks of what is not there: {', '.join(sorted(unused))}")
     if missing:
         raise LookupError(*missing)
 
 
-def try_face(face: Face) -> Report:
-    """Every public callable of `face`, with every mistake for every parameter."""
-    calls, failures = 0, []
-    for name, function, parameters in _tried(face):
+def try_face(face: Face, only: Collection[str] = ()) -> Report:
+    """Every public callable of `face`, or those named `only`, with every mistake for every parameter."""
+    calls, failures = 0, {}
+    for name, function, parameters in _tried(face, only):
         for parameter, kind in parameters.items():
             if f"{name}.{parameter}" in face.untried:
                 continue
@@ -169,8 +186,10 @@ def try_face(face: Face) -> Report:
                 calls += 1
                 arguments = _arguments_of(function, name, parameters, face, {parameter: value})
                 if complaint := _complaint(function, arguments, parameter, kind):
-                    failures.append(f"{name}({parameter}={mistake}): {complaint}")
-    return Report(calls, tuple(failures))
+                    failures[f"{name}({parameter}={mistake})"] = complaint
+    mended = [f"{call}: it is refused, so `known` need not name it" for call in face.known.keys() - failures.keys()]
+    found = [f"{call}: {complaint}" for call, complaint in failures.items() if call not in face.known]
+    return Report(calls, (*found, *mended))
 
 
 def _mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tuple[str, Any]]:
@@ -232,17 +251,17 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:160] or "without a message"
 
 
-def example_calls(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callable, list[Any], dict[str, Any]]]:
+def _example_calls(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callable, list, dict[str, Any]]]:
     """Each public callable of `face` by name, with right arguments."""
     for name, function, parameters in _tried(face, only):
         if name not in face.examples:
             yield name, function, *_arguments_of(function, name, parameters, face, {})
 
 
-def try_examples(face: Face) -> Report:
+def try_examples(face: Face, only: Collection[str] = ()) -> Report:
     """Every public callable of `face` with right arguments: none may fail."""
     calls, failures = 0, []
-    for name, function, positional, keywords in example_calls(face):
+    for name, function, positional, keywords in _example_calls(face, only):
         calls += 1
         try:
             function(*positional, **keywords)
@@ -251,9 +270,49 @@ def try_examples(face: Face) -> Report:
     return Report(calls, tuple(failures))
 
 
-def try_single_precision(face: Face) -> Report:
+# `visited` (orbit, pattern, level), or several names before the axes; words in parentheses are no axes
+_NAMED = re.compile(r"((?:`\w+`(?:, | and ))*`\w+`) \(([a-z]\w*(?:, [a-z]\w*)*)\)")
+
+
+def named_axes(text: str) -> dict[str, tuple[str, ...]]:
+    """The axes of each variable that a text names; a layer's number is the first."""
+    found = {}
+    for names, axes in _NAMED.findall(re.sub(r"_l\b", "_1", " ".join(text.split()))):
+        found.update({name: tuple(axes.split(", ")) for name in re.findall(r"`(\w+)`", names)})
+    return found
+
+
+def wrong_axes(text: str, result: xr.Dataset) -> list[str]:
+    """Variables whose axes are others than a text says."""
+    return [
+        f"{name} has the axes {result[name].dims}, not {axes}"
+        for name, axes in named_axes(text).items()
+        if name in result.variables and result[name].dims != axes
+    ]
+
+
+def try_axes(face: Face, only: Collection[str] = ()) -> Report:
+    """Every public callable of `face` that returns a data set: its axes are those in the docstring.
+
+    `calls` counts the variables whose axes are named.
+    """
+    failures, named = [], 0
+    for name, function, positional, keywords in _example_calls(face, only):
+        function = inspect.unwrap(function)
+        if "xarray" not in str(getattr(function, "__annotations__", {}).get("return", "")):
+            continue
+        with _quiet():
+            result = function(*positional, **keywords)
+        if isinstance(result, xr.Dataset):
+            documentation = inspect.getdoc(function) or ""
+            named += len(set(named_axes(documentation)) & set(result.variables))
+            failures += [f"{name}: {each}" for each in wrong_axes(documentation, result)]
+    return Report(named, tuple(failures))
+
+
+def try_single_precision(face: Face, only: Collection[str] = ()) -> Report:
     """Every public callable of `face` without x64: refused for it, or still right in double precision."""
-    ready, failures = list(example_calls(face)), []
+    ready, failures = list(_example_calls(face, only)), []
     jax.config.update("jax_enable_x64", False)
     try:
         for name, function, positional, keywords in ready:
@@ -280,7 +339,7 @@ def try_other_numbers(face: Face, only: Collection[str] = ()) -> Report:
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
     )
-    for name, function, positional, keywords in example_calls(face, only):
+    for name, function, positional, keywords in _example_calls(face, only):
         if name in face.belonging:
             continue
         calls += 1
@@ -406,3 +465,13 @@ def _is_refused(function: Callable, numbers: list[np.ndarray]) -> bool:
         except (TypeError, ValueError, RuntimeError):
             return True
     return False
+
+
+TRIALS = {
+    "mistakes": try_face,
+    "examples": try_examples,
+    "axes": try_axes,
+    "single-precision": try_single_precision,
+    "other-numbers": try_other_numbers,
+    "compiled": try_compiled,
+}

@@ -14,30 +14,26 @@ ERF = (Dense(activation="erf"),)
 WITH_MEAN = bpkr.Architecture((), 30.0, temperature=0.2, embedding="relu")
 NESTED = bpkr.Architecture(ERF, 30.0, temperature=0.2, embedding="erf")
 QUADRATIC = bpkr.Architecture((), 30.0, temperature=0.2, embedding="quadratic")
+LINEAR = bpkr.Architecture((2,), 30.0, temperature=0.2)
 OTHER = {
     "layers": (),
-    "of_attention": bpkr.Architecture((2,), 30.0, temperature=0.2),
+    "of_attention": LINEAR,
     "several": bpkr.Architecture(ERF, 30.0, temperature=0.2, embedding="relu", outputs=2),
 }
 
 
 def of_theory(name, derive, problem, architecture, names, value):
-    """The parameters of a theory's functions, and of its problem."""
+    """The parameters of a theory's functions, and its problem."""
     features, fewer, other = (
         bpkr.path_features(INPUTS[:count], [], each)
         for count, each in ((5, architecture), (3, architecture), (5, QUADRATIC))
     )
     whole = bpkr.Problem(architecture, bpkr.Data(features, LABELS))
     right, first = dict.fromkeys(names, value), names[0]
+    linear = bpkr.Problem(LINEAR, bpkr.Data(np.ones((1, 2, 3)), [1.0]))
     kinds = {
         f"{derive}.architecture": of(architecture, **OTHER),
-        f"{name}.problem": of(
-            whole,
-            "features",
-            "architecture",
-            architecture=architecture,
-            linear=bpkr.Problem(bpkr.Architecture((2,), 30.0, temperature=0.2), bpkr.Data(np.ones((1, 2, 3)), [1.0])),
-        ),
+        f"{name}.problem": of(whole, "features", "architecture", architecture=architecture, linear=linear),
         f"{name}.predict.test_features": of(fewer, array=INPUTS, of_another_function=other, inputs=features.tokens),
         f"{name}.predict.point": of(
             Kind(lambda: right),
@@ -48,7 +44,6 @@ def of_theory(name, derive, problem, architecture, names, value):
             complex={**right, first: value + 0j},
             one=value,
         ),
-        f"{name}.solve.options": {},
     }
     return kinds, {name: problem(whole)}
 
@@ -59,7 +54,7 @@ FACE = Face(
     nonlinear,
     {**MEAN[0], **OF_NESTED[0]},
     instances={**MEAN[1], **OF_NESTED[1]},
-    records={"NonlinearAction": "derive_with_mean and derive_nested make it"},
+    made="NonlinearAction",
     untried={
         "MeanProblem.solve": "its options are keywords, each checked by saddle.stationary",
         "NestedProblem.solve": "its options are keywords, each checked by saddle.minimise",

@@ -7,16 +7,11 @@ from sympy import Symbol, cosh, log
 from theorykit import saddle
 
 from .engine import Face
-from .values import Kind, number, of, whole_number
+from .values import NONE, Kind, number, of, whole_number
 
 m, beta, g = Symbol("m", real=True), Symbol("beta", positive=True), Symbol("g")
 ACTION = saddle.Action(m**2 / 2 - log(2 * cosh(beta * m)) / beta, {m: saddle.Between(-1, 1)}, [beta])
 SOLUTION = saddle.minimise(ACTION, {beta: 1.5}, initial={m: 0.9})
-DOMAINS = ("Between", "Positive", "PositiveDefinite", "Real", "Symmetric")
-METHODS = (
-    *("check_symbol", "size", "value", "coordinates", "moved", "edge"),
-    *("misfit", "towards", "requirements", "all_requirements", "latex", "checked"),
-)
 
 
 def values(right, symbol, **wrong):
@@ -44,24 +39,19 @@ FACE = Face(
         "scale": Kind(lambda: beta, ("1", "1.5", "-0.5", "-1", "0", "2**64", "10**400")),
         "derivation": of(None),
         "nodes": whole_number(32, least=2),
-        "symbol_names": of({m: "m"}, admits=("None",)),
+        "symbol_names": of({m: "m"}, admits=NONE),
         "low": number(-1.0, most=1.9),
         "high": number(2.0, above=-1.0),
         "action": of(ACTION, expression=ACTION.expression),
         "values": values(1.5, beta, complex={beta: 1.5 + 0j}, not_as_declared={beta: -1.5}),
-        "initial": of(INITIAL, admits=("None",)),
-        "tolerance": 1e-9,
-        "max_steps": 100,
-        "throw": False,
-        "index seed": whole_number(0, least=0),
-        "starts": 4,
+        "initial": of(INITIAL, admits=NONE),
+        "index": whole_number(0, least=0),
         "solution": SOLUTION,
         "parameter": of(beta, order_parameter=m, name="m"),
         "bounds": of((1.4, 1.6), higher_first=(1.6, 1.4), one=(1.5,), not_around=(2.0, 3.0)),
         "direction": of(1, admits=("-1",)),
-        "largest_step": 0.05,
         "most_points": 3,
-        "SolutionBranch.near.value": number(1.5),
+        "value": number(1.5),
     },
     given={"minimise stationary search": ("values",), "Action": ("parameters",), "follow": ("values", "most_points")},
     instances={
@@ -69,8 +59,6 @@ FACE = Face(
         "Solution": SOLUTION,
         "SolutionBranch": lambda: saddle.follow(ACTION, {beta: 1.5}, SOLUTION, beta, (1.4, 1.6)),
     },
-    records={"Solution": "minimise and stationary make it", "SolutionBranch": "follow makes it"},
-    untried={
-        " ".join(f"{domain}.{method}" for domain in DOMAINS for method in METHODS): "called by the saddle package"
-    },
+    made="Solution SolutionBranch",
+    untried={"Between.* Positive.* PositiveDefinite.* Real.* Symmetric.*": "called by the saddle package"},
 )

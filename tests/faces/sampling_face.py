@@ -12,9 +12,8 @@ from theorykit.bpkr import sampling
 
 from .engine import Face
 from .sweeps_face import ARCHITECTURE, DATA
-from .values import KEY, number, of, whole_number
+from .values import of, whole_number
 
-SCHEDULE = sampling.Schedule(chains=2, warmup=1, draws=3)
 KEPT = sampling.Schedule(chains=2, warmup=1, draws=3, keep_weights=True)
 
 
@@ -31,20 +30,12 @@ COMPARED = xr.Dataset(OF_ONE, coords={"approach": ["saddle", "exact"]})
 FACE = Face(
     sampling,
     {
-        "architecture": of(ARCHITECTURE, layers=(2,), order_parameters=bpkr.gp_limit(ARCHITECTURE)),
-        "problem": of(ARCHITECTURE, layers=(2,), order_parameters=bpkr.gp_limit(ARCHITECTURE)),
+        "architecture problem": of(ARCHITECTURE, layers=(2,), order_parameters=bpkr.gp_limit(ARCHITECTURE)),
         "data": DATA,
-        "schedule": of(SCHEDULE, three_numbers=(2, 1, 3)),
-        "sample_order_parameters.schedule": of(SCHEDULE, of_weights=KEPT),
+        "schedule": of(sampling.Schedule(chains=2, warmup=1, draws=3), three_numbers=(2, 1, 3)),
+        "sample_order_parameters.schedule": of(sampling.Schedule(chains=2, warmup=1, draws=3), of_weights=KEPT),
         "no_u_turn": of(sampling.NoUTurn(max_tree_depth=2), rate_alone=0.8),
-        "key": KEY,
-        "chains draws max_tree_depth": 2,
-        "warmup": whole_number(1, least=0),
-        "target_accept": number(0.7, above=0.0, most=0.99),
-        "mass_matrix": "dense",
-        "keep_weights progress": False,
-        "folder": of(None, admits=("text",)),
-        "executor": None,
+        "progress": False,
         "approaches": of(("saddle",), twice=("saddle", "saddle"), another=("exakt",)),
         "options": of(
             {"saddle": {}},

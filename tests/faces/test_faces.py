@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -14,17 +15,15 @@ import pytest
 import xarray as xr
 
 from tests.bpkr.sweeps.problems import random_data, swept
-from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
 from theorykit.bpkr.sweeps.datasets import label_prediction
 from theorykit.checks import checked_number, is_traced
 
-from .axes import axes_in_table, named_axes, wrong_axes
-from .engine import Face, try_compiled
+from .engine import TRIALS, Face, named_axes, try_compiled, wrong_axes
 
-HERE = Path(__file__).parent
-FACES = tuple(sorted(path.name.removesuffix("_face.py") for path in HERE.glob("*_face.py")))
+ROOT = Path(__file__).parents[2]
+FACES = tuple(sorted(path.name.removesuffix("_face.py") for path in Path(__file__).parent.glob("*_face.py")))
 # settings of JAX that other programs in the same process may make
 SETTINGS = {
     "jax_numpy_rank_promotion": "raise",
@@ -36,14 +35,20 @@ SETTINGS = {
 every_face = pytest.mark.parametrize("face", FACES)
 
 
+# together, in one process
+QUICK = (
+    *("mistakes", *FACES, "axes", "sweeps", "dmft", "compiled", "dmft:Parameters,Window,attention_gain"),
+    *("other-numbers", "bpkr:evaluate,gradient_norm,kernel,predict,head_scores"),
+)
+
+
 @functools.cache
-def reports(trial, *faces, only=(), setting=()):
-    """The reports of a trial, from a separate process: type checks of the test run would hide what users meet."""
-    options = [*(("--only", *only) if only else ()), *(("--setting", *setting) if setting else ())]
+def reports(*words, setting=()):
+    """The reports of trials, from a separate process: type checks of the test run would hide what users meet."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.faces", trial, *faces, *options],
-        cwd=HERE.parent.parent,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
+        [sys.executable, "-W", "ignore", "-m", "tests.faces", *words, *(("--setting", *setting) if setting else ())],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples")])},
         capture_output=True,
         text=True,
     )
@@ -53,20 +58,37 @@ def reports(trial, *faces, only=(), setting=()):
 
 def checked_calls(report):
     """The number of calls of a report without failures."""
-    assert not report["failures"], "\n".join([f"{len(report['failures'])} of {report['calls']}", *report["failures"]])
-    return report["calls"]
+    calls, failures = report
+    assert not failures, "\n".join([f"{len(failures)} of {calls}", *failures])
+    return calls
 
 
 @every_face
 def test_every_mistaken_argument_is_refused_by_name(face):
-    assert checked_calls(reports("mistakes", *FACES)[face]) > 0
+    assert checked_calls(reports(*QUICK)[f"mistakes {face}"]) > 0
+
+
+@pytest.mark.parametrize("face", ["sweeps", "dmft"])
+def test_axes_in_docstrings_are_those_of_results(face):
+    assert checked_calls(reports(*QUICK)[f"axes {face}"]) > 0
+
+
+def test_numbers_are_refused_in_compiled_code_too():
+    assert checked_calls(reports(*QUICK)["compiled dmft"]) > 60
+
+
+def test_other_numbers_compile_nothing_anew():
+    assert checked_calls(reports(*QUICK)["other-numbers bpkr"]) == 5
 
 
 @pytest.mark.slow
 @every_face
-@pytest.mark.parametrize("trial", ["examples", "single-precision", "other-numbers"])
-def test_every_example_works_in_double_precision_and_compiles_nothing_for_other_numbers(trial, face):
-    checked_calls(reports(trial, *FACES)[face])
+@pytest.mark.parametrize("trial", [trial for trial in TRIALS if trial != "mistakes"])
+def test_every_trial_of_every_package(trial, face):
+    """Double precision, axes as documented, nothing compiled for other numbers anew, and checks in compiled code."""
+    calls = checked_calls(reports(trial, *FACES)[f"{trial} {face}"])
+    least = {"saddle": 100, "bpkr": 180, "dmft": 130, "checkpoints": 18}
+    assert trial != "compiled" or calls >= least.get(face, 0)
 
 
 @pytest.mark.slow
@@ -74,24 +96,7 @@ def test_every_example_works_in_double_precision_and_compiles_nothing_for_other_
 @pytest.mark.parametrize("setting", SETTINGS.items(), ids=SETTINGS)
 def test_every_example_works_with_any_settings_of_jax(setting, face):
     name, value = setting
-    checked_calls(reports("examples", *FACES, setting=(name, json.dumps(value)))[face])
-
-
-def test_numbers_are_refused_in_compiled_code_too():
-    only = ("Parameters", "Window", "attention_gain")
-    assert checked_calls(reports("compiled", "dmft", only=only)["dmft"]) > 60
-
-
-@pytest.mark.slow
-@every_face
-def test_numbers_are_refused_in_compiled_code_too_by_any_function(face):
-    least = {"saddle": 100, "bpkr": 180, "dmft": 130, "checkpoints": 18}
-    assert checked_calls(reports("compiled", *FACES)[face]) >= least.get(face, 0)
-
-
-def test_other_numbers_compile_nothing_anew():
-    only = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")
-    assert checked_calls(reports("other-numbers", "bpkr", only=only)["bpkr"]) == len(only)
+    checked_calls(reports("examples", *FACES, setting=(name, json.dumps(value)))[f"examples {face}"])
 
 
 def test_a_check_that_is_skipped_in_compiled_code_is_found():
@@ -123,15 +128,6 @@ def test_a_check_that_is_skipped_in_compiled_code_is_found():
     assert report.calls > len(report.failures)
 
 
-QUICK = ("sweeps", "dmft")
-
-
-@pytest.mark.parametrize("face", [*QUICK, *slow(face for face in FACES if face not in QUICK)])
-def test_axes_in_docstrings_are_those_of_results(face):
-    calls = checked_calls(reports("axes", *(QUICK if face in QUICK else FACES))[face])
-    assert calls or face not in QUICK
-
-
 def test_axes_that_are_others_are_found():
     """A control."""
     result = xr.Dataset({"exponent": (("orbit", "number"), np.ones((2, 3)))})
@@ -141,8 +137,18 @@ def test_axes_that_are_others_are_found():
     assert found == {"a": ("x", "y"), "b": ("x", "y"), "U_1": ("path_1",)}
 
 
+def axes_in_table(page):
+    """The axes that the rows of a page's tables name, by variable: the names, then the axes."""
+    found = {}
+    for names, axes in re.findall(r"^\| (`[^|]*) \| ([^|]*)\|", page, flags=re.MULTILINE):
+        dims = tuple(re.sub(r"_l$", "_1", axis) for axis in re.findall(r"`(\w+)`", axes.partition(", and ")[0]))
+        none = axes.startswith("none") or not axes.strip()
+        found.update({name: () if none else dims for name in re.findall(r"`(\w+)`", names)})
+    return found
+
+
 def test_the_axes_in_the_page_on_results_are_theirs():
-    page = (HERE.parent.parent / "docs" / "results.md").read_text()
+    page = (ROOT / "docs" / "results.md").read_text()
     architecture, data = bpkr.Architecture((2,), 12.0, temperature=0.3), random_data(0)
     features, labels = jnp.asarray(data.features), jnp.asarray(data.labels)
     saddle = bpkr.solve(architecture, bpkr.Data(features, labels))

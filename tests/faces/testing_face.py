@@ -7,7 +7,7 @@ from tests.testing.layers import attention, normal
 from theorykit import bpkr, saddle, testing
 
 from .engine import Face
-from .values import EMPTY, TEXTS, Kind, number, of, text, whole_number
+from .values import EMPTY, NONE, TEXTS, number, of, whole_number
 
 m, beta = symbols("m beta", real=True)
 ARCHITECTURE = bpkr.Architecture((2,), 5, temperature=0.1)
@@ -19,25 +19,21 @@ FUNCTION = ("None", "a class")
 FACE = Face(
     testing,
     {
-        "check measured meaning subject": text("the claim"),
         "findings": of((testing.Finding("the claim", "3.0 instead of 1.0", "a factor"),), admits=EMPTY),
         "passed": of((testing.Finding("another claim", "1e-16"),), admits=EMPTY),
         "left_out": of(("a check: its reason",), admits=(*EMPTY, *TEXTS)),
         "action": of(ACTION, expression=ACTION.expression),
-        "values": of({beta: 1.5}, admits=("None",)),
-        "index": Kind(lambda: 0, ("None", "0", "1")),
+        "values": of({beta: 1.5}, admits=NONE),
         "check_action.reference": of(lambda m, beta: beta * (m**2 - m), admits=FUNCTION),
-        "sampled": of(None, admits=("None",)),
+        "sampled": of(None),
         "sizes": of((50, 200), with_a_zero=(0, 10)),
         "kind kinds": of(bpkr.Attention(2), class_of_layers=bpkr.Attention),
         "reference": of(attention, admits=FUNCTION),
         "draw_weights": of(normal, admits=FUNCTION),
         "checks": of(("reference",), admits=("None", *EMPTY), another=("everything",)),
-        "thorough": False,
         "seed": whole_number(1, least=0),
         "rng": of(np.random.default_rng(0), of_the_past=np.random.RandomState(0)),
         "architecture": of(ARCHITECTURE, layers=(2,)),
-        "problems.architecture": of(ARCHITECTURE, admits=("None",)),
         "problem": of(PROBLEM, architecture=ARCHITECTURE),
         "examples": 3,
         "make": of(testing.random_inputs, admits=("a class",)),
@@ -46,8 +42,5 @@ FACE = Face(
     instances={"Problem": PROBLEM, "ActionPoint": testing.random_action_point(ACTION, 0)},
     belonging={"check_layer": "it compiles networks and action of the layer for itself, in every call"},
     untried={"ActionPoint.moved": "its steps are those of a solver"},
-    records={
-        "ActionPoint": "random_action_point makes it, of parts that fit",
-        "Problem": "random_problem makes it, of parts that fit",
-    },
+    made="ActionPoint Problem",
 )

@@ -9,7 +9,7 @@ from theorykit import bpkr
 from theorykit.bpkr import training
 
 from .engine import Face
-from .values import KEY, of
+from .values import of
 
 
 def network(layers=ARCHITECTURE.layers, width=8):
@@ -32,13 +32,8 @@ FACE = Face(
         "network": of(NETWORK, of_other_layers=network((2, 2)), of_another_width=network(width=9), heads=NETWORK.heads),
         "label_network.network": of(NETWORK, "heads", without_queries=WITHOUT_QUERIES),
         "training validation": of(DATA, examples=DATA(3, key=jax.random.key(0)), array=np.ones((3, 4, FEATURES))),
-        "key": KEY,
         "settings": of(training.TrainingSettings(steps=1, batch=2, validation_examples=2), steps=3),
-        "folder": of(None, admits=("text",)),
         "progress": False,
-        "head_dimension": 3,
-        "input_features": FEATURES,
-        "readout": "mean",
         "weights": of(
             LABELLED,
             *("embedding", "readout"),
@@ -49,13 +44,7 @@ FACE = Face(
             without_a_weight=LABELLED.drop_vars("embedding"),
             empty=xr.Dataset(),
         ),
-        "steps batch validate_every validation_examples": 2,
-        "patience": of(2, admits=("None",)),
-        "learning_rate": 1e-3,
     },
-    records={
-        "Trained": "it holds what training has found, and is not made by callers",
-        "Examples": "a stream makes it",
-    },
+    made="Trained Examples",
     given={"train": ("settings", "progress")},
 )

@@ -1,16 +1,24 @@
 """Values that a caller may pass by mistake, and the kinds of parameters, each with the mistaken values it admits."""
 
+import inspect
 import math
+import tempfile
+import types
+import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import jax
 import numpy as np
 import scipy.sparse
+
+from theorykit.checks import checked_key, checked_number, checked_whole_number
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="theorykit-faces-")
+FOLDER = Path(_FOLDER.name)
 
 # by name, as a report calls them; none of these may stand for any parameter unless its kind admits it
 MISTAKES: Mapping[str, Any] = {
@@ -49,7 +57,7 @@ MISTAKES: Mapping[str, Any] = {
     "an array of NaN": np.full(3, math.nan),
 }
 NUMBERS = ("-1", "0", "1", "1.5", "-0.5", "2**64")
-EMPTY, TEXTS = ("an empty list", "an empty array"), ("a list of text", "an array of text")
+NONE, EMPTY, TEXTS = ("None",), ("an empty list", "an empty array"), ("a list of text", "an array of text")
 BATCHES = ("with one axis more", "with seven axes", "an array of seven axes")
 
 
@@ -73,7 +81,7 @@ def kind_of(value: Any) -> Kind:
     """The kind of a parameter of which `value` is right.
 
     Whole numbers are at least 1, numbers above 0, text is one of a few words, arrays are of finite numbers and a
-    definite number of axes. Other kinds are made by the functions below, or by `of`.
+    definite number of axes.
     """
     match value:
         case Kind():
@@ -85,24 +93,52 @@ def kind_of(value: Any) -> Kind:
         case float():
             return number(value, above=0.0)
         case np.ndarray():
-            return array(lambda: value)
+            return Kind(lambda: value, also=lambda: unlike(np.asarray(value, dtype=np.float64)))
         case Path():
             return Kind(lambda: value, ("text",))
-        case FunctionType():
+        case types.FunctionType():
             return Kind(lambda: value, ("a function",))
     has_entries = type(value) in (list, tuple, dict) and len(value)
     return Kind(lambda: value, also=lambda: wrong_entries(value) if has_entries else {})
+
+
+def annotated_kind(parameter: inspect.Parameter) -> Kind | None:
+    """The kind of which a parameter's annotation and default say all; None of one that needs an example."""
+    default = None if parameter.default is parameter.empty else parameter.default
+    return _annotated(parameter.annotation, default)
+
+
+def _annotated(annotation: Any, default: Any) -> Kind | None:
+    parts = typing.get_args(annotation)
+    match typing.get_origin(annotation):
+        case types.UnionType | typing.Union if set(parts) == {Path, str, type(None)}:
+            return of(None, admits=("None", "text"))
+        case types.UnionType | typing.Union if type(None) in parts and len(parts) == 2:
+            (rest,) = set(parts) - {type(None)}
+            kind = _annotated(rest, default)
+            return kind and replace(kind, admits=(*kind.admits, "None"))
+        case typing.Literal:
+            return kind_of(parts[0])
+        case typing.Annotated:
+            check, bounds = getattr(parts[1], "func", parts[1]), getattr(parts[1], "keywords", {})
+            least = bounds.get("least", -math.inf)
+            if check is checked_whole_number:
+                return whole_number(max(2, least) if default is None else default, **bounds)
+            if check is checked_number:
+                return number(max(0.5, least) if default is None else default, **bounds)
+            return KEY if check is checked_key else None
+    simple = {bool: bool(default), str: text("text"), int: default or 2, float: default or 0.5}
+    return kind_of(simple[annotation]) if annotation in simple else None
 
 
 def wrong_entries(right: list | tuple | dict) -> Mapping[str, Any]:
     """Collections like `right` of which one entry is a mistake."""
     if isinstance(right, dict):
         (key, value), *others = right.items()
-        by_number = {1: value, **dict(others)}
-        return {"by number": by_number, "with an object": {**right, key: object()}}
+        return {"by number": {1: value, **dict(others)}, "with an object": {**right, key: object()}}
     first, *others = right
     if isinstance(first, (np.ndarray, jax.Array)):
-        names = {"with a NaN", "complex", "masked", "of dates", "of numbers as text", "of objects"}
+        names = ("with a NaN", "complex", "masked", "of dates", "of numbers as text", "of objects")
         entries = {name: wrong for name, wrong in unlike(np.asarray(first)).items() if name in names}
     elif isinstance(first, (int, float)):
         entries = {"text": "1", "None": None, "NaN": math.nan, "infinity": math.inf, "an array": np.ones((2, 2))}
@@ -120,14 +156,23 @@ def of(example: Any, *called: str, admits: Collection[str] = (), **wrong: Any) -
     )
 
 
-def number(example: float, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf) -> Kind:
-    """A finite number >= `least`, > `above` and <= `most`."""
-    return Kind(lambda: example, [n for n in NUMBERS if least <= MISTAKES[n] <= most and MISTAKES[n] > above])
+def number(
+    example: float,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> Kind:
+    """A finite number within the bounds."""
+    values = {name: MISTAKES[name] for name in NUMBERS}
+    within = [name for name, value in values.items() if least <= value <= most and above < value < below]
+    return Kind(lambda: example, within)
 
 
 def whole_number(example: int, *, least: float = -math.inf, most: float = math.inf) -> Kind:
     """A whole number within [least, most]."""
-    return Kind(lambda: example, [n for n in ("-1", "0", "1") if least <= MISTAKES[n] <= most])
+    return Kind(lambda: example, [name for name in ("-1", "0", "1") if least <= MISTAKES[name] <= most])
 
 
 def text(example: str) -> Kind:
@@ -135,25 +180,10 @@ def text(example: str) -> Kind:
     return Kind(lambda: example, ("text",))
 
 
-def array(
-    example: Callable[[], Any],
-    *called: str,
-    also: Callable[[], Mapping[str, Any]] = dict,
-    admits: Collection[str] = (),
-    empty: bool = False,
-) -> Kind:
-    """An array of finite real numbers of a definite number of axes."""
-
-    def wrong() -> Mapping[str, Any]:
-        return {**unlike(np.asarray(example(), dtype=np.float64), empty=empty), **also()}
-
-    return Kind(example, admits, wrong, called)
-
-
 KEY = of(jax.random.key(0), two_keys=jax.random.split(jax.random.key(0)))
 
 
-def unlike(right: np.ndarray, *, empty: bool = False) -> Mapping[str, Any]:
+def unlike(right: np.ndarray) -> Mapping[str, Any]:
     """Arrays of the shape of `right` that are no arrays of finite real numbers, and some of other shapes."""
     with_nan, with_infinity = right.copy(), right.copy()
     with_nan.flat[-1], with_infinity.flat[0] = math.nan, math.inf
@@ -175,9 +205,7 @@ def unlike(right: np.ndarray, *, empty: bool = False) -> Mapping[str, Any]:
         "with seven axes": right.reshape(*right.shape, *(1,) * (7 - right.ndim)),
     }
     if right.ndim:
-        wrong["pickled"] = right.dumps()
-        if not empty:
-            wrong["empty"] = right[:0]
+        wrong |= {"pickled": right.dumps(), "empty": right[:0]}
     if right.ndim == 2:
         wrong["sparse"] = scipy.sparse.csr_array(right)
     return wrong
