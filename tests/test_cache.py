@@ -103,16 +103,15 @@ def test_another_structure_is_another_entry(tmp_path, derivations):
     assert len(derivations) == 4
 
 
-@pytest.mark.parametrize("changed", ["theorykit", "sympy", "source"])
-def test_what_another_version_derived_is_not_read(changed, tmp_path, derivations, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "name", "other"),
+    [(kept, "__version__", "0.0.0"), (kept.sympy, "__version__", "1.99"), (kept, "_program", lambda: "another")],
+    ids=["theorykit", "sympy", "source"],
+)
+def test_what_another_version_derived_is_not_read(module, name, other, tmp_path, derivations, monkeypatch):
     theorykit.enable_cache(tmp_path)
     derive()
-    if changed == "source":
-        monkeypatch.setattr(kept, "_program", lambda: "another")
-    elif changed == "sympy":
-        monkeypatch.setattr(kept.sympy, "__version__", "1.99")
-    else:
-        monkeypatch.setattr(kept, "__version__", "0.0.0")
+    monkeypatch.setattr(module, name, other)
     derive()
     assert len(derivations) == len(entries(tmp_path)) == 2
 

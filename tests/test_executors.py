@@ -30,6 +30,7 @@ from theorykit.dmft import diagrams
 
 SETTINGS = diagrams.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
 BETAS = np.linspace(1.0, 3.0, 70)
+LINE, PLANE = (dmft.Parameters(BETAS, gamma, 0.02) for gamma in (GAMMA, np.array([[3.0], [GAMMA]])))
 SCHEDULE = sampling.Schedule(chains=3, warmup=20, draws=30)
 QUIET = {"progress": False}
 
@@ -39,26 +40,26 @@ def batch(number: int) -> tuple[np.ndarray, np.ndarray]:
     return draw.normal(size=(7, 2, 3)), draw.normal(size=7)
 
 
-def batches(folder: Path | None, **options) -> bpkr.FeatureStatistics:
+def summed(make: Callable, *arguments, folder: Path | None, **options) -> bpkr.FeatureStatistics:
     checkpoint = None if folder is None else folder / "sums.npz"
-    return bpkr.Data.of_batches(
-        [partial(batch, number) for number in range(11)], checkpoint=checkpoint, **QUIET, **options
-    ).moments
+    return make(*arguments, checkpoint=checkpoint, **QUIET, **options).moments
 
 
-def arrays(folder: Path | None, **options) -> bpkr.FeatureStatistics:
+def batches(**options) -> bpkr.FeatureStatistics:
+    return summed(bpkr.Data.of_batches, [partial(batch, number) for number in range(11)], **options)
+
+
+def arrays(**options) -> bpkr.FeatureStatistics:
     features, labels = (np.concatenate(parts) for parts in zip(*map(batch, range(9)), strict=True))
-    checkpoint = None if folder is None else folder / "sums.npz"
-    return bpkr.Data.of_arrays(features, labels, chunk=5, checkpoint=checkpoint, **QUIET, **options).moments
+    return summed(bpkr.Data.of_arrays, features, labels, chunk=5, **options)
 
 
-def files(folder: Path | None, **options) -> bpkr.FeatureStatistics:
-    checkpoint = None if folder is None else folder / "sums.npz"
+def files(**options) -> bpkr.FeatureStatistics:
     with tempfile.TemporaryDirectory() as place:
         paths = [Path(place) / f"{number}.npz" for number in range(5)]
         for number, path in enumerate(paths):
             np.savez(path, **dict(zip(("features", "labels"), batch(number), strict=True)))
-        return bpkr.Data.of_files(paths, chunk=3, checkpoint=checkpoint, **QUIET, **options).moments
+        return summed(bpkr.Data.of_files, paths, chunk=3, **options)
 
 
 def swept(**options) -> xr.Dataset:
@@ -71,23 +72,24 @@ def swept_seeds(**options) -> xr.Dataset:
     return sweeps.sweep_seeds(ARCHITECTURE, random_data, range(2), **grid, **QUIET, **options)
 
 
+def posed() -> tuple[bpkr.Architecture, bpkr.Data]:
+    architecture, *arrays = problem()
+    return architecture, bpkr.Data(*arrays)
+
+
 def minima(**options) -> list[Any]:
-    architecture, features, labels, _ = problem()
-    found = bpkr.search(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=3, **QUIET, **options)
+    found = bpkr.search(*posed(), key=jax.random.key(0), starts=3, **QUIET, **options)
     return [found.starts, found.failures, found.followed, *found.saddles]
 
 
 def sampled(sample: Callable, **options) -> Any:
-    architecture, features, labels, test_features = problem()
-    data = bpkr.Data(features, labels, test_features)
-    return sample(architecture, data, key=jax.random.key(0), schedule=SCHEDULE, **QUIET, **options)
+    return sample(*posed(), key=jax.random.key(0), schedule=SCHEDULE, **QUIET, **options)
 
 
 def compared(**options) -> xr.Dataset:
-    architecture, features, labels, test_features = problem()
-    data, short = bpkr.Data(features, labels, test_features), {"schedule": SCHEDULE}
-    every = {"approaches": APPROACHES, "options": dict.fromkeys(("exact", "gibbs", "nuts"), short)}
-    return sampling.compare(architecture, data, key=jax.random.key(0), **every, **QUIET, **options)
+    short = {name: {"schedule": SCHEDULE} for name in ("exact", "gibbs", "nuts")}
+    every = {"approaches": APPROACHES, "options": short}
+    return sampling.compare(*posed(), key=jax.random.key(0), **every, **QUIET, **options)
 
 
 def diagram(function: Callable, parameters: dmft.Parameters, **options) -> xr.Dataset:
@@ -124,13 +126,9 @@ RUNS: Mapping[str, Callable] = {
     "bpkr.sampling.sample.sample_weights": partial(sampled, sampling.sample_weights),
     "bpkr.sampling.sample.sample_weights_by_gibbs": partial(sampled, sampling.sample_weights_by_gibbs),
     "bpkr.sampling.comparison.compare": compared,
-    "dmft.diagrams.orbit_diagram": partial(diagram, diagrams.orbit_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)),
-    "dmft.diagrams.phase_diagram": partial(
-        diagram, diagrams.phase_diagram, dmft.Parameters(BETAS, np.array([[3.0], [GAMMA]]), 0.02)
-    ),
-    "dmft.diagrams.continuation_diagram": partial(
-        diagram, diagrams.continuation_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)
-    ),
+    "dmft.diagrams.orbit_diagram": partial(diagram, diagrams.orbit_diagram, LINE),
+    "dmft.diagrams.phase_diagram": partial(diagram, diagrams.phase_diagram, PLANE),
+    "dmft.diagrams.continuation_diagram": partial(diagram, diagrams.continuation_diagram, LINE),
     "dmft.diagrams.coexisting_attractors": attracted,
     "dmft.diagrams.in_blocks": in_blocks,
     "papers.hidden_markov.run": partial(in_folder, hidden_markov.run, FEW_CHAINS),
@@ -183,6 +181,12 @@ def values(found: Any) -> dict[str, np.ndarray]:
     return {str(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(found)}
 
 
+def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    assert len(expected) > 0 and found.keys() == expected.keys()
+    for entry, value in expected.items():
+        np.testing.assert_array_equal(found[entry], value, err_msg=entry)
+
+
 @pytest.mark.parametrize("name", slow(RUNS))
 def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, tmp_path_factory):
     jax.clear_caches()
@@ -194,10 +198,8 @@ def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, 
         shared = values(run(folder=tmp_path, executor=client))
         kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
         again = values(run(folder=tmp_path))
-    assert len(alone) > 0 and alone.keys() == shared.keys() == again.keys()
-    for entry, value in alone.items():
-        np.testing.assert_array_equal(shared[entry], value, err_msg=entry)
-        np.testing.assert_array_equal(again[entry], value, err_msg=entry)
+    assert_same(shared, alone)
+    assert_same(again, alone)
     assert bool(kept) == (name not in KEEP_NOTHING)
     assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
@@ -220,6 +222,4 @@ def test_threads_compute_what_one_thread_does(name):
         finally:
             sys.setswitchinterval(interval)
         alone = values(RUNS[name](folder=None))
-    assert len(alone) > 0 and alone.keys() == beside.keys()
-    for entry, value in alone.items():
-        np.testing.assert_array_equal(beside[entry], value, err_msg=entry)
+    assert_same(beside, alone)

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import mpmath as mp
 import numpy as np
-from sympy import Expr, Function, Symbol, lambdify
+from sympy import Expr, Symbol, lambdify
 
 from theorykit.saddle import Between, Positive, PositiveDefinite, Solution
-from theorykit.symbolic import GaussianAverage
 
 DIGITS = 150
 # of the size of a number: how far it may be off beside its stated error, what counts as the same, how far differences
@@ -51,7 +50,7 @@ def claim_of(twin: Expr, values: Mapping[str, float], solution: Solution, units:
     """The claim of a converged solution of an action, `twin` its expression in numbers alone."""
     free = {symbol.name: symbol for symbol in twin.free_symbols if isinstance(symbol, Symbol)}
     names = sorted(free)
-    function = _lambdified(twin, {name: free[name] for name in names})
+    function = lambdify([free[name] for name in names], twin, modules=[_FUNCTIONS, "mpmath"])
     fixed = {name: mp.mpf(value) for name, value in values.items()}
     coordinates = [mp.mpf(float(x)) for x in solution.stats["coordinates"]]
     at_edge, moves, edges, sizes, start = np.asarray(solution.stats["at_edge"]), [], [], [], 0
@@ -229,16 +228,8 @@ def _reduced(at, here: list, direction: list, distance) -> Any:
 
 def _complement(direction: list) -> list[list]:
     """An orthonormal basis of what is orthogonal to a unit vector."""
-    columns = np.linalg.svd(np.array([[float(d) for d in direction]]))[2][1:]
-    basis = []
-    for column in columns:
-        vector = [mp.mpf(float(x)) for x in column]
-        for other in [direction, *basis]:
-            along = sum(x * y for x, y in zip(vector, other, strict=True))
-            vector = [x - along * y for x, y in zip(vector, other, strict=True)]
-        length = mp.sqrt(sum(x**2 for x in vector))
-        basis.append([x / length for x in vector])
-    return basis
+    columns, _ = mp.qr(mp.matrix(direction))
+    return [list(columns[:, j]) for j in range(1, len(direction))]
 
 
 def _lower(at, here: list, directions: list, sizes: list) -> str | None:
@@ -345,30 +336,4 @@ def _matrix(name: str, value: np.ndarray, is_definite: bool) -> Callable[[list],
     return moved
 
 
-def _lambdified(expression: Expr, names: Mapping[str, Symbol]) -> Callable[..., Any]:
-    """The expression as a function of numbers, Gaussian averages by sums of equal spacing.
-
-    The error of such a sum falls exponentially with the distance of the nearest pole over the spacing.
-    """
-    functions = dict(_FUNCTIONS)
-    for number, average in enumerate(sorted(expression.atoms(GaussianAverage), key=str)):
-        variable = average.args[1]
-        symbols = sorted(average.integrand.free_symbols - {variable}, key=str)
-        function = lambdify([variable, *symbols], average.integrand, modules=[_FUNCTIONS, "mpmath"])
-        functions[f"average_{number}"] = _mean_of(function)
-        expression = expression.xreplace({average: Function(f"average_{number}")(*symbols)})
-    return lambdify(list(names.values()), expression, modules=[functions, "mpmath"])
-
-
-def _mean_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    points = [mp.mpf(i) / _PER_UNIT for i in range(-16 * _PER_UNIT, 16 * _PER_UNIT + 1)]
-
-    def mean(*given: Any) -> Any:
-        weight = 1 / (mp.sqrt(2 * mp.pi) * _PER_UNIT)
-        return sum(function(z, *given) * mp.exp(-(z**2) / 2) for z in points) * weight
-
-    return mean
-
-
-_PER_UNIT = 24
 _FUNCTIONS = {"LogCosh": lambda x: mp.log(mp.cosh(x)), "Heaviside": lambda x, at=0.5: (mp.sign(x) + 1) / 2}

@@ -12,12 +12,12 @@ import sympy as sp
 from sympy import Abs, Expr, Heaviside, Max, Min, Piecewise, Rational, Symbol, atan, cos, erf, exp, log, sin, sqrt, tanh
 
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real, Symmetric
-from theorykit.symbolic import gaussian_average, log_cosh, log_det, positive_definite, symmetric
+from theorykit.symbolic import log_cosh, log_det, positive_definite, symmetric
 
 # coefficients at which derivatives cancel, ties meet and curvatures vanish exactly
 _EXACT = (-2.0, -1.0, -0.5, 0.5, 1.0, 1.0, 2.0, 3.0)
-# shares of structures with a matrix, with an average, without a confining term, and that are rescaled
-_MATRIX, _AVERAGE, _OPEN, _SCALED = 0.05, 0.007, 0.12, 0.6
+# shares of structures with a matrix, without a confining term, and that are rescaled
+_MATRIX, _OPEN, _SCALED = 0.05, 0.12, 0.6
 
 _BOUNDED: tuple[Callable, ...] = (tanh, erf, sin, cos, atan, lambda u: exp(-(u**2)), lambda u: tanh(50 * u))
 _GROWING: tuple[Callable, ...] = (
@@ -74,10 +74,7 @@ class Case(NamedTuple):
 def structure_of(seed: int) -> Structure:
     """The structure of a seed."""
     rng = np.random.default_rng([seed, 0])
-    drawn = rng.random()
-    if drawn < _MATRIX:
-        return _of_matrix(rng)
-    return _of_average(rng) if drawn < _MATRIX + _AVERAGE else _of_numbers(rng)
+    return _of_matrix(rng) if rng.random() < _MATRIX else _of_numbers(rng)
 
 
 def cases_of(seed: int, count: int) -> list[Case]:
@@ -235,15 +232,3 @@ def _of_matrix(rng: np.random.Generator) -> Structure:
     domains = {matrix: PositiveDefinite() if is_definite else Symmetric()}
     make = lambda: Action(expression, domains, list(parameter.kinds))  # noqa: E731
     return Structure(make, twin + field * of_trace(traced), parameter.kinds, sizes, 0, True)
-
-
-def _of_average(rng: np.random.Generator) -> Structure:
-    parameter, m, z = _Parameters(), Symbol("m0", real=True), Symbol("z", real=True)
-    width, field = parameter("coefficient"), parameter("offset")
-    size = parameter("scale", positive=True)
-    of_field = [log_cosh, tanh, lambda u: log(1 + u**2)][rng.integers(3)]
-    u = m / size
-    expression = u**2 / 2 - gaussian_average(of_field(u + width * z + field), z)
-    # the twin keeps the average as it is: it is taken by sums where it is evaluated
-    make = lambda: Action(expression, {m: Real()}, list(parameter.kinds))  # noqa: E731
-    return Structure(make, expression, parameter.kinds, {m: size}, 0, True)

@@ -95,47 +95,24 @@ def test_results_do_not_hide_what_is_the_users(names):
 
 UPPER, LOWER = "which is the upper one of bounds", "which is the lower one of bounds"
 # an action, a start at h = 1, bounds of h, and why the branch ends towards larger and towards smaller h
+TWICE = (m**2 - h) ** 2 / 4 + (x**2 - h) ** 2 / 4
 BRANCHES = {
-    "edge": (
-        Action(s - h * log(s), {s: Positive()}, [h]),
-        {s: 1.0},
-        (-1.0, 2.0),
-        {1: UPPER, -1: "s reaches the edge of its domain"},
-    ),
-    "two curvatures vanish": (
-        Action((m**2 - h) ** 2 / 4 + (x**2 - h) ** 2 / 4, {m: Real(), x: Real()}, [h]),
-        {m: 1.0, x: 1.0},
-        (-1.0, 2.0),
-        {1: UPPER, -1: UPPER},
-    ),
-    "runs off": (
-        Action(exp(-x) + h * x, {x: Real()}, [h]),
-        {x: 0.0},
-        (-1.0, 2.0),
-        {1: UPPER, -1: "x moves on while h stays"},
-    ),
-    "a pole": (
-        Action((1 - h / 2) * x**2 / 2 - x, {x: Real()}, [h]),
-        {x: 2.0},
-        (0.0, 3.0),
-        {1: "x grows without bound", -1: LOWER},
-    ),
-    "log-normal": (
-        Action(x**2 / 2 - log_normal_cdf(h * x), {x: Real()}, [h]),
-        {x: 0.1},
-        (-30.0, 30.0),
-        {1: UPPER, -1: LOWER},
-    ),
+    "edge": (s - h * log(s), {s: 1.0}, (-1.0, 2.0), UPPER, "s reaches the edge of its domain"),
+    "two curvatures vanish": (TWICE, {m: 1.0, x: 1.0}, (-1.0, 2.0), UPPER, UPPER),
+    "runs off": (exp(-x) + h * x, {x: 0.0}, (-1.0, 2.0), UPPER, "x moves on while h stays"),
+    "a pole": ((1 - h / 2) * x**2 / 2 - x, {x: 2.0}, (0.0, 3.0), "x grows without bound", LOWER),
+    "log-normal": (x**2 / 2 - log_normal_cdf(h * x), {x: 0.1}, (-30.0, 30.0), UPPER, LOWER),
 }
 
 
 @pytest.mark.parametrize("direction", [1, -1])
 @pytest.mark.parametrize("name", BRANCHES)
 def test_every_point_is_stationary_and_every_end_has_its_reason(name, direction):
-    action, start, bounds, reasons = BRANCHES[name]
+    expression, start, bounds, *reasons = BRANCHES[name]
+    action = Action(expression, {symbol: Positive() if symbol == s else Real() for symbol in start}, [h])
     values = {h: 1.0}
     branch = follow(action, values, minimise(action, values, initial=start), h, bounds, direction=direction)
-    assert reasons[direction] in branch.ended
+    assert reasons[direction < 0] in branch.ended
     assert len(branch.parameters) < 200
     for symbol in action.order_parameters:
         slope, curvature = (diff(action.expression, symbol, order) for order in (1, 2))

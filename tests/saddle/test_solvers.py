@@ -1,7 +1,5 @@
 """Solvers of the action: all end in the same minimum, none raises the action, and each counts its work."""
 
-import warnings
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_of
-from theorykit.bpkr.order_parameters.coordinates import gp_coordinates, moved, to_order_parameters
+from theorykit.bpkr.order_parameters.coordinates import gp_coordinates, moved
 from theorykit.bpkr.saddle.problem import SaddleProblem
 
 from ..bpkr.cases import (
@@ -131,16 +129,3 @@ def test_a_minimiser_content_with_less_is_not_believed():
     with pytest.warns(bpkr.ConvergenceWarning, match="its own tolerance"):
         loose = solved(problem, solver=optx.BFGS(rtol=1e-2, atol=1e-2))
     assert not loose.converged
-
-
-@pytest.mark.parametrize("distance", (0.5, 2.0))
-def test_bad_starting_points_are_no_obstacle(distance):
-    problem, rng = random_problem(TWO_LAYERS, 2), np.random.default_rng(0)
-    best = solved(problem)
-    for _ in range(5):
-        coordinates = jnp.array(distance * rng.normal(size=len(gp_coordinates(problem.architecture))))
-        initial = to_order_parameters(problem.architecture, coordinates)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            saddle = solved(problem, initial=initial)
-        assert_close(saddle.action, best.action, 1e-11)

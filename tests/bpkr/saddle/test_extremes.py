@@ -37,8 +37,6 @@ def solved(labels=1.0, tolerance=1e-9, **numbers):
         ({"labels": 1e200}, "labels of magnitude 1e+200"),
         ({"labels": 1e100}, "labels of magnitude 1e+100"),
         ({"temperature": 1e308}, "temperature=1e+308"),
-        ({"tolerance": np.inf}, "tolerance must be finite and > 0, got inf"),
-        ({"tolerance": 0.0}, "tolerance"),
         ({"prior_variances": 1e-200}, "prior_variances (1e-200"),
         ({"prior_variances": 1e200}, "prior_variances (1e+200"),
     ),

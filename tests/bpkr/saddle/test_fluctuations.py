@@ -53,14 +53,10 @@ def exact(name, width):
         first = law.order_parameters(coordinates).matrices[0]
         return law.log_prior(coordinates) - (energy.value(first) + EXAMPLES * jnp.log(2 * jnp.pi)) / 2
 
-    centre = jnp.concatenate(
-        [
-            jnp.concatenate(
-                [jnp.full(level.columns, from_positive(jnp.sqrt(width))), jnp.zeros(level.coordinates - level.columns)]
-            )
-            for level in law.levels
-        ]
-    )
+    scale, parts = from_positive(jnp.sqrt(width)), []
+    for level in law.levels:
+        parts += [jnp.full(level.columns, scale), jnp.zeros(level.coordinates - level.columns)]
+    centre = jnp.concatenate(parts)
     gradient, hessian = jax.jit(jax.grad(log_density)), jax.jit(jax.hessian(log_density))
     for _ in range(30):  # Newton's method to the mode
         centre = centre - jnp.linalg.solve(hessian(centre) - 1e-3 * jnp.eye(len(centre)), gradient(centre))
@@ -86,27 +82,17 @@ def exact(name, width):
 @functools.cache
 def of_theory(name, width):
     architecture, features, labels, test_features = problem(name, width)
-    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
-    found = bpkr.fluctuations(
-        bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle.order_parameters, test_features
-    )
-    prediction = bpkr.predict(
-        bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle.order_parameters, test_features
-    )
-    at_saddle = {
-        "U": saddle.order_parameters.matrices[0],
-        "mean": prediction.mean,
-        "variance": prediction.variance,
-        "evidence": saddle.log_evidence,
-    }
-    corrected = {
-        "U": found.mean.matrices[0],
-        "mean": found.prediction.mean,
-        "variance": found.prediction.variance,
-        "spread": found.deviation.matrices[0] ** 2,
-        "evidence": found.log_evidence,
-    }
-    return at_saddle, corrected
+    whole = bpkr.Problem(architecture, bpkr.Data(features, labels))
+    saddle = bpkr.solve(whole)
+    found = bpkr.fluctuations(whole, saddle, test_features)
+
+    def named(point, prediction, evidence):
+        first = point.matrices[0]
+        return {"U": first, "mean": prediction.mean, "variance": prediction.variance, "evidence": evidence}
+
+    at_saddle = named(saddle.order_parameters, bpkr.predict(whole, saddle, test_features), saddle.log_evidence)
+    corrected = named(found.mean, found.prediction, found.log_evidence)
+    return at_saddle, {**corrected, "spread": found.deviation.matrices[0] ** 2}
 
 
 def power(name, quantity, which):

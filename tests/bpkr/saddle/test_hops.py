@@ -1,40 +1,19 @@
 """How many functions stand between `bpkr.solve` and the generated functions of the action."""
 
-import inspect
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import jax
 import numpy as np
 import optimistix as optx
 import pytest
 
-import theorykit
 from theorykit import bpkr
 from theorykit.bpkr.evaluation import energies
-from theorykit.codegen import CompiledFunction
 from theorykit.saddle.solvers.minimisers import AcceleratedSweeps
 
-PACKAGE = str(Path(theorykit.__file__).parent)
+from ...hops import deepest_stacks
+
 # functions on the stack, from `solve` to the caller of the generated function, by the beginning of that one's name: the
 # numbers of today, to become fewer
 HOPS = {"entropy": 6, "dual_": 6, "kernel_": 6, "path_kernel": 5, "training_kernel": 7, "minimum_": 8, "layer_": 13}
-
-
-def calls_of_solve() -> Iterator[str]:
-    """The package's functions on the stack, from the innermost out to `solve`; none outside a solve."""
-    found, frame = [], sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(PACKAGE):
-            # what is nested in a function is read with it
-            name = f"{frame.f_code.co_filename}:{frame.f_code.co_qualname.split('.<locals>')[0]}"
-            if not found or found[-1] != name:
-                found.append(name)
-            if frame.f_code is inspect.unwrap(bpkr.solve).__code__:
-                return found
-        frame = frame.f_back
-    return []
 
 
 # with input features that no other case has: what was traced before is not traced again
@@ -44,21 +23,7 @@ SOLVERS = ((None, 3), (AcceleratedSweeps(), 4), (optx.BFGS(rtol=1e-9, atol=1e-9)
 @pytest.mark.parametrize(("solver", "width"), SOLVERS, ids=["Newton", "AcceleratedSweeps", "BFGS"])
 @pytest.mark.parametrize("form", ["path kernels", "features", "moments"])
 def test_so_many_functions_stand_between_solve_and_the_generated_functions(form, solver, width, monkeypatch):
-    """Functions of the package are counted that stand on the stack while JAX traces a solve, `solve` among them.
-
-    A lambda or function inside another counts as that one, and JAX, Equinox and Optimistix not at all.
-    """
-    deepest = {}
-
-    def recorded(call):
-        def recording(self, *values, **arguments):
-            deepest[self.program.name] = max(deepest.get(self.program.name, []), calls_of_solve(), key=len)
-            return call(self, *values, **arguments)
-
-        return recording
-
-    for name in ("__call__", "call_from"):
-        monkeypatch.setattr(CompiledFunction, name, recorded(getattr(CompiledFunction, name)))
+    deepest = deepest_stacks(monkeypatch, bpkr.solve)
     if form == "features":
         monkeypatch.setattr(energies, "_PATH_KERNEL_BYTES", 0)
     examples = 23 if form == "moments" else 7

@@ -121,9 +121,3 @@ def test_one_seed_is_enough_to_draw(result, tmp_path):
     single = result.isel(seed=[0])
     assert plots.draw_all(single, tmp_path)
     assert "+-" not in plots.table(single)
-
-
-@pytest.mark.parametrize("settings", [{"widths": ()}, {"seeds": 0}])
-def test_nothing_to_run_is_an_error(settings):
-    with pytest.raises(ValueError, match="nothing to run"):
-        experiment.HiddenMarkov(**settings)

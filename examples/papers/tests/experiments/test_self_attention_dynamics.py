@@ -155,28 +155,6 @@ def test_one_file_holds_everything(result, tmp_path):
     assert '"betas":[0.5,1.28]' in read.attrs["settings"]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"betas": ()}, "above zero"),
-        ({"betas": (1.0, 0.0)}, "fair coins"),
-        ({"recorded": 399, "shown": 10}, "recorded=399"),
-        ({"shown": 5000}, "shown=5000"),
-        ({"transient": 3}, "transient=3"),
-        ({"exponents": 1}, "two exponents"),
-    ],
-)
-def test_impossible_settings_are_named(wrong, named):
-    with pytest.raises(ValueError, match=named):
-        replace(SETTINGS, **wrong)
-
-
-@pytest.mark.parametrize("bounds", [(1.0, 1.0, 3), (0.0, 1.0, 1)])
-def test_a_diagram_needs_a_range(bounds):
-    with pytest.raises(ValueError, match="from a low to a high one"):
-        experiment.Range(*bounds, recorded=100)
-
-
 def test_phases_are_over_both_inverse_temperatures(result):
     phases = result["phases"]
     np.testing.assert_allclose(phases["gamma"], [0, 300 / np.sqrt(3)])
@@ -184,8 +162,3 @@ def test_phases_are_over_both_inverse_temperatures(result):
     # at beta = 0 the semantic overlaps vanish
     np.testing.assert_array_equal(phases["distinct"].sel(beta=0), 1)
     assert phases["regime_by_levels"].dims == phases["regime"].dims == phases["differs"].dims == ("gamma", "beta")
-
-
-def test_a_phase_diagram_of_one_value_is_refused():
-    with pytest.raises(ValueError, match="two values or more"):
-        experiment.Phases(1)

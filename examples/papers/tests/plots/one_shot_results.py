@@ -88,26 +88,16 @@ def between_paths(
     agreement = draw.uniform(0.3, 0.9, (3, seeds, 3, 3))
     agreement = (agreement + np.swapaxes(agreement, 2, 3)) / 2
     is_mixed = [1] * (seeds - 1) + [mixed]
+    of_pairs, of_examples = ("seed", "of", "origin"), ("seed", "origin", "distribution")
     return xr.Dataset(
         {
             "U_1": (("seed", "origin", *along), matrices + np.swapaxes(matrices, 2, 3)),
-            "correlation": (("seed", "of", "origin"), agreement[0]),
-            "sign_agreement": (("seed", "of", "origin"), agreement[1]),
-            "block_sign_agreement": (("seed", "of", "origin"), agreement[2]),
+            **{name: (of_pairs, each) for name, each in zip(AGREEMENT, agreement, strict=True)},
             "block_strength": (("seed", "origin"), np.array([9.1, 8.2, 2.5]) + np.zeros((seeds, 1))),
-            "accuracy": (
-                ("seed", "origin", "distribution"),
-                draw.integers(60, 90, (seeds, 3, len(distributions))) / 100,
-            ),
-            **{
-                f"{name}_error": (("seed", "of", "origin"), np.full((seeds, 3, 3), 0.01 * OF_SAMPLING))
-                for name in AGREEMENT
-            },
+            "accuracy": (of_examples, draw.integers(60, 90, (seeds, 3, len(distributions))) / 100),
+            **{f"{name}_error": (of_pairs, np.full((seeds, 3, 3), 0.01 * OF_SAMPLING)) for name in AGREEMENT},
             "block_strength_error": (("seed", "origin"), np.full((seeds, 3), 0.1 * OF_SAMPLING)),
-            "accuracy_error": (
-                ("seed", "origin", "distribution"),
-                np.full((seeds, 3, len(distributions)), 0.02 * OF_SAMPLING[:, None]),
-            ),
+            "accuracy_error": (of_examples, np.full((seeds, 3, len(distributions)), 0.02 * OF_SAMPLING[:, None])),
             "r_hat": ("seed", 1.002 + 0.001 * np.arange(seeds)),
             "ess": ("seed", 700.0 - np.arange(seeds)),
             "mixed": ("seed", is_mixed),

@@ -38,6 +38,12 @@ def mean_and_error(values) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(axis=0), values.std(axis=0, ddof=1) / len(values) ** 0.5
 
 
+def cell(values: np.ndarray, sign: str = "") -> str:
+    """What the table says of one number a seed."""
+    mean, error = mean_and_error(values)
+    return f"{mean:{sign}.3f} +- {error:.3f}"
+
+
 def assert_bars(container, values) -> None:
     """That points with error bars are means over the first axis of `values`, and standard errors."""
     line, _, (bars,) = container
@@ -54,13 +60,8 @@ def assert_bars(container, values) -> None:
 def test_every_shape_has_all_panels_and_a_table(heads, seeds, unseen, panels):
     stages = variant(heads, seeds=seeds, unseen=unseen)
     drawn = panels(stages)
-    assert {letter: len(axes) for letter, axes in drawn.items()} == {
-        "b": 1,
-        "c": 1,
-        "d": 6,
-        "e": 2,
-        "f": 2 + len(unseen),
-    }
+    counts = {letter: len(axes) for letter, axes in drawn.items()}
+    assert counts == dict(b=1, c=1, d=6, e=2, f=2 + len(unseen))
     rows = [line for line in one_shot.table(tree(some=stages)).splitlines() if "+-" in line]
     # of one seed nothing but sampling has an error
     assert rows and (seeds > 1 or all("sampled" in row for row in rows))
@@ -121,11 +122,8 @@ def test_order_parameters_have_scales_of_their_own(panels):
         assert len(panel.lines) == 2 and not panel.texts
         assert [label.get_text() for label in panel.get_xticklabels()] == ["11", "12", "21", "22"]
     theory, sampled, trained = (panel.get_title() for panel in axes[:3])
-    assert (
-        theory == "theory\n$N=10$, $T=0.5$"
-        and sampled.startswith("sampled*, not mixed: ")
-        and trained.startswith("trained: ")
-    )
+    assert theory == "theory\n$N=10$, $T=0.5$"
+    assert sampled.startswith("sampled*, not mixed: ") and trained.startswith("trained: ")
     for origin, title in ((1, sampled), (2, trained)):
         shown = [mean_and_error(between[name].values[:, 0, origin]) for name in AGREEMENT]
         (correlation, bar), *signs = [(float(mean), float(error)) for mean, error in shown]
@@ -133,13 +131,6 @@ def test_order_parameters_have_scales_of_their_own(panels):
         assert title.endswith(
             rf"correlation {correlation:.3f} $\pm$ {bar:.3f}" f"\nsame sign {in_all}, in blocks {in_blocks}"
         )
-
-
-def test_of_one_seed_sampling_alone_has_bars(panels):
-    between = variant(seeds=1)["order_parameters"]
-    _, sampled, trained = (panel.get_title() for panel in panels({**variant(seeds=1)})["d"][:3])
-    assert rf"correlation {between['correlation'].values[0, 0, 1]:.3f} $\pm$ 0.010" in sampled
-    assert "pm" not in trained
 
 
 def test_many_paths_are_named_by_their_first_head(panels):
@@ -185,8 +176,12 @@ def test_accuracy_over_heads_removed_by_order_and_what_is_left(panels):
     np.testing.assert_allclose(seconds.get_ydata(), 1 - 0.05 * np.arange(5))
 
 
-def test_one_seed_has_no_error_bars(panels):
-    drawn = panels(variant(seeds=1))
+def test_of_one_seed_sampling_alone_has_error_bars(panels):
+    stages = variant(seeds=1)
+    drawn = panels(stages)
+    _, sampled, trained = (panel.get_title() for panel in drawn["d"][:3])
+    correlation = stages["order_parameters"]["correlation"].values[0, 0, 1]
+    assert rf"correlation {correlation:.3f} $\pm$ 0.010" in sampled and "pm" not in trained
     points = [container for axes in ("b", "f") for one in drawn[axes] for container in one.containers]
     assert not any(container.has_yerr for container in points)
     assert not drawn["b"][0].patches
@@ -212,8 +207,7 @@ def test_the_table_has_accuracies_and_paired_differences():
     lines = [line.split() for line in text.splitlines()]
 
     def row(values, sign="") -> list[str]:
-        cells = [f"{mean:{sign}.3f} +- {error:.3f}" for mean, error in zip(*mean_and_error(values), strict=True)]
-        return " ".join(cells).split()
+        return " ".join(cell(column, sign) for column in np.moveaxis(values, 1, 0)).split()
 
     assert text.startswith("some: 4 paths, 1 trained network, 4 seeds; best validation accuracy 0.830, at step 200\n")
     assert [line for line in lines if line[0] == "10"] == [
@@ -225,12 +219,6 @@ def test_the_table_has_accuracies_and_paired_differences():
     assert ["infinite", "0.1", *row(limit[:, 0])] in lines
     assert ["infinite", "0.5", *row(limit[:, 1])] in lines
     assert ["1000", "0.5", *row(accuracy[:, 2, 1])] in lines
-
-
-def cell(values: np.ndarray, sign: str = "") -> str:
-    """What the table says of one number a seed."""
-    mean, error = mean_and_error(values)
-    return f"{mean:{sign}.3f} +- {error:.3f}"
 
 
 def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
@@ -274,11 +262,11 @@ def test_the_table_has_a_line_a_head_and_how_many_can_go():
     found = stages["pruning"]
     order = np.argsort(found["score"].values)
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    mean, error = mean_and_error(found["single_accuracy"].sel(distribution="in distribution"))
+    single = found["single_accuracy"].sel(distribution="in distribution").values
     start = next(i for i, line in enumerate(lines) if line.startswith("layer.head")) + 1
     assert lines[start : start + 6] == [
         f"{found['head'].values[i]} {found['score'].values[i]:.3f} {found['trained_score'].values[i]:.3f} "
-        f"{mean[i]:.3f} +- {error[i]:.3f}"
+        f"{cell(single[:, i])}"
         for i in order
     ]
     # every head costs 0.004, seed by seed

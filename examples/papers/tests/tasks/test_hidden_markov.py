@@ -90,23 +90,3 @@ def test_keys_decide_and_nothing_else():
     one, again, other = (hm.sample_examples(SHORT, 5, key=jax.random.key(k)) for k in (0, 0, 1))
     assert jnp.array_equal(one.inputs, again.inputs)
     assert not jnp.array_equal(one.inputs, other.inputs)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("length", 0),
-        ("dimension", 7),
-        ("stay_probability", 1.5),
-        ("orthogonal_noise", -1.0),
-        ("parallel_noise", np.inf),
-    ],
-)
-def test_bad_settings_are_named(field, value):
-    with pytest.raises(ValueError, match=field):
-        hm.HiddenMarkovTask(**{field: value})
-
-
-def test_bad_requests_are_named():
-    with pytest.raises(ValueError, match="examples must be at least 1, got 0"):
-        hm.sample_examples(SHORT, 0, key=jax.random.key(0))

@@ -50,23 +50,3 @@ def test_without_jitter_all_drawings_are_the_same():
     still = stroke_characters(2, 3, key=jax.random.key(0), size=16, pen=Pen((1, 1), 0.0, 0.0, 0.0, 0.05, 0.0))
     pixels = np.asarray(still.pixels).reshape(2, 3, 16, 16)
     np.testing.assert_array_equal(pixels, np.broadcast_to(pixels[:, :1], pixels.shape))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"strokes": (0, 2)}, r"strokes must be .* got \(0, 2\)"),
-        ({"strokes": (3, 2)}, "strokes"),
-        ({"jitter": -0.1}, r"jitter must be finite and >= 0, got -0\.1"),
-        ({"warp": float("nan")}, "warp"),
-        ({"thickness": 0.0}, "thickness"),
-    ],
-)
-def test_a_pen_that_cannot_be_is_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Pen(**wrong)
-
-
-def test_nothing_to_draw_is_refused():
-    with pytest.raises(ValueError, match="classes must be at least 1, got 0"):
-        stroke_characters(0, 2, key=jax.random.key(0))
