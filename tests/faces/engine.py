@@ -177,8 +177,9 @@ def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callab
 
 def try_face(face: Face, only: Collection[str] = ()) -> Report:
     """Every public callable of `face`, or those named `only`, with every mistake for every parameter."""
-    calls, failures = 0, {}
+    calls, failures, tried = 0, {}, set()
     for name, function, parameters in _tried(face, only):
+        tried.add(name)
         for parameter, kind in parameters.items():
             if f"{name}.{parameter}" in face.untried:
                 continue
@@ -187,9 +188,9 @@ def try_face(face: Face, only: Collection[str] = ()) -> Report:
                 arguments = _arguments_of(function, name, parameters, face, {parameter: value})
                 if complaint := _complaint(function, arguments, parameter, kind):
                     failures[f"{name}({parameter}={mistake})"] = complaint
-    mended = [f"{call}: it is refused, so `known` need not name it" for call in face.known.keys() - failures.keys()]
+    refused = [call for call in face.known.keys() - failures.keys() if call.partition("(")[0] in tried]
     found = [f"{call}: {complaint}" for call, complaint in failures.items() if call not in face.known]
-    return Report(calls, (*found, *mended))
+    return Report(calls, (*found, *(f"{call}: it is refused, so `known` need not name it" for call in refused)))
 
 
 def _mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tuple[str, Any]]:

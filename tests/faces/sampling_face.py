@@ -2,7 +2,6 @@
 
 import warnings
 
-import jax
 import numpy as np
 import xarray as xr
 
@@ -12,25 +11,27 @@ from theorykit.bpkr import sampling
 
 from .engine import Face
 from .sweeps_face import ARCHITECTURE, DATA
-from .values import of, whole_number
+from .values import KEY, of, whole_number
 
 KEPT = sampling.Schedule(chains=2, warmup=1, draws=3, keep_weights=True)
 
 
-def draws(name="attention", **changes):
-    warnings.simplefilter("ignore", sampling.MixingWarning)
-    architecture, features, labels, _ = problem(name, **changes)
-    options = {"key": jax.random.key(0), "schedule": KEPT, "progress": False}
-    return sampling.sample_weights_by_gibbs(architecture, bpkr.Data(features, labels), **options)
-
-
-DRAWS = draws()
+warnings.simplefilter("ignore", sampling.MixingWarning)
+DRAWS = sampling.sample_weights_by_gibbs(ARCHITECTURE, DATA.example(), key=KEY.example(), schedule=KEPT, progress=False)
 OF_ONE = {"U_1": ("approach", np.ones(2)), "U_1_error": ("approach", np.ones(2))}
 COMPARED = xr.Dataset(OF_ONE, coords={"approach": ["saddle", "exact"]})
 FACE = Face(
     sampling,
     {
-        "architecture problem": of(ARCHITECTURE, layers=(2,), order_parameters=bpkr.gp_limit(ARCHITECTURE)),
+        "problem": of(ARCHITECTURE, layers=(2,), order_parameters=bpkr.gp_limit(ARCHITECTURE)),
+        "architecture": of(
+            ARCHITECTURE,
+            "tree",
+            layers=(2,),
+            of_another_temperature=problem(temperature=0.4)[0],
+            of_another_width=problem(width=4)[0],
+            of_another_depth=problem("dense, two outputs")[0],
+        ),
         "data": DATA,
         "schedule": of(sampling.Schedule(chains=2, warmup=1, draws=3), three_numbers=(2, 1, 3)),
         "sample_order_parameters.schedule": of(sampling.Schedule(chains=2, warmup=1, draws=3), of_weights=KEPT),
@@ -47,9 +48,6 @@ FACE = Face(
         "tree": of(
             DRAWS,
             dataset=DRAWS["posterior"].to_dataset(),
-            of_another_temperature=draws(temperature=0.4),
-            of_another_width=draws(width=4),
-            of_another_depth=draws("dense, two outputs"),
             without_settings=xr.DataTree.from_dict({"posterior": DRAWS["posterior"].to_dataset()}),
         ),
         "heads": of(
