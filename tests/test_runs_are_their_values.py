@@ -192,6 +192,12 @@ def _characters(folder, settings):
     return one_shot_sources._characters(settings, folder / "characters.npz")
 
 
+def _how_solved(architecture):
+    """Numbers of a sweep that are the place of a solution or how it is found, not the run that it is of."""
+    names = ("widths", "temperatures", "solver", "max_steps")
+    return (*((name,) for name in names), (architecture, "widths"), (architecture, "temperature"))
+
+
 # how many draws, and what samplers do not look at
 _HOW_FAR = (("schedule", "draws"), ("data", "test_labels"))
 _OF_CHAINS = ("chains", "warmup", "draws", "check_warmup", "check_draws")
@@ -215,19 +221,12 @@ COMPUTATIONS = {
     "sweep": Computation(
         sweeps.sweep,
         swept,
-        (
-            *((name,) for name in ("widths", "temperatures", "solver", "max_steps")),
-            *(("problem", name) for name in ("widths", "temperature")),
-        ),
+        _how_solved("problem"),
     ),
     "sweep_seeds": Computation(
         _sweep_seeds,
         _without_data,
-        (
-            *((name,) for name in ("widths", "temperatures", "solver", "max_steps")),
-            *(("architecture", name) for name in ("widths", "temperature")),
-            ("seeds", 1),
-        ),
+        (*_how_solved("architecture"), ("seeds", 1)),
     ),
     "orbit_diagram": Computation(
         partial(_from, diagram=diagrams.orbit_diagram),
@@ -247,11 +246,8 @@ COMPUTATIONS = {
     "coexisting_attractors": Computation(
         _attracted,
         lambda: {
-            "model": model(),
-            "parameters": dmft.Parameters(1.27, GAMMA, 0.02),
-            "spread": 1e-3,
-            "settings": SHORT,
-            "tolerance": 0.01,
+            **{"model": model(), "parameters": dmft.Parameters(1.27, GAMMA, 0.02), "spread": 1e-3},
+            **{"settings": SHORT, "tolerance": 0.01},
         },
         (("tolerance",),),
     ),

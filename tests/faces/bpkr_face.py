@@ -238,7 +238,7 @@ KINDS = {
         text="22",
         true=(True,),
     ),
-    "Architecture.widths": per_layer(8.0, 3),
+    "Architecture.widths": of(per_layer(8.0, 3), too_wide=1e308, too_narrow=1e-101),
     "Architecture.prior_variances": per_layer(1.0, 4),
     # numbers are constant functions
     "Architecture.embedding": of(

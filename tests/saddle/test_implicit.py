@@ -109,7 +109,6 @@ def test_the_gradient_of_the_log_evidence_solves_no_linear_system_with_the_hessi
 
     assert solves(lambda saddle: saddle.order_parameters.matrices[0][0, 1])
     assert not solves(lambda saddle: saddle.log_evidence)
-    assert not solves(lambda saddle: saddle.action)
 
 
 @pytest.mark.slow

@@ -17,11 +17,17 @@ HOPS = {"entropy": 6, "dual_": 6, "kernel_": 6, "path_kernel": 5, "training_kern
 
 
 # with input features that no other case has: what was traced before is not traced again
-SOLVERS = ((None, 3), (AcceleratedSweeps(), 4), (optx.BFGS(rtol=1e-9, atol=1e-9), 5))
+NEWTON, SWEEPS, BFGS = (None, 3), (AcceleratedSweeps(), 4), (optx.BFGS(rtol=1e-9, atol=1e-9), 5)
+SOLVES = {
+    "path kernels": ("path kernels", *NEWTON),
+    "features": ("features", *NEWTON),
+    "moments": ("moments", *NEWTON),
+    "path kernels, sweeps": ("path kernels", *SWEEPS),
+    "moments, BFGS": ("moments", *BFGS),
+}
 
 
-@pytest.mark.parametrize(("solver", "width"), SOLVERS, ids=["Newton", "AcceleratedSweeps", "BFGS"])
-@pytest.mark.parametrize("form", ["path kernels", "features", "moments"])
+@pytest.mark.parametrize(("form", "solver", "width"), SOLVES.values(), ids=SOLVES)
 def test_so_many_functions_stand_between_solve_and_the_generated_functions(form, solver, width, monkeypatch):
     deepest = deepest_stacks(monkeypatch, bpkr.solve)
     if form == "features":
