@@ -123,8 +123,11 @@ class KernelEnergy(AbstractEnergy):
         """K at U_1, Eq. (10)."""
         if self.path_kernels is not None:
             return combine(u1, self.path_kernels)
-        given = {self.bound.symbols.first: u1, self.bound.symbols.features: self.features}
-        return self.bound.compiled.training_kernel.call_from(self.bound.numbers() | given)["kernel"]
+        return self.bound.compiled.training_kernel.call_from(self._of_features(u1))["kernel"]
+
+    def _of_features(self, u1: PathMatrix) -> Mapping[Expr, Array | int]:
+        symbols = self.bound.symbols
+        return self.bound.numbers() | {symbols.first: u1, symbols.features: self.features}
 
     def _given(self, kernel: Float[Array, "rows rows"]) -> Mapping[Expr, Array | int]:
         symbols = {self.bound.action.kernel_energy.kernel: kernel, self.bound.symbols.labels: self.labels}
@@ -141,15 +144,16 @@ class KernelEnergy(AbstractEnergy):
         return self._with_omitted(found["energy"])
 
     def at(self, u1):
-        bound, form = self.bound, self.bound.action.kernel_energy
-        found = bound.compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
+        compiled, form = self.bound.compiled, self.bound.action.kernel_energy
         if self.path_kernels is not None:
+            found = compiled.kernel_energy.call_from(self._given(combine(u1, self.path_kernels)))
             # one product each: side by side, the two columns would have to be interleaved
             slopes = [self._gradient(u1, found[name]) for name in ("resolvent", "minus_misfit_slope")]
         else:
-            given = {form.resolvent_symbol: found["resolvent"], form.representer_symbol: found["representer"]}
-            given |= {bound.symbols.first: u1, bound.symbols.features: self.features}
-            parts = bound.compiled.kernel_slopes.call_from(bound.numbers() | given)
+            given = self._of_features(u1)
+            found = compiled.kernel_energy.call_from(self._given(compiled.training_kernel.call_from(given)["kernel"]))
+            given |= {form.resolvent_symbol: found["resolvent"], form.representer_symbol: found["representer"]}
+            parts = compiled.kernel_slopes.call_from(given)
             slopes = [parts[name] for name in ("logdet_gradient", "minus_misfit_gradient")]
         energy = self._with_omitted(found["energy"])
         solved = {name: found[name] for name in ("resolvent", "representer")}
