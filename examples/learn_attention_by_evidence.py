@@ -201,7 +201,7 @@ def descend(problem: Problem, rate: float) -> tuple[np.ndarray, Numbers]:
 
 
 def numbers_of(network: bpkr.Network) -> Numbers:
-    return Numbers(network.heads.queries, network.heads.keys, jnp.asarray(np.log(TEMPERATURE)))
+    return Numbers(network.heads.query, network.heads.key, jnp.asarray(np.log(TEMPERATURE)))
 
 
 # %% [markdown]

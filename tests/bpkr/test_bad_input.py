@@ -22,7 +22,7 @@ PAIR = Case((2, 2), (8.0, 8.0, 8.0), (1.0, 1.0, 1.0, 1.0))
 PROBLEM = random_problem(PAIR, 0)
 ARCHITECTURE, FEATURES, LABELS = PROBLEM.architecture, PROBLEM.features, PROBLEM.labels
 POINT = bpkr.gp_limit(ARCHITECTURE)
-NAN, INF = float("nan"), float("inf")
+NAN, INF, EXAMPLES = float("nan"), float("inf"), len(LABELS)
 
 
 def bound(features=FEATURES, labels=LABELS, architecture=ARCHITECTURE):

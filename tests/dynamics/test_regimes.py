@@ -35,7 +35,7 @@ def explicit_dimension(exponents):
     ],
 )
 def test_dimensions_of_simple_spectra(exponents, dimension):
-    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-12)
+    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-10)
 
 
 @given(seed=SEEDS)

@@ -219,6 +219,7 @@ KINDS = {
     "options": None,
     "estimate_energy.solver": of(bpkr.MatrixFree(jax.random.key(0)), class_of_solvers=bpkr.MatrixFree),
     "starts": whole_number(1, least=0),
+    "Data.of_files.variables": of(("features", "labels"), one=("features",), absent=("features", "target")),
     "checkpoint": of(FOLDER / "sums.npz", admits=(*NONE, *TEXTS)),
     "layer first_layer": whole_number(1, least=1, most=2),
     "deviations": number(3.0, least=0.0),

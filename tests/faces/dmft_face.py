@@ -43,6 +43,12 @@ def batched(example, **outside):
     return of(np.array(example), admits=(*number(example, **outside).admits, *BATCHES, "True"))
 
 
+def elsewhere(start):
+    """At positions that the context has not."""
+    places = {"at_a_position_beyond": CONTEXT, "at_a_position_below_zero": -1}
+    return {name: eqx.tree_at(lambda at: at.position, start, jnp.asarray(place)) for name, place in places.items()}
+
+
 FACE = Face(
     dmft,
     {
@@ -70,6 +76,7 @@ FACE = Face(
             STATE,
             of_another_context=LONGER_STATE,
             of_other_patterns=OTHER_STATE,
+            **elsewhere(STATE),
             window=dmft.Window(ATTENTION),
             with_nan=jax.tree.map(lambda leaf: leaf * np.nan if leaf.ndim else leaf, STATE),
         ),

@@ -9,14 +9,13 @@ from theorykit.bpkr import sweeps
 
 from .bpkr_face import mistaken_data
 from .engine import Face
-from .values import Kind, number, of
+from .values import Kind, of
 
 ARCHITECTURE, FEATURES, LABELS, TEST_FEATURES = problem()
 SADDLE, OTHER = (
     bpkr.solve(problem(name)[0], bpkr.Data(*problem(name)[1:3])) for name in ("attention", "dense, two outputs")
 )
 SOLUTION = sweeps.label_saddle(ARCHITECTURE, SADDLE)
-PREDICTION = bpkr.Prediction(np.ones(3), np.ones(3))
 ERRORS = {"test_error": (("width", "temperature"), np.ones((1, 2)))}
 SWEPT = xr.Dataset(ERRORS, coords={"width": [1], "temperature": [0.1, 0.2]})
 ARRAYS = {"features": FEATURES, "labels": LABELS, "test_features": TEST_FEATURES, "test_labels": np.ones(3)}
@@ -40,9 +39,7 @@ FACE = Face(
         "temperatures": of((0.5,), negative=(-1.0,), twice=(1, 1.0)),
         "progress": False,
         "options": None,
-        "test_labels": of(np.ones(3), fewer=np.ones(2)),
         "saddle": of(SADDLE, of_another_architecture=OTHER, order_parameters=SADDLE.order_parameters),
-        "order_parameters": of(SADDLE.order_parameters, "U_1", of_another=OTHER.order_parameters),
         "solution": of(
             SOLUTION,
             *("U_1", "dataset"),
@@ -51,8 +48,6 @@ FACE = Face(
             without_u=SOLUTION.drop_vars("u"),
             without_labels=SOLUTION.drop_vars(["path_1", "other_path_1"]),
         ),
-        "noise": number(0.1, least=0.0),
-        "prediction": of(PREDICTION, "predictions", mean=PREDICTION.mean),
         "result": of(SWEPT, array=SWEPT["test_error"], without_errors=xr.Dataset()),
     },
     untried={"sweep.options sweep_seeds.options": "they are keywords, each checked by bpkr.solve"},

@@ -7,7 +7,7 @@ from theorykit import symbolic
 from theorykit.symbolic import Definition, Equation, Heading
 
 from .engine import Face
-from .values import EMPTY, NONE, TEXTS, of, text, whole_number
+from .values import EMPTY, NONE, of, text, whole_number
 
 X, Z = Symbol("x", real=True), Symbol("z", real=True)
 A, C, V = MatrixSymbol("A", 2, 3), symbolic.positive_definite("C", 4), MatrixSymbol("v", 4, 1)
@@ -29,9 +29,8 @@ FACE = Face(
         "name": text("C"),
         "size": of(Symbol("N", integer=True, positive=True), admits=SIZES, matrix=C, fraction=Rational(1, 2)),
         "matrix": of(C, scalar=X, of_other_columns=A),
-        "sum_of_entries.matrix transpose.matrix left right beside.matrices below.matrices entrywise.matrices": MATRIX,
+        "sum_of_entries.matrix left right entrywise.matrices": MATRIX,
         "Equation.left Equation.right": text("words"),
-        "kernel_matrix.function": of(lambda own, between, other: own * between * other, of_one_number=lambda x: x),
         "function": of(cosh, admits=("a function",)),
         "f": of(jnp.tanh, of_two_arguments=jnp.where),
         # without it JAX differentiates
@@ -51,11 +50,9 @@ FACE = Face(
         "side": whole_number(0, least=-1, most=1),
         "matrices": of((C, C), of_scalars=(X,)),
         "symbol_names": of({X: "x"}, by_text={"x": "x"}),
-        "items": of(("a", "b"), admits=(*TEXTS, *EMPTY)),
         "blocks": [Heading("a"), Equation("x", "y")],
         # without definitions there is no table
         "definitions": of([Definition("x", "a number")], admits=EMPTY),
-        "parts": of((Equation("x", "y"),), admits=EMPTY),
     },
-    given={"entrywise beside below": ("matrices",), "gaussian_average": ("variables",)},
+    given={"entrywise": ("matrices",), "gaussian_average": ("variables",)},
 )

@@ -14,6 +14,7 @@ from theorykit import bpkr
 from theorykit.bpkr import Data, Problem, solve
 from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind, flat_features
+from theorykit.bpkr.matrix_free.lanczos import run_lanczos
 from theorykit.bpkr.matrix_free.solver import (
     MatrixFree,
     MatrixFreeWarning,
@@ -22,7 +23,6 @@ from theorykit.bpkr.matrix_free.solver import (
     operands_of,
     random_probes,
 )
-from theorykit.bpkr.matrix_free.lanczos import run_lanczos
 from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whiten_kernel
 from theorykit.testing import random_order_parameters
 

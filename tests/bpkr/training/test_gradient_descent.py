@@ -137,6 +137,6 @@ def test_a_loss_that_is_no_number_is_told():
 def test_the_initial_network_has_the_stated_variances():
     architecture = bpkr.Architecture((4, 4), 40, temperature=0.1)
     network = initial_network(architecture, 30, 50, key=jax.random.key(2))
-    for projections in (*network.heads.queries, *network.heads.keys):
+    for projections in (*network.heads.query, *network.heads.key):
         assert projections.shape == (4, 30, 50)
         np.testing.assert_allclose(np.var(projections) * 50, 1, atol=0.1)

@@ -90,12 +90,22 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     # of the order parameters of every layer, from the readout
     exponents = numbers.cumsum(numbers.stack([numbers.log10(variance) for variance in reversed(variances)]))
     too_large = "{} beyond what double precision can square; rescale the {}".format
-    message = too_large("prior_variances make order parameters", "variances, or the features")
+
+    def of_variances(shown: str = "") -> str:
+        return too_large(f"prior_variances{shown} make order parameters", "variances, or the features")
+
     yield Requirement(
-        message, abs(exponents) <= _ORDER_PARAMETERS, lambda: f"{message}: got {[float(each) for each in variances]}"
+        of_variances(),
+        abs(exponents) <= _ORDER_PARAMETERS,
+        lambda: of_variances(f" ({', '.join(f'{float(each):.3g}' for each in variances)})"),
     )
     temperature, labels = on_host(architecture.temperature), on_host(labels)
-    yield Requirement("temperature is beyond what double precision can compute with", temperature <= 10**_TEMPERATURE)
+    beyond = "is beyond what double precision can compute with"
+    yield Requirement(
+        f"temperature {beyond}",
+        temperature <= 10**_TEMPERATURE,
+        lambda: f"temperature={float(temperature):.3g} {beyond}",
+    )
     numbers, tiny = array_module(temperature, labels), np.finfo(np.float64).tiny
     largest = numbers.max(numbers.abs(labels))
     of_labels = numbers.log10(numbers.maximum(largest, tiny))
@@ -105,7 +115,9 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     yield Requirement(
         message,
         (largest == 0) | (are_moderate & (misfit <= _MISFIT)),
-        lambda: f"{message}: of magnitude {largest:.3g}, with temperature={float(temperature):.3g}",
+        lambda: too_large(
+            f"labels of magnitude {largest:.3g} at temperature={float(temperature):.3g} make a misfit", "labels"
+        ),
     )
 
 

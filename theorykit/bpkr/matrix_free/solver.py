@@ -35,7 +35,6 @@ from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solvers.anderson import AndersonMemory
-from .lanczos import run_lanczos
 from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
 from ..data.reading import refuse_kernels
 from ..evaluation.bound_action import BoundAction
@@ -45,6 +44,7 @@ from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, to_order_parameters
 from ..order_parameters.metric import largest_width
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
+from .lanczos import run_lanczos
 from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
 
 _INNER, _INNER_STEPS = optx.BFGS(rtol=1e-10, atol=1e-10), 500
