@@ -26,7 +26,7 @@ from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 
 # part of the settings of a run: raised whenever a sampler comes to draw other numbers from the same arguments
-_VERSION = 5
+_VERSION = 6
 _NAMES = {
     "exact": "NUTS and independent proposals on the order parameters",
     "gibbs": "block Gibbs on the weights",
