@@ -134,13 +134,12 @@ def estimate_energy(
     Features that are sharded over examples stay on their devices. The temperature must be positive. A
     `MatrixFreeWarning` says if `solver.max_order` is reached before the bias is below half the standard error.
 
-    Returns:
-        - `value`: `log_determinant` plus `misfit`; given the key, a function of U_1 without noise.
-        - `standard_error`, `bias`: of `value`, over the probes, and a bound of what unfinished iterations leave out,
-          rigorous up to rounding. `error(deviations)` has both.
-        - `slopes`: `gradient`, the estimate of that of E, which is `logdet_gradient` minus `minus_misfit_gradient`
-          (n_1 x n_1); `logdet_gradient_error` over probes, and a bias of each, entry by entry.
-        - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, `condition` number of M.
+    - `value`: `log_determinant` plus `misfit`; given the key, a function of U_1 without noise.
+    - `standard_error`, `bias`: of `value`, over the probes, and a bound of what unfinished iterations leave out,
+      rigorous up to rounding. `error(deviations)` has both.
+    - `slopes`: `gradient`, the estimate of that of E, which is `logdet_gradient` minus `minus_misfit_gradient`
+      (n_1 x n_1); `logdet_gradient_error` over probes, and a bias of each, entry by entry.
+    - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, `condition` number of M.
     """
     problem = as_problem(problem)
     checked_instance("solver", solver, MatrixFree, "such as bpkr.MatrixFree(jax.random.key(0))")
