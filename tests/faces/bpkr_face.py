@@ -347,7 +347,6 @@ FACE = Face(
         "Newton.* AcceleratedSweeps.*": "Optimistix calls it with its own states",
         "AbstractLayer.* Attention.* Dense.* Skip.*": "the package calls it with the symbols of the layer",
     },
-    known={f"LayerSymbols.weights(blocks={name})": "any expression of SymPy is taken" for name in ("zero", "half")},
     given={
         "attention heads": ("key_query",),
         "solve": ("tolerance", "initial", "solver"),

@@ -7,7 +7,6 @@ Everything here is plain SymPy: immutable, hashable, substitutable. Stock SymPy 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, count
-from typing import Annotated
 
 import sympy as sp
 from sympy.core.symbol import Str
@@ -16,6 +15,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..checks import (
     Column,
+    Size,
     SquareMatrix,
     are_equal_sizes,
     checked_arguments,
@@ -30,8 +30,6 @@ from ..checks import (
     checked_whole_number,
     shown,
 )
-
-_Size = Annotated[sp.Expr | int, checked_size]
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
@@ -58,19 +56,19 @@ class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
 
 
 @checked_arguments
-def symmetric(name: str, size: _Size) -> SymmetricSymbol:
+def symmetric(name: str, size: Size) -> SymmetricSymbol:
     """A symmetric `size x size` matrix symbol, of no sign."""
     return SymmetricSymbol(name, size, size)
 
 
 @checked_arguments
-def positive_definite(name: str, size: _Size) -> PositiveDefiniteSymbol:
+def positive_definite(name: str, size: Size) -> PositiveDefiniteSymbol:
     """A symmetric positive definite `size x size` matrix symbol."""
     return PositiveDefiniteSymbol(name, size, size)
 
 
 @checked_arguments
-def positive_semidefinite(name: str, size: _Size) -> PositiveSemidefiniteSymbol:
+def positive_semidefinite(name: str, size: Size) -> PositiveSemidefiniteSymbol:
     """A symmetric positive semidefinite `size x size` matrix symbol."""
     return PositiveSemidefiniteSymbol(name, size, size)
 

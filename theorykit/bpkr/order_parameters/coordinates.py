@@ -74,7 +74,6 @@ def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
 
 def factors_at(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
     """[C_1, ..., C_{L+1}] at `coordinates`: the Cholesky factors of the order parameters."""
-    roots = roots_of(roots)
     return factors(roots, _parts(roots, coordinates))[::-1]
 
 
@@ -82,7 +81,6 @@ def factors_after(
     roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates
 ) -> list[Float[Array, "_ _"]]:
     """[C_1, ..., C_{L+1}] after a `step`, see `moved`, from the point at `coordinates`."""
-    roots = roots_of(roots)
     return factors(roots, _parts_after(roots, coordinates, step))[::-1]
 
 

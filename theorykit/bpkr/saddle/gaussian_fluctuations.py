@@ -34,7 +34,6 @@ from ..order_parameters.coordinates import (
     from_order_parameters,
     gp_coordinates,
     log_volume,
-    to_order_parameters,
 )
 from ..order_parameters.finite_width_law import finite_width_law
 from ..order_parameters.order_parameters import (
@@ -116,10 +115,10 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
     return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
 
 
-def _corrections(bound: BoundAction, coordinates: Coordinates) -> Float[Array, ""]:
+def _corrections(problem: SaddleProblem, coordinates: Coordinates) -> Float[Array, ""]:
     """What minus twice the log density of the coordinates has beyond the action: of order one."""
-    of_prior = prior_corrections(bound, to_order_parameters(bound.architecture, coordinates))
-    return of_prior - 2 * log_volume(bound.architecture, coordinates)
+    of_prior = prior_corrections(problem.bound, problem.order_parameters(coordinates))
+    return of_prior - 2 * log_volume(problem.roots, coordinates)
 
 
 @jit
@@ -156,7 +155,7 @@ def _log_evidence(problem: SaddleProblem, coordinates: Coordinates, factor: Floa
         return bound.entropy(problem.order_parameters(theta))
 
     def log_integral(leading, theta, root):
-        height = -(leading(theta) + _corrections(bound, theta)) / 2
+        height = -(leading(theta) + _corrections(problem, theta)) / 2
         return height - jnp.sum(jnp.log(jnp.diagonal(root)))
 
     posterior = log_integral(problem.action, coordinates, factor)
@@ -171,7 +170,7 @@ def _force(problem: SaddleProblem, coordinates: Coordinates, directions: Float[A
         return jax.grad(lambda theta: _second(problem.action, theta, direction))(coordinates)
 
     curvatures = jax.lax.map(curvature_along, directions.T)
-    of_corrections = jax.grad(lambda theta: _corrections(problem.bound, theta))(coordinates)
+    of_corrections = jax.grad(lambda theta: _corrections(problem, theta))(coordinates)
     return jnp.sum(curvatures, axis=0) / 2 + of_corrections
 
 

@@ -72,10 +72,10 @@ def sample_order_parameters(
     """
     if schedule.keep_weights:
         raise ValueError("schedule: keep_weights=True, but order parameters are drawn here, and no weights")
-    tree = _run("exact", problem, data, schedule, no_u_turn, key, folder, executor, progress)
-    architecture = problem.architecture if isinstance(problem, bpkr.Problem) else problem
-    if not architecture.is_linear:
-        tree.attrs["ansatz"] = "; ".join(bpkr.derive(architecture).ansatz)
+    problem = as_problem(problem, data)
+    tree = _run("exact", problem, schedule, no_u_turn, key, folder, executor, progress)
+    if problem.ansatz:
+        tree.attrs["ansatz"] = problem.ansatz
     return tree
 
 
@@ -98,7 +98,7 @@ def sample_weights(
     `network_of` makes networks of draws. Slow: at a low temperature the posterior of the weights is far from isotropic,
     and a draw takes up to 2^max_tree_depth gradients.
     """
-    return _run("nuts", problem, data, schedule, no_u_turn, key, folder, executor, progress)
+    return _run("nuts", as_problem(problem, data), schedule, no_u_turn, key, folder, executor, progress)
 
 
 @checked_arguments
@@ -117,7 +117,7 @@ def sample_weights_by_gibbs(
     There is no step size and no rejection; a draw is one sweep over all blocks. It mixes fast at temperatures
     comparable to the kernel, and slowly if the labels are nearly interpolated.
     """
-    return _run("gibbs", problem, data, schedule, None, key, folder, executor, progress)
+    return _run("gibbs", as_problem(problem, data), schedule, None, key, folder, executor, progress)
 
 
 def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None:
@@ -161,8 +161,7 @@ def sampler_of(
 
 def _run(
     approach: str,
-    problem: bpkr.Problem | bpkr.Architecture,
-    data: bpkr.Data | None,
+    problem: bpkr.Problem,
     schedule: Schedule,
     no_u_turn: NoUTurn | None,
     key: PRNGKeyArray,
@@ -172,7 +171,6 @@ def _run(
 ) -> xr.DataTree:
     check_executor(executor)
     needed("arviz_stats", "sampling")
-    problem = as_problem(problem, data)
     problem.require_arrays("the sampler")
     architecture, data = problem.architecture, problem.data
     check_can_be_sampled(approach, architecture)

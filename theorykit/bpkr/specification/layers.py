@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, Symbol, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...checks import Count, check_fields, checked_arguments, checked_whole_number, shown
+from ...checks import Count, Size, check_fields, checked_arguments, checked_whole_number, shown
 from ...symbolic import positive_definite
 from ...symbolic.atoms import PositiveDefiniteSymbol
 from .activations import IDENTITY, Activation, as_activation
@@ -67,7 +67,7 @@ class LayerSymbols:
         return frozenset(numbers | {self.hidden, self.attention})
 
     @checked_arguments
-    def weights(self, blocks: Expr | Count) -> MatrixSymbol:
+    def weights(self, blocks: Size) -> MatrixSymbol:
         """V_l (N_{l+1} x blocks N_l): the layer's weight blocks side by side, the same number as its prior has rows."""
         return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
 
@@ -77,7 +77,7 @@ class LayerSymbols:
         return Symbol(f"{name}_{self.index}", positive=True)
 
     @checked_arguments
-    def covariance(self, name: str, size: Expr | Count) -> PositiveDefiniteSymbol:
+    def covariance(self, name: str, size: Size) -> PositiveDefiniteSymbol:
         """A positive definite parameter of the layer (size x size), called `name`_l."""
         return positive_definite(f"{name}_{self.index}", size)
 
