@@ -58,12 +58,29 @@ class Folded(Part):
     """Parts under a line of text, `summary`, behind which a page can hide them; `remark` is said on a page alone."""
 
     summary: str
-    parts: tuple[Text | Equation | Items, ...]
+    parts: tuple["Text | Equation | Items | Table | Picture", ...]
     remark: str = ""
 
 
-Block = Heading | Text | Equation | Items | Folded
+@dataclass(frozen=True)
+class Table(Part):
+    """Rows of short texts under a `header`; without one, the first column names what the others are."""
+
+    rows: tuple[tuple[str, ...], ...]
+    header: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Picture(Part):
+    """A small drawing as SVG, and the text that stands for it if it cannot be drawn."""
+
+    svg: str
+    text: str
+
+
+Block = Heading | Text | Equation | Items | Folded | Table | Picture
 """What a document is made of."""
+_BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Picture)
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
@@ -71,10 +88,7 @@ def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
     found = checked_sequence(name, values, "parts of a document")
     if not found:
         raise ValueError(f"{name} must not be empty")
-    return [
-        checked_instance(f"{name}[{i}]", value, (Heading, Text, Equation, Items, Folded))
-        for i, value in enumerate(found)
-    ]
+    return [checked_instance(f"{name}[{i}]", value, _BLOCKS) for i, value in enumerate(found)]
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
@@ -90,6 +104,8 @@ class Writer(NamedTuple):
     text: Callable[[str], str]
     items: Callable[[tuple[str, ...]], str]
     equation: Callable[[Equation], str]
+    table: Callable[[Table], str]
+    picture: Callable[[Picture], str]
     fold: Callable[[Folded], str] | None = None
 
     def parts(self, blocks: Iterable[Block]) -> Iterator[str]:
@@ -104,6 +120,10 @@ class Writer(NamedTuple):
                     yield self.items(items)
                 case Equation():
                     yield self.equation(block)
+                case Table():
+                    yield self.table(block)
+                case Picture():
+                    yield self.picture(block)
                 case Folded(summary, parts):
                     yield from [self.fold(block)] if self.fold else self.parts((Text(summary), *parts))
 
@@ -115,6 +135,8 @@ def as_markdown(blocks: Iterable[Block]) -> str:
         text=str,
         items=lambda items: "\n".join(f"- {item}" for item in items),
         equation=lambda equation: f"$${_display(equation)}$$",
+        table=_markdown_table,
+        picture=lambda picture: picture.text,
     )
     return "\n\n".join(writer.parts(checked_blocks("blocks", blocks))) + "\n"
 
@@ -137,7 +159,15 @@ def as_latex(blocks: Iterable[Block]) -> str:
         # in the paragraph before it, so that no page breaks between
         return f"\\begin{{equation*}}\n\\fitted{{{_display(equation)}}}\n\\end{{equation*}}\n"
 
-    writer = Writer(heading, lambda text: f"\n{_latex_text(text)}\n", items, equation)
+    def table(table: Table) -> str:
+        rows = [table.header, *table.rows] if table.header else table.rows
+        lines = " \\\\\n".join(" & ".join(map(_latex_text, row)) for row in rows)
+        return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
+
+    def text(text: str) -> str:
+        return f"\n{_latex_text(text)}\n"
+
+    writer = Writer(heading, text, items, equation, table, lambda picture: text(picture.text))
     return f"{_PREAMBLE}{''.join(writer.parts(checked_blocks('blocks', blocks)))}\\end{{document}}\n"
 
 
@@ -152,6 +182,35 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 \begin{document}
 \small
 """
+
+
+def _markdown_table(table: Table) -> str:
+    header = table.header or ("",) * len(table.rows[0])
+    rows = [header, ("---",) * len(header), *table.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def as_terminal_text(blocks: Iterable[Block]) -> str:
+    """The document as plain text for a terminal: tables in columns, formulas by their LaTeX, no markup."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"\*\*|[$`]", "", text)
+
+    def table(table: Table) -> str:
+        rows = [tuple(map(plain, row)) for row in ((table.header, *table.rows) if table.header else table.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+    writer = Writer(
+        heading=lambda text, level: plain(text),
+        text=plain,
+        items=lambda items: "\n".join(f"- {plain(item)}" for item in items),
+        equation=lambda each: f"{each.left} {each.relation} {each.right}",
+        table=table,
+        picture=lambda picture: picture.text,
+        fold=lambda block: plain(block.summary),
+    )
+    return "\n".join(writer.parts(checked_blocks("blocks", blocks)))
 
 
 def _display(equation: Equation) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ...checks import checked_instance, checked_sequence
-from .document import Block, Folded, Part, Writer, checked_blocks
+from .document import Block, Folded, Part, Table, Writer, checked_blocks
 from .mathml import as_text, broken, mathml
 
 
@@ -40,6 +40,14 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
     contents = f"<ol>\n{contents}\n</ol>" if contents else ""
     template, style = (Path(__file__).with_suffix(suffix).read_text("utf-8") for suffix in (".html", ".css"))
     return template.format(title=html.escape(page.title), style=f"\n{style}", contents=contents, body=body)
+
+
+def as_fragment(blocks: Iterable[Block]) -> str:
+    """The document as HTML for a notebook's output: one element with its own style, in the notebook's colours."""
+    style = Path(__file__).with_name("fragment.css").read_text("utf-8")
+    # anchors would be those of every other output of the notebook
+    body = re.sub(r' id="[^"]*"', "", _Page(()).body(checked_blocks("blocks", blocks)))
+    return f'<div class="theorykit"><style>{style}</style>{body}</div>'
 
 
 @dataclass
@@ -71,6 +79,8 @@ class _Page:
             equation=lambda each: self.formula(
                 f"{each.left} {each.relation} {each.right}", "div", 'class="formula" ', "true"
             ),
+            table=self.values,
+            picture=lambda picture: picture.svg,
             fold=self.fold,
         )
         return "\n".join(writer.parts(blocks))
@@ -92,6 +102,16 @@ class _Page:
         remark = f'<span class="remark">{self.text(block.remark)}</span>' if block.remark else ""
         summary = f"<summary>{self.text(block.summary)}{remark}</summary>"
         return f'<details id="{anchor}">{summary}\n{self.body(block.parts)}\n</details>'
+
+    def values(self, block: Table) -> str:
+        head = "".join(f'<th scope="col">{self.text(name)}</th>' for name in block.header)
+        first = "td" if head else 'th scope="row"'
+        rows = [
+            f"<tr><{first}>{self.text(name)}</{first[:2]}>" + "".join(f"<td>{self.text(cell)}</td>" for cell in cells)
+            for name, *cells in block.rows
+        ]
+        head = f"<thead><tr>{head}</tr></thead>" if head else ""
+        return f'<div class="wide"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
     def text(self, text: str) -> str:
         pieces = re.split(r"\$([^$]*)\$", text)

@@ -1,0 +1,73 @@
+"""How objects show themselves: one list of blocks per object, as text in a terminal and as HTML in a notebook."""
+
+import abc
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from .document import Block, as_markdown, as_terminal_text
+from .page import as_fragment
+
+# lines of a repr; more belong into a summary
+_LINES = 15
+
+
+class View:
+    """A document that shows itself: at a prompt, by `print`, and in a notebook."""
+
+    def __init__(self, blocks: Iterable[Block]):
+        self.blocks = tuple(blocks)
+
+    def __repr__(self) -> str:
+        return as_terminal_text(self.blocks)
+
+    def _repr_html_(self) -> str:
+        return as_fragment(self.blocks)
+
+    def _repr_markdown_(self) -> str:
+        return as_markdown(self.blocks)
+
+
+class DisplayMixin:
+    """Base of the classes that show themselves. A subclass says in `_view` what there is to see, as a document.
+
+    A class with a generated `__repr__` must not generate one: `dataclass(repr=False)`.
+    """
+
+    @abc.abstractmethod
+    def _view(self) -> Iterable[Block]:
+        """The document, most important blocks first."""
+
+    def summary(self) -> View:
+        """Return all that there is to see as a table, which prints and displays itself."""
+        return View(self._view())
+
+    def __repr__(self) -> str:
+        if not _has_values(self):
+            return super().__repr__()
+        try:
+            lines = repr(self.summary()).splitlines()
+        except (AttributeError, IndexError, TypeError, ValueError):
+            # a tree of this class with other leaves, as `jax.tree.map` makes it; a repr never fails
+            return super().__repr__()
+        if len(lines) <= _LINES:
+            return "\n".join(lines)
+        return "\n".join([*lines[: _LINES - 1], f"... {len(lines) - _LINES + 1} more lines: summary()"])
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return self.summary()._repr_html_() if _has_values(self) else None
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return None
+
+
+def _has_values(instance: Any) -> bool:
+    """Whether every leaf has a value: under `jit` and `eval_shape` they have none, and trees may hold placeholders."""
+    return all(
+        isinstance(leaf, str | int | float | np.ndarray | np.generic)
+        or (isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer))
+        for leaf in jax.tree.leaves(instance)
+        if leaf is not instance
+    )
