@@ -113,6 +113,11 @@ def test_a_variance_that_rounding_makes_negative_is_zero():
     assert_close(classes.probabilities(np.array([0.5, 1.0]), np.array([-1e-17, 1.0]))[0], [0.0, 1.0], 1e-15)
 
 
+def test_a_certain_mistake_costs_much_and_is_no_infinity():
+    scores = bpkr.score_classes(bpkr.Classes(("x", "y"), "signs"), ["x", "y"], np.full(2, 5.0), np.zeros(2))
+    assert scores.accuracy == 0.5 and 1000 < scores.log_loss < np.inf and np.isfinite(scores.log_loss_error)
+
+
 def test_labels_that_are_no_classes_are_refused():
     for labels, message in (
         (["a", "a"], "labels are all 'a'"),

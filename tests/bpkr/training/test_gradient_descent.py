@@ -96,6 +96,17 @@ def test_stopped_training_goes_on_exactly_and_finished_training_is_read(tmp_path
     assert eqx.tree_equal(trained().network, whole.network)
 
 
+def test_a_killed_run_keeps_its_last_validation(tmp_path, monkeypatch):
+    step, left, first = gradient_descent._step, iter(range(30)), replace(SETTINGS, steps=20)
+    with monkeypatch.context() as patch:
+        patch.setattr(gradient_descent, "_step", lambda *given: (next(left), step(*given))[1])
+        with pytest.raises(StopIteration):
+            trained(folder=tmp_path)
+        patch.setattr(gradient_descent, "_step", None)
+        kept = trained(folder=tmp_path, settings=first)
+    assert eqx.tree_equal(kept.network, trained(settings=first).network)
+
+
 def test_training_of_something_else_is_refused(tmp_path):
     trained(folder=tmp_path, settings=replace(SETTINGS, steps=20))
     other = bpkr.Architecture((2, 2), 8, temperature=0.1)
