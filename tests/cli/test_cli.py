@@ -57,6 +57,12 @@ def test_solve_equals_the_library(network, folder, monkeypatch, capsys):
         assert "head score 2" not in printed, "the dense layer has no heads"
 
 
+def test_solve_keeps_an_existing_result(folder, monkeypatch):
+    store.write(xr.Dataset({"precious": 1.0}), folder / "mine.nc")
+    assert "mine.nc exists" in refused(monkeypatch, "solve", "mine.toml")
+    assert "precious" in store.read(folder / "mine.nc").to_dataset()
+
+
 @pytest.mark.slow
 def test_solve_needs_no_heads_where_no_layer_has_any(folder, monkeypatch, capsys):
     text = CONFIG.replace("layers = [2, 1]", 'layers = [{kind = "dense"}, {kind = "dense", skip = 1.0}]')
