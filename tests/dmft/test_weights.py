@@ -59,6 +59,8 @@ def test_a_law_may_be_given_that_no_network_has():
     law = dmft.law_from_correlations({(b,): shifted[:, b] for b in range(3)})
     small = 1e-6 * np.array([1.0, -2.0, 3.0])
     np.testing.assert_allclose(average(law, small)[1], small @ shifted[1], rtol=1e-10)
+    with pytest.raises(ValueError, match="not an odd subset"):
+        dmft.law_from_correlations({(0, 1): np.zeros((4, 2))})
 
 
 @pytest.mark.parametrize("segments", [1, 3, 7])

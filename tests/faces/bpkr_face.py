@@ -266,7 +266,9 @@ KINDS = {
     "MatrixFree.repeats": whole_number(3, least=3),
     "OrderParameters.matrices": of(LIMIT.matrices, admits=(*EMPTY, "with one that is with a NaN")),
     "OrderParameters.readout": of(1.0, admits=LATER_NUMBER, complex=np.eye(2) + 0j),
-    "kernel_task_alignment.kernel": of(np.eye(EXAMPLES), of_fewer=np.eye(3), not_square=np.ones((4, 3))),
+    "kernel_task_alignment.kernel": of(
+        np.eye(EXAMPLES), of_fewer=np.eye(3), not_square=np.ones((4, 3)), not_symmetric=np.tri(EXAMPLES)
+    ),
     "optimal_readout.last": of(np.eye(2), "U_2", **NOT_POSITIVE, singular=np.ones((2, 2)), negative=-np.eye(2)),
     "rank_heads.scores": of([np.ones(2), np.ones(2)], admits=(*NO_HEADS, "a ragged list")),
     "removable_heads.order without_heads.removed": LIST_OF_HEADS,
