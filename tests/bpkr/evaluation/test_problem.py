@@ -3,6 +3,7 @@
 import pickle
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -74,3 +75,14 @@ def test_a_kernel_needs_no_labels_and_a_problem_no_data_twice():
         bpkr.solve(PROBLEM, DATA)
     with pytest.raises(TypeError, match="data must be given with it"):
         bpkr.solve(ARCHITECTURE)
+
+
+def test_evaluate_works_under_jit_and_vmap():
+    point, temperatures = bpkr.gp_limit(ARCHITECTURE), (0.05, 0.4)
+
+    def action(temperature):
+        problem = bpkr.Problem(bpkr.Architecture((2,), 10.0, temperature=temperature), DATA)
+        return bpkr.evaluate(problem, point).total
+
+    together = jax.jit(jax.vmap(action))(jnp.array(temperatures))
+    assert_close(together, [action(each) for each in temperatures], 1e-12)
