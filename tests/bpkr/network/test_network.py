@@ -1,6 +1,5 @@
 """The finite network: layer by layer and over paths, and its prior against the Gaussian-process limit."""
 
-import functools
 import itertools
 from dataclasses import replace
 
@@ -123,7 +122,6 @@ def test_path_weights_follow_the_path_order(case):
         assert_close(found, weight, 1e-13)
 
 
-@functools.cache
 def prior_samples(case, networks, examples):
     """Path features, outputs (networks, examples x outputs) and empirical order parameters over the prior."""
     rng, architecture = np.random.default_rng(3), case.architecture()
