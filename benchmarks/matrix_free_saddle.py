@@ -48,7 +48,7 @@ def solved(form: str, examples: int, features: int, seed: int) -> dict:
     array, labels = data(examples, features)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
     if form == "matrix-free":
-        options = MatrixFree(jax.random.key(0), probes=PROBES, progress=False)
+        options = MatrixFree(jax.random.key(seed), probes=PROBES, progress=False)
         found = solve(architecture, Data(array, labels), tolerance=TOLERANCE, solver=options)
         more = {
             "margins": numbers(found.margins(PROBABILITY)),
