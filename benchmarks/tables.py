@@ -12,6 +12,7 @@ from pathlib import Path
 import table_of_functions
 import table_of_generic
 import table_of_gpu
+import table_of_head_ablation
 import table_of_local_kernels
 import table_of_replicas
 import table_of_sizes
@@ -20,6 +21,7 @@ import tables_of_workers
 
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "checkpoints.md": {"head ablation": table_of_head_ablation.table},
     "clusters.md": {"gpu": table_of_gpu.table},
     "which-function.md": {"sizes": table_of_sizes.table},
     "saddle-points.md": {"threads": table_of_threads.table},

@@ -270,6 +270,7 @@ KINDS = {
         np.eye(EXAMPLES), of_fewer=np.eye(3), not_square=np.ones((4, 3)), not_symmetric=np.tri(EXAMPLES)
     ),
     "optimal_readout.last": of(np.eye(2), "U_2", **NOT_POSITIVE, singular=np.ones((2, 2)), negative=-np.eye(2)),
+    "head_costs.saddle": of(bpkr.solve(PROBLEM), order_parameters=LIMIT),
     "rank_heads.scores": of([np.ones(2), np.ones(2)], admits=(*NO_HEADS, "a ragged list")),
     "removable_heads.order without_heads.removed": LIST_OF_HEADS,
     "removable_heads.head_counts": of((2, 2), "order", with_a_half=(1.5, 2), negative=(-1, 2), text="22"),
@@ -339,13 +340,14 @@ FACE = Face(
         "Fluctuations": bpkr.Fluctuations(LIMIT, jax.tree.map(lambda u: u[None], LIMIT), None, np.zeros(())),
         "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2))}),
     },
-    made="Action CompiledAction Data FiniteWidthLaw Fluctuations MatrixFreeSaddle Minima Network Prediction Saddle",
+    made="Action CompiledAction Data FiniteWidthLaw Fluctuations HeadCosts MatrixFreeSaddle Minima Network Prediction "
+    "Saddle",
     untried={
         "Skip.gain": "the architecture checks it, and says in which layer it is",
         "Data.of_classes.features Data.of_classes.test_features": "they are checked against an architecture",
         "Data.of_moments": "a problem checks them",
         "Problem.finite Problem.point Problem.test_features Problem.require_arrays": "the package's functions call it",
-        "search.options": "they are keywords, each checked by solve",
+        "search.options head_costs.options": "they are keywords, each checked by solve",
         "Newton.* AcceleratedSweeps.*": "Optimistix calls it with its own states",
         "AbstractLayer.* Attention.* Dense.* Skip.*": "the package calls it with the symbols of the layer",
     },

@@ -196,6 +196,22 @@ def test_a_spectrum_has_eigenvalues_and_squared_cosines():
         plots.draw_kernel_spectrum(np.asarray(alignment.eigenvalues), np.ones(3))
 
 
+def test_costs_of_heads_are_bars_beside_their_scores():
+    data = random_data(0)
+    problem = bpkr.Problem(ARCHITECTURE, data)
+    costs = bpkr.head_costs(problem, bpkr.solve(problem), progress=False)
+    for name, what in {"log_evidence": "lost log evidence", "prediction": "lost expected accuracy"}.items():
+        axes = plots.draw_head_costs(costs, cost=name)
+        heights = [bar.get_height() for bar in axes.patches]
+        np.testing.assert_array_equal(heights, np.concatenate(getattr(costs, name)))
+        (right,) = (other for other in axes.figure.axes if other is not axes)
+        np.testing.assert_array_equal(right.lines[0].get_ydata(), np.concatenate(costs.scores))
+        assert axes.get_ylabel() == what and len(axes.get_legend().get_texts()) == 3
+    costs = bpkr.head_costs(bpkr.Problem(ARCHITECTURE, data.training), bpkr.solve(problem), progress=False)
+    with pytest.raises(ValueError, match="needs costs of test examples"):
+        plots.draw_head_costs(costs, cost="prediction")
+
+
 @pytest.mark.parametrize("over", ["beta", "gamma", "epsilon"])
 def test_orbits_are_drawn_over_any_parameter(over):
     axes = plots.draw_orbits(orbits(over), over=over, pattern=1)

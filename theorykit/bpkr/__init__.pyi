@@ -19,6 +19,7 @@ from .network.pruning import Head, rank_heads, removable_heads, without_heads
 from .order_parameters.finite_width_law import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
+from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.minima import ConvergenceWarning, Minima, search
 from .saddle.saddle import AcceleratedSweeps, Newton, Saddle, gradient_norm, solve
 from .specification.architecture import Architecture
@@ -41,6 +42,7 @@ __all__ = [
     "FiniteWidthLaw",
     "Fluctuations",
     "Head",
+    "HeadCosts",
     "KeyQueryHeads",
     "LabelsWarning",
     "LayerSymbols",
@@ -71,6 +73,7 @@ __all__ = [
     "generate_source",
     "gp_limit",
     "gradient_norm",
+    "head_costs",
     "head_scores",
     "heads",
     "kernel",

@@ -1,11 +1,12 @@
 from . import comparison, phases, style, sweep
 from .comparison import draw_comparison
-from .panels import draw_kernel_spectrum, draw_orbits, draw_order_parameters
+from .panels import draw_head_costs, draw_kernel_spectrum, draw_orbits, draw_order_parameters
 from .sweep import draw_order_parameters_over_width, draw_scores_over_width
 
 __all__ = [
     "comparison",
     "draw_comparison",
+    "draw_head_costs",
     "draw_kernel_spectrum",
     "draw_orbits",
     "draw_order_parameters",

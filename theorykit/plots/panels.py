@@ -8,12 +8,15 @@ import numpy as np
 import xarray as xr
 from jax.typing import ArrayLike
 from matplotlib import font_manager
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.container import BarContainer
 
+from ..bpkr import HeadCosts
 from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number
 from .results import draws_results
-from .style import DIVERGING, THEORY, _new_axes
+from .style import DIVERGING, LIMITS, THEORY, _new_axes
 
 # how far the spacing of parameters may be from even
 _UNEVEN = 1e-6
@@ -129,3 +132,35 @@ def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
     """Where the first of `count` evenly spaced cells begins, and the last ends."""
     step = centres[1] - centres[0]
     return centres[0] - step / 2, centres[0] + (count - 0.5) * step
+
+
+@checked_arguments
+def draw_head_costs(costs: HeadCosts, axes: Axes | None = None, *, cost: str = "log_evidence") -> Axes:
+    """Costs of leaving out each head, as bars, beside the published head scores, as dots: of `bpkr.head_costs`.
+
+    Args:
+        cost: "log_evidence", or "prediction" for the cost on test examples, with a standard error over these.
+    """
+    checked_choice("cost", cost, ("log_evidence", "prediction"))
+    if cost == "prediction" and not costs.measure:
+        raise ValueError('cost="prediction" needs costs of test examples: give the problem test labels')
+    axes = _new_axes(axes)
+    lost, error = (np.concatenate(getattr(costs, name)) for name in (cost, f"{cost}_error"))
+    names = [f"{layer}.{head + 1}" for layer, each in enumerate(costs.scores, 1) for head in range(len(each))]
+    places, right = np.arange(len(names)), axes.twinx()
+    change = "rise of expected squared error" if costs.measure == "expected squared error" else "lost expected accuracy"
+    what, spread = ("lost log evidence", "") if cost == "log_evidence" else (change, " ± standard error")
+    look = {"width": 0.6, "color": THEORY, "ecolor": "0.5"}
+    shown: list[Artist | BarContainer] = [axes.bar(places, lost, yerr=error, label=f"{what}{spread} (left)", **look)]
+    kinds = {"": (costs.scores, LIMITS[1]), " at infinite width": (costs.infinite_width_scores, "none")}
+    for at, (scores, face) in kinds.items():
+        look = {"color": LIMITS[1], "markerfacecolor": face, "markersize": 5, "linestyle": "none"}
+        name = f"published score{at} (right)"
+        shown += right.plot(places, np.concatenate(scores), marker="o", label=name, **look)
+    axes.set_xticks(places, names)
+    axes.set(xlabel="head left out (layer.head)", ylabel=what)
+    axes.axhline(0, color="0.5", linewidth=0.6)
+    right.set(ylabel="published score", ylim=(0, 1.05))
+    right.spines["right"].set_visible(True)
+    axes.legend(handles=shown, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return axes

@@ -227,11 +227,12 @@ def score_indices(
     confusion = np.zeros((len(classes.names),) * 2, dtype=int)
     np.add.at(confusion, (np.asarray(truth), np.asarray(found)), 1)
     losses = -classes._log_probability(jnp.asarray(truth), mean, deviation)
-    accuracy, accuracy_error = _mean_and_error(np.asarray(truth == found, dtype=float))
-    return ClassScores(accuracy, accuracy_error, confusion, *_mean_and_error(np.asarray(losses)))
+    accuracy, accuracy_error = mean_and_error(np.asarray(truth == found, dtype=float))
+    return ClassScores(accuracy, accuracy_error, confusion, *mean_and_error(np.asarray(losses)))
 
 
-def _mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
+def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
+    """Return the mean and its standard error."""
     return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
 
 

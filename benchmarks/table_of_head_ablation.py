@@ -1,0 +1,33 @@
+"""The table of head rankings against measured drops of accuracy, for docs/checkpoints.md, from head_ablation.py."""
+
+import kept_results
+import numpy as np
+
+HEAD = (
+    "ranking by",
+    "rank correlation, layer 1",
+    "layer 2",
+    "points lost without the head ranked last, layer 1",
+    "layer 2",
+)
+NAMES = ("published score", "lost log evidence", "lost expected accuracy", "magnitude")
+
+
+def table() -> str:
+    """Spearman's correlations with the measured drops; and the drop of the head that a ranking would remove first."""
+    encoders = kept_results.read("head_ablation")["encoders"]
+    drops = 100 * np.array([each["drop of accuracy"] for each in encoders])
+    rows = []
+    for name in NAMES:
+        correlations = [each["correlations"][name] for each in encoders]
+        last = np.argmin([each[name] for each in encoders], axis=2)
+        removed = np.take_along_axis(drops, last[..., None], axis=2)[..., 0]
+        rows.append((name, *_means(correlations), *_means(removed)))
+    rows.append(("no ranking: a head at random", "0", "0", *_means(drops.mean(axis=2))))
+    return kept_results.markdown(HEAD, rows)
+
+
+def _means(by_encoder) -> list[str]:
+    """Of each layer, the mean over encoders with its standard error."""
+    means, errors = np.mean(by_encoder, axis=0), np.std(by_encoder, axis=0, ddof=1) / np.sqrt(len(by_encoder))
+    return [f"{mean:.2f} ± {error:.2f}" for mean, error in zip(means, errors, strict=True)]

@@ -1,0 +1,137 @@
+"""Costs of leaving out heads: by a solve from scratch of the smaller network, and in cases where they are known."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from theorykit import bpkr
+from theorykit.bpkr import Skip
+
+from ..cases import TiedHeads, assert_close, refused
+
+EXAMPLES, FEATURES = 12, 5
+
+
+def problem_of(layers, sizes=None, outputs=1, classes=True, temperature=0.3, seed=0):
+    """Half the examples are for training; `sizes` are factors on the features of every path."""
+    rng = np.random.default_rng(seed)
+    architecture = bpkr.Architecture(
+        layers, 7.0, (0.9, *[1.2] * len(layers), 1.1), temperature=temperature, outputs=outputs
+    )
+    features = rng.normal(size=(2 * EXAMPLES, architecture.paths, FEATURES))
+    features *= np.ones(architecture.paths)[:, None] if sizes is None else np.asarray(sizes)[:, None]
+    labels = (
+        rng.choice([-1.0, 1.0], size=2 * EXAMPLES) if classes else rng.normal(size=(2 * EXAMPLES, outputs)).squeeze()
+    )
+    parts = [half for array in (features, labels) for half in np.split(array, 2)]
+    return bpkr.Problem(architecture, bpkr.Data(parts[0], parts[2], parts[1], parts[3]))
+
+
+def costs_of(problem):
+    saddle = bpkr.solve(problem)
+    return saddle, bpkr.head_costs(problem, saddle, progress=False)
+
+
+def smaller(problem, layers, paths):
+    """The network with fewer heads and the features of `paths`, not rescaled."""
+    whole, data = problem.architecture, problem.data
+    architecture = bpkr.Architecture(
+        layers, whole.widths, whole.prior_variances, temperature=whole.temperature, outputs=whole.outputs
+    )
+    kept = bpkr.Data(data.features[:, paths], data.labels, data.test_features[:, paths], data.test_labels)
+    return bpkr.Problem(architecture, kept)
+
+
+@pytest.mark.parametrize(
+    ("layers", "head", "fewer", "paths", "outputs"),
+    [
+        ((Skip(2, 0.7), 2), (1, 1), (Skip(1, 0.7), 2), [0, 1, 4, 5], 1),
+        ((3,), (1, 2), (2,), [0, 2], 2),
+    ],
+)
+def test_a_head_left_out_is_the_smaller_network_solved_from_scratch(layers, head, fewer, paths, outputs):
+    problem = problem_of(layers, outputs=outputs, classes=outputs == 1)
+    saddle, costs = costs_of(problem)
+    without = smaller(problem, fewer, paths)
+    solved = bpkr.solve(without)
+    layer, number = head[0] - 1, head[1] - 1
+    lost = float(saddle.log_evidence - solved.log_evidence)
+    assert abs(lost) > 0.01
+    assert abs(costs.log_evidence[layer][number] - lost) < costs.log_evidence_error[layer][number] + 1e-9
+
+    def expected(of, point):
+        prediction, truth = bpkr.predict(of, point), np.asarray(problem.data.test_labels)
+        if outputs == 1:
+            return norm.cdf(truth * prediction.mean / np.sqrt(prediction.variance))
+        return -np.mean((prediction.mean - truth) ** 2 + prediction.variance, axis=1)
+
+    differences = expected(problem, saddle) - expected(without, solved)
+    assert costs.measure == ("expected accuracy" if outputs == 1 else "expected squared error")
+    assert_close(costs.prediction[layer][number], differences.mean(), 1e-7)
+    assert_close(costs.prediction_error[layer][number], differences.std() / np.sqrt(EXAMPLES), 1e-7)
+
+
+def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
+    """Its order parameters keep the prior, so that the evidence is that of the network without it."""
+    problem = problem_of((3,), sizes=[1.0, 0.0, 1.0])
+    twins = problem.data.features.at[:, 2].set(problem.data.features[:, 0])
+    problem = bpkr.Problem(problem.architecture, bpkr.Data(twins, problem.data.labels))
+    saddle, costs = costs_of(problem)
+    first = costs.log_evidence[0]
+    assert abs(first[1]) < 1e-9 * abs(saddle.log_evidence)
+    assert abs(first[0] - first[2]) < 1e-9 * abs(saddle.log_evidence)
+    assert costs.measure == "" and costs.prediction == ()
+    assert_close(costs.scores[0], bpkr.head_scores(problem.architecture, saddle)[0])
+    assert_close(costs.infinite_width_scores[0], np.ones(3))
+
+
+def test_moments_of_features_give_the_same():
+    problem = problem_of((2,))
+    data = problem.data
+    moments = bpkr.Data.of_arrays(np.asarray(data.features), np.asarray(data.labels), progress=False).moments
+    summed = bpkr.Problem(problem.architecture, bpkr.Data.of_moments(moments, data.test_features, data.test_labels))
+    (_, arrays), (_, sums) = costs_of(problem), costs_of(summed)
+    for name in ("log_evidence", "prediction", "prediction_error"):
+        assert_close(getattr(sums, name)[0], getattr(arrays, name)[0], 1e-7)
+
+
+def test_without_its_only_head_a_network_knows_nothing():
+    """Of an embedding by error functions, whose features are kernels."""
+    architecture = bpkr.Architecture((1,), 7.0, temperature=0.5, embedding="erf")
+    rng = np.random.default_rng(0)
+    features = bpkr.path_features(
+        rng.normal(size=(2 * EXAMPLES, 3, FEATURES)), [np.full((1, 3, 3), 1 / 3)], architecture
+    )
+    labels = rng.choice([-1.0, 1.0], size=2 * EXAMPLES)
+    problem = bpkr.Problem(
+        architecture, bpkr.Data(features[:EXAMPLES], labels[:EXAMPLES], features[EXAMPLES:], labels[EXAMPLES:])
+    )
+    saddle, costs = costs_of(problem)
+    noise = np.sum(norm.logpdf(labels[:EXAMPLES], scale=np.sqrt(0.5)))
+    assert_close(costs.log_evidence[0][0], float(saddle.log_evidence) - noise, 1e-9)
+    prediction = bpkr.predict(problem, saddle)
+    right = norm.cdf(labels[EXAMPLES:] * prediction.mean / np.sqrt(prediction.variance))
+    assert_close(costs.prediction[0][0], right.mean() - 0.5, 1e-9)
+
+
+def test_the_table_has_a_row_per_head_and_the_cheapest_first():
+    _, costs = costs_of(problem_of((3,), sizes=[1.0, 0.1, 0.5]))
+    order = bpkr.rank_heads(costs.log_evidence)
+    rows = [line for line in repr(costs).splitlines() if line.startswith("layer")]
+    assert [row[: len("layer 1, head 2")] for row in rows] == [str(head) for head in order]
+    assert "expected accuracy lost" in repr(costs) and "±" in costs.summary()._repr_html_()
+
+
+def test_a_failed_solve_is_no_number():
+    problem = problem_of((2,))
+    with pytest.warns(bpkr.ConvergenceWarning, match="2 of 2 solves failed: layer 1, head 1: "):
+        costs = bpkr.head_costs(problem, bpkr.solve(problem), progress=False, tolerance=1e-300)
+    assert np.all(np.isnan(costs.log_evidence[0]))
+
+
+def test_what_has_no_heads_to_leave_out_is_refused():
+    problem = problem_of((bpkr.Dense(),))
+    with refused("no head can be left out: the architecture has none"):
+        costs_of(problem)
+    with refused("layer 1, head 1 cannot be left out: heads of this layer share a weight block"):
+        costs_of(problem_of((TiedHeads(2),)))

@@ -1,0 +1,199 @@
+"""What leaving out an attention head costs: log evidence, and predictions of test examples; one solve per head."""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from tqdm.auto import tqdm
+
+from ...checks import checked_flag, checked_instance
+from ...saddle.diagnosis import ConvergenceWarning
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ..data.classes import are_classes, mean_and_error, outputs_as_classes
+from ..data.data import Data
+from ..data.statistics import FeatureStatistics
+from ..evaluation.observables import head_scores
+from ..evaluation.prediction import predict
+from ..evaluation.problem import Problem, as_problem
+from ..features.implicit import ImplicitFeatures
+from ..network.pruning import Head
+from ..order_parameters.order_parameters import OrderParameters, gp_limit
+from .saddle import Saddle, solve
+
+PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
+
+
+@dataclass(frozen=True, repr=False)
+class HeadCosts(DisplayMixin):
+    """Costs of leaving out single heads, beside their scores: one array (H_l,) per layer, empty without heads.
+
+    Costs are positive if the network is better with the head, and NaN if the solve without it failed. They do not add
+    up: of two heads that do the same, each alone costs nothing. `rank_heads` takes any of them.
+
+    - `log_evidence`: log evidence with all heads minus log evidence without the head, to leading order in the widths.
+    - `log_evidence_error`: its error by rounding. Corrections of finite width are not in it.
+    - `prediction`: mean over test examples of the lost probability that a network drawn from the posterior names the
+      right class; of labels that are no classes, how much its expected squared error rises. Empty without test labels.
+    - `prediction_error`: standard error of this mean of paired differences.
+    - `measure`: "expected accuracy" or "expected squared error"; empty without test labels.
+    - `scores`, `infinite_width_scores`: `head_scores` at the saddle point and at infinite width.
+    """
+
+    log_evidence: PerHead
+    log_evidence_error: PerHead
+    prediction: PerHead
+    prediction_error: PerHead
+    measure: str
+    scores: PerHead
+    infinite_width_scores: PerHead
+
+    def _view(self) -> Iterable[Block]:
+        header = ["head left out", "log evidence lost", "score", "score at infinite width"]
+        if self.measure:
+            header.insert(2, f"{self.measure} {'lost' if self.measure == 'expected accuracy' else 'gained'}")
+        heads, rows = _heads(map(len, self.scores)), []
+        columns = [np.concatenate(each) for each in (self.log_evidence, self.scores, self.infinite_width_scores)]
+        for i in np.argsort(columns[0]):
+            row = [str(heads[i]), *(f"{column[i]:.3g}" for column in columns)]
+            if self.measure:
+                mean, error = (np.concatenate(each)[i] for each in (self.prediction, self.prediction_error))
+                row.insert(2, f"{mean:.2g} ± {error:.1g}")
+            rows.append(tuple(row))
+        yield Table(tuple(rows), tuple(header))
+        errors = np.concatenate(self.log_evidence_error)
+        known = np.max(errors, where=np.isfinite(errors), initial=0.0)
+        paired = "; ±: standard error over test examples" if self.measure else ""
+        yield Text(f"Log evidence is computed to {known:.1g}, without corrections of finite width{paired}.")
+        yield Text("Remove heads: `bpkr.removable_heads(bpkr.rank_heads(costs.log_evidence), architecture.heads)`")
+
+
+def _heads(counts: Iterable[int]) -> list[Head]:
+    return [Head(layer, head + 1) for layer, count in enumerate(counts, 1) for head in range(count)]
+
+
+def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **options: Any) -> HeadCosts:
+    """Find what leaving out each attention head costs: log evidence, and predictions of the test examples.
+
+    A head is left out by setting its contribution to zero. All other heads keep their prior variances and the factor
+    1/sqrt(H_l) of the whole layer. This is the network with one head less and the path features of the remaining paths,
+    not rescaled. Without the only head of a layer the network's output is zero, unless a skip connection goes around.
+
+    Each head takes a solve, which starts from `saddle` restricted to the remaining paths.
+
+    Args:
+        problem: the architecture with its training data, and test data for costs of predictions.
+        saddle: its solution, as `solve` returns it.
+        progress: show a bar.
+        options: keywords of `solve`, such as `tolerance`.
+
+    Raises:
+        ValueError: the network has no heads, several heads share a weight block, or at T = 0 the kernel without a head
+            is singular.
+
+    Warns:
+        ConvergenceWarning: solves failed; the message names their heads.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> features = rng.normal(size=(20, 2, 5)) * np.array([1.0, 0.1])[:, None]  # two heads, the second weak
+        >>> data = bpkr.Data(features, rng.choice([-1.0, 1.0], size=20))
+        >>> problem = bpkr.Problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), data)
+        >>> costs = bpkr.head_costs(problem, bpkr.solve(problem), progress=False)
+        >>> bpkr.rank_heads(costs.log_evidence)
+        [Head(layer=1, head=2), Head(layer=1, head=1)]
+    """
+    problem = as_problem(problem)
+    checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it")
+    checked_flag("progress", progress)
+    architecture, point = problem.architecture, problem.point(saddle, "saddle")
+    limit = gp_limit(architecture)
+    heads = _heads(architecture.heads)
+    if not heads:
+        raise ValueError("no head can be left out: the architecture has none")
+    stays = {head: _paths_without(problem, head) for head in heads}
+    measure, quality = _expected(problem, point)
+    rows, failed = [], []
+    for head in tqdm(heads, desc="heads left out", disable=not progress, dynamic_ncols=True):
+        without = Problem(architecture, _of_paths(problem.data, stays[head]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = solve(without, initial=_start(point, limit, stays[head]), **options)
+            found = found if found.converged else solve(without, **options)
+        if not found.converged:
+            failed.append(f"{head}: {found.diagnosis}")
+            rows.append([np.nan] * 4)
+            continue
+        lost = mean_and_error(quality - _expected(without, found.order_parameters)[1]) if measure else (0.0, 0.0)
+        # S is twice minus the log evidence
+        error = (saddle.action_error + found.action_error) / 2
+        rows.append([float(saddle.log_evidence - found.log_evidence), float(error), *lost])
+    if failed:
+        warnings.warn(f"{len(failed)} of {len(heads)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 2)
+    layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
+    evidence, evidence_error, prediction, prediction_error = (tuple(layer[:, i] for layer in layers) for i in range(4))
+    predicted = (prediction, prediction_error) if measure else ((), ())
+    scores = (head_scores(architecture, each) for each in (point, limit))
+    return HeadCosts(evidence, evidence_error, *predicted, measure, *scores)
+
+
+def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
+    """Which paths do not pass through the head."""
+    through = problem.architecture.branch_heads(head.layer)
+    if np.any(np.sum(through, axis=1) > 1):
+        raise ValueError(f"{head} cannot be left out: heads of this layer share a weight block")
+    branches = np.array(problem.architecture.path_branches())[:, head.layer - 1] - 1
+    return ~through[branches, head.head - 1]
+
+
+def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarray, " paths"]) -> OrderParameters:
+    """The solution among the paths that stay, and the prior among all others.
+
+    Started from the solution itself, Newton's method takes up to twice as many steps.
+    """
+
+    def of(ours: Array, prior: Array) -> Array:
+        # partial paths: the first layers' branches are the slowest in the order of paths, outputs the fastest
+        rows = np.repeat(stays, len(point.first) // len(stays)).reshape(-1, len(ours)).any(axis=0)
+        return jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior)
+
+    return OrderParameters(tuple(map(of, point.matrices, limit.matrices)), point.readout)
+
+
+def _of_paths(data: Data, stays: Bool[np.ndarray, " paths"]) -> Data:
+    """The data with zero features of all other paths: their order parameters keep the prior, and cost no evidence."""
+
+    def of(features: Any) -> Any:
+        if features is None:
+            return None
+        if isinstance(features, ImplicitFeatures):
+            return replace(features, readings=features.readings * stays)
+        return features * stays[:, None]
+
+    moments = data.moments
+    if moments is not None:
+        columns = np.repeat(stays, moments.features)
+        gram, projection = moments.gram * np.outer(columns, columns), moments.projection * columns[:, None]
+        moments = FeatureStatistics(gram, projection, moments.label_square, moments.examples, moments.paths)
+    return replace(data, features=of(data.features), test_features=of(data.test_features), moments=moments)
+
+
+def _expected(problem: Problem, point: OrderParameters) -> tuple[str, Float[np.ndarray, " examples"]]:
+    """Per test example, the expected accuracy of a network drawn from the posterior, or minus its squared error."""
+    if problem.data.test_labels is None:
+        return "", np.zeros(0)
+    prediction, labels = predict(problem, point), np.asarray(problem.data.test_labels)
+    if are_classes(labels):
+        classes, truth = outputs_as_classes(labels)
+        probabilities = np.asarray(classes.probabilities(prediction.mean, prediction.variance))
+        return "expected accuracy", probabilities[np.arange(len(truth)), truth]
+    errors = np.asarray((prediction.mean - labels) ** 2 + prediction.variance)
+    return "expected squared error", -errors.reshape(len(labels), -1).mean(axis=1)
