@@ -64,7 +64,7 @@ def self_consistency(action: bpkr.Action) -> Iterator[Block]:
     for matrix, number in zip(action.symbols.matrices, (first, second), strict=True):
         entropy = rules.write_as_number(entropy, matrix, number).after
     yield Text("The order parameters are 1 x 1 matrices. As numbers, the entropy is")
-    yield Equation("S - E", latex(entropy, action.symbols.latex_names))
+    yield Equation("S - E", latex(entropy))
     width, variance, ratio = symbols("N sigma2 r", positive=True)
     equal = dict.fromkeys(action.symbols.widths, width) | dict.fromkeys(action.symbols.variances, variance)
     slopes = {number: gradient(entropy, number).subs(equal) for number in (first, second, last)}

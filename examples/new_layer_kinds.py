@@ -89,7 +89,7 @@ for name, kind in KINDS.items():
     action = bpkr.derive(network(kind, 10))
     verification = action.derivation.verify()
     print(f"{name}: {len(verification.evidence)} steps, {'all hold' if verification.holds else verification.failures}")
-    print("  S_1 =", latex(action.entropies[0], action.symbols.latex_names))
+    print("  S_1 =", latex(action.entropies[0]))
     print("  what the second route's entropies differ by:", action.route_differences)
     print("  branches of each layer:", network(kind, 10).branches)
 

@@ -84,8 +84,8 @@ def test_all_kinds_of_claims_occur():
 
 @every_architecture
 def test_a_derivation_can_be_read(name):
-    derivation, names = action(name).derivation, action(name).symbols.latex_names
-    blocks = list(derivation_blocks(derivation, names))
+    derivation = action(name).derivation
+    blocks = list(derivation_blocks(derivation))
     assert sum(isinstance(block, Equation) for block in blocks) == len(derivation.steps)
     text = as_markdown(blocks)
     assert all(text.count(f"**{number}. ") == 1 for number in range(1, len(derivation.steps) + 1))
@@ -93,13 +93,13 @@ def test_a_derivation_can_be_read(name):
 
 
 def test_checked_steps_are_written_as_the_steps_are():
-    derivation, names = action("one layer").derivation, action("one layer").symbols.latex_names
-    found = list(derivation_blocks(derivation, names, verification=derivation.verify()))
-    assert as_markdown(found) == as_markdown(derivation_blocks(derivation, names))
-    assert as_latex(found) == as_latex(derivation_blocks(derivation, names))
+    derivation = action("one layer").derivation
+    found = list(derivation_blocks(derivation, verification=derivation.verify()))
+    assert as_markdown(found) == as_markdown(derivation_blocks(derivation))
+    assert as_latex(found) == as_latex(derivation_blocks(derivation))
     other = action("two layers").derivation.verify()
     with pytest.raises(ValueError, match="verification must be that of derivation"):
-        list(derivation_blocks(derivation, names, verification=other))
+        list(derivation_blocks(derivation, verification=other))
 
 
 def test_documents_state_every_kind_of_claim_and_say_how_it_is_checked():

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from sympy import Expr
@@ -19,7 +20,10 @@ Show = Callable[[Expr], str]
 
 @checked_arguments
 def derivation_blocks(
-    derivation: Derivation, names: Mapping[Expr, str], level: int = 3, verification: Verification | None = None
+    derivation: Derivation,
+    names: Mapping[Expr, str] = MappingProxyType({}),
+    level: int = 3,
+    verification: Verification | None = None,
 ) -> Iterator[Block]:
     """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them.
 

@@ -3,11 +3,13 @@
 import re
 
 import pytest
+import sympy
 from hypothesis import given
+from hypothesis import strategies as st
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Symbol, Trace, log
 
 from tests.expressions import A, B, F, H, L, N, P, W, X, matrices, s, scalars, t, v, y
-from theorykit.symbolic import Diagonal, latex, partial_trace, quadratic_form
+from theorykit.symbolic import Diagonal, gaussian_average, latex, log_cosh, partial_trace, quadratic_form
 from theorykit.symbolic.atoms import LogDet, PartialTrace
 from theorykit.symbolic.documents.rendering import fold
 
@@ -113,3 +115,31 @@ def test_folding_replaces_a_value_by_its_symbol():
     assert fold(Trace(A), {kernel: KERNEL}) == fold(Trace(A), {}) == Trace(A)
     short = Symbol("z")
     assert fold(Trace(A) ** 2 + partial_trace(A, (H, 1), 0), {short: Trace(A)}) == short**2 + short
+
+
+def test_sympy_prints_expressions_of_ours_as_documents_do():
+    variance, test = Symbol("sigma2_1", positive=True), MatrixSymbol("Phi_test", P, 1)
+    ours = (variance * LogDet(A) + Trace(A), Trace(test.T * test), variance**2, [PARTIAL, 1])
+    for expression in ours[:-1]:
+        assert sympy.latex(expression) == latex(expression) and latex(expression) in expression._repr_latex_()
+    assert sympy.latex(ours[0]) == r"\sigma_{1}^{2} \log\det A + \operatorname{tr} A"
+    assert latex(variance**2) == r"\left(\sigma_{1}^{2}\right)^{2}" and r"\Phi_{*}" in latex(test)
+    assert r"\operatorname{tr}_{N}" in sympy.latex(ours[-1])
+    assert sympy.latex(variance, symbol_names={variance: "v"}) == "v" == latex(variance, {variance: "v"})
+    # and no others
+    assert sympy.latex(Trace(MatrixSymbol("Q", P, P))) == r"\operatorname{tr}\left(Q \right)"
+    assert sympy.latex(Symbol("sigma2_1")) == r"\sigma_{2 1}"
+
+
+@given(st.one_of(scalars(), matrices()))
+def test_every_expression_is_written_in_a_terminal(expression):
+    text = sympy.pretty(expression, use_unicode=True, wrap_line=False)
+    assert not re.search("LogDet|PartialTrace|Stacked|SideBySide|SquareRoot|Average|Eigenvalue|Entrywise|Lambda", text)
+    assert sympy.pretty(expression, use_unicode=False, wrap_line=False).isascii()
+
+
+def test_operators_and_signs_in_a_terminal():
+    variance = Symbol("sigma2_a", positive=True)
+    assert sympy.pretty(2 * LogDet(A) - variance * Trace(L)) == "-σₐ²⋅tr L + 2⋅log det A"
+    assert sympy.pretty(A - s * (PARTIAL * L)).startswith("-s⋅⎛tr  W⎞⋅L + A")
+    assert sympy.pretty(gaussian_average(log_cosh(s * t), t)).splitlines()[0] == "E [log(cosh(s⋅t))]"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from types import MappingProxyType
 
 from sympy import Expr, MatrixSymbol, Symbol
 
@@ -69,10 +70,10 @@ def derivation_part(action: Action) -> Iterator[Block]:
         "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed by the rule named, from the one before "
         "it, and then checked on random numbers without the rule."
     )
-    yield from _checked_steps(action.derivation, action.symbols.latex_names)
+    yield from _checked_steps(action.derivation)
 
 
-def _checked_steps(derivation: Derivation, names: Mapping[Expr, str]) -> Iterator[Block]:
+def _checked_steps(derivation: Derivation, names: Mapping[Expr, str] = MappingProxyType({})) -> Iterator[Block]:
     verification = derivation.verify()
     yield from verification_blocks(verification)
     yield from derivation_blocks(derivation, names, verification=verification)
@@ -80,7 +81,7 @@ def _checked_steps(derivation: Derivation, names: Mapping[Expr, str]) -> Iterato
 
 def finite_width_part(action: Action) -> Iterator[Block]:
     """The exact prior at finite width, its leading order, and the terms beyond it."""
-    prior, names = action.finite_width, action.symbols.latex_names
+    prior = action.finite_width
     if any(action.route_differences):
         raise AssertionError(f"the two routes differ by {action.route_differences}: please report this architecture")
     yield Heading("Finite width, by a second route")
@@ -90,27 +91,27 @@ def finite_width_part(action: Action) -> Iterator[Block]:
     )
     for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):
         conditional = rf"U_{{{layer}}} \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else rf"U_{{{layer}}}"
-        yield Equation(rf"-2\log p({conditional})", latex(exact, names))
-        yield Equation(rf"-2\log p({conditional}) - S_{{{layer}}}", latex(correction, names))
-    yield from _checked_steps(prior.derivation, names)
+        yield Equation(rf"-2\log p({conditional})", latex(exact))
+        yield Equation(rf"-2\log p({conditional}) - S_{{{layer}}}", latex(correction))
+    yield from _checked_steps(prior.derivation)
 
 
 def expansion_part(action: Action, verification: Verification | None = None) -> Iterator[Block]:
     """The order parameters to first order in one over the widths; with how its steps were checked, if that is given."""
-    expansion, names = action.expansion, action.symbols.latex_names
+    expansion = action.expansion
     yield Heading("Expansion about infinite width")
     yield Text(
         "With $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width, forces $G_l$ are passed on to "
         "the readout and displacements $\\delta_l$ back; $U_l = M_l + \\delta_l + O(1/N^2)$."
     )
     for layer, limit in enumerate(expansion.limit[symbol] for symbol in action.symbols.overlaps):
-        yield Equation(f"M_{{{layer + 1}}}", latex(limit, names))
+        yield Equation(f"M_{{{layer + 1}}}", latex(limit))
     for symbol, value in expansion.recursion:
-        yield Equation(latex(symbol, names), latex(value, names))
+        yield Equation(latex(symbol), latex(value))
     if not action.nested:
         yield Text("Run through, for the order parameter that the kernel is made of:")
         u1 = action.symbols.overlaps[0]
-        yield Equation(latex(u1, names), rf"{latex(expansion.order_parameters[u1], names)} + O(1/N^2)")
+        yield Equation(latex(u1), rf"{latex(expansion.order_parameters[u1])} + O(1/N^2)")
     if verification is not None:
         yield from verification_blocks(verification)
 
@@ -118,7 +119,7 @@ def expansion_part(action: Action, verification: Verification | None = None) -> 
 def dual_part(action: Action) -> Iterator[Block]:
     """Energy and predictor in second moments of the data, and the steps from their form in examples."""
     form = action.dual
-    names = {**action.symbols.latex_names, form.label_square: "y^{T} y"}
+    names = {form.label_square: "y^{T} y"}
     yield Heading("In second moments of the data")
     yield Text(
         "With $M = \\Phi^T \\Phi$ and $b = \\Phi^T y$, for more examples than features. Of the energy's gradient in "
@@ -138,9 +139,8 @@ def closed_forms_part(action: Action) -> Iterator[Block]:
         return
     yield Heading("Closed forms")
     yield Text("Given its neighbours, each of these solves its own saddle-point equation:")
-    names = action.symbols.latex_names
     for symbol in sorted(action.closed_forms, key=lambda symbol: symbol != action.symbols.readout):
-        yield Equation(latex(symbol, names), latex(action.closed_forms[symbol], names))
+        yield Equation(latex(symbol), latex(action.closed_forms[symbol]))
 
 
 def _describe(layer: AbstractLayer) -> str:
@@ -155,15 +155,15 @@ def _describe(layer: AbstractLayer) -> str:
 
 
 def _equations(action: Action) -> Mapping[str, list[Equation]]:
-    names, kernel = action.symbols.latex_names, MatrixSymbol("K", *action.kernel.shape)
+    kernel = MatrixSymbol("K", *action.kernel.shape)
 
     def equation(name: str, value: Expr) -> Equation:
-        return Equation(name, latex(fold(value, {kernel: action.kernel}), names))
+        return Equation(name, latex(fold(value, {kernel: action.kernel})))
 
     *layers, readout = action.entropies
     layers = {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}
     terms = {"S_{a}": readout, **layers, "E": action.energy}
-    nested = [Equation(latex(block, names), latex(value, names)) for block, value in action.nested.items()]
+    nested = [Equation(latex(block), latex(value)) for block, value in action.nested.items()]
     slopes = [
         equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", slope)
         for symbol, slope in action.named_slopes.items()
@@ -175,7 +175,7 @@ def _equations(action: Action) -> Mapping[str, list[Equation]]:
             Equation("S", " + ".join(terms)),
             *(equation(name, term) for name, term in terms.items()),
             *nested,
-            Equation("K", latex(action.kernel, names)),
+            Equation("K", latex(action.kernel)),
         ],
         "Saddle point": slopes,
         "Predictor": [
@@ -187,7 +187,7 @@ def _equations(action: Action) -> Mapping[str, list[Equation]]:
 
 def definitions(action: Action) -> list[Definition]:
     """What the symbols in the documents of an action stand for, those of its derivations last."""
-    names = {**action.symbols.latex_names, action.dual.label_square: "y^{T} y"}
+    names = {action.dual.label_square: "y^{T} y"}
     found = dict(_meanings(action))
     steps = [step for derivation in action.derivations.values() for step in derivation.steps]
     for step in steps:
@@ -201,7 +201,7 @@ def definitions(action: Action) -> list[Definition]:
 
 
 def _meanings(action: Action) -> Iterator[tuple[str, str]]:
-    symbols, names, dual = action.symbols, action.symbols.latex_names, action.dual
+    symbols, dual = action.symbols, action.dual
     numbers = range(1, len(symbols.overlaps))
     yield "S", "the action: the posterior of the order parameters goes as $e^{-S/2}$"
     yield "E", "the energy, of the labels given the kernel"
@@ -212,14 +212,14 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
         layers, symbols.written.items(), symbols.widths, symbols.variances, strict=True
     ):
         for each in dict.fromkeys((symbol, matrix)):
-            yield latex(each, names), f"order parameter of {layer}: overlaps of path weights, {_shape(each)}"
+            yield latex(each), f"order parameter of {layer}: overlaps of path weights, {_shape(each)}"
         yield latex(width), f"hidden units before {layer}"
         whose = "the readout's weights" if layer == "the readout" else f"the weights of {layer}"
-        yield latex(variance, names), f"prior variance of {whose}"
+        yield latex(variance), f"prior variance of {whose}"
     for heads in symbols.heads:
         yield latex(heads), f"attention heads of layer {heads.name.removeprefix('H_')}"
     for parameter in symbols.parameters:
-        yield latex(parameter, names), "a parameter of a layer's own"
+        yield latex(parameter), "a parameter of a layer's own"
     matrices = {
         symbols.features: "path features of the training examples",
         symbols.labels: "labels of the training examples",
@@ -233,7 +233,7 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
         matrices[given.attention] = f"attention of layer {given.index}"
     matrices |= {form.weights: f"weights of layer {form.symbols.index}" for form in action.forms}
     for matrix, meaning in matrices.items():
-        yield latex(matrix, names), f"{meaning}, {_shape(matrix)}"
+        yield latex(matrix), f"{meaning}, {_shape(matrix)}"
     yield latex(symbols.temperature), "temperature: the variance of the labels' noise"
     yield latex(symbols.input_features), "features of the input"
     yield latex(dual.examples), "training examples"

@@ -84,13 +84,3 @@ class ActionSymbols:
     def completed(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """`arguments`, and those of the sizes that their shapes do not determine."""
         return (*arguments, *(size for size in self.sizes if size not in bound_sizes(arguments)))
-
-    @cached_property
-    def latex_names(self) -> Mapping[Expr, str]:
-        """LaTeX of the symbols whose own names do not print as the field writes them."""
-        suffixes = (symbol.name.removeprefix("sigma2_") for symbol in self.variances)
-        variances = zip(self.variances, suffixes, strict=True)
-        return {
-            self.test_features: r"\Phi_{*}",
-            **{symbol: rf"\sigma_{{{layer}}}^{{2}}" for symbol, layer in variances},
-        }

@@ -1,11 +1,32 @@
-"""Rendering: LaTeX of an expression, with sizes on identities and partial traces in operator notation."""
+"""Rendering: expressions as LaTeX and as Unicode, with partial traces in operator notation.
+
+SymPy's own `latex` and `pretty`, and so notebooks, use these printers for expressions with our atoms or names.
+"""
 
 from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
 
-from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace, asin
+from sympy import (
+    Expr,
+    KroneckerProduct,
+    MatAdd,
+    MatMul,
+    MatrixSymbol,
+    Mul,
+    Rational,
+    Symbol,
+    Trace,
+    asin,
+    preorder_traversal,
+    sstr,
+)
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
+from sympy.printing.pretty.pretty import PrettyPrinter
+from sympy.printing.pretty.stringpict import prettyForm
+from sympy.printing.printer import Printer
 
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, PartialTrace, SideBySide, Stacked
@@ -15,37 +36,82 @@ from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOf
 _INDICES = "ijklmnpqrs"
 
 
-def _prefix(name: str, subscript: str = "") -> Callable[[LatexPrinter, Expr], str]:
+def _prefix(name: str, subscript: str = "") -> Callable[[Any, Expr], Any]:
     """The rule of an operator in front of its matrix."""
+    return lambda printer, expr: printer._operator(name, getattr(expr, subscript, None), expr.matrix)
 
-    def rule(printer, expr):
-        below = f"_{{{printer._print(getattr(expr, subscript))}}}" if subscript else ""
-        return f"{name}{below} {printer._operand(expr.matrix)}"
 
-    return rule
+class _Rules:
+    """Rules of both printers."""
+
+    _print_LogDet = _prefix("log det")
+    _print_Diagonal = _prefix("diag")
+    _print_PartialTrace = _prefix("tr", "traced_dimension")
+    _print_Stacked = _prefix("stack", "blocks")
+    _print_SideBySide = _prefix("row", "blocks")
+
+    def _operand(self, matrix):
+        text = self._print(matrix)
+        return text if isinstance(matrix, MatrixSymbol) else self._enclosed(text)
+
+    def _print_Trace(self, expr):
+        # a number written as a product, such as y^T A y
+        return self._print(expr.arg) if expr.arg.shape == (1, 1) else self._operator("tr", None, expr.arg)
+
+    def _print_WholeFunctionBase(self, expr, exp=None):
+        closed_form = asin if isinstance(expr, AngleBetween) else expr.closed_form
+        return self._raised(self._print(expr.rewrite(closed_form)), exp)
+
+    def _matrix_factor(self, matrix):
+        text = self._print(matrix)
+        compound = isinstance(
+            matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace, SideBySide, SpectralFunction, Stacked)
+        )
+        if isinstance(matrix, ElementwiseApplyFunction):
+            compound = not matrix.function.expr.is_Function
+        return self._enclosed(text) if compound else text
+
+    def _print_Symbol(self, expr, *style, **styles):
+        if expr not in self._settings.get("symbol_names", ()):
+            if _is_variance(expr):
+                return self._with_above(Symbol(f"sigma_{expr.name.removeprefix(_VARIANCE)}"), "2")
+            if _is_of_test_data(expr):
+                return self._with_below(Symbol(expr.name.removesuffix(_TEST)), "*")
+        return super()._print_Symbol(expr, *style, **styles)
+
+
+# sigma2_1 is sigma_1 squared, Phi_test the Phi of test data
+_VARIANCE, _TEST = "sigma2_", "_test"
+
+
+def _is_variance(node: Any) -> bool:
+    return isinstance(node, Symbol) and node.name.startswith(_VARIANCE) and node.is_positive is True
+
+
+def _is_of_test_data(node: Any) -> bool:
+    return isinstance(node, MatrixSymbol) and node.name.endswith(_TEST)
 
 
 def _power(text: str, exp: str | None) -> str:
     return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
 
-class MatrixLatexPrinter(LatexPrinter):
+class MatrixLatexPrinter(_Rules, LatexPrinter):
     """SymPy's LaTeX printer with rules for our atoms and for matrices of symbolic size."""
 
     def _print_Identity(self, expr):
         return rf"I_{{{self._print(expr.shape[0])}}}"
 
-    _print_LogDet = _prefix(r"\log\det")
-    _print_Diagonal = _prefix(r"\operatorname{diag}")
-    _print_PartialTrace = _prefix(r"\operatorname{tr}", "traced_dimension")
-    _print_Stacked = _prefix(r"\operatorname{stack}", "blocks")
-    _print_SideBySide = _prefix(r"\operatorname{row}", "blocks")
+    def _operator(self, name, subscript, matrix):
+        name = r"\log\det" if name == "log det" else rf"\operatorname{{{name}}}"
+        below = "" if subscript is None else f"_{{{self._print(subscript)}}}"
+        return f"{name}{below} {self._operand(matrix)}"
 
-    def _print_Trace(self, expr):
-        if expr.arg.shape == (1, 1):
-            # a number written as a product, such as y^T A y
-            return self._print(expr.arg)
-        return rf"\operatorname{{tr}} {self._operand(expr.arg)}"
+    def _with_above(self, symbol, text):
+        return f"{self._print(symbol)}^{{{text}}}"
+
+    def _with_below(self, symbol, text):
+        return f"{self._print(symbol)}_{{{text}}}"
 
     def _print_PrincipalBlock(self, expr):
         return rf"\left[{self._print(expr.matrix)}\right]_{{{expr.index}{expr.index}}}"
@@ -128,7 +194,7 @@ class MatrixLatexPrinter(LatexPrinter):
         return rf"{text}_{{{indices}}}" if is_letter else rf"\left({text}\right)_{{{indices}}}"
 
     def _parenthesise(self, matrix):
-        return rf"\left({self._print(matrix)}\right)"
+        return self._enclosed(self._print(matrix))
 
     def _print_MatAdd(self, expr):
         first, *rest = (self._print(term) for term in expr.args)
@@ -147,15 +213,6 @@ class MatrixLatexPrinter(LatexPrinter):
         text = self._print(coefficient)
         ambiguous = coefficient.is_Add or coefficient.has(EigenvalueSum, Trace, LogDet, SumOfEntries)
         return rf"\left({text}\right) " if ambiguous else f"{text} "
-
-    def _matrix_factor(self, matrix):
-        text = self._print(matrix)
-        compound = isinstance(
-            matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace, SideBySide, SpectralFunction, Stacked)
-        )
-        if isinstance(matrix, ElementwiseApplyFunction):
-            compound = not matrix.function.expr.is_Function
-        return rf"\left({text}\right)" if compound else text
 
     def _print_KroneckerProduct(self, expr):
         return r" \otimes ".join(map(self._matrix_factor, expr.args))
@@ -183,13 +240,122 @@ class MatrixLatexPrinter(LatexPrinter):
         name = r"\log\Phi" if expr.order == 0 else rf"\left(\log\Phi\right)^{{({expr.order})}}"
         return _power(f"{name}{self._parenthesise(expr.args[0])}", exp)
 
-    def _print_WholeFunctionBase(self, expr, exp=None):
-        closed_form = asin if isinstance(expr, AngleBetween) else expr.closed_form
-        return _power(self._print(expr.rewrite(closed_form)), exp)
+    def _raised(self, text, exp):
+        return _power(text, exp)
 
-    def _operand(self, matrix):
-        text = self._print(matrix)
-        return text if isinstance(matrix, MatrixSymbol) else rf"\left({text}\right)"
+    def _enclosed(self, text):
+        return rf"\left({text}\right)"
+
+
+class MatrixPrettyPrinter(_Rules, PrettyPrinter):
+    """SymPy's printer for terminals with rules for our atoms."""
+
+    def _raised(self, text, exp):
+        return text
+
+    def _enclosed(self, text, brackets="()"):
+        return prettyForm(*text.parens(*brackets), binding=prettyForm.ATOM)
+
+    def _print_MatAdd(self, expr):
+        first, *rest = map(self._print, expr.args)
+        return prettyForm.__add__(first, *rest)
+
+    def _print_MatMul(self, expr):
+        coefficient, factors = expr.as_coeff_matrices()
+        product = prettyForm.__mul__(*map(self._matrix_factor, factors))
+        is_negative = not coefficient.is_Add and coefficient.could_extract_minus_sign()
+        if abs(coefficient) != 1:
+            number = self._print(-coefficient if is_negative else coefficient)
+            product = prettyForm.__mul__(self._enclosed(number) if coefficient.is_Add else number, product)
+        return prettyForm(*product.left("-"), binding=prettyForm.NEG) if is_negative else product
+
+    def _operator(self, name, subscript, matrix):
+        name = prettyForm(name)
+        if subscript is not None:
+            name = _lowered(name, self._print(subscript))
+        return prettyForm(*name.right(" ", self._operand(matrix)), binding=prettyForm.MUL)
+
+    def _with_above(self, symbol, text):
+        above = "²" if self._use_unicode else f"^{text}"
+        return prettyForm(f"{self._print(symbol)}{above}", binding=prettyForm.POW)
+
+    def _with_below(self, symbol, text):
+        return prettyForm(f"{self._print(symbol)}_{text}")
+
+    def _print_SquareRoot(self, expr):
+        return self._operand(expr.matrix) ** prettyForm("1/2")
+
+    def _print_PrincipalBlock(self, expr):
+        return _lowered(self._enclosed(self._print(expr.matrix), "[]"), f"{expr.index}{expr.index}")
+
+    def _print_DiagMatrix(self, expr):
+        return self._operator("diag", None, expr.args[0])
+
+    def _print_Softmax(self, expr):
+        return prettyForm(*prettyForm("softmax").right(self._enclosed(self._print(expr.column))))
+
+    def _print_SumOfEntries(self, expr):
+        return self._operator("sum", None, expr.matrix)
+
+    def _print_GaussianAverage(self, expr):
+        head = _lowered(prettyForm("E"), self._print(expr.variable))
+        return prettyForm(*head.right(self._enclosed(self._print(expr.integrand), "[]")), binding=prettyForm.FUNC)
+
+    def _print_Entrywise(self, expr):
+        return self._enclosed(self._of(expr.function, *expr.matrices), "[]")
+
+    def _print_ElementwiseApplyFunction(self, expr):
+        return self._enclosed(self._of(expr.function, expr.expr), "[]")
+
+    def _print_KernelMatrix(self, expr):
+        name = sstr(expr.matrix) if isinstance(expr.matrix, MatrixSymbol) else f"({sstr(expr.matrix)})"
+        return self._enclosed(self._of(expr.function, *(f"{name}_{place}" for place in ("ii", "ij", "jj"))), "[]")
+
+    def _print_SpectralFunction(self, expr):
+        return self._of(expr.function, expr.matrix)
+
+    def _print_EigenvalueSum(self, expr):
+        return prettyForm(*prettyForm("tr ").right(self._enclosed(self._of(expr.function, expr.matrix))))
+
+    def _print_LogNormalCDF(self, expr):
+        order = f"^({expr.order})" if expr.order else ""
+        return prettyForm(*prettyForm(f"(log Φ){order}").right(self._enclosed(self._print(expr.args[0]))))
+
+    def _of(self, function, *names):
+        """What a function returns, with these names of its variables."""
+        texts = [name if isinstance(name, str) else str(self._print(name)) for name in names]
+        # a text of several lines is none of a name
+        named = [Symbol(sstr(name) if "\n" in text else text) for name, text in zip(names, texts, strict=True)]
+        return self._print(function.expr.xreplace(dict(zip(function.variables, named, strict=True))))
+
+
+def _lowered(text: prettyForm, below: prettyForm | str) -> prettyForm:
+    """With something below the line on its right."""
+    return prettyForm(*text.right(prettyForm("\n".join([" ", *str(below).splitlines()]))))
+
+
+def _serves_sympy(theirs: type[Printer], ours: type[Printer]) -> None:
+    """Have SymPy's printer leave expressions that have our atoms or names, and no others, to ours."""
+    doprint = theirs.doprint
+
+    @wraps(doprint)
+    def doprint_or_ours(self, expression):
+        if type(self) is theirs and any(map(_is_ours, preorder_traversal(expression))):
+            made = ours()
+            vars(made).update(vars(self))
+            return made.doprint(expression)
+        return doprint(self, expression)
+
+    theirs.doprint = doprint_or_ours
+
+
+def _is_ours(node: Any) -> bool:
+    return type(node).__module__.startswith(_SYMBOLIC) or _is_variance(node) or _is_of_test_data(node)
+
+
+_SYMBOLIC = __name__.rpartition(".documents")[0]
+_serves_sympy(LatexPrinter, MatrixLatexPrinter)
+_serves_sympy(PrettyPrinter, MatrixPrettyPrinter)
 
 
 @checked_arguments
