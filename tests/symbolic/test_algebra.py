@@ -24,8 +24,17 @@ from tests.expressions import (
 )
 from theorykit.codegen import interpret
 from theorykit.symbolic import algebra, inverse, kronecker, normal, positive_definite, quadratic_form, trace
-from theorykit.symbolic.algebra import as_number, expand_products, from_terms, matrix_terms, simplify_traces, transpose
-from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, Stacked, principal_block
+from theorykit.symbolic.algebra import (
+    as_number,
+    expand_products,
+    fold_asinh,
+    from_terms,
+    matrix_terms,
+    simplify_traces,
+    square_root,
+    transpose,
+)
+from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, SquareRoot, Stacked, principal_block
 
 A, B, W, L, R, X, F, y, v, s, t = SYMBOLS
 
@@ -257,3 +266,32 @@ def test_coefficients_of_inverses_are_inverted():
     assert inverse(sp.Rational(1, 2) * A) == 2 * sp.Inverse(A)
     assert inverse(sp.Identity(H) / s) == s * sp.Identity(H)
     assert inverse(inverse(KRON)) == KRON
+
+
+@pytest.mark.parametrize(
+    ("matrix", "folded"),
+    [
+        (4 / (s * t) * sp.Identity(H), 2 / sp.sqrt(s * t) * sp.Identity(H)),
+        (s * sp.Inverse(A), sp.sqrt(s) * sp.Inverse(SquareRoot(A))),
+        (sp.KroneckerProduct(sp.Identity(N), sp.Inverse(A)), None),
+        (A + s * sp.Identity(H), SquareRoot(A + s * sp.Identity(H))),
+    ],
+    ids=str,
+)
+def test_roots_are_folded(matrix, folded):
+    found, values = square_root(matrix), random_values((2, 3, 2), 0)
+    assert folded is None or found == folded
+    assert_close(interpret(found, values), interpret(SquareRoot(matrix), values))
+    assert_close(interpret(found * found, values), interpret(matrix, values))
+    assert matrix.is_MatAdd or not inverse(found).has(sp.Inverse)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_inverse_sine_in_an_exponent_is_a_root(sign):
+    a, c, b = s, sp.Trace(A * A), sign * (t - 2 * s)
+    root = sp.sqrt(c / a) * sp.exp(-sp.asinh(b / (2 * sp.sqrt(a * c))))
+    values = random_values((2, 3, 2), 0)
+    u = interpret(fold_asinh(root), values)
+    assert not fold_asinh(root).has(sp.asinh, sp.exp) and fold_asinh(s * t) == s * t
+    assert_close(u, interpret(root, values))
+    assert_close(interpret(a, values) * u**2 + interpret(b, values) * u, interpret(c, values))

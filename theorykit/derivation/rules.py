@@ -57,9 +57,10 @@ from ..symbolic.algebra import (
     product_of,
     rotations,
     simplify_traces,
+    square_root,
     transpose,
 )
-from ..symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, beside
+from ..symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, beside, split_coefficient
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 from . import claims
 from .step import Step
@@ -761,7 +762,7 @@ def linear_response(entropy: Expr, variable: MatrixSymbol, mean: MatrixExpr, for
 
 @checked_arguments
 def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
-    """Solve G = 0 where X G X = X A X - c X - W: X = A^{-1/2} (c/2 + (c^2/4 + A^{1/2} W A^{1/2})^{1/2}) A^{-1/2}."""
+    """Solve G = 0 where X G X = X A X - c X - W: X = A^{-1/2} (c + (c^2 + 4 A^{1/2} W A^{1/2})^{1/2}) A^{-1/2} / 2."""
     quadratic, linear, rest = [], S.Zero, []
     for coefficient, factors in matrix_terms(variable * equation * variable):
         if factors == (variable,):
@@ -774,10 +775,11 @@ def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
             raise RuleError(f"{equation} = 0 is not a Riccati equation of {variable}: it has the term {factors}")
     if not quadratic or not rest:
         raise RuleError(f"{equation} = 0 is not a Riccati equation of {variable}")
-    root = SquareRoot(sum_of(quadratic))
-    inner = SquareRoot(linear**2 / 4 * Identity(variable.shape[0]) + root * sum_of(rest) * root)
-    middle = linear / 2 * Identity(variable.shape[0]) + inner
-    after = Inverse(root) * middle * Inverse(root)
+    root = square_root(sum_of(quadratic))
+    inner = linear**2 * Identity(variable.shape[0]) + 4 * expand_products(root * sum_of(rest) * root)
+    middle = linear * Identity(variable.shape[0]) + SquareRoot(inner)
+    coefficient, factor = split_coefficient(inverse(root))
+    after = coefficient**2 / 2 * (middle if isinstance(factor, Identity) else factor * middle * factor)
     return Step("Riccati equation solved", equation, after, claims.Solves(variable, positive_definite=True), **record)
 
 

@@ -18,6 +18,7 @@ from .atoms import (
     PartialTrace,
     PrincipalBlock,
     SideBySide,
+    SquareRoot,
     Stacked,
     hold,
     log_det,
@@ -148,6 +149,35 @@ def _inverse(matrix: MatrixExpr) -> MatrixExpr:
     else:
         result = sp.Inverse(factor)
     return result / coefficient
+
+
+def square_root(matrix: MatrixExpr) -> MatrixExpr:
+    """The root of a positive definite matrix, of its positive coefficient apart, and inside inverses and products."""
+    coefficient, factor = split_coefficient(matrix)
+    if not coefficient.is_positive:
+        coefficient, factor = sp.S.One, matrix
+    root = factor if isinstance(factor, sp.Identity) else SquareRoot(factor)
+    if isinstance(factor, sp.Inverse):
+        root = inverse(square_root(factor.arg))
+    elif isinstance(factor, sp.KroneckerProduct) and any(isinstance(each, sp.Identity) for each in factor.args):
+        root = kronecker(*map(square_root, factor.args))
+    return sp.sqrt(coefficient) * root
+
+
+def fold_asinh(expression: sp.Expr) -> sp.Expr:
+    """`expression` with r exp(-asinh x) as -r x + sqrt((r x)^2 + r^2): it is read more easily, and cancels for large x.
+
+    Roots are taken to be of numbers that are not negative.
+    """
+    small = [factor for factor in sp.Mul.make_args(expression) if isinstance(factor, sp.exp)]
+    if len(small) != 1 or not isinstance(-small[0].exp, sp.asinh):
+        return expression
+    scale = expression / small[0]
+    product = sp.Mul(scale, *(-small[0].exp).args)
+    roots = [factor for factor in sp.Mul.make_args(product) if factor.is_Pow and abs(factor.exp) == sp.S.Half]
+    # under one root, where a square is one
+    shift = product / sp.Mul(*roots) * sp.sqrt(sp.Mul(*(root**2 for root in roots)))
+    return sp.sqrt(shift**2 + sp.expand(scale**2)) - shift
 
 
 def _cancel(factors: Factors) -> Factors:
