@@ -11,9 +11,12 @@ from sympy import Add, Expr, MatrixSymbol, Symbol, Trace, log, sqrt
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder, rules
-from ...symbolic import Softmax, entrywise, log_cosh, normal, sum_of
+from ...derivation import Derivation, Recorder, derivation_blocks, rules
+from ...symbolic import Equation, Heading, Softmax, Text, entrywise, latex, log_cosh, normal, sum_of
 from ...symbolic.algebra import from_terms, matrix_terms, transpose
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Folded
+from ...symbolic.documents.rendering import fold
 from ...symbolic.matrix_functions import sum_of_column
 
 # tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one
@@ -133,8 +136,8 @@ class TrajectorySymbols:
         )
 
 
-@dataclass(frozen=True)
-class MeanField:
+@dataclass(frozen=True, repr=False)
+class MeanField(DisplayMixin):
     """The result of `derive`."""
 
     symbols: MapSymbols
@@ -160,6 +163,31 @@ class MeanField:
             self.symbols.row: "g_{d}",
             self.trajectory.semantic_share: r"\left(1 - \epsilon\right)",
         }
+
+    def read(self, expression: Expr) -> str:
+        """LaTeX with the share of the semantic bits, 1 - epsilon, as it is in the derivation."""
+        share = {self.trajectory.semantic_share: 1 - self.symbols.positional_share}
+        return latex(fold(expression, share), self.latex_names)
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """The map of the overlap and of the attention, and three linear responses."""
+        row, query = self.read(self.row_response), self.read(self.query_response)
+        return (
+            Equation(r"m^{\alpha}", self.read(self.overlap), source="5, 6"),
+            Equation("A'", self.read(self.attention), source="2"),
+            Equation(r"D^{\alpha}", self.read(self.overlap_response)),
+            Equation("G", self.read(self.attention_response)),
+            Equation(r"\frac{\partial A'}{\partial A_{d}}", rf"{row} + \delta_{{d0}}\, {query}", source="8"),
+        )
+
+    def _view(self):
+        steps = tuple(derivation_blocks(self.derivation, self.latex_names))
+        yield Heading("Self-attention dynamics of many neurons", 1)
+        yield Folded("**Map**: `theory.overlap`, `theory.attention`", self.equations[:2], is_open=True)
+        yield Folded("**Linear responses**: `theory.overlap_response` and others", self.equations[2:])
+        yield Folded(f"**Derivation** in {len(self.derivation.steps)} steps: `theory.derivation`", steps)
+        yield Text("`dmft.render_markdown(theory)` says what the symbols mean.")
 
 
 @lru_cache

@@ -8,7 +8,6 @@ from ...checks import checked_arguments
 from ...derivation import derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
 from ...symbolic.documents.document import align_environment
-from ...symbolic.documents.rendering import fold
 from .derivation import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MeanField
 
 _MODEL = r"""
@@ -70,7 +69,7 @@ Each formula was computed by the rule named, from the one before it, and then ch
 @checked_arguments
 def render_latex(theory: MeanField) -> str:
     """The map and its responses, as one LaTeX `align*` environment."""
-    return align_environment((*_map_equations(theory), *_response_equations(theory)))
+    return align_environment(theory.equations)
 
 
 @checked_arguments
@@ -95,18 +94,17 @@ def model_part(theory: MeanField) -> Iterator[Block]:
     probability = rf"\log P\left({latex(path.spins(HORIZON))}\right)"
     overlap = latex(path.overlap(HORIZON), names)
     yield from (Heading("Model"), Text(_MODEL.strip()))
-    yield Equation(overlap, rf"{latex(path.overlap_of_spins(HORIZON), names)} \qquad (1)")
-    yield from (Text(_ATTENTION.strip()), Equation(attention[0], rf"{attention[1]} \qquad (2)"))
+    yield Equation(overlap, latex(path.overlap_of_spins(HORIZON), names), source="1")
+    yield from (Text(_ATTENTION.strip()), Equation(attention[0], attention[1], source="2"))
     yield from (Equation(*sides) for sides in (weights, *rows))
     yield Text(_ROWS.strip())
-    yield Equation(probability, rf"{latex(path.log_probability(HORIZON), names)} \qquad (4)")
+    yield Equation(probability, latex(path.log_probability(HORIZON), names), source="4")
     yield Text(_ENTRIES.strip())
 
 
 def map_part(theory: MeanField) -> Iterator[Block]:
     """The map that is left, and how it responds."""
-    overlap, attention = _map_equations(theory)
-    of_overlap, of_exponents, block = _response_equations(theory)
+    overlap, attention, of_overlap, of_exponents, block = theory.equations
     yield from (Heading("Map"), Text(_MAP.strip()), overlap, Text(_NEXT.strip()), attention)
     yield from (Heading("Linear responses"), Text(_RESPONSES.strip()), of_overlap, of_exponents)
     yield from (Text(_BLOCKS.strip()), block)
@@ -115,26 +113,8 @@ def map_part(theory: MeanField) -> Iterator[Block]:
 def noise_part(theory: MeanField) -> Iterator[Block]:
     """How far a network of finite size strays from the map."""
     yield from (Heading("Fluctuations"), Text(_NOISE.strip()))
-    yield Equation("Q", rf"{_read(theory, theory.noise)} \qquad (9)")
+    yield Equation("Q", theory.read(theory.noise), source="9")
     yield Text(_CARRIED.strip())
-
-
-def _map_equations(theory: MeanField) -> Iterator[Equation]:
-    yield Equation(r"m^{\alpha}", rf"{_read(theory, theory.overlap)} \qquad (5, 6)")
-    yield Equation("A'", rf"{_read(theory, theory.attention)} \qquad (2)")
-
-
-def _response_equations(theory: MeanField) -> Iterator[Equation]:
-    yield Equation(r"D^{\alpha}", _read(theory, theory.overlap_response))
-    yield Equation("G", _read(theory, theory.attention_response))
-    row, query = _read(theory, theory.row_response), _read(theory, theory.query_response)
-    yield Equation(r"\frac{\partial A'}{\partial A_{d}}", rf"{row} + \delta_{{d0}}\, {query} \qquad (8)")
-
-
-def _read(theory: MeanField, expression: Expr) -> str:
-    """LaTeX with the share of the semantic bits, 1 - epsilon, as it is in the derivation."""
-    share = {theory.trajectory.semantic_share: 1 - theory.symbols.positional_share}
-    return latex(fold(expression, share), theory.latex_names)
 
 
 def derivation_part(theory: MeanField) -> Iterator[Block]:

@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, count
 from typing import Annotated, NamedTuple
 
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
+from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
 
 # equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
-_LONG_LEFT, _LONG = 60, 120
+_LONG_LEFT, _LONG = 60, 122
 
 
 class Part:
@@ -39,11 +41,18 @@ class Text(Part):
 
 @dataclass(frozen=True)
 class Equation(Part):
-    """One displayed equation, both sides in LaTeX."""
+    """One displayed equation, both sides in LaTeX; `source` is the number of it in a paper, `label` its name here."""
 
     left: str
     right: str
     relation: str = "="
+    source: str = ""
+    label: str = ""
+
+    @property
+    def numbered(self) -> str:
+        """The relation and the right side, with the source's number."""
+        return rf"{self.relation} {self.right}" + (rf" \qquad ({self.source})" if self.source else "")
 
 
 @dataclass(frozen=True)
@@ -55,11 +64,15 @@ class Items(Part):
 
 @dataclass(frozen=True)
 class Folded(Part):
-    """Parts under a line of text, `summary`, behind which a page can hide them; `remark` is said on a page alone."""
+    """Parts under a line of text, `summary`, behind which a page hides them unless `is_open`; a terminal always does.
+
+    `remark` is said on a page alone.
+    """
 
     summary: str
-    parts: tuple["Text | Equation | Items | Table | Picture", ...]
+    parts: tuple["Block", ...]
     remark: str = ""
+    is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,9 +91,16 @@ class Picture(Part):
     text: str
 
 
-Block = Heading | Text | Equation | Items | Folded | Table | Picture
+@dataclass(frozen=True)
+class Code(Part):
+    """Source code, as it is."""
+
+    text: str
+
+
+Block = Heading | Text | Equation | Items | Folded | Table | Picture | Code
 """What a document is made of."""
-_BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Picture)
+_BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Picture, Code)
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
@@ -92,9 +112,38 @@ def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
-    """All equations as one LaTeX `align*` environment."""
-    rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in equations)
-    return f"\\begin{{align*}}\n  {rows}\n\\end{{align*}}\n"
+    """All equations as one LaTeX `align` environment as wide as the text of an article, each with a label."""
+    equations = list(equations)
+    aligned = max((left for each in equations if (left := width(each.left)) <= TEXT_WIDTH / 3), default=0.0)
+    found = [_lines(each, aligned) for each in equations]
+    if any(width(line.partition("&")[2]) > TEXT_WIDTH - aligned for lines in found for line in lines):
+        # something wide that does not break has no place beside the left sides
+        found = [_lines(each, 0.0) for each in equations]
+    labels = (rf" \label{{eq:{each.label or _label(each.left)}}}" for each in equations)
+    rows = [" \\notag \\\\\n  ".join(lines) + label for lines, label in zip(found, labels, strict=True)]
+    body = " \\\\\n  ".join(rows)
+    return f"\\begin{{align}}\n  {body}\n\\end{{align}}\n"
+
+
+def _lines(equation: Equation, aligned: float) -> list[str]:
+    """An equation in lines, aligned at its relation if its left side is at most as wide as `aligned`."""
+    left, most = equation.left, TEXT_WIDTH - NUMBER - aligned
+    source = rf" \quad [\text{{Eq.\,{equation.source}}}]" if equation.source else ""
+    right = f"{equation.relation} {equation.right}{source}"
+    if width(left) <= aligned:
+        first, *others = broken(right, most, most - INDENT)
+        return [f"{left} &{first}", *(rf"&\quad {line}" for line in others)]
+    if width(left) <= TEXT_WIDTH / 3 or width(f"{left} {right}") <= most:
+        first, *others = broken(f"{left} {right}", most, most - INDENT)
+        return [f"& {first}", *(rf"&\quad {line}" for line in others)]
+    first, *others = broken(left, most, most - INDENT)
+    second, *more = broken(right, most - INDENT, most - 2 * INDENT)
+    return [f"& {first}", *(rf"&\quad {line}" for line in [*others, second]), *(rf"&\qquad {line}" for line in more)]
+
+
+def _label(left: str) -> str:
+    words = re.findall(r"[A-Za-z0-9]+", re.sub(r"\\(frac|left|right|operatorname|[lr]angle|log)\b", " ", left))
+    return "-".join(words) if 0 < len(words) < 9 else "equation"
 
 
 class Writer(NamedTuple):
@@ -106,6 +155,7 @@ class Writer(NamedTuple):
     equation: Callable[[Equation], str]
     table: Callable[[Table], str]
     picture: Callable[[Picture], str]
+    code: Callable[[str], str]
     fold: Callable[[Folded], str] | None = None
 
     def parts(self, blocks: Iterable[Block]) -> Iterator[str]:
@@ -124,6 +174,8 @@ class Writer(NamedTuple):
                     yield self.table(block)
                 case Picture():
                     yield self.picture(block)
+                case Code(text):
+                    yield self.code(text)
                 case Folded(summary, parts):
                     yield from [self.fold(block)] if self.fold else self.parts((Text(summary), *parts))
 
@@ -134,17 +186,18 @@ def as_markdown(blocks: Iterable[Block]) -> str:
         heading=lambda text, level: f"{'#' * level} {text}",
         text=str,
         items=lambda items: "\n".join(f"- {item}" for item in items),
-        equation=lambda equation: f"$${_display(equation)}$$",
+        equation=lambda each: f"$${_display(each)}$$",
         table=_markdown_table,
         picture=lambda picture: picture.text,
+        code=lambda text: f"```python\n{text}```",
     )
     return "\n\n".join(writer.parts(checked_blocks("blocks", blocks))) + "\n"
 
 
-def as_latex(blocks: Iterable[Block]) -> str:
-    """The document as a LaTeX article that needs no packages but amsmath, amssymb, geometry and graphicx.
+def as_latex(blocks: Iterable[Block], fragment: bool = False) -> str:
+    """The document as a LaTeX article that needs no package but amsmath, each equation with a label.
 
-    Equations wider than the page are scaled down to its width.
+    Equations are broken into lines that fit the text of an article. A `fragment` is for `\\input` in another document.
     """
 
     def heading(text: str, level: int) -> str:
@@ -155,10 +208,6 @@ def as_latex(blocks: Iterable[Block]) -> str:
         lines = "\n".join(rf"\item {_latex_text(text)}" for text in texts)
         return f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n"
 
-    def equation(equation: Equation) -> str:
-        # in the paragraph before it, so that no page breaks between
-        return f"\\begin{{equation*}}\n\\fitted{{{_display(equation)}}}\n\\end{{equation*}}\n"
-
     def table(table: Table) -> str:
         rows = [table.header, *table.rows] if table.header else table.rows
         lines = " \\\\\n".join(" & ".join(map(_latex_text, row)) for row in rows)
@@ -167,20 +216,38 @@ def as_latex(blocks: Iterable[Block]) -> str:
     def text(text: str) -> str:
         return f"\n{_latex_text(text)}\n"
 
-    writer = Writer(heading, text, items, equation, table, lambda picture: text(picture.text))
-    return f"{_PREAMBLE}{''.join(writer.parts(checked_blocks('blocks', blocks)))}\\end{{document}}\n"
+    # an equation is in the paragraph before it, so that no page breaks between
+    writer = Writer(
+        heading=heading,
+        text=text,
+        items=items,
+        equation=lambda each: align_environment([each]),
+        table=table,
+        picture=lambda picture: text(picture.text),
+        code=lambda text: f"\\begin{{verbatim}}\n{text}\\end{{verbatim}}\n",
+    )
+    body = _with_unique_labels("".join(writer.parts(checked_blocks("blocks", blocks))))
+    return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
 
 
-_PREAMBLE = r"""\documentclass[a4paper]{article}
-\usepackage{amsmath,amssymb,graphicx}
-\usepackage[margin=15mm,landscape]{geometry}
+def _with_unique_labels(text: str) -> str:
+    met: set[str] = set()
+
+    def numbered(match: re.Match[str]) -> str:
+        label = next(each for each in chain([match[1]], (f"{match[1]}-{n}" for n in count(2))) if each not in met)
+        met.add(label)
+        return rf"\label{{{label}}}"
+
+    return re.sub(r"\\label\{([^}]*)\}", numbered, text)
+
+
+_PREAMBLE = r"""\documentclass{article}
+\usepackage{amsmath}
+\allowdisplaybreaks
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{1ex}
-\newsavebox{\formula}
-\newcommand{\fitted}[1]{\sbox{\formula}{$\displaystyle #1$}%
-  \ifdim\wd\formula>\linewidth\resizebox{\linewidth}{!}{\usebox{\formula}}\else\usebox{\formula}\fi}
+\emergencystretch=4em
 \begin{document}
-\small
 """
 
 
@@ -194,6 +261,7 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
     """The document as plain text for a terminal: tables in columns, formulas by their LaTeX, no markup."""
 
     def plain(text: str) -> str:
+        text = re.sub(r"\$[^$]*\$", lambda formula: _plain_formula(formula[0]), text)
         return re.sub(r"\*\*|[$`]", "", text)
 
     def table(table: Table) -> str:
@@ -208,16 +276,22 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
         equation=lambda each: f"{each.left} {each.relation} {each.right}",
         table=table,
         picture=lambda picture: picture.text,
+        code=str,
         fold=lambda block: plain(block.summary),
     )
     return "\n".join(writer.parts(checked_blocks("blocks", blocks)))
 
 
+def _plain_formula(latex: str) -> str:
+    """A short formula without the braces and commands of LaTeX: N_1 x N_2."""
+    return re.sub(r"\\(?:left|right)|[{}\\]", "", latex.replace(r"\times", "x"))
+
+
 def _display(equation: Equation) -> str:
-    if len(equation.left) <= _LONG_LEFT or len(equation.left) + len(equation.right) <= _LONG:
-        return f"{equation.left} {equation.relation} {equation.right}"
-    lines = f"& {equation.left} \\\\ &\\quad {equation.relation} {equation.right}"
-    return rf"\begin{{aligned}}{lines}\end{{aligned}}"
+    left, right = equation.left, equation.numbered
+    if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
+        return f"{left} {right}"
+    return rf"\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}"
 
 
 def _latex_text(text: str) -> str:
@@ -228,5 +302,9 @@ def _latex_text(text: str) -> str:
         piece = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", piece)
         return re.sub(r"`(.+?)`", r"\\texttt{\1}", piece)
 
+    def breakable(formula: str) -> str:
+        # no line breaks between brackets of \left and \right
+        return re.sub(r"\\(left|right)(?=[()\[\]])", "", formula)
+
     pieces = re.split(r"(\$[^$]*\$)", text)
-    return "".join(piece if piece.startswith("$") else escaped(piece) for piece in pieces)
+    return "".join(breakable(piece) if piece.startswith("$") else escaped(piece) for piece in pieces)

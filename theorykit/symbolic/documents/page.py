@@ -76,11 +76,10 @@ class _Page:
             heading=self.heading,
             text=lambda text: f"<p>{self.text(text)}</p>",
             items=lambda items: "<ul>" + "".join(f"<li>{self.text(item)}</li>" for item in items) + "</ul>",
-            equation=lambda each: self.formula(
-                f"{each.left} {each.relation} {each.right}", "div", 'class="formula" ', "true"
-            ),
+            equation=lambda each: self.formula(f"{each.left} {each.numbered}", "div", 'class="formula" ', "true"),
             table=self.values,
             picture=lambda picture: picture.svg,
+            code=lambda text: f"<pre><code>{html.escape(text)}</code></pre>",
             fold=self.fold,
         )
         return "\n".join(writer.parts(blocks))
@@ -101,7 +100,9 @@ class _Page:
         self.place = (anchor, _plain(name[1] if name else block.summary))
         remark = f'<span class="remark">{self.text(block.remark)}</span>' if block.remark else ""
         summary = f"<summary>{self.text(block.summary)}{remark}</summary>"
-        return f'<details id="{anchor}">{summary}\n{self.body(block.parts)}\n</details>'
+        return (
+            f'<details id="{anchor}"{" open" if block.is_open else ""}>{summary}\n{self.body(block.parts)}\n</details>'
+        )
 
     def values(self, block: Table) -> str:
         head = "".join(f'<th scope="col">{self.text(name)}</th>' for name in block.header)

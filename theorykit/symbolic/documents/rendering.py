@@ -29,7 +29,7 @@ from sympy.printing.pretty.stringpict import prettyForm
 from sympy.printing.printer import Printer
 
 from ...checks import Expression, checked_arguments
-from ..atoms import LogDet, PartialTrace, SideBySide, Stacked
+from ..atoms import LogDet, PartialTrace, SideBySide, SquareRoot, Stacked
 from ..functions import AngleBetween
 from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries
 
@@ -70,6 +70,13 @@ class _Rules:
         if isinstance(matrix, ElementwiseApplyFunction):
             compound = not matrix.function.expr.is_Function
         return self._enclosed(text) if compound else text
+
+    def _print_SquareRoot(self, expr):
+        return self._root(expr.matrix, "1/2")
+
+    def _print_Inverse(self, expr):
+        root = expr.arg
+        return self._root(root.matrix, "-1/2") if isinstance(root, SquareRoot) else self._print_MatPow(expr)
 
     def _print_Symbol(self, expr, *style, **styles):
         if expr not in self._settings.get("symbol_names", ()):
@@ -116,8 +123,8 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
     def _print_PrincipalBlock(self, expr):
         return rf"\left[{self._print(expr.matrix)}\right]_{{{expr.index}{expr.index}}}"
 
-    def _print_SquareRoot(self, expr):
-        return rf"{self._operand(expr.matrix)}^{{1/2}}"
+    def _root(self, matrix, power):
+        return f"{self._operand(matrix)}^{{{power}}}"
 
     def _print_OneMatrix(self, expr):
         rows, columns = map(self._print, expr.shape)
@@ -282,8 +289,8 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
     def _with_below(self, symbol, text):
         return prettyForm(f"{self._print(symbol)}_{text}")
 
-    def _print_SquareRoot(self, expr):
-        return self._operand(expr.matrix) ** prettyForm("1/2")
+    def _root(self, matrix, power):
+        return self._operand(matrix) ** prettyForm(power)
 
     def _print_PrincipalBlock(self, expr):
         return _lowered(self._enclosed(self._print(expr.matrix), "[]"), f"{expr.index}{expr.index}")
