@@ -86,7 +86,7 @@ def test_all_kinds_of_claims_occur():
 def test_a_derivation_can_be_read(name):
     derivation = action(name).derivation
     blocks = list(derivation_blocks(derivation))
-    assert sum(isinstance(block, Equation) for block in blocks) == len(derivation.steps)
+    assert sum(isinstance(block, Folded) for block in blocks) == len(derivation.steps)
     text = as_markdown(blocks)
     assert all(text.count(f"**{number}. ") == 1 for number in range(1, len(derivation.steps) + 1))
     assert "None" not in text and "MatMul" not in text and "KroneckerProduct" not in text

@@ -170,7 +170,9 @@ KINDS = {
     # a problem has data
     "solve.data search.data": None,
     "Problem.data": MISTAKEN_DATA,
-    "render_markdown.architecture": of(ARCHITECTURE, admits=NONE, **OTHER_ARCHITECTURES, of_other_layers=DEEPER),
+    "render_markdown.architecture render_html.architecture": of(
+        ARCHITECTURE, admits=NONE, **OTHER_ARCHITECTURES, of_other_layers=DEEPER
+    ),
     "order_parameters initial": POINT,
     "features": of(DATA, of_other_paths=DATA[:, :3], of_other_features=DATA[:, :, 0]),
     "test_features other": PATH_FEATURES,

@@ -1,6 +1,5 @@
-from .action.action import Action
+from .action.action import Action, render_html, render_latex, render_markdown
 from .action.derivation import derive
-from .action.document import render_latex, render_markdown
 from .action.kept import load_action, save_action
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
@@ -87,6 +86,7 @@ __all__ = [
     "predict",
     "rank_heads",
     "removable_heads",
+    "render_html",
     "render_latex",
     "render_markdown",
     "sample_network",

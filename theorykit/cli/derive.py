@@ -48,6 +48,7 @@ def derive(
     format: Format = "markdown",
     steps: bool = False,
     finite_width: bool = False,
+    fragment: bool = False,
     verify: bool = False,
     output: Path | None = None,
     overwrite: bool = False,
@@ -62,12 +63,15 @@ def derive(
         steps: Add every step of the derivation, each checked on random numbers, and the form for more examples than
             features.
         finite_width: Add the exact prior at finite width, derived by a second route.
+        fragment: Write LaTeX without a preamble, for `\\input` in an article that loads amsmath.
         verify: Check every step and report on each, on standard error; fail if one does not hold.
         output: File to write, ending in .tex, .md, .html or .py; by default, standard output.
         overwrite: Replace the output file if it exists.
     """
     if format == "python" and (steps or finite_width):
         raise ValueError("the Python source has no steps: leave out --steps and --finite-width, or choose a document")
+    if fragment and format != "latex":
+        raise ValueError(f"--fragment is for --format latex, got --format {format}")
     if output is not None:
         store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
     architecture = network.architecture()
@@ -82,18 +86,11 @@ def derive(
         text = bpkr.generate_source(action)
     else:
         steps = steps or format == "html"
-        blocks = [
-            *document.action_blocks(action, architecture),
-            *document.closed_forms_part(action),
-            *document.expansion_part(action, action.expansion.derivation.verify() if steps else None),
-            *(document.derivation_part(action) if steps else ()),
-            *(document.dual_part(action) if steps else ()),
-            *(document.finite_width_part(action) if finite_width else ()),
-        ]
+        blocks = document.whole_document(action, architecture, steps, finite_width)
         if format == "html":
             text = as_html(blocks, document.definitions(action))
         else:
-            text = {"latex": as_latex, "markdown": as_markdown}[format](blocks)
+            text = as_latex(blocks, fragment) if format == "latex" else as_markdown(blocks)
     if output is None:
         print(text, end="")
     else:

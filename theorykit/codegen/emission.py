@@ -16,6 +16,9 @@ from jaxtyping import Array
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ..checks import by_name, checked_instance
+from ..symbolic import Heading, Text
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Code, Folded, Table
 from ..symbolic.functions import partial_derivative
 from ..symbolic.numeric import NumericFunction
 from . import batch, primitives
@@ -51,8 +54,8 @@ BATCH = Vocabulary(batch, {})
 """Functions of many small matrices side by side."""
 
 
-@dataclass(frozen=True)
-class CompiledFunction:
+@dataclass(frozen=True, repr=False)
+class CompiledFunction(DisplayMixin):
     """A pure JAX function generated from expressions: arrays and scalars by name in, a dictionary of results out.
 
     `source` is the text that runs.
@@ -61,6 +64,15 @@ class CompiledFunction:
     program: Program
     source: str
     _function: Any
+
+    def _view(self):
+        yield Heading(f"{self.program.name}: generated function", 1)
+        matrices = [each for each in self.program.arguments if isinstance(each, MatrixSymbol)]
+        numbers = ", ".join(each.name for each in self.program.arguments if each not in matrices)
+        rows = [(each.name, " x ".join(map(str, each.shape))) for each in matrices]
+        yield Table((*rows, *([("numbers", numbers)] if numbers else [])), ("argument", "shape"))
+        yield Text(f"Returns {', '.join(f'`{name}`' for name in self.program.outputs)}, by name.")
+        yield Folded("Its source: `.source`", (Code(self.source),))
 
     def __call__(self, /, **arguments: Any) -> Mapping[str, Any]:
         return self._function(**arguments)

@@ -4,7 +4,6 @@ before -> rule -> Step(before, after, claim) -> Derivation -> verify
 """
 
 from . import rules
-from .document import derivation_blocks, verification_blocks
-from .step import Derivation, Recorder, Step, Verification
+from .step import Derivation, Recorder, Step, Verification, derivation_blocks, verification_blocks
 
 __all__ = ["Derivation", "Recorder", "Step", "Verification", "derivation_blocks", "rules", "verification_blocks"]

@@ -1,101 +1,13 @@
-"""A derivation as a person reads it: every step, what it claims, and whether the claim held when it was checked."""
+"""The claim of a step as a person reads it: an equation between the LaTeX of both sides."""
 
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from types import MappingProxyType
+from collections.abc import Callable
 
-import numpy as np
 from sympy import Expr
 
-from ..checks import checked_arguments, checked_whole_number
-from ..symbolic import Block, Equation, Heading, Text, latex
-from ..symbolic.documents.document import Folded, Items
+from ..symbolic import Equation
 from . import claims
-from .step import Derivation, Evidence, Step, Verification, written
 
 Show = Callable[[Expr], str]
-
-
-@checked_arguments
-def derivation_blocks(
-    derivation: Derivation,
-    names: Mapping[Expr, str] = MappingProxyType({}),
-    level: int = 3,
-    verification: Verification | None = None,
-) -> Iterator[Block]:
-    """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them.
-
-    With its `verification`, each step is in its own part that says how it was checked, and to what error.
-    """
-    if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
-        raise ValueError("verification must be that of derivation, of which it has other steps")
-    checked_whole_number("level", level, least=1, most=6)
-    show, numbers = partial(latex, symbol_names=names), itertools.count(1)
-    for section, steps in derivation.sections():
-        if section:
-            yield Heading(section, level)
-        for step in steps:
-            caption = _caption(next(numbers), step)
-            if verification is None:
-                yield Text(caption)
-                yield from _statement(step, show)
-            else:
-                evidence = next(item for item in verification.evidence if item.step is step)
-                yield Folded(caption, tuple(_statement(step, show)), _remark(evidence))
-
-
-def _statement(step: Step, show: Show) -> Iterator[Text | Equation]:
-    yield statement(step.claim, show(step.before), show(step.after), show)
-    # a name that is printed as what it stands for needs no explanation
-    shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
-    defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
-    if defined:
-        yield Text(f"with {defined}.")
-
-
-def _remark(evidence: Evidence) -> str:
-    verdict = "Holds" if evidence.holds else "**FAILS**"
-    if evidence.reason:
-        return f"{verdict}: {evidence.reason}. To be checked by {_how_checked(evidence.step.claim)}."
-    error = evidence.error * evidence.step.claim.tolerance
-    checked = f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
-    if evidence.proved:
-        return f"{checked} Proved at these sizes but for a chance of {written(evidence.chance)}."
-    return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
-
-
-def _caption(number: int, step: Step) -> str:
-    word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
-    equations = f", {word} ({step.equations})" if step.equations else ""
-    assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
-    return f"**{number}. {step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
-
-
-@checked_arguments
-def verification_blocks(verification: Verification) -> Iterator[Block]:
-    """What was checked, in a line for each kind of claim, and how much of it was proved."""
-    kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
-    proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
-    lines = []
-    for how, count in kinds.items():
-        some = f"; {proved[how]} of them proved" if proved[how] else ""
-        lines.append(f"{count} by {how}{'; proved' if proved[how] == count else some}")
-    verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
-    exact = ""
-    if verification.proved:
-        exact = (
-            f" {len(verification.proved)} of them are proved at the sizes tried, as identities that hold in exact "
-            "arithmetic at random points of a prime field; a false one would have passed with a chance of at most "
-            f"{written(verification.chance)}."
-        )
-    yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
-    yield Items(tuple(lines))
-
-
-def _how_checked(claim: claims.Claim) -> str:
-    return claim.checked_by.format(np.format_float_scientific(claim.tolerance, trim="-", exp_digits=1))
 
 
 def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equation:

@@ -3,15 +3,23 @@
 A step is made by a rule, which computes `after` from `before`; its claim can be checked without knowing the rule.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from sympy import Expr
 
 from ..checks import check_fields, checked_arguments, checked_function, checked_instance, checked_whole_number
+from ..symbolic import Block, Equation, Heading, Text, latex
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Folded, Items, Table
 from .claims import Claim, residuals
+from .document import Show, statement
 from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
 from .sampling import random_values
 
@@ -19,8 +27,8 @@ from .sampling import random_values
 _ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
-class Step:
+@dataclass(frozen=True, repr=False)
+class Step(DisplayMixin):
     """One application of a rule: `before` becomes `after`.
 
     - `rule`: its name. `claim`: how `after` follows from `before`.
@@ -41,6 +49,13 @@ class Step:
 
     def __post_init__(self):
         check_fields(self)
+
+    def _view(self):
+        yield replace(_step_block(self, None), is_open=True)
+
+    def _repr_latex_(self) -> str:
+        formula = statement(self.claim, latex(self.before), latex(self.after), latex)
+        return rf"$\displaystyle {formula.left} {formula.relation} {formula.right}$"
 
     @checked_arguments
     def error(self, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
@@ -71,8 +86,8 @@ class Recorder:
         return step.after
 
 
-@dataclass(frozen=True)
-class Evidence:
+@dataclass(frozen=True, repr=False)
+class Evidence(DisplayMixin):
     """The largest error of one step's claim over the trials up to the first that failed, in units of its tolerance.
 
     - `reason`: why the claim could not be evaluated, or is false though its error is small; the error is infinite then.
@@ -96,6 +111,10 @@ class Evidence:
         """Whether the claim holds exactly, at the sizes of the trials, but for `chance`."""
         return self.holds and self.chance is not None
 
+    def _view(self):
+        yield replace(_step_block(self.step, None, evidence=self), is_open=True)
+        yield Text(_remark(self))
+
     def __str__(self):
         verdict = "holds" if self.holds else "FAILS"
         line = f"{verdict}  {self.step.section:16.16}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
@@ -105,8 +124,8 @@ class Evidence:
         return f"{line}  ({told})" if told else line
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(DisplayMixin):
     """Evidence for every step of a derivation."""
 
     evidence: tuple[Evidence, ...]
@@ -131,6 +150,10 @@ class Verification:
         """A bound of the probability with which these would all have passed, were any of them false: the largest."""
         return max((item.chance for item in self.proved), default=0.0)
 
+    def _view(self):
+        yield from verification_blocks(self)
+        yield from (_step_block(item.step, None, evidence=item) for item in self.failures)
+
     def __str__(self):
         lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
         failed, proved = len(self.failures), len(self.proved)
@@ -140,8 +163,8 @@ class Verification:
         return "\n".join([*lines, verdict])
 
 
-@dataclass(frozen=True)
-class Derivation:
+@dataclass(frozen=True, repr=False)
+class Derivation(DisplayMixin):
     """Steps in order, and the sizes at which each may be tried with numbers."""
 
     steps: tuple[Step, ...]
@@ -180,6 +203,13 @@ class Derivation:
             told = f"false in exact arithmetic, though its error on numbers is {largest:.1e} of what is tolerated"
             return Evidence(step, float("inf"), told)
         return Evidence(step, largest, chance=chance)
+
+    def _view(self):
+        yield Heading(f"Derivation of {len(self.steps)} steps", 1)
+        rows = ((section or "steps", str(len(steps))) for section, steps in self.sections())
+        yield Table(tuple(rows), ("section", "steps"))
+        yield Text("Check every step: `derivation.verify()`.")
+        yield Folded("Every step", tuple(derivation_blocks(self)))
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
         """The steps by section, in order."""
@@ -235,3 +265,86 @@ def written(chance: float) -> str:
     """A bound of a probability as text, of one digit and rounded up."""
     text = Context(prec=1, rounding=ROUND_CEILING).create_decimal(chance)
     return f"{text:.0e}".replace("e-0", "e-")
+
+
+@checked_arguments
+def derivation_blocks(
+    derivation: Derivation,
+    names: Mapping[Expr, str] = MappingProxyType({}),
+    level: int = 3,
+    verification: Verification | None = None,
+) -> Iterator[Block]:
+    """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them.
+
+    With its `verification`, each step is in its own part that says how it was checked, and to what error.
+    """
+    if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
+        raise ValueError("verification must be that of derivation, of which it has other steps")
+    checked_whole_number("level", level, least=1, most=6)
+    show, numbers = partial(latex, symbol_names=names), itertools.count(1)
+    for section, steps in derivation.sections():
+        if section:
+            yield Heading(section, level)
+        for step in steps:
+            found = () if verification is None else (item for item in verification.evidence if item.step is step)
+            yield _step_block(step, next(numbers), show, next(iter(found), None))
+
+
+def _step_block(step: Step, number: int | None, show: Show = latex, evidence: Evidence | None = None) -> Folded:
+    parts = tuple(_statement(number, step, show))
+    return Folded(_caption(number, step), parts, "" if evidence is None else _remark(evidence))
+
+
+def _statement(number: int | None, step: Step, show: Show) -> Iterator[Text | Equation]:
+    yield replace(
+        statement(step.claim, show(step.before), show(step.after), show), label=f"step-{number}" if number else ""
+    )
+    # a name that is printed as what it stands for needs no explanation
+    shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
+    defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
+    if defined:
+        yield Text(f"with {defined}.")
+
+
+def _remark(evidence: Evidence) -> str:
+    verdict = "Holds" if evidence.holds else "**FAILS**"
+    if evidence.reason:
+        return f"{verdict}: {evidence.reason}. To be checked by {_how_checked(evidence.step.claim)}."
+    error = evidence.error * evidence.step.claim.tolerance
+    checked = f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
+    if evidence.proved:
+        return f"{checked} Proved at these sizes but for a chance of {written(evidence.chance)}."
+    return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
+
+
+def _caption(number: int | None, step: Step) -> str:
+    word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
+    equations = f", {word} ({step.equations})" if step.equations else ""
+    assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
+    count = "" if number is None else f"{number}. "
+    return f"**{count}{step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
+
+
+@checked_arguments
+def verification_blocks(verification: Verification) -> Iterator[Block]:
+    """What was checked, in a line for each kind of claim, and how much of it was proved."""
+    kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
+    proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
+    lines = []
+    for how, count in kinds.items():
+        some = f"; {proved[how]} of them proved" if proved[how] else ""
+        lines.append(f"{count} by {how}{'; proved' if proved[how] == count else some}")
+    verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
+    exact = ""
+    if verification.proved:
+        exact = (
+            f" {len(verification.proved)} of them are proved at the sizes tried, as identities that hold in exact "
+            "arithmetic at random points of a prime field; a false one would have passed with a chance of at most "
+            f"{written(verification.chance)}."
+        )
+    yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
+    yield Items(tuple(lines))
+
+
+def _how_checked(claim: Claim) -> str:
+    return claim.checked_by.format(np.format_float_scientific(claim.tolerance, trim="-", exp_digits=1))

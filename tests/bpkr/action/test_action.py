@@ -1,6 +1,7 @@
 """The symbolic action: its parts, its saddle-point equations, its written forms."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -89,12 +90,12 @@ def test_the_readout_solution_is_positive_and_solves_its_equation(case, seed):
 
 def test_written_forms_are_balanced_rows_without_sympy_names(action):
     latex, markdown = bpkr.render_latex(action), bpkr.render_markdown(action)
-    rows = latex.removeprefix("\\begin{align*}\n").removesuffix("\n\\end{align*}\n").split("\\\\\n")
+    rows = latex.split("\\label")[:-1]
     assert latex.count("{") == latex.count("}") and all(row.count("&=") == 1 for row in rows)
     # terms, equations, and what solves or follows from them
     depth = len(action.forms)
     assert len(rows) == (4 + depth) + (depth + 1) + 3
-    assert re.findall(r"\$\$(.+?)\$\$", markdown) == [row.replace("&=", "=").strip() for row in rows]
+    assert len(re.findall(r"\$\$(.+?)\$\$", markdown)) == len(rows) == len(set(re.findall(r"\\label\{(.*?)\}", latex)))
     for text in (latex, markdown):
         assert not re.search(r"sigma2|Trace|LogDet|Kronecker|Identity|Phi_test|\*\*|None", text)
 
@@ -115,3 +116,28 @@ def test_the_shown_python_is_what_runs(seed):
     shown = namespace["action"](**arguments(problem))
     assert_close(shown["total"], problem.evaluate().total, 1e-13)
     assert_close(sum(value for name, value in shown.items() if name != "total"), shown["total"], 1e-12)
+
+
+def test_an_action_and_what_is_made_of_it_show_themselves():
+    derived = bpkr.derive(bpkr.Architecture((2, bpkr.Skip(3)), widths=5, temperature=1.0))
+    text, page, steps = repr(derived), derived._repr_html_(), derived.derivation.steps
+    assert len(text.splitlines()) <= 15 and "S = S_a + S_1 + S_2 + E" in text and "U_1 is (H_1 H_2 + H_1) x" in text
+    assert "attention with skip connection" in text and not re.search(r"[\\{}$]", text)
+    assert page.count("<details") == len(steps) + 4 and page.count("<details open") == 2
+    assert r"\sigma_{1}^{2}" in page and r"\sigma_{1}^{2}" in derived.total._repr_latex_() == derived._repr_latex_()
+    assert f"Derivation of {len(steps)} steps" in repr(derived.derivation)
+    assert all(len(repr(step).splitlines()) == 1 and step._repr_latex_().startswith("$") for step in steps)
+    verification = replace(derived.derivation, steps=steps[:2]).verify()
+    assert repr(verification).startswith("2 steps were checked") and "Holds: error" in repr(verification.evidence[1])
+    compiled = bpkr.compile_action(derived)
+    assert "kernel" in repr(compiled) and len(repr(compiled).splitlines()) <= 15
+    assert repr(compiled.kernel).splitlines()[2].startswith("Phi       P x ")
+    assert "def kernel" in compiled.kernel._repr_html_()
+
+
+def test_a_page_of_an_action_is_that_of_its_architecture():
+    architecture = bpkr.Architecture((2,), widths=5, temperature=1.0)
+    page = bpkr.render_html(bpkr.derive(architecture), architecture)
+    assert "Attention(heads=2)" in page and "Holds: error" in page and "Symbols" in page
+    with pytest.raises(ValueError, match="other layers"):
+        bpkr.render_html(bpkr.derive(architecture), bpkr.Architecture((bpkr.Dense(),), widths=5, temperature=1.0))

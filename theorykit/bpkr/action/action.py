@@ -10,13 +10,17 @@ from sympy import Add, Expr, Inverse, MatrixSymbol, Poly, PolynomialError, Symbo
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...checks import checked_instance
+from ...checks import checked_arguments, checked_instance
 from ...derivation import Derivation, Step, rules
 from ...derivation.claims import SameMoments
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import gradient, positive_definite, trace
+from ...symbolic import as_html, as_latex, as_markdown, gradient, positive_definite, trace
 from ...symbolic.algebra import as_number
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import align_environment
+from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm, NetworkForm
+from . import document
 from .energy_forms import DualForm, KernelEnergy, KernelPredictor, dual_form, kernel_energy, kernel_predictor
 from .prior import FiniteWidthPrior, FirstOrder, expand_about_infinite_width, finite_width_prior, substitute_nested
 from .symbols import ActionSymbols
@@ -51,8 +55,8 @@ class Majoriser:
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Action:
+@dataclass(frozen=True, eq=False, repr=False)
+class Action(DisplayMixin):
     """The action S of the order parameters, symbolic: their posterior goes as exp(-S/2) (Eq. 32).
 
     - `overlap_entropies`, `overlap_blocks`: `entropies` and `nested` in the matrices `symbols.overlaps`; all else is in
@@ -69,6 +73,12 @@ class Action:
     test_kernel: MatrixExpr
     predictor: Predictor
     derivation: Derivation
+
+    def _view(self):
+        return document.view(self)
+
+    def _repr_latex_(self) -> str:
+        return self.total._repr_latex_()
 
     def __getstate__(self):
         # without what the properties below remember: it follows from the fields
@@ -247,3 +257,44 @@ class Action:
         """Energy and predictor in second moments of the data, for more examples than features."""
         covariance = self.predictor.variance.matrix
         return dual_form(self.energy, self.predictor.mean, covariance, self.symbols, self.derivation.sizes)
+
+
+@checked_arguments
+def render_latex(action: Action, steps: bool = False) -> str:
+    """Write the action, its saddle-point equations and its predictor as LaTeX for `\\input` in an article.
+
+    The article must load amsmath. Every equation has a label, is broken into lines that fit the text of an article, and
+    names the equation of the source that it stands for. `theorykit derive --format latex` writes an article of its own.
+
+    Args:
+        action: The action to write.
+        steps: Write headings, closed forms and every step of the derivation too; without, one `align` environment.
+    """
+    if steps:
+        return as_latex(document.whole_document(action, steps=True), fragment=True)
+    return align_environment(each for part in document.equations(action).values() for each in part)
+
+
+@checked_arguments
+def render_markdown(action: Action, architecture: Architecture | None = None) -> str:
+    """Write the same as Markdown, with headings, and the layers and sizes of `architecture` if that is given.
+
+    Raises `ValueError` for an architecture that `action` is not of.
+    """
+    return as_markdown(document.action_blocks(action, _of_action(architecture, action)))
+
+
+@checked_arguments
+def render_html(action: Action, architecture: Architecture | None = None) -> str:
+    """Write the action with every step of its derivation, checked, as an HTML page that needs nothing else.
+
+    Raises `ValueError` for an architecture that `action` is not of.
+    """
+    blocks = document.whole_document(action, _of_action(architecture, action), steps=True)
+    return as_html(blocks, document.definitions(action))
+
+
+def _of_action(architecture: Architecture | None, action: Action) -> Architecture | None:
+    if architecture is not None and architecture.forms != action.forms:
+        raise ValueError("architecture has other layers than those that action was derived for")
+    return architecture

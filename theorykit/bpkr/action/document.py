@@ -3,42 +3,74 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import MappingProxyType
+from typing import Any
 
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ...checks import checked_arguments
 from ...derivation import Derivation, Verification, derivation_blocks, verification_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
-from ...symbolic.documents.document import Items, align_environment
+from ...symbolic import Block, Definition, Equation, Heading, Text, latex
+from ...symbolic.algebra import fold_asinh
+from ...symbolic.documents.document import Folded, Items, Table
 from ...symbolic.documents.rendering import fold
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture
 from ..specification.layers import AbstractLayer
-from .action import Action
+
+Action = Any
+"""`bpkr.Action`, which shows itself by what is here, and so cannot be imported."""
 
 
-@checked_arguments
-def render_latex(action: Action) -> str:
-    """The action, its saddle-point equations and its predictor, as one LaTeX `align*` environment."""
-    return align_environment(equation for equations in _equations(action).values() for equation in equations)
+def whole_document(
+    action: Action, architecture: Architecture | None = None, steps: bool = False, finite_width: bool = False
+) -> Iterator[Block]:
+    """The action with what follows from it; with every step, and by a second route at finite width, if wanted."""
+    yield from action_blocks(action, architecture)
+    yield from closed_forms_part(action)
+    yield from expansion_part(action, action.expansion.derivation.verify() if steps else None)
+    if steps:
+        yield from derivation_part(action)
+        yield from dual_part(action)
+    if finite_width:
+        yield from finite_width_part(action)
 
 
-@checked_arguments
-def render_markdown(action: Action, architecture: Architecture | None = None) -> str:
-    """The same as Markdown, with headings, and the layers and sizes of `architecture` if that is given.
-
-    Raises `ValueError` for an architecture that `action` is not of.
-    """
-    if architecture is not None and architecture.forms != action.forms:
-        raise ValueError("architecture has other layers than those that action was derived for")
-    return as_markdown(action_blocks(action, architecture))
+def view(action: Action) -> Iterator[Block]:
+    """What a terminal and a notebook show of an action; a terminal without what is folded."""
+    kinds = (
+        f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.gain != 0 else ''}"
+        for form in action.forms
+    )
+    layers, sizes, found = ", ".join(kinds) or "none", "; ".join(_sizes(action)), equations(action)
+    (total, *terms), steps = found["Action"], action.derivation.steps
+    yield Heading(_title(len(action.forms)), 1)
+    rows = [("layers, from the input side", layers), ("order parameters", sizes)]
+    rows += [("action", f"${total.left} = {total.right}$")]
+    rows += [("rests on", assumption) for assumption in action.ansatz]
+    yield Table(tuple(rows))
+    yield Folded("**Terms of the action**: `action.entropies`, `action.energy`", tuple(terms), is_open=True)
+    yield Folded("**Saddle point**: `action.saddle_point_equations`", tuple(found["Saddle point"]), is_open=True)
+    yield Folded("**Predictor**: `action.predictor`", tuple(found["Predictor"]))
+    if action.closed_forms:
+        yield Folded("**Closed forms**: `action.closed_forms`", tuple(closed_forms_part(action))[1:])
+    yield Folded(
+        f"**Derivation** in {len(steps)} steps: `action.derivation`", tuple(derivation_blocks(action.derivation))
+    )
+    yield Text("Next: `bpkr.solve(architecture, data)`; `action.derivation.verify()` checks every step.")
 
 
 def action_blocks(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
     """`action_part` under a title of its own."""
-    number = len(action.forms)
-    yield Heading(f"Action of a network of {number or 'no'} layer{'' if number == 1 else 's'}", 1)
+    yield Heading(_title(len(action.forms)), 1)
     yield from action_part(action, architecture)
+
+
+def _title(layers: int) -> str:
+    return f"Action of a network of {layers or 'no'} layer{'' if layers == 1 else 's'}"
+
+
+def _sizes(action: Action) -> Iterator[str]:
+    for symbol, shape in action.order_parameter_shapes.items():
+        yield f"${latex(symbol)}$ is ${_sides(shape)}$"
 
 
 def action_part(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
@@ -48,19 +80,17 @@ def action_part(action: Action, architecture: Architecture | None = None) -> Ite
         yield Text(f"Layers, from the input side: {described or 'none'}.")
         if architecture.embedding != IDENTITY:
             yield Text(f"The embedded tokens pass through `{architecture.embedding.name}`.")
-    sizes = []
-    for symbol, shape in action.order_parameter_shapes.items():
-        sides = r" \times ".join(latex(side) for side in shape)
-        sizes.append(f"${latex(symbol)}$ is ${sides}$")
+    sizes = list(_sizes(action))
+    for number, shape in enumerate(action.order_parameter_shapes.values()):
         if architecture is not None:
             at = {side: architecture.size_values()[side.name] for each in shape for side in each.free_symbols}
-            sizes[-1] += f", here {' x '.join(str(side.subs(at)) for side in shape)}"
+            sizes[number] += f", here {' x '.join(str(side.subs(at)) for side in shape)}"
     yield Items(tuple(sizes))
     for assumption in action.ansatz:
         yield Text(f"The action rests on {assumption}.")
-    for heading, equations in _equations(action).items():
+    for heading, part in equations(action).items():
         yield Heading(heading)
-        yield from equations
+        yield from part
 
 
 def derivation_part(action: Action) -> Iterator[Block]:
@@ -140,7 +170,7 @@ def closed_forms_part(action: Action) -> Iterator[Block]:
     yield Heading("Closed forms")
     yield Text("Given its neighbours, each of these solves its own saddle-point equation:")
     for symbol in sorted(action.closed_forms, key=lambda symbol: symbol != action.symbols.readout):
-        yield Equation(latex(symbol), latex(action.closed_forms[symbol]))
+        yield Equation(latex(symbol), latex(fold_asinh(action.closed_forms[symbol])))
 
 
 def _describe(layer: AbstractLayer) -> str:
@@ -154,11 +184,12 @@ def _describe(layer: AbstractLayer) -> str:
     return f"{type(layer).__name__}({', '.join(parts)})"
 
 
-def _equations(action: Action) -> Mapping[str, list[Equation]]:
+def equations(action: Action) -> Mapping[str, list[Equation]]:
+    """The formulas of an action, part by part."""
     kernel = MatrixSymbol("K", *action.kernel.shape)
 
-    def equation(name: str, value: Expr) -> Equation:
-        return Equation(name, latex(fold(value, {kernel: action.kernel})))
+    def equation(name: str, value: Expr, source: str = "") -> Equation:
+        return Equation(name, latex(fold(value, {kernel: action.kernel})), source=source)
 
     *layers, readout = action.entropies
     layers = {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}
@@ -169,18 +200,18 @@ def _equations(action: Action) -> Mapping[str, list[Equation]]:
         for symbol, slope in action.named_slopes.items()
     ]
     if action.symbols.readout in action.closed_forms:
-        slopes.append(equation(latex(action.symbols.readout), action.readout_solution))
+        slopes.append(equation(latex(action.symbols.readout), fold_asinh(action.readout_solution)))
     return {
         "Action": [
-            Equation("S", " + ".join(terms)),
-            *(equation(name, term) for name, term in terms.items()),
+            Equation("S", " + ".join(terms), source="32"),
+            *(equation(name, term, "12" if name == "E" else "") for name, term in terms.items()),
             *nested,
-            Equation("K", latex(action.kernel)),
+            Equation("K", latex(action.kernel), source="10"),
         ],
         "Saddle point": slopes,
         "Predictor": [
-            equation(r"\langle f \rangle", action.predictor.mean),
-            equation(r"\operatorname{var} f", action.predictor.variance),
+            equation(r"\langle f \rangle", action.predictor.mean, "9, 29"),
+            equation(r"\operatorname{var} f", action.predictor.variance, "30"),
         ],
     }
 
@@ -244,5 +275,8 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
 def _shape(symbol: Expr) -> str:
     if not symbol.is_Matrix:
         return "a number"
-    rows, columns = (rf"\left({latex(side)}\right)" if side.is_Add else latex(side) for side in symbol.shape)
-    return rf"${rows} \times {columns}$"
+    return f"${_sides(symbol.shape)}$"
+
+
+def _sides(shape: tuple[Expr, Expr]) -> str:
+    return r" \times ".join(rf"\left({latex(side)}\right)" if side.is_Add else latex(side) for side in shape)

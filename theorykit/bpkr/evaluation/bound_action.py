@@ -14,7 +14,8 @@ from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
-from ...symbolic import gradient
+from ...symbolic import Heading, Text, gradient
+from ...symbolic.documents.display import DisplayMixin
 from ..action.action import Action
 from ..action.derivation import derive
 from ..action.symbols import ActionSymbols
@@ -86,7 +87,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
 }
 
 
-class CompiledAction:
+class CompiledAction(DisplayMixin):
     """Pure JAX functions of arrays, generated from the expressions of `action` when they are first asked for.
 
     They hold for a structure of layers, whatever the numbers and head counts. Besides `terms` and `minima`, every name
@@ -96,6 +97,11 @@ class CompiledAction:
     def __init__(self, action: Action):
         self.action = action
         self.columns = _columns(action)
+
+    def _view(self):
+        yield Heading("Functions of an action", 1)
+        yield Text(f"`terms`, `minima`, {', '.join(f'`{name}`' for name in _OUTPUTS)}.")
+        yield from self.terms.summary().blocks
 
     def __getattr__(self, name: str) -> CompiledFunction:
         if name not in _OUTPUTS:
