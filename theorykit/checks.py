@@ -527,6 +527,8 @@ def checked_size(name: str, value: Any) -> Expr:
     size = checked_scalar(name, value)
     if size.is_integer is False or size.is_positive is False:
         raise ValueError(f"{name} must be a whole number above zero, got {shown(value)}")
+    if size.is_Integer and size > _LARGEST_WHOLE:
+        raise ValueError(f"{name} must be at most 2**63 - 1, got {shown(value)}")
     return size
 
 
