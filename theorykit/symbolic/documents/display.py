@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
-import numpy as np
 
 from .document import Block, as_markdown, as_terminal_text
 from .page import as_fragment
 
 # lines of a repr; more belong into a summary
 _LINES = 15
+# raised by trees with other leaves, as `jax.tree.map` makes them, and by arrays that are gone; a repr never fails
+_UNUSUAL = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class View:
@@ -49,8 +50,7 @@ class DisplayMixin:
             return super().__repr__()
         try:
             lines = repr(self.summary()).splitlines()
-        except (AttributeError, IndexError, TypeError, ValueError):
-            # a tree of this class with other leaves, as `jax.tree.map` makes it; a repr never fails
+        except _UNUSUAL:
             return super().__repr__()
         if len(lines) <= _LINES:
             return "\n".join(lines)
@@ -59,15 +59,16 @@ class DisplayMixin:
     def _repr_html_(self) -> str | None:
         try:
             return self.summary()._repr_html_() if _has_values(self) else None
-        except (AttributeError, IndexError, TypeError, ValueError):
+        except _UNUSUAL:
             return None
 
 
 def _has_values(instance: Any) -> bool:
     """Whether every leaf has a value: under `jit` and `eval_shape` they have none, and trees may hold placeholders."""
     return all(
-        isinstance(leaf, str | int | float | np.ndarray | np.generic)
-        or (isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer))
+        isinstance(leaf, str | int | float)
+        # arrays of any library
+        or (hasattr(leaf, "__array__") and not isinstance(leaf, jax.core.Tracer))
         for leaf in jax.tree.leaves(instance)
         if leaf is not instance
     )

@@ -108,7 +108,9 @@ class _Page:
         head = "".join(f'<th scope="col">{self.text(name)}</th>' for name in block.header)
         first = "td" if head else 'th scope="row"'
         rows = [
-            f"<tr><{first}>{self.text(name)}</{first[:2]}>" + "".join(f"<td>{self.text(cell)}</td>" for cell in cells)
+            f"<tr><{first}>{self.text(name)}</{first[:2]}>"
+            + "".join(f"<td>{self.text(cell)}</td>" for cell in cells)
+            + "</tr>"
             for name, *cells in block.rows
         ]
         head = f"<thead><tr>{head}</tr></thead>" if head else ""
