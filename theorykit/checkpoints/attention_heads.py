@@ -1,21 +1,26 @@
 """The attention heads of one layer of a trained transformer, and their attention on that layer's own inputs."""
 
+from collections.abc import Iterator
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
+from ..bpkr.network.attention_heads import array_rows
 from ..bpkr.network.masks import Isolated, Layout, Mask
 from ..checks import Requirement, checked_array, checked_flag, require
 from ..precision import require_float64
 from ..settings import usual_settings
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
 
 # means and variances of tokens that a norm made, in half precision; and a change that is more than rounding
 _MADE, _CHANGED = 2e-3, 1e-2
 
 
-class LayerNorm(eqx.Module):
+class LayerNorm(DisplayMixin, eqx.Module):
     """A layer norm: features of zero mean and unit variance over each token, then `weight` times them plus `bias`.
 
     - `weight`, `bias`: (features,).
@@ -26,6 +31,9 @@ class LayerNorm(eqx.Module):
     bias: Float[Array, " features"]
     epsilon: float
 
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Layer norm** of {len(self.weight):,} features, epsilon {self.epsilon:g}")
+
     @usual_settings()
     def __call__(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
         """The normalised `inputs` (examples, tokens, features)."""
@@ -35,7 +43,7 @@ class LayerNorm(eqx.Module):
         return self.weight * centred / jnp.sqrt(variance + self.epsilon) + self.bias
 
 
-class CheckpointHeads(eqx.Module):
+class CheckpointHeads(DisplayMixin, eqx.Module):
     """The attention heads of one layer, as `read_heads` reads them. Everything is float64.
 
     - `query`, `key`: (heads, G, features); scores are their products divided by sqrt(G).
@@ -54,6 +62,14 @@ class CheckpointHeads(eqx.Module):
     layout: str = eqx.field(static=True)
     layer: int = eqx.field(static=True)
     layers: int = eqx.field(static=True)
+
+    def _view(self) -> Iterator[Block]:
+        heads, size, features = self.query.shape
+        where = f"layer {self.layer} of {self.layers}, counted from 0, read as {self.layout}"
+        yield Text(f"**CheckpointHeads**: {heads} heads of size {size} on {features:,} features; {where}")
+        mask, norm = "causal" if self.causal else "none", "none" if self.norm is None else "applied to the inputs first"
+        yield Table((("mask", mask), ("layer norm", norm)))
+        yield Table(tuple(array_rows(self)), ("array", "shape", "root mean square"))
 
     @usual_settings()
     def normalise(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:

@@ -15,6 +15,8 @@ import numpy as np
 
 from ..checks import checked_path, first_line, shown
 from ..extras import needed
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
 
 _INDEX = ".safetensors.index.json"
 _SAVED = "model.safetensors"
@@ -32,8 +34,8 @@ _MOST_RATIO, _ANY_RATIO_BYTES = 200, 2**24
 _MOST_BYTES = 100_000_000
 
 
-@dataclass(frozen=True)
-class Checkpoint(Mapping):
+@dataclass(frozen=True, repr=False)
+class Checkpoint(DisplayMixin, Mapping):
     """The arrays of the checkpoint file `path` by name; each is loaded anew whenever it is asked for."""
 
     path: Path
@@ -63,8 +65,11 @@ class Checkpoint(Mapping):
     def __len__(self) -> int:
         return len(self.stored)
 
-    def __repr__(self) -> str:
-        return f"Checkpoint({str(self.path)!r}, {len(self)} arrays)"
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Checkpoint** {self.path}: {len(self):,} arrays")
+        if self.stored:
+            rows = ((name, " x ".join(map(str, shape)) or "number") for name, (_, shape) in self.stored.items())
+            yield Table(tuple(rows), ("array", "shape"))
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of the array `name`, which is not loaded for it."""

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,9 @@ from ...checks import checked_array, checked_choice, checked_instance, checked_n
 from ...memory import check_fits
 from ...precision import require_float64
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted
 from . import largest_output
 
 Coding = Literal["signs", "one-hot"]
@@ -24,6 +27,8 @@ Labels = Sequence[Any] | Array | NDArray[Any]
 
 # labels up to this many different numbers look like classes
 _MOST_NUMBERED = 20
+# classes that are named in words
+_LISTED = 8
 # a variance this far below zero, beside the largest, is rounding
 _ROUNDING = 1e-10
 # standard deviation that stands for zero, beside the mean
@@ -31,8 +36,8 @@ _CERTAIN = 1e-60
 _KINDS = ((str, "text"), (bytes, "bytes"), ((bool, np.bool_), "truth values"), (object, "numbers"))
 
 
-@dataclass(frozen=True)
-class Classes:
+@dataclass(frozen=True, repr=False)
+class Classes(DisplayMixin):
     """The classes of a task and how a network's outputs stand for them.
 
     - `names`: the classes, sorted: text, whole numbers, or whatever the labels were.
@@ -48,10 +53,24 @@ class Classes:
         if not isinstance(self.names, tuple) or len(self.names) < 2 or len(set(self.names)) < len(self.names):
             raise ValueError(f"names must be a tuple of two or more different classes, got {shown(self.names)}")
 
+    def _view(self) -> Iterator[Block]:
+        low = -1 if self.coding == "signs" else 0
+        meaning = f"-1 for {self.names[0]!r}, 1 for {self.names[1]!r}"
+        if self.outputs > 1:
+            meaning = f"one per class, 1 for the class and {low} for the others"
+        yield Text(f"**Classes**: {_listed(self.names)}")
+        yield Table((("classes", f"{len(self.names):,}"), ("outputs", f"{counted(self.outputs, 'output')}: {meaning}")))
+
     @property
     def outputs(self) -> int:
         """Outputs that a network of these classes has."""
         return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
+
+    def _shares(self, labels: Float[Array | np.ndarray, "examples *outputs"]) -> str:
+        """How many of the encoded labels stand for each class, in words."""
+        counts = np.bincount(self._nearest(np.asarray(labels)), minlength=len(self.names))
+        words = [f"{name!r}: {count:,}" for name, count in zip(self.names, counts.tolist(), strict=True)]
+        return ", ".join(words[:_LISTED]) + (f", and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
 
     @usual_settings()
     def encode(self, labels: Labels) -> Float[Array, "examples *outputs"]:
@@ -95,8 +114,8 @@ class Classes:
         least = _CERTAIN * jnp.maximum(jnp.abs(mean), 1.0)
         return mean, jnp.maximum(jnp.sqrt(jnp.maximum(variance, 0.0)), least)
 
-    def _nearest(self, outputs: Float[Array, "examples *outputs"]) -> Int[Array, " examples"]:
-        return (outputs > 0).astype(int) if self.outputs == 1 else jnp.argmax(outputs, axis=1)
+    def _nearest(self, outputs: Float[Array | np.ndarray, "examples *outputs"]) -> Int[Array | np.ndarray, " examples"]:
+        return (outputs > 0).astype(int) if self.outputs == 1 else outputs.argmax(axis=1)
 
     def _checked(self, name: str, outputs: ArrayLike) -> Array:
         require_float64()
@@ -186,8 +205,8 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     return entries
 
 
-@dataclass(frozen=True)
-class ClassScores:
+@dataclass(frozen=True, repr=False)
+class ClassScores(DisplayMixin):
     """Accuracy, confusion and log loss, as `score_classes` says."""
 
     accuracy: float
@@ -195,6 +214,15 @@ class ClassScores:
     confusion: Int[np.ndarray, "classes classes"]
     log_loss: float
     log_loss_error: float
+
+    def _view(self) -> Iterator[Block]:
+        examples, classes = int(self.confusion.sum()), range(1, len(self.confusion) + 1)
+        yield Text(f"**Class scores** of {counted(examples, 'example')}")
+        rows = {"accuracy": (self.accuracy, self.accuracy_error), "log loss": (self.log_loss, self.log_loss_error)}
+        yield Table(tuple((name, f"{value:.4f} +- {error:.4f}") for name, (value, error) in rows.items()))
+        if len(classes) <= _MOST_NUMBERED:
+            header = ("true class", *(f"predicted {place}" for place in classes))
+            yield Table(tuple((str(i), *map(str, row)) for i, row in zip(classes, self.confusion, strict=True)), header)
 
 
 @usual_settings()
@@ -237,8 +265,8 @@ def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float
 
 
 def _listed(names: Any) -> str:
-    shown_names = ", ".join(repr(name) for name in list(names)[:8])
-    return shown_names if len(names) <= 8 else f"{shown_names}, ..."
+    shown_names = ", ".join(repr(name) for name in list(names)[:_LISTED])
+    return shown_names if len(names) <= _LISTED else f"{shown_names}, ..."
 
 
 class LabelsWarning(UserWarning):

@@ -1,11 +1,13 @@
 """The data of a theory and of its tests, in whatever form they come; checked when they meet an architecture."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
@@ -23,6 +25,9 @@ from ...checks import (
 )
 from ...precision import require_float64
 from ...sharding import is_sharded
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, data_size, number
 from ...workers import Workers
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.architecture import Architecture, checked_architecture, counted_paths
@@ -32,7 +37,7 @@ from .examples import computable, examples_array, labels_beside
 from .statistics import FeatureStatistics, checked_statistics, summed_on_devices
 
 
-class Data(eqx.Module):
+class Data(DisplayMixin, eqx.Module):
     """Training data, and test data where there are any; checked when they meet an architecture, in `bpkr.Problem`.
 
     - `features`, `test_features`: path features (examples, paths, features), as `bpkr.path_features` returns them.
@@ -49,6 +54,10 @@ class Data(eqx.Module):
     test_labels: Any = None
     classes: Classes | None = eqx.field(static=True, default=None)
     moments: FeatureStatistics | None = None
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Data**: {data_line(self)}")
+        yield Table(tuple(data_rows(self)))
 
     @property
     def training(self) -> "Data":
@@ -204,6 +213,35 @@ class Data(eqx.Module):
     @classmethod
     def _summed(cls, *arguments: Any) -> "Data":
         return cls.of_moments(FeatureStatistics(**reading.sum_batches(*arguments)))
+
+
+def data_line(data: Data) -> str:
+    """The numbers of training and of test examples, in words."""
+    of_arrays = [0 if each is None else np.shape(each)[0] for each in (data.features, data.test_features)]
+    train = of_arrays[0] if data.moments is None else int(data.moments.examples)
+    tested = f", {counted(of_arrays[1], 'test example')}" if of_arrays[1] else ""
+    return f"{counted(train, 'training example')}{tested}"
+
+
+def data_rows(data: Data) -> Iterator[tuple[str, str]]:
+    """The form of the data, classes or labels, and bytes, as rows of a table."""
+    if data.moments is not None:
+        form = f"second moments of {counted(data.moments.paths, 'path')} x {counted(data.moments.features, 'feature')}"
+    else:
+        examples, paths, features = np.shape(data.features)
+        kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
+        devices = f", on {len(data.features.sharding.device_set)} devices" if is_sharded(data.features) else ""
+        form = f"{kind}, {examples:,} examples x {paths:,} paths x {features:,} features{devices}"
+    yield "form", form
+    for name, labels in (("training labels", data.labels), ("test labels", data.test_labels)):
+        if labels is None or is_sharded(labels):
+            continue
+        if data.classes is None:
+            shape = np.shape(labels)
+            yield name, f"{counted(shape[1] if len(shape) > 1 else 1, 'output')}, {number(labels)}"
+        else:
+            yield name, data.classes._shares(labels)
+    yield "memory", data_size(sum(getattr(leaf, "nbytes", 8) for leaf in jax.tree.leaves(data)))
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:

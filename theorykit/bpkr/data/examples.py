@@ -131,7 +131,7 @@ def _is_independent(architecture: Architecture, features: Float[Array, "examples
     message = "temperature=0 needs an invertible kernel, but the examples are linearly dependent"
     if examples > paths * input_features:
         return Requirement(message, False)
-    weighted = jnp.einsum("pki,kj->pji", features, np.linalg.cholesky(_prior_of_paths(architecture)))
+    weighted = jnp.einsum("pki,kj->pji", features, np.linalg.cholesky(prior_of_paths(architecture)))
     singular = _singular_values(jax.lax.stop_gradient(weighted).reshape(examples, paths * input_features))
     return Requirement(message, singular[-1] ** 2 > examples * _EPS * singular[0] ** 2)
 
@@ -147,7 +147,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
         raise ValueError(f"features of magnitude {magnitude:.3g} make a kernel beyond the range of double precision")
     temperature = float(architecture.temperature)
     examples, paths, input_features = features.shape
-    prior, rounding = _prior_of_paths(architecture), examples * _EPS
+    prior, rounding = prior_of_paths(architecture), examples * _EPS
     # a bound of the kernel's trace, quicker to have
     if temperature > rounding * np.trace(prior) * square:
         return
@@ -176,7 +176,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
         )
 
 
-def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
+def prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
     """U_1 of one output at infinite width, of every token that is read."""
     check_size(architecture)
     leaves, structure = jax.tree.flatten((architecture.layers, architecture.widths, architecture.prior_variances))

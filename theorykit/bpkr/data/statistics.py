@@ -29,6 +29,9 @@ from ...checks import (
 )
 from ...precision import require_float64
 from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, data_size, number
 from ..specification.architecture import Architecture, counted_paths
 from .examples import check_finite_examples, labels_beside, layout_of_examples
 
@@ -39,7 +42,7 @@ def _sum_of(name: str, axes: int) -> Any:
     return eqx.field(converter=lambda value: float64_array(name, value, axes))
 
 
-class FeatureStatistics(eqx.Module):
+class FeatureStatistics(DisplayMixin, eqx.Module):
     """Sums over the examples of a training set; those of two parts of a data set are added by `+`.
 
     - `gram`: sum of phi phi^T (columns, columns), columns = paths x features of a path, the features fastest.
@@ -64,6 +67,13 @@ class FeatureStatistics(eqx.Module):
             )
         if columns % checked_whole_number("paths", self.paths, least=1):
             raise ValueError(f"gram has {columns} columns, which are not those of {self.paths} paths")
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Second moments** of {counted(int(self.examples), 'example')}")
+        sizes = f"{self.paths:,} x {self.features:,}, {counted(self.outputs, 'output')}"
+        mean = self.label_square / self.examples
+        rows = (("paths x features", sizes), ("mean square of the labels", number(mean)))
+        yield Table((*rows, ("memory", data_size(self.gram.nbytes + self.projection.nbytes))))
 
     @property
     def features(self) -> int:

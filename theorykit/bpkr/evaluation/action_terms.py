@@ -1,6 +1,6 @@
 """The compiled action at given order parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import equinox as eqx
 from jax.typing import ArrayLike
@@ -10,6 +10,9 @@ from sympy import Expr
 from ...checks import checked_positive_definite
 from ...compilation import jit
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, from_overlaps, gp_limit
@@ -19,13 +22,18 @@ from .energies import AbstractEnergy, energy_of
 from .problem import Problem, as_problem
 
 
-class ActionTerms(eqx.Module):
+class ActionTerms(DisplayMixin, eqx.Module):
     """The value of the action and of its parts, as `evaluate` says."""
 
     layer_entropies: tuple[Float[Array, ""], ...]
     readout_entropy: Float[Array, ""]
     energy: Float[Array, ""]
     total: Float[Array, ""]
+
+    def _view(self) -> Iterator[Block]:
+        layers = [(f"entropy of layer {i}", number(each, 8)) for i, each in enumerate(self.layer_entropies, 1)]
+        yield Text(f"**Action** $S$ = {number(self.total, 8)}")
+        yield Table((("energy", number(self.energy, 8)), *layers, ("entropy of u", number(self.readout_entropy, 8))))
 
     @property
     def entropy(self) -> Float[Array, ""]:

@@ -1,5 +1,8 @@
 """What a theorist reads off the order parameters: kernel-task alignment and the importance of each head."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,15 +13,30 @@ from jaxtyping import Array, Float
 from ...checks import Requirement, array_module, checked_symmetric, finite_array, on_host, require
 from ...memory import memory_errors_in_words
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, number
+from ..data.examples import prior_of_paths
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
 
+# heads of a layer whose scores are shown
+_SHOWN = 12
+# components that are shown
+_COMPONENTS = 5
 
-class KernelTaskAlignment(eqx.Module):
+
+class KernelTaskAlignment(DisplayMixin, eqx.Module):
     """Eigenvalues of a kernel and cosines, as `kernel_task_alignment` says."""
 
     eigenvalues: Float[Array, " examples"]
     cosines: Float[Array, " examples"]
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Kernel-task alignment** of {counted(len(self.cosines), 'component')}")
+        captured, pairs = np.cumsum(np.square(self.cosines)), zip(self.eigenvalues, self.cosines, strict=True)
+        rows = [(number(value), number(cosine, 3), number(captured[i], 3)) for i, (value, cosine) in enumerate(pairs)]
+        yield Table(tuple(rows[:_COMPONENTS]), ("largest eigenvalues", "|cosine| with the labels", "sum of squares"))
 
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
@@ -52,12 +70,32 @@ def head_scores(
     does not enter, so a head of small features may score high and do little alone; see `path_kernels` for both.
     """
     order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
-    shape = (architecture.paths, architecture.outputs) * 2
-    magnitudes = jnp.sum(jnp.abs(order_parameters.first).reshape(shape), axis=(1, 3))
+    return _head_scores(architecture, order_parameters.first, jnp)
+
+
+def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[Any, ...]:
+    """The scores by U_1, in the array module `numbers`."""
+    paths = architecture.paths
+    magnitudes = numbers.sum(abs(first).reshape((paths, len(first) // paths) * 2), axis=(1, 3))
     path_branches = np.array(architecture.path_branches()) - 1
-    sums: list[Array] = []
+    sums = []
     for layer in range(architecture.depth):
         misses = ~architecture.branch_heads(layer + 1)[path_branches[:, layer]]
-        sums.append(jnp.sum(magnitudes) - jnp.einsum("ah,ab,bh->h", misses, magnitudes, misses))
-    largest = jnp.max(jnp.concatenate([jnp.zeros(1), *sums]))
+        sums.append(numbers.sum(magnitudes) - numbers.einsum("ah,ab,bh->h", misses, magnitudes, misses))
+    largest = numbers.max(numbers.concatenate([numbers.zeros(1), *sums]))
     return tuple(layer_sums / largest for layer_sums in sums)
+
+
+def head_score_table(architecture: Architecture | None, point: OrderParameters) -> Iterator[Table]:
+    """The scores of all heads beside those of the infinitely wide network, by layer, if there are any heads."""
+    if architecture is None or not any(architecture.heads):
+        return
+    firsts = np.asarray(point.first), prior_of_paths(architecture)
+    here, wide = (_head_scores(architecture, first, np) for first in firsts)
+    rows = tuple(
+        (f"layer {layer}", *(" ".join(f"{score:.3f}" for score in each[:_SHOWN]) for each in of_layer))
+        for layer, *of_layer in zip(range(1, architecture.depth + 1), here, wide, strict=True)
+        if len(of_layer[0])
+    )
+    first = f", the first {_SHOWN} of each layer" if max(architecture.heads) > _SHOWN else ""
+    yield Table(rows, (f"head scores{first}", "here", "infinitely wide"))

@@ -1,16 +1,21 @@
 """Predictions of the network at given order parameters, and the kernel they come from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...compilation import jit
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted
+from ..data.classes import Classes
 from ..data.data import checked_features
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
@@ -18,17 +23,45 @@ from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
 from .problem import Problem, as_problem
 
+# examples and outputs that are shown
+_EXAMPLES, _OUTPUTS = 5, 4
 
-class Prediction(eqx.Module):
+
+class Prediction(DisplayMixin, eqx.Module):
     """Posterior mean and variance of outputs on test examples, without the labels' noise T.
 
     (examples,) of one output, and (examples, outputs) of several. `ansatz` says in words what they rest on beyond the
-    order parameters; it is empty for linear hidden units.
+    order parameters; it is empty for linear hidden units. `classes` are those of the problem's data, if it has any.
     """
 
     mean: Float[Array, "examples *outputs"]
     variance: Float[Array, "examples *outputs"]
     ansatz: str = eqx.field(static=True, default="")
+    classes: Classes | None = eqx.field(static=True, default=None)
+
+    def _view(self) -> Iterator[Block]:
+        examples, classes = len(self.mean), self.classes
+        yield Text(f"**Prediction** for {counted(examples, 'test example')}: mean +- standard deviation")
+        mean = np.asarray(self.mean[:_EXAMPLES]).reshape(min(examples, _EXAMPLES), -1)
+        deviation = np.sqrt(np.asarray(self.variance[:_EXAMPLES]).reshape(mean.shape))
+        names = [f"output {i + 1}" for i in range(mean.shape[1])] if mean.shape[1] > 1 else ["output"]
+        if classes is not None and classes.outputs > 1:
+            names = [f"{name}" for name in classes.names]
+        entries = [
+            [f"{m:.4f} +- {s:.4f}" for m, s in zip(*row, strict=True)][:_OUTPUTS]
+            for row in zip(mean, deviation, strict=True)
+        ]
+        header, found = ["example", *names[:_OUTPUTS]], [] if classes is None else classes.decode(self.mean)
+        if classes is not None:
+            header.append("class")
+            for row, name in zip(entries, found[:_EXAMPLES], strict=True):
+                row.append(f"{name}")
+        yield Table(tuple((f"{i}", *row) for i, row in enumerate(entries, 1)), tuple(header))
+        if classes is not None:
+            counts = [f"{name}: {np.sum(found == name)}" for name in classes.names]
+            yield Text(f"predicted {', '.join(counts[:8])}; bpkr.score_classes compares them to labels")
+        if self.ansatz:
+            yield Text(self.ansatz)
 
 
 @usual_settings()
@@ -52,7 +85,7 @@ def predict(
         prediction = prediction_at(problem.bound, point, data.features, data.labels, test_features)
     else:
         prediction = _predict_from_moments(problem.bound, point, data.moments, test_features)
-    return replace(problem.finite(prediction), ansatz=problem.ansatz)
+    return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=data.classes)
 
 
 @jit

@@ -3,6 +3,8 @@
 The boundary of theory 1: `solve`, `predict` and all others take a problem and check nothing of it again.
 """
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -13,17 +15,21 @@ import numpy as np
 from ...checks import checked_instance, is_traced
 from ...settings import usual_settings
 from ...sharding import all_finite, is_sharded
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import data_size, number
 from ..action.action import Action
 from ..data.classes import warn_of_class_numbers
-from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features
+from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
 from ..features.implicit import Features
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
-from ..specification.architecture import Architecture, ansatz_of
+from ..specification.architecture import Architecture, ansatz_of, solve_bytes
+from ..specification.view import architecture_line
 from .bound_action import BoundAction, bind
 from .energies import has_dual_form
 
 
-class Problem(eqx.Module):
+class Problem(DisplayMixin, eqx.Module):
     """An architecture with data, as `solve`, `evaluate`, `predict` and all others take it.
 
     The data are checked and the action is derived and compiled here, once. A JAX pytree: the numbers of the
@@ -71,6 +77,28 @@ class Problem(eqx.Module):
     def is_dual(self) -> bool:
         """Whether the energy is computed in feature space: from moments, or with more examples than features."""
         return self.data.moments is not None or has_dual_form(self.data.features)
+
+    @property
+    def matrix_rows(self) -> int:
+        """Rows of the matrix that an evaluation of the action factorises, over the number of outputs."""
+        data = self.data
+        if data.moments is not None:
+            return len(data.moments.gram)
+        return math.prod(data.features.shape[1:]) if self.is_dual else len(data.features)
+
+    def _view(self) -> Iterator[Block]:
+        architecture = self.architecture
+        rows = self.matrix_rows * architecture.outputs
+        form = "in feature space" if self.is_dual else "of the kernel"
+        yield Text(f"**Problem**: {data_line(self.data)}; {architecture_line(architecture)}")
+        sizes = {"heads": architecture.heads or (0,), "widths": architecture.widths}
+        table = [(name, ", ".join(map(number, of_layers))) for name, of_layers in sizes.items()]
+        *of_data, (_, size) = data_rows(self.data)
+        energy = f"{form}: every evaluation factorises a matrix of {rows:,} rows"
+        memory = f"data {size}, a dense solve up to {data_size(solve_bytes(architecture, rows))}"
+        yield Table((*table, *of_data, ("energy", energy), ("memory", memory)))
+        if self.ansatz:
+            yield Text(self.ansatz)
 
     def require_labels(self) -> None:
         """Raise `ValueError` for data without labels, and for sharded data: the dense form needs one device."""

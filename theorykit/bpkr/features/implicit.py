@@ -6,7 +6,7 @@ units. What path pi reads of example mu is a weighted sum of them, and all that 
     K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, data_size
 from ..specification.activations import Activation
 from .kernel_rules import joint, rule_over
 from .token_kernels import Rules, Units, token_kernel, token_units
@@ -24,7 +27,7 @@ from .token_kernels import Rules, Units, token_kernel, token_units
 _HELD = 2**22
 
 
-class ImplicitFeatures(eqx.Module):
+class ImplicitFeatures(DisplayMixin, eqx.Module):
     """Path features by their kernels; `path_features` makes them for an architecture with a nonlinear embedding.
 
     They stand wherever path features do, but for functions of second moments of features.
@@ -45,6 +48,13 @@ class ImplicitFeatures(eqx.Module):
     def __post_init__(self):
         if not self.rules:
             self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
+
+    def _view(self) -> Iterator[Block]:
+        examples, paths, features = self.shape
+        yield Text(f"**Path features** by their kernels: {counted(examples, 'example')}, {counted(paths, 'path')}")
+        sizes = f"{self.tokens.shape[1]:,} tokens x {features:,} features"
+        functions = ", ".join(activation.name for activation in self.activations)
+        yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(8.0 * self.size))))
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -16,7 +16,7 @@ hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm sp
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 import optimistix as optx
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
@@ -36,14 +37,19 @@ from ...precision import require_float64
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solvers.anderson import AndersonMemory
 from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import number
 from ..data.reading import refuse_kernels
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.contractions import Number, PathMatrix
 from ..evaluation.majorisation import BoundedEnergy
+from ..evaluation.observables import head_score_table
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, to_order_parameters
 from ..order_parameters.metric import largest_width
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, order_parameter_blocks
+from ..specification.architecture import Architecture
 from .lanczos import run_lanczos
 from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
 
@@ -110,7 +116,7 @@ class Slopes(eqx.Module):
         return self.logdet_gradient - self.minus_misfit_gradient
 
 
-class EnergyEstimate(eqx.Module):
+class EnergyEstimate(DisplayMixin, eqx.Module):
     """The energy and its gradient with their errors, as `estimate_energy` says."""
 
     value: Number
@@ -120,6 +126,12 @@ class EnergyEstimate(eqx.Module):
     misfit: Number
     slopes: Slopes
     stats: Mapping[str, Any]
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Energy** {number(self.value, 8)} +- {number(self.standard_error, 2)}")
+        rows = {"bias, at most": self.bias, "log determinant": self.log_determinant, "misfit": self.misfit}
+        rows |= {"order of Lanczos runs": self.stats["order"], "steps of conjugate gradients": self.stats["steps"]}
+        yield Table(tuple((name, number(value)) for name, value in rows.items()))
 
     def error(self, deviations: float = 3.0) -> Number:
         """The stated error: so many standard errors (Student's t with probes - 2 degrees of freedom), plus the bias."""
@@ -326,7 +338,7 @@ def _controlled_mean(samples, controls, expected, metric):
     return jnp.mean(samples, axis=0) - coefficient * offset, error, jnp.sqrt(inner(residuals, residuals) * share)
 
 
-class MatrixFreeSaddle(eqx.Module):
+class MatrixFreeSaddle(DisplayMixin, eqx.Module):
     """The outcome of `solve` with the solver `MatrixFree`.
 
     - `order_parameters`: the mean over repeats, in the coordinates of the solver.
@@ -337,6 +349,7 @@ class MatrixFreeSaddle(eqx.Module):
     - `bias`: a bound of what unfinished iterations leave out of the energy.
     - `stats`: `steps` and `residual` (largest change of a coordinate in the last step) of each repeat, and `samples`,
       their solutions as coordinates.
+    - `architecture`: the network that was solved.
     """
 
     order_parameters: OrderParameters
@@ -348,6 +361,25 @@ class MatrixFreeSaddle(eqx.Module):
     excess: Number
     bias: Number
     stats: Mapping[str, Any]
+    architecture: Architecture | None = None
+
+    def _view(self) -> Iterator[Block]:
+        repeats = len(self.stats["samples"])
+        yield Text(f"**Saddle point** without a matrix of the kernel: the mean over {repeats} sets of probes")
+        last, deviations = number(self.stats["residual"], 2), [np.max(each) for each in jax.tree.leaves(self.errors)]
+        rows = (
+            ("action", f"{number(self.action, 8)} +- {number(self.standard_error, 2)}"),
+            ("its parts", f"entropy {number(self.entropy, 8)}, energy {number(self.energy, 8)}"),
+            (
+                "above its minimum",
+                f"by about {number(self.excess, 2)}; bias of the energy at most {number(self.bias, 2)}",
+            ),
+            ("steps", f"{number(self.stats['steps'])} per set, the last of a change of {last}"),
+            ("standard errors", f"at most {number(max(deviations), 2)} of an entry of an order parameter"),
+        )
+        yield Table(rows)
+        yield from head_score_table(self.architecture, self.order_parameters)
+        yield from order_parameter_blocks(self.order_parameters, self.architecture)
 
     def error(self, deviations: float = 3.0) -> Number:
         """The stated error of `action` as the minimum of S: `deviations` times standard error and excess, plus bias."""
@@ -465,6 +497,7 @@ def _pool(samples: list[_SampleAverage], ends, fresh, stats) -> MatrixFreeSaddle
         excess=jnp.maximum(sum(climbs) / repeats, 0.0) / (repeats - 1),
         bias=sum(estimate.bias for estimate in estimates) / repeats,
         stats=stats,
+        architecture=bound.architecture,
     )
 
 

@@ -1,7 +1,7 @@
 """Attention: softmax over keys of the bare input, the same in every layer; Eq. (3)."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
@@ -14,6 +14,9 @@ from ...checks import Requirement, check_aligned, checked_sequence, finite_array
 from ...compilation import jit
 from ...memory import check_fits
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, number
 from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
 # arrays of the size of attention that are there at once
@@ -23,13 +26,18 @@ Attention = Float[Array, "examples heads keys queries"]
 """The attention of one layer; what a query pays to all keys sums to one."""
 
 
-class AbstractHeads(eqx.Module):
+class AbstractHeads(DisplayMixin, eqx.Module):
     """The fixed parameters of every layer's attention heads."""
 
     @property
     @abc.abstractmethod
     def layers(self) -> tuple[Array, ...]:
         """One parameter array per layer, (heads, ..., features)."""
+
+    def _view(self) -> Iterator[Block]:
+        name = type(self).__name__
+        yield Text(f"**{name}** of {counted(len(self.layers), 'layer')}, on {self.input_features:,} features")
+        yield Table(tuple(array_rows(self)), ("array", "shape", "root mean square"))
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -134,6 +142,13 @@ class ProjectionHeads(AbstractHeads):
 
         pairs = zip(projected(self.query, self.query_bias), projected(self.key, self.key_bias), strict=True)
         return tuple(jnp.einsum("phgs,phgt->phst", key, query) / jnp.sqrt(query.shape[2]) for query, key in pairs)
+
+
+def array_rows(module: eqx.Module) -> Iterator[tuple[str, str, str]]:
+    """The name, shape and size of every array of `module`, as rows of a table."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(module):
+        shape = " x ".join(map(str, np.shape(leaf))) or "number"
+        yield jax.tree_util.keystr(path)[1:], shape, number(np.sqrt(np.mean(np.square(leaf))), 4)
 
 
 def _arrays(

@@ -1,7 +1,7 @@
 """The finite network itself, layer by layer, and its rewriting as a sum over paths; Eqs. (1)-(6)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,16 @@ from jaxtyping import Array, Float
 from ...checks import Count, Key, checked_arguments, checked_sequence, finite_array, require
 from ...memory import check_fits
 from ...precision import require_float64
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, number
 from ..data.data import checked_features
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
 from ..specification.activations import Activation, apply_to
 from ..specification.architecture import Architecture, layer_forms, nonlinear_layers, numbers_of_layers
 from ..specification.layers import AbstractLayer, activation_of
-from .attention_heads import AbstractHeads, within_precision
+from .attention_heads import AbstractHeads, array_rows, within_precision
 from .masks import Layout, Mask, checked_real_tokens, join_masks
 from .paths import Readout, chosen_readout, over_examples, readout_weights, stack_heads
 
@@ -28,7 +31,7 @@ from .paths import Readout, chosen_readout, over_examples, readout_weights, stac
 _COPIES = 4
 
 
-class Network(eqx.Module):
+class Network(DisplayMixin, eqx.Module):
     """A deep network of linear values; attention acts on the bare input in every layer.
 
     Embedded tokens, and what dense layers above them make of these, may pass through a function.
@@ -88,6 +91,16 @@ class Network(eqx.Module):
             outputs=architecture.outputs,
             activation=architecture.embedding,
         )
+
+    def _view(self) -> Iterator[Block]:
+        numbers, depth = f"{self.parameter_count:,} numbers", counted(len(self.layers), "layer")
+        heads, widths = (", ".join(map(number, each)) or "none" for each in (self.heads.counts, self.widths))
+        function = "" if self.activation.is_linear else f" after {self.activation.name}"
+        yield Text(
+            f"**Network** of {depth}{function}, {numbers}: heads {heads}, widths {widths}, readout {self.readout}"
+        )
+        rows = [row for row in array_rows(self) if row[0].startswith(("embedding", "weights", "readout", "heads"))]
+        yield Table(tuple(rows), ("array", "shape", "root mean square"))
 
     @property
     def is_linear(self) -> bool:

@@ -29,6 +29,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ...checks import checked_array, checked_key
 from ...precision import require_float64
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_bytes, checked_architecture
 from .coordinates import factors
@@ -65,7 +68,7 @@ class Level:
         return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
-class FiniteWidthLaw(eqx.Module):
+class FiniteWidthLaw(DisplayMixin, eqx.Module):
     """The law of (U_1, ..., U_L, u) over the weights' prior, at the widths of `architecture`.
 
     `finite_width_law` makes it.
@@ -73,6 +76,14 @@ class FiniteWidthLaw(eqx.Module):
 
     architecture: Architecture
     levels: tuple[Level, ...] = eqx.field(static=True)  # from the readout to U_1
+
+    def _view(self) -> Iterator[Block]:
+        kind = "regular" if self.is_regular else "singular: a layer has fewer units than partial paths"
+        yield Text(f"**Finite-width law** of the order parameters: {counted(self.dimension, 'coordinate')}, {kind}")
+        names = [*(f"$U_{layer}$" for layer in range(1, len(self.levels))), "$u$"]
+        rows = zip(names, reversed(self.levels), strict=True)
+        rows = [(name, *map(str, (level.rows + level.crossing, level.rank, level.coordinates))) for name, level in rows]
+        yield Table(tuple(rows), ("order parameter", "rows", "rank", "coordinates"))
 
     @property
     def dimension(self) -> int:

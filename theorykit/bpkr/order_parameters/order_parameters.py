@@ -1,11 +1,12 @@
 """Order parameters: the overlaps of path weights that the action is a function of, and the Gaussian-process limit."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -22,11 +23,16 @@ from ...checks import (
 )
 from ...precision import require_float64
 from ...saddle.diagnosis import warn_of_failures
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import heat_map, number
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 
 # largest departure, relative to the largest entry, of a block from what a skip connection makes it, that is rounding
 _CONSISTENCY = 1e-8
+# rows of U_1 that have the names of their paths in a picture
+_LABELLED = 1000
 
 
 def _readout(value: ArrayLike) -> Array:
@@ -41,7 +47,7 @@ def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
     return tuple(float64_array(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
 
 
-class OrderParameters(eqx.Module):
+class OrderParameters(DisplayMixin, eqx.Module):
     """(U_1, ..., U_L) and u = U_{L+1}. Functions that take them also take the `Saddle` that a solve returns.
 
     - `matrices`: U_l, symmetric positive definite, n_l x n_l, from the input side; U_1 mixes pairs of attention paths.
@@ -54,10 +60,40 @@ class OrderParameters(eqx.Module):
     matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
     readout: Float[Array, "..."] = eqx.field(converter=_readout)
 
+    def _view(self) -> Iterator[Block]:
+        names = ", ".join([*(f"$U_{layer}$" for layer in range(1, len(self.matrices) + 1)), "$u$"])
+        yield Text(f"**Order parameters** {names}")
+        yield from order_parameter_blocks(self)
+
     @property
     def first(self) -> Float[Array, "n n"]:
         """U_1, which the kernel is made of: of the first layer, or of the readout where there is no layer."""
         return to_overlaps(self)[0]
+
+
+def order_parameter_blocks(point: OrderParameters, architecture: Architecture | None = None) -> Iterator[Block]:
+    """The sizes and entries of order parameters, or of a stack of them, and a picture of U_1, labelled by its paths."""
+    arrays = [np.asarray(each) for each in (*point.matrices, point.readout)]
+    first, rows = arrays[0], []
+    is_drawn = first.ndim == 2 and len(first) > 1
+    if is_drawn:
+        labels: Sequence[str] = ()
+        if architecture is not None and len(first) <= _LABELLED:
+            several = range(1, architecture.outputs + 1) if architecture.outputs > 1 else ()
+            paths = architecture.path_labels()
+            labels = [f"{path},{output}" for path in paths for output in several] if several else paths
+        yield heat_map("U_1", first, labels)
+    for layer, matrix in enumerate(arrays, 1):
+        name = f"$U_{layer}$" if layer <= len(point.matrices) else "$u$"
+        if matrix.ndim < 2:
+            rows.append((name, number(matrix)))
+        elif layer > 1 or not is_drawn:
+            rest = matrix[..., ~np.eye(matrix.shape[-1], dtype=bool)]
+            off = f", off the diagonal {number(rest, 4)}" if rest.size else ""
+            sizes, diagonal = " x ".join(map(str, matrix.shape)), np.diagonal(matrix, axis1=-2, axis2=-1)
+            rows.append((name, f"{sizes}, diagonal {number(diagonal, 4)}{off}"))
+    if rows:
+        yield Table(tuple(rows))
 
 
 @runtime_checkable

@@ -11,11 +11,13 @@ sum_ij g_i Sigma_ij h_j + O(1/N^2), and the log evidence that of a Gaussian of c
 fixed number of examples. Derivatives are those of the compiled action.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -23,6 +25,9 @@ from jaxtyping import Array, Float
 from ...checks import checked_whole_number
 from ...compilation import jit
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Picture, Table, Text
+from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import energy_of
@@ -36,14 +41,11 @@ from ..order_parameters.coordinates import (
     log_volume,
 )
 from ..order_parameters.finite_width_law import finite_width_law
-from ..order_parameters.order_parameters import (
-    HasOrderParameters,
-    OrderParameters,
-)
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, order_parameter_blocks
 from .problem import SaddleProblem
 
 
-class Fluctuations(eqx.Module):
+class Fluctuations(DisplayMixin, eqx.Module):
     """The posterior of the order parameters to the next order in one over the widths.
 
     - `mean`: of the order parameters; `modes`: their deviations along independent directions of unit variance, stacked
@@ -58,6 +60,23 @@ class Fluctuations(eqx.Module):
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
     ansatz: str = eqx.field(static=True, default="")
+
+    def _view(self) -> Iterator[Block]:
+        names = [*(f"$U_{layer}$" for layer in range(1, len(self.mean.matrices) + 1)), "$u$"]
+        pairs = zip(names, jax.tree.leaves(self.mean), jax.tree.leaves(self.modes), strict=True)
+        yield Text("**Fluctuations** of the order parameters, to the next order in one over the widths")
+        table = [("log evidence", number(self.log_evidence, 8))]
+        for name, mean, modes in pairs:
+            deviation = np.sqrt(np.sum(np.square(modes), axis=0))
+            diagonal = (np.diagonal(each) if np.ndim(each) else each for each in (mean, deviation))
+            words = ", deviation ".join(number(each, 4) for each in diagonal)
+            table.append((f"diagonal of {name}" if np.ndim(mean) else name, words))
+        yield Table(tuple(table))
+        yield from (block for block in order_parameter_blocks(self.mean) if isinstance(block, Picture))
+        if self.prediction is not None:
+            yield from self.prediction._view()
+        elif self.ansatz:
+            yield Text(self.ansatz)
 
     @property
     def deviation(self) -> OrderParameters:
@@ -106,7 +125,7 @@ def fluctuations(
             "those that bpkr.solve found for the same problem"
         )
     found, ansatz = problem.finite(found), problem.ansatz
-    prediction = None if found.prediction is None else replace(found.prediction, ansatz=ansatz)
+    prediction = None if found.prediction is None else replace(found.prediction, ansatz=ansatz, classes=data.classes)
     return replace(found, prediction=prediction, ansatz=ansatz)
 
 

@@ -4,7 +4,7 @@ The action is not convex, and a solve finds one minimum. Nothing proves that the
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from tqdm.auto import tqdm
 from ...checks import checked_flag, checked_key, checked_number, checked_whole_number
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solve import distinct
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, number
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
@@ -31,8 +34,8 @@ from .saddle import Saddle, solve
 _SAME = 1e-4
 
 
-@dataclass(frozen=True)
-class Minima:
+@dataclass(frozen=True, repr=False)
+class Minima(DisplayMixin):
     """What a search found.
 
     - `saddles`: distinct minima, lowest action first.
@@ -50,14 +53,16 @@ class Minima:
         """Whether every solve that converged ended in the same minimum."""
         return len(self.saddles) == 1
 
-    def __str__(self) -> str:
-        lines = [f"{len(self.saddles)} minima found by {sum(self.starts) + self.failures} solves"]
-        for number, (saddle, starts) in enumerate(zip(self.saddles, self.starts, strict=True)):
-            mark = ", reached from infinite width" if number == self.followed else ""
-            lines.append(f"  action {float(saddle.action):.12g} from {starts} starts{mark}")
-        if self.failures:
-            lines.append(f"  {self.failures} solves did not converge")
-        return "\n".join(lines)
+    def _view(self) -> Iterator[Block]:
+        solves = sum(self.starts) + self.failures
+        yield Text(
+            f"**Minima**: {len(self.saddles)} found by {counted(solves, 'solve')}, {self.failures} not converged"
+        )
+        rows = [
+            (number(saddle.action, 12), str(starts), "yes" if place == self.followed else "no")
+            for place, (saddle, starts) in enumerate(zip(self.saddles, self.starts, strict=True))
+        ]
+        yield Table(tuple(rows), ("action", "starts that end there", "reached from infinite width"))
 
 
 def search(

@@ -4,8 +4,7 @@ Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 finds it; what decides success is the gradient norm measured there, never the minimiser's own word.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -25,20 +24,25 @@ from ...saddle.implicit import implicit_minimum, stationary_value, with_derivati
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton, end_of
 from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import counted, number
 from ...threads import threads_for
 from ..data.data import Data
 from ..data.rotations import RotatedExamples, in_spanned_directions
 from ..evaluation.bound_action import BoundAction
-from ..evaluation.energies import (
-    energy_of,
-    has_dual_form,
-    tabulates_path_kernels,
-)
+from ..evaluation.energies import energy_of, tabulates_path_kernels
+from ..evaluation.observables import head_score_table
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..matrix_free.solver import MatrixFree, MatrixFreeSaddle, solve_matrix_free
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
+from ..order_parameters.order_parameters import (
+    HasOrderParameters,
+    OrderParameters,
+    gp_limit,
+    order_parameter_blocks,
+)
 from ..specification.architecture import Architecture, check_solve
 from .attempts import MOST_STEPS, Attempt, retry
 from .problem import SaddleProblem
@@ -59,7 +63,7 @@ _CURVATURE_EVALUATIONS = 20
 _CURVATURE_BYTES = 2**30
 
 
-class Saddle(AbstractOutcome):
+class Saddle(DisplayMixin, AbstractOutcome):
     """The outcome of `solve`. Differentiable in all that the action depends on, by the implicit function theorem.
 
     - `order_parameters`: every U_l, and u.
@@ -73,6 +77,7 @@ class Saddle(AbstractOutcome):
     - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` positive.
     - `action_error`: how well double precision knows `action` here, by the conditioning of all that was factorised.
     - `ansatz`: what the result rests on beyond large widths, in words; empty for linear hidden units.
+    - `architecture`: the network that was solved.
     - `stats`: `steps`, `evaluations` and `curvatures` of the solver (zero if it does not count), its `attempts`, the
       `tolerance`, whether the solver was `content`; `remaining`, by how much a Newton step would lower the action (NaN
       without a Hessian); `error_of_order_parameters`, `error_of_kernel`, `error_of_labels`, parts of `action_error`;
@@ -94,6 +99,30 @@ class Saddle(AbstractOutcome):
     result: optx.RESULTS
     stats: Mapping[str, Any]
     ansatz: str = eqx.field(static=True, default="")
+    architecture: Architecture | None = None
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(self.diagnosis)
+        rounding, tolerance = number(self.action_error, 1), number(self.stats["tolerance"], 3)
+        curvature = f"smallest curvature {number(self.min_hessian_eigenvalue, 3)}, both per width"
+        rows = [
+            (
+                "log evidence",
+                f"{number(self.log_evidence, 8)}, to leading order in the widths; bpkr.fluctuations has the next",
+            ),
+            ("action", f"{number(self.action, 8)}, rounding error {rounding}"),
+            ("its parts", f"entropy {number(self.entropy, 8)}, energy {number(self.energy, 8)}"),
+            ("gradient norm", f"{number(self.gradient_norm, 3)}, tolerance {tolerance}; {curvature}"),
+        ]
+        if np.ndim(self.action):
+            converged = f"{np.sum(self.converged):,} of {counted(np.size(self.action), 'solve')}"
+            yield Table((("converged", converged), *rows))
+        else:
+            yield Table(tuple(rows))
+            yield from head_score_table(self.architecture, self.order_parameters)
+        yield from order_parameter_blocks(self.order_parameters, self.architecture)
+        if self.ansatz:
+            yield Text(self.ansatz)
 
     def describe(self) -> str:
         norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
@@ -210,7 +239,7 @@ def solve(
     data = problem.data.training
     if is_traced(problem, start):
         return report(replace(_minimise(_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
-    rows = _matrix_rows(data)
+    rows = problem.matrix_rows
     check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
         # the default solver has few steps at first: after them, another strategy is likely to be shorter
@@ -220,13 +249,6 @@ def solve(
             saddle = retry(saddle, lambda *task: _minimise(_prepare(*task)), data, attempt)
     problem.finite((saddle.action, saddle.gradient_norm))
     return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
-
-
-def _matrix_rows(data: Data) -> int:
-    """Rows of the matrix that an evaluation factorises."""
-    if data.moments is not None:
-        return len(data.moments.gram)
-    return math.prod(data.features.shape[1:]) if has_dual_form(data.features) else len(data.features)
 
 
 def _in_spanned_directions(problem: Problem) -> Data:
@@ -349,4 +371,5 @@ def _minimise(task: _Minimisation) -> Saddle:
         action_error=sum(known_to.values()),
         result=judged_minimum(found.result, point, curvature, tolerance),
         stats=stats,
+        architecture=problem.architecture,
     )

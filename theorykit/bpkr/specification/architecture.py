@@ -39,10 +39,13 @@ from ...codegen.names import check_name
 from ...memory import check_fits
 from ...precision import require_float64
 from ...symbolic.atoms import split_coefficient
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block
 from .activations import IDENTITY, Activation, as_activation
 from .layer_form import TOKENS, LayerForm, NetworkForm, layer_form, width_symbol
 from .layer_functions import branch_heads, count
 from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
+from .view import architecture_view
 
 # Measured: how many arrays of the size of U_1, and of the matrix that data make, a solve holds at once; its seconds on
 # two cores per cubed row of U_1; and the seconds from which a user is told before it starts.
@@ -56,7 +59,7 @@ _WIDTHS = (1e-100, 1e100)
 _TAKEN = frozenset({"H", "N", "Omega", "Q", "R", "U", "V", "X", "Z", "q", "sigma2", "w"})
 
 
-class Architecture(eqx.Module):
+class Architecture(DisplayMixin, eqx.Module):
     """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
 
     Frozen data and a JAX pytree: kinds of layers, heads and outputs are static, the numbers are leaves. One may
@@ -199,24 +202,29 @@ class Architecture(eqx.Module):
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_bytes(self, "the list of them", 64 * self.paths)
-        layers = []
-        for layer in range(first_layer, self.depth + 1):
-            passes = self.branch_heads(layer)
-            labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
-            if self.forms[layer - 1].has_skip:
-                labels[0] = "0"
-            # letters tell blocks through the same heads apart
-            counts, seen = Counter(labels), Counter()
-            for i, label in enumerate(labels):
-                if counts[label] > 1:
-                    labels[i] = f"{label}{chr(ord('a') + seen[label])}"
-                    seen[label] += 1
-            layers.append(labels)
+        layers = [self._branch_labels(layer) for layer in range(first_layer, self.depth + 1)]
         separator = "" if all(len(label) == 1 for labels in layers for label in labels) else "."
         names = [separator.join(path) or "-" for path in product(*layers)]
         if self.read_tokens == 1:
             return tuple(names)
         return tuple(f"{name}:{token}" for name in names for token in range(1, self.read_tokens + 1))
+
+    def _branch_labels(self, layer: int) -> list[str]:
+        passes = self.branch_heads(layer)
+        labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
+        if self.forms[layer - 1].has_skip:
+            labels[0] = "0"
+        # letters tell blocks through the same heads apart
+        counts, seen = Counter(labels), Counter()
+        for i, label in enumerate(labels):
+            if counts[label] > 1:
+                labels[i] = f"{label}{chr(ord('a') + seen[label])}"
+                seen[label] += 1
+        return labels
+
+    def _view(self) -> Iterator[Block]:
+        labels = {layer: self._branch_labels(layer) for layer in range(1, self.depth + 1)}
+        yield from architecture_view(self, labels)
 
     def head_counts(self) -> Mapping[str, int]:
         """The value of the symbol H_l of every layer that has heads, by name."""
@@ -275,13 +283,17 @@ def check_bytes(architecture: Architecture, what: str, size: int) -> None:
     check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", size)
 
 
+def solve_bytes(architecture: Architecture, rows: int) -> int:
+    """The most bytes that a solve holds at once; `rows` are as in `check_solve`."""
+    return 8 * (_SOLVE_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * rows**2)
+
+
 def check_solve(architecture: Architecture, rows: int) -> None:
     """Refuse a solve that does not fit in memory, and warn of one that takes minutes, before it compiles.
 
     `rows` are those of the matrix that data make: examples times outputs, or features and paths, whichever are fewer.
     """
-    side = architecture.overlap_sizes[0]
-    size = 8 * (_SOLVE_COPIES * side**2 + _KERNEL_COPIES * rows**2)
+    side, size = architecture.overlap_sizes[0], solve_bytes(architecture, rows)
     check_bytes(architecture, f"solving for U_1, {side:,} x {side:,}, with a matrix of {rows:,} rows", size)
     seconds = _SECONDS * side**3
     if seconds > _LONG:
