@@ -340,7 +340,9 @@ FACE = Face(
         "LayerSymbols": bpkr.LayerSymbols(1, Symbol("N_1", positive=True), Symbol("N_2", positive=True)),
         "Network": NETWORK,
         "Fluctuations": bpkr.Fluctuations(LIMIT, jax.tree.map(lambda u: u[None], LIMIT), None, np.zeros(())),
-        "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2))}),
+        "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(
+            LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2)), "steps": (4, 3, 2), "residual": (1e-7,) * 3}
+        ),
     },
     made="Action CompiledAction Data FiniteWidthLaw Fluctuations HeadCosts MatrixFreeSaddle Minima Network Prediction "
     "Saddle",

@@ -39,6 +39,8 @@ every_face = pytest.mark.parametrize("face", FACES)
 QUICK = (
     *("mistakes", *FACES, "axes", "sweeps", "dmft", "compiled", "dmft:Parameters,Window,attention_gain"),
     *("other-numbers", "bpkr:evaluate,gradient_norm,kernel,predict,head_scores"),
+    # of instances alone, for no function is called so
+    *("display", *(f"{face}:nothing" for face in FACES)),
 )
 
 
@@ -66,6 +68,11 @@ def checked_calls(report):
 @every_face
 def test_every_mistaken_argument_is_refused_by_name(face):
     assert checked_calls(reports(*QUICK)[f"mistakes {face}"]) > 0
+
+
+@every_face
+def test_every_instance_shows_itself(face):
+    checked_calls(reports(*QUICK)[f"display {face}"])
 
 
 @pytest.mark.parametrize("face", ["sweeps", "dmft"])

@@ -128,4 +128,4 @@ def test_multistart_finds_one_minimum_where_there_is_one():
     assert minima.failures == 0
     assert minima.starts == (8,)
     assert minima.followed == 0
-    assert "1 minima found by 8 solves" in str(minima)
+    assert "1 found by 8 solves" in str(minima)
