@@ -274,7 +274,7 @@ def try_examples(face: Face, only: Collection[str] = ()) -> Report:
 
 # classes that have no view yet, by the package that they are of
 PENDING = {
-    "bpkr": "Action CompiledAction MeanProblem NestedProblem NonlinearAction",
+    "bpkr": "MeanProblem NestedProblem NonlinearAction",
     "dmft": "FiniteNetwork SelfAttention Stroboscope Trajectory",
     "saddle": "Solution SolutionBranch",
     "testing": "ActionPoint",
