@@ -38,8 +38,8 @@ print(cold.latex())
 
 def remembering(action: Action, values: dict, bounds: tuple[float, float]):
     """The branch of solutions that remember, towards more patterns and around its fold."""
-    found = [each for each in search(action, values, index=1) if each[m] > 0.2]
-    return follow(action, values, found[0], alpha, bounds, largest_step=0.05)
+    found = [each for each in search(action, values, index=1, progress=False) if each[m] > 0.2]
+    return follow(action, values, found[0], alpha, bounds, largest_step=0.05, progress=False)
 
 
 branch = remembering(cold, {alpha: 0.05}, (0.04, 0.2))

@@ -18,7 +18,7 @@ MOST_FILES = 14
 # rooms of the house, from the ground up; "" is what stands beside the rooms, the package's own face included
 HOUSE = (
     ("extras", "memory", "precision", "settings"),
-    ("checks", "threads"),
+    ("checks", "progress", "threads"),
     ("atomic_files", "compilation", "sharding"),
     ("cache",),
     ("",),

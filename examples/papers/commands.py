@@ -144,6 +144,7 @@ def _run(
     print(plots.table(result))
     for written in [path, *plots.draw_all(result, folder)]:
         print(f"wrote {written}")
+    print(f"open {figures[0]} first")
 
 
 @contextmanager

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from tqdm import tqdm
 
 from theorykit import bpkr, store
 from theorykit.bpkr.sweeps import order_parameters_of, sweep
@@ -28,6 +27,7 @@ from theorykit.checks import (
     checked_number,
     checked_whole_number,
 )
+from theorykit.progress import Progress
 from theorykit.store.runs import resume_tasks
 from theorykit.workers import Workers, check_executor
 
@@ -118,11 +118,11 @@ def run(
     places = [_place(partial_results, *task) for task in tasks]
     # bars of workers would be drawn over each other
     compute, results = partial(run_seed, progress=progress and executor is None), {}
-    shown = {"desc": "hidden Markov chains", "unit": "seed", "disable": not progress, "dynamic_ncols": True}
-    with tqdm(total=len(tasks), **shown) as bar:
+    cost = f"{len(VARIANTS)} networks x {len(seeds)} seeds x {len(settings.widths)} widths"
+    with Progress("hidden Markov chains", len(tasks), "run", shown=progress, cost=cost) as report:
         for number, result in resume_tasks(executor, compute, tasks, places):
             results[number] = result.drop_attrs()
-            bar.update()
+            report.update()
     each = iter([results[number] for number in range(len(tasks))])
     nodes = {variant.name: _join(list(itertools.islice(each, len(seeds)))) for variant in VARIANTS}
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})

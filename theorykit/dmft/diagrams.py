@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
-from tqdm import tqdm
 
 from .. import dmft, store
 from ..checks import (
@@ -35,6 +34,7 @@ from ..checks import (
 )
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.regimes import classify, classify_by_levels, differ, kaplan_yorke_lower_bound
+from ..progress import Progress
 from ..settings import usual_settings
 from ..store.runs import resume_tasks
 from ..workers import Workers, check_executor
@@ -288,14 +288,15 @@ def in_blocks(
     blocks = [np.arange(first, last + 1) for first, last in spans]
     places = [folder and (_file(folder, *span), {**settings, "orbits": "{} to {}".format(*span)}) for span in spans]
     tasks, found = [(block, size) for block in blocks], {}
+    cost = f"{orbits:,} orbits in {len(blocks):,} blocks of {size:,}"
     threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
     with (
-        tqdm(total=orbits, desc=label, unit="orbit", disable=not progress, dynamic_ncols=True) as bar,
+        Progress(label, orbits, "orbit", shown=progress, cost=cost) as report,
         ThreadPoolExecutor(threads) if executor is None else nullcontext(executor) as workers,
     ):
         for number, result in resume_tasks(workers, _compute_padded, tasks, places, (compute,)):
             found[number] = result
-            bar.update(len(blocks[number]))
+            report.update(len(blocks[number]))
     return xr.concat([found[number] for number in range(len(blocks))], dim=ORBIT, combine_attrs="drop_conflicts")
 
 
@@ -405,8 +406,8 @@ def continuation_diagram(
     # every orbit is one transient further from the centre
     if settling < model.context or (orbits > 1 and settling % model.context):
         raise ValueError(f"settings: transient={settling} tokens must be a multiple of the context, {model.context}")
-    with tqdm(total=orbits, desc="settling", unit="orbit", disable=not progress, dynamic_ncols=True) as bar:
-        windows = _carry(model, every, start, centre, settling, folder, bar)
+    with Progress("settling", orbits, "orbit", shown=progress, cost=f"{settling:,} tokens each") as report:
+        windows = _carry(model, every, start, centre, settling, folder, report)
 
     def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, windows)
@@ -416,7 +417,7 @@ def continuation_diagram(
     return recorded.assign_attrs(centre=centre)
 
 
-def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
+def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, report: Progress) -> dmft.Window:
     """The windows that orbits begin with, from the last attentions of their neighbours."""
     first = _select(every, centre)
     begun = _begin(start, model, first)
@@ -429,7 +430,7 @@ def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, fol
     (count,) = every.batch_shape
     distances = range(1, max(centre, count - 1 - centre) + 1)
     steps = [(min(centre + distance, count - 1), max(centre - distance, 0)) for distance in distances]
-    bar.update()
+    report.update()
     for number in range(0, len(steps), _KEPT_TOGETHER):
         together = steps[number : number + _KEPT_TOGETHER]
         compute = partial(_settle_in_turn, model, every, latest, together, settling)
@@ -438,7 +439,7 @@ def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, fol
         for pair, windows in zip(together, kept["window"].values, strict=True):
             found |= {index: windows[..., side] for side, index in enumerate(pair)}
         latest = dmft.Window(kept["window"].values[-1], window.position)
-        bar.update(len(found) - bar.n)
+        report.update(len(found) - report.done)
     return dmft.Window(np.stack([found[index] for index in sorted(found)], axis=-1), window.position)
 
 

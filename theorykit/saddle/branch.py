@@ -19,6 +19,7 @@ from sympy import Expr, Symbol
 
 from ..checks import Count, checked_arguments, checked_number, shown
 from ..compilation import jit
+from ..progress import Progress
 from .action import Action
 from .bound_action import BoundAction, Values, bind
 from .certificate import NEAR, local_model, quadrature_error
@@ -243,6 +244,7 @@ def follow(
     direction: int = 1,
     largest_step: PositiveNumber | None = None,
     most_points: Count = 1000,
+    progress: bool = True,
 ) -> SolutionBranch:
     """Follow the branch of stationary points through `solution` as one parameter changes, around folds too.
 
@@ -260,6 +262,7 @@ def follow(
         largest_step: largest change of the parameter in a step, by default a 20th of the range. Two folds within a
             step are missed.
         most_points: how many points there may be.
+        progress: report on a branch that takes longer than a second.
     """
     if solution.of.refined != action.refined:
         raise ValueError("solution is one of another action; give that, or solve this one first")
@@ -280,13 +283,15 @@ def follow(
         raise ValueError(f"the solution is at {name} = {here:g}, which is not within the bounds {low:g} and {high:g}")
     largest = (high - low) / 20 if largest_step is None else float(largest_step)
     options = (solution, name, direction, largest, (low, high), most_points)
-    found = _followed(bound, *options)
-    if bound.of.has_averages and not np.all(found.quadrature_error <= float(solution.stats["tolerance"])):
-        return _followed(replace(bound, of=action.refined), *options)
+    cost = f"{name} from {low:g} to {high:g}, at most {most_points:,} points"
+    with Progress("branch", unit="point", shown=progress, cost=cost) as report:
+        found = _followed(bound, *options, report)
+        if bound.of.has_averages and not np.all(found.quadrature_error <= float(solution.stats["tolerance"])):
+            return _followed(replace(bound, of=action.refined), *options, report)
     return found
 
 
-def _followed(bound: BoundAction, solution, name, direction, largest, bounds, most_points) -> SolutionBranch:
+def _followed(bound: BoundAction, solution, name, direction, largest, bounds, most_points, report) -> SolutionBranch:
     at_edge = solution.stats["at_edge"]
     start = jnp.where(at_edge, solution.stats["coordinates"], bound.coordinates(solution.order_parameters))
     bound = replace(bound, free=jnp.where(at_edge, 0.0, 1.0))
@@ -331,6 +336,7 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
             places, ended = [*places, places[0]], "the branch closes on its start"
             break
         places.append(ahead)
+        report.update(note=branch.text(ahead))
         ended = _end_at(branch, places, bounds, far)
         # larger units for order parameters that have become many of them, so that steps grow along
         sizes, units = np.append(np.abs(ahead.coordinates), 0.0), np.asarray(branch.units)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from ..checks import Count, Index, checked_arguments, checked_number, is_traced, shown
 from ..codegen import average_errors
 from ..compilation import jit
+from ..progress import Progress
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import (
@@ -140,12 +141,15 @@ def search(
     seed: Index = 0,
     tolerance: PositiveNumber = 1e-9,
     max_steps: Count = 1000,
+    progress: bool = True,
 ) -> tuple[Solution, ...]:
     """All different stationary points of an index that random starts lead to, by increasing action; none if none do.
 
-    Points count as one if no coordinate differs by more than 1e-5.
+    Points count as one if no coordinate differs by more than 1e-5. `progress`: report on a search that takes longer
+    than a second.
     """
-    return tuple(_distinct_solutions(end_points(action, values, index, starts, seed, tolerance, max_steps)))
+    with Progress("search", shown=progress, cost=f"{starts} random starts"):
+        return tuple(_distinct_solutions(end_points(action, values, index, starts, seed, tolerance, max_steps)))
 
 
 def end_points(

@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import msgspec
 import xarray as xr
-from tqdm import tqdm
 
 from theorykit import bpkr, store
 from theorykit.bpkr.training import initial_network, label_network, train
 from theorykit.bpkr.training.gradient_descent import Trained
 from theorykit.checks import checked_arguments
+from theorykit.progress import Progress
 from theorykit.workers import Workers, check_executor
 
 from .comparison import check, order_parameters
@@ -44,13 +44,14 @@ def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: 
     """
     check_executor(executor)
     made = sources(settings, stages)
-    nodes = {}
-    for variant in settings.variants:
-        if progress:
-            print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads", flush=True)
-        place = {"folder": stages / variant.name, "executor": executor, "progress": progress}
-        for name, dataset in run_variant(variant, settings, made, **place).items():
-            nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
+    nodes, names = {}, ", ".join(variant.name for variant in settings.variants)
+    cost = f"networks {names}; {settings.training_seeds} trainings, and {settings.seeds} draws for the theory of each"
+    with Progress("one-shot classification", len(settings.variants), "network", shown=progress, cost=cost) as report:
+        for variant in settings.variants:
+            place = {"folder": stages / variant.name, "executor": executor, "progress": progress}
+            for name, dataset in run_variant(variant, settings, made, **place).items():
+                nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
+            report.update(note=f"{variant.name} done")
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
     return xr.DataTree.from_dict({"/": about, **nodes})
 
@@ -161,10 +162,12 @@ def theory_of_heads(
     depends_on = {name: getattr(settings, name) for name in names}
     described = store.settings_of("theory of one seed", _VERSION, **depends_on, heads=heads)
     found = []
-    for seed in tqdm(range(settings.seeds), desc="theory", unit="seed", disable=not progress, dynamic_ncols=True):
-        kept = folder / f"sweep-seed={seed}"
-        solve = partial(theory_of_seed, heads, made, settings, seed, kept, executor=executor, progress=progress)
-        found.append(_resume_stage(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
+    with Progress("theory", settings.seeds, "seed", shown=progress) as report:
+        for seed in range(settings.seeds):
+            kept = folder / f"sweep-seed={seed}"
+            solve = partial(theory_of_seed, heads, made, settings, seed, kept, executor=executor, progress=progress)
+            found.append(_resume_stage(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
+            report.update()
     theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
     return theory.assign(choose_temperatures(theory))
 

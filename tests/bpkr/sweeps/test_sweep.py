@@ -119,6 +119,7 @@ def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
         result = swept(DATA, tmp_path, **SMALL, max_steps=1)
     messages = [str(warning.message) for warning in caught if warning.category is bpkr.ConvergenceWarning]
     assert len(messages) == 1 and messages[0].startswith("4 of 4 points are not solutions: width=20, temperature=0.1")
+    assert messages[0].count("all that max_steps allows") == 1, "points of one cause are one sentence"
     assert not bool(result["converged"].any()) and np.isfinite(result["U_1"]).all()
     assert len(list((tmp_path / "points").iterdir())) == 4
     with pytest.warns(bpkr.ConvergenceWarning):
@@ -134,7 +135,9 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     data = bpkr.Data(**repeated, test_features=data.test_features, test_labels=data.test_labels)
     grid = {"widths": (20, 80), "temperatures": (0.0, 0.5)}
     for _ in range(2):
-        with pytest.warns(bpkr.ConvergenceWarning, match=r"2 of 4 .* width=20, temperature=0\.0: temperature=0 needs"):
+        with pytest.warns(
+            bpkr.ConvergenceWarning, match=r"2 of 4 .*: temperature=0\.0 \(2 points\): temperature=0 needs"
+        ):
             result = swept(data, tmp_path, **grid)
         assert result["converged"].sel(temperature=0.5).all() and not result["converged"].sel(temperature=0.0).any()
         assert result["result"].sel(temperature=0.0).values.tolist() == ["failed", "failed"]

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ... import store
 from ...extras import needed
+from ...progress import Progress
 from ...threads import threads_for
 from ...workers import Workers, run_in_order
 
@@ -120,13 +120,13 @@ def sum_batches(
     count = length_hint(batches, saved) or None
     with (
         closing(run_in_order(executor, sum_task, tasks(), in_flight)) as computed,
-        tqdm(total=count, initial=saved, unit="batch", disable=not progress) as bar,
+        Progress("second moments", count, "batch", shown=progress, initial=saved) as report,
     ):
         try:
             for name, sums, more in computed:
                 # at once: after an interrupt between the two, a wrong checkpoint would be saved
                 total, digests = _added(name, total, sums), digests + more
-                bar.update(len(more))
+                report.update(len(more))
                 if checkpoint is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
                     save()
                     saved, saved_at = len(digests), time.monotonic()

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...checks import checked_instance, is_traced
+from ...memory import memory
 from ...settings import usual_settings
 from ...sharding import all_finite, is_sharded
 from ...symbolic.documents.display import DisplayMixin
@@ -78,17 +79,9 @@ class Problem(DisplayMixin, eqx.Module):
         """Whether the energy is computed in feature space: from moments, or with more examples than features."""
         return self.data.moments is not None or has_dual_form(self.data.features)
 
-    @property
-    def matrix_rows(self) -> int:
-        """Rows of the matrix that an evaluation of the action factorises, over the number of outputs."""
-        data = self.data
-        if data.moments is not None:
-            return len(data.moments.gram)
-        return math.prod(data.features.shape[1:]) if self.is_dual else len(data.features)
-
     def _view(self) -> Iterator[Block]:
         architecture = self.architecture
-        rows = self.matrix_rows * architecture.outputs
+        rows = matrix_rows(self.data) * architecture.outputs
         form = "in feature space" if self.is_dual else "of the kernel"
         yield Text(f"**Problem**: {data_line(self.data)}; {architecture_line(architecture)}")
         sizes = {"heads": architecture.heads or (0,), "widths": architecture.widths}
@@ -163,6 +156,26 @@ class Problem(DisplayMixin, eqx.Module):
             raise ValueError(message)
         finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
         return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message), results)
+
+
+def matrix_rows(data: Data) -> int:
+    """Rows of the matrix that an evaluation of the action factorises, per output."""
+    if data.moments is not None:
+        return len(data.moments.gram)
+    return math.prod(data.features.shape[1:]) if has_dual_form(data.features) else len(data.features)
+
+
+def describe_cost(architecture: Architecture, data: Data) -> str:
+    """Say in a line how large a solve is: paths, outputs, examples, the form of the energy, and estimated memory."""
+    outputs, rows = architecture.outputs, matrix_rows(data) * architecture.outputs
+    is_dual = data.moments is not None or has_dual_form(data.features)
+    examples = float(data.moments.examples) if data.moments is not None else len(data.features)
+    size = solve_bytes(architecture, rows) / 2**30
+    arrays = f"; arrays of about {size:.2g} GiB, of {memory() / 2**30:.3g} GiB of memory" if size > 0.1 else ""
+    return (
+        f"{architecture.paths:,} paths x {outputs:,} output{'s' if outputs > 1 else ''}, {examples:,.0f} examples, by "
+        f"{'second moments' if is_dual else 'the kernel'} ({rows:,} x {rows:,}){arrays}"
+    )
 
 
 def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Problem:

@@ -29,11 +29,11 @@ import optimistix as optx
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from scipy.special import stdtrit
-from tqdm.auto import tqdm
 
 from ...checks import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
 from ...precision import require_float64
+from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solvers.anderson import AndersonMemory
 from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
@@ -416,11 +416,11 @@ def solve_matrix_free(
         *keys, last = jax.random.split(solver.key, solver.repeats + 1)
         samples = [_SampleAverage(data, solver, key) for key in keys]
         ends, steps, residuals, memory = [], [], [], AndersonMemory.empty(_MEMORY, len(start))
-        with tqdm(desc="matrix-free saddle", unit="step", disable=not solver.progress, dynamic_ncols=True) as bar:
+        with Progress("matrix-free saddle", unit="step", shown=solver.progress) as report:
             for sample in samples:
                 # with other probes the map is another, but its derivative is nearly the same
                 memory = memory.restarted()
-                start, taken, residual, memory = _fixed_point(sample, start, memory, max_steps, tolerance, bar)
+                start, taken, residual, memory = _fixed_point(sample, start, memory, max_steps, tolerance, report)
                 ends.append(start)
                 steps.append(taken)
                 residuals.append(residual)
@@ -436,15 +436,14 @@ def solve_matrix_free(
         return _pool(samples, jnp.stack(ends), jax.random.split(last, solver.repeats), stats)
 
 
-def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, bar):
+def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, report):
     """The fixed point of a majorise-minimise step by Anderson acceleration, steps, their least change, and secants."""
     bound, point, best, lowest, taken = sample.data.bound, start, start, math.inf, 0
     while taken < max_steps and lowest > tolerance:
         taken += 1
         image = _minimise_bound(bound, point, sample.at(_order_parameters(bound, point)).slopes)
         change = float(jnp.max(jnp.abs(image - point)))
-        bar.update()
-        bar.set_postfix(change=f"{change:.1e}")
+        report.update(note=f"change={change:.1e}")
         if change < lowest:
             best, lowest = image, change
         if change <= _THROWN_OFF * lowest:

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
-from tqdm.auto import tqdm
 
 from ...checks import checked_flag, checked_key, checked_number, checked_whole_number
+from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solve import distinct
 from ...symbolic.documents.display import DisplayMixin
@@ -24,7 +24,7 @@ from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import counted, number
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
-from ..evaluation.problem import Problem, as_problem
+from ..evaluation.problem import Problem, as_problem, describe_cost
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
@@ -102,11 +102,12 @@ def search(
     # the longest first: a solve at every width on the way
     tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
     common = (problem, options)
-    with tqdm(total=len(tasks), desc="starting points", disable=not progress, dynamic_ncols=True) as bar:
+    cost = describe_cost(architecture, problem.data)
+    with Progress("minima", len(tasks), "starting point", shown=progress, cost=cost) as report:
         solved = {}
         for number, saddle in run_tasks(executor, _solve_from, tasks, common):
             solved[number] = saddle
-            bar.update()
+            report.update()
     followed, *found = (solved[number] for number in range(len(tasks)))
     converged = [saddle for saddle in [*found, followed] if saddle.converged]
     if not converged:

@@ -33,7 +33,7 @@ from ..data.rotations import RotatedExamples, in_spanned_directions
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import energy_of, tabulates_path_kernels
 from ..evaluation.observables import head_score_table
-from ..evaluation.problem import Problem, as_problem
+from ..evaluation.problem import Problem, as_problem, matrix_rows
 from ..features.implicit import ImplicitFeatures
 from ..matrix_free.solver import MatrixFree, MatrixFreeSaddle, solve_matrix_free
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
@@ -239,7 +239,7 @@ def solve(
     data = problem.data.training
     if is_traced(problem, start):
         return report(replace(_minimise(_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
-    rows = problem.matrix_rows
+    rows = matrix_rows(data)
     check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
         # the default solver has few steps at first: after them, another strategy is likely to be shorter

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
-from tqdm.auto import tqdm
 
 from ... import store
 from ...compilation import jit
+from ...progress import Progress
 from ...workers import Workers, run_tasks
 from .settings import Schedule
 
@@ -90,15 +90,15 @@ def run_chains(
     paths = [None if folder is None else folder / f"{name}.npz" for name in batches]
     tasks = [(keys[batch], *where) for batch, *where in zip(batches.values(), paths, described, strict=True)]
     steps, found = schedule.warmup + schedule.draws, {}
-    shown = {"desc": settings["sampler"], "unit": "draw", "disable": not progress, "dynamic_ncols": True}
-    with tqdm(total=steps * len(batches), **shown) as bar:
+    cost = f"{schedule.chains} chains of {schedule.warmup:,} steps of warm-up and {schedule.draws:,} draws"
+    with Progress(settings["sampler"], steps * len(batches), "step", shown=progress, cost=cost) as report:
         common = (make if executor is not None else cache(make), schedule)
         # workers report whole chains only
-        run = _run_batch if executor is not None else partial(_run_batch, advance=bar.update)
+        run = _run_batch if executor is not None else partial(_run_batch, advance=report.update)
         for number, arrays in run_tasks(executor, run, tasks, common):
             found[number] = arrays
             if executor is not None:
-                bar.update(steps)
+                report.update(steps)
             # a worker may not have reached the folder
             if paths[number] is not None and not paths[number].exists():
                 store.write_arrays(arrays, described[number], paths[number])

@@ -11,9 +11,10 @@ from jax import random
 
 from ... import bpkr
 from ...checks import Key, checked_arguments, checked_choice, shown
+from ...progress import Progress
 from ...workers import Workers, check_executor
 from ..data.classes import are_classes, class_accuracy
-from ..evaluation.problem import as_problem
+from ..evaluation.problem import as_problem, describe_cost
 from ..order_parameters.finite_width_law import finite_width_law
 from ..sweeps.datasets import label_order_parameters, label_prediction
 from .results import accuracy_estimate, entry_estimates, output_estimates
@@ -81,23 +82,25 @@ def compare(
     # all that can be refused is refused before a sampler takes its time
     for approach in (approach for approach in approaches if approach in _SAMPLERS):
         check_can_be_sampled(approach, problem.architecture)
-    saddle = None
-    if {"saddle", "one_over_n"} & set(approaches):
-        saddle = bpkr.solve(problem, **options.get("saddle", {}))
-    found = []
-    for approach in approaches:
-        if approach in _SAMPLERS:
-            tree = _SAMPLERS[approach](
-                problem,
-                key=random.fold_in(key, APPROACHES.index(approach)),
-                folder=None if folder is None else folder / approach,
-                executor=executor,
-                progress=progress,
-                **options.get(approach, {}),
-            )
-            found.append(_sampled(tree, problem.data))
-        else:
-            found.append(_of_theory(approach, problem, saddle))
+    saddle, found = None, []
+    cost = describe_cost(problem.architecture, problem.data)
+    with Progress("comparison", len(approaches), "approach", shown=progress, cost=cost) as report:
+        if {"saddle", "one_over_n"} & set(approaches):
+            saddle = bpkr.solve(problem, **options.get("saddle", {}))
+        for approach in approaches:
+            if approach in _SAMPLERS:
+                tree = _SAMPLERS[approach](
+                    problem,
+                    key=random.fold_in(key, APPROACHES.index(approach)),
+                    folder=None if folder is None else folder / approach,
+                    executor=executor,
+                    progress=progress,
+                    **options.get(approach, {}),
+                )
+                found.append(_sampled(tree, problem.data))
+            else:
+                found.append(_of_theory(approach, problem, saddle))
+            report.update()
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
     return result.merge(deviations(result)) if "exact" in approaches else result
 

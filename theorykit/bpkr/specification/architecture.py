@@ -284,15 +284,15 @@ def check_bytes(architecture: Architecture, what: str, size: int) -> None:
 
 
 def solve_bytes(architecture: Architecture, rows: int) -> int:
-    """The most bytes that a solve holds at once; `rows` are as in `check_solve`."""
+    """Estimate the memory of a solve.
+
+    `rows` are those of the matrix that data make: examples times outputs, or features and paths, whichever are fewer.
+    """
     return 8 * (_SOLVE_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * rows**2)
 
 
 def check_solve(architecture: Architecture, rows: int) -> None:
-    """Refuse a solve that does not fit in memory, and warn of one that takes minutes, before it compiles.
-
-    `rows` are those of the matrix that data make: examples times outputs, or features and paths, whichever are fewer.
-    """
+    """Refuse a solve that does not fit in memory, and warn of one that takes minutes, before it compiles."""
     side, size = architecture.overlap_sizes[0], solve_bytes(architecture, rows)
     check_bytes(architecture, f"solving for U_1, {side:,} x {side:,}, with a matrix of {rows:,} rows", size)
     seconds = _SECONDS * side**3

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,15 +15,15 @@ from uuid import uuid4
 
 import numpy as np
 import xarray as xr
-from tqdm.auto import tqdm
 
 from ... import bpkr, store
 from ...checks import checked_arguments, checked_number, checked_sequence, shown
 from ...precision import require_float64
+from ...progress import Progress
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
-from ..evaluation.problem import architecture_and_data
+from ..evaluation.problem import architecture_and_data, describe_cost
 from .datasets import label_infinite_width, label_predictions, label_saddle, label_test_labels, order_parameters_of
 
 # part of the settings of a sweep: raised whenever a point comes to have other numbers of the same arguments, beyond the
@@ -38,7 +39,7 @@ _DEFAULTS = {"solver": None, "tolerance": 1e-9, "max_steps": 1000}
 _SOLVER_OPTIONS = ("max_steps", "solver")
 _OF_ARCHITECTURE = ("layers", "prior_variances", "outputs", "read_tokens", "embedding")
 _OF_DATA = ("features", "labels", "test_features", "test_labels")
-# how many points a warning names
+# how many causes a warning names
 _NAMED = 10
 # stands for T = 0 when temperatures are compared by their logarithms
 _SMALLEST_TEMPERATURE = 1e-12
@@ -117,7 +118,8 @@ def sweep(
             warn_of_class_numbers(data.labels, stacklevel=3)
         data = check_data(architecture, data)
     source = _source(architecture, data, folder, options)
-    (found,) = _solve_all(source, (0,), grid, executor, progress)
+    cost = describe_cost(architecture, data)
+    (found,) = _solve_all(source, (0,), grid, executor=executor, progress=progress, cost=cost)
     result = found.assign_attrs(settings=json.dumps(source.settings))
     _warn_of_unsolved(result)
     return result
@@ -154,7 +156,8 @@ def sweep_seeds(
     folder = None if folder is None else folder.absolute()
     # the call's number: another call makes its data again, even of the same seeds
     source = partial(_source_of_seed, architecture, data, uuid4().hex, folder, options)
-    found = _solve_all(source, seeds, grid, executor, progress)
+    cost = f"{architecture.paths:,} paths x {architecture.outputs:,} outputs"
+    found = _solve_all(source, seeds, grid, executor=executor, progress=progress, cost=cost)
     _LATEST.clear()
     result = concatenate(found, "seed", seeds)
     _warn_of_unsolved(result)
@@ -338,20 +341,29 @@ def _source(
 
 
 def _solve_all(
-    source: _Source | Callable[[int], _Source], seeds: Sequence[int], grid: Grid, executor: Workers, progress: bool
+    source: _Source | Callable[[int], _Source],
+    seeds: Sequence[int],
+    grid: Grid,
+    *,
+    executor: Workers,
+    progress: bool,
+    cost: str,
 ) -> list[xr.Dataset]:
     """The dataset of every seed over the grid, from one source, or the one that workers make of a seed."""
     tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
-    # a bar below another bar is removed when it is full
-    shown = {"desc": "saddle points", "unit": "point", "leave": None, "dynamic_ncols": True}
-    with tqdm(total=sum(len(chain) for _, chain in tasks), disable=not progress, **shown) as bar:
-        for number, (chain, tested) in run_tasks(executor, _solve_chain, tasks, (source,)):
+    total = sum(len(chain) for _, chain in tasks)
+    grids = f"widths x temperatures x data sets: {len(grid.widths)} x {len(grid.temperatures)} x {len(seeds)}"
+    with Progress("saddle points", total, "point", shown=progress, cost=f"{grids}; {cost}") as report:
+        # workers report whole chains only
+        solve = _solve_chain if executor is not None else partial(_solve_chain, advance=report.update)
+        for number, (chain, tested) in run_tasks(executor, solve, tasks, (source,)):
             seed, _ = tasks[number]
             points[seed] |= chain
             labels[seed] = tested
-            bar.update(len(chain))
+            if executor is not None:
+                report.update(len(chain))
             for place, point in chain.items():
                 # a worker may not have reached the folder
                 if isinstance(source, _Source) and source.folder and not source.point_path(place).exists():
@@ -384,7 +396,10 @@ def _source_of_seed(
 
 
 def _solve_chain(
-    source: _Source | Callable[[int], _Source], seed: int, places: Sequence[GridPoint]
+    source: _Source | Callable[[int], _Source],
+    seed: int,
+    places: Sequence[GridPoint],
+    advance: Callable[[], object] = lambda: None,
 ) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
     """The dataset of every place of a chain, from the folder, or else solved, in order; and the test labels."""
     source = source if isinstance(source, _Source) else source(seed)
@@ -400,6 +415,7 @@ def _solve_chain(
                 points[place] = _solve_place(source, place, neighbour)
             if source.folder is not None:
                 source.write(place, points[place])
+        advance()
     return points, label_test_labels(source.data)
 
 
@@ -452,9 +468,18 @@ def _warn_of_unsolved(result: xr.Dataset) -> None:
     count = unsolved.sizes["point"]
     if not count:
         return
+    # points of one cause, whose messages differ in numbers alone, are one sentence
+    causes: dict[str, list[xr.Dataset]] = {}
+    for point in (unsolved.isel(point=i) for i in range(count)):
+        causes.setdefault(re.sub(r"[-+.\d]+(e[-+]?\d+)?", "#", point["message"].item()), []).append(point)
     listed = []
-    for point in (unsolved.isel(point=i) for i in range(min(_NAMED, count))):
-        listed.append(f"{', '.join(f'{axis}={point[axis].item()}' for axis in axes)}: {point['message'].item()}")
-    more = f"; and {count - _NAMED} more" if count > _NAMED else ""
+    for points_of_cause in itertools.islice(causes.values(), _NAMED):
+        first, *others = points_of_cause
+        shared = [axis for axis in axes if all(point[axis] == first[axis] for point in others)]
+        place = ", ".join(f"{axis}={first[axis].item()}" for axis in shared or axes)
+        if others:
+            place += f" ({1 + len(others)} points)" if shared else f" and {len(others)} others"
+        listed.append(f"{place}: {first['message'].item()}")
+    more = f"; and {len(causes) - _NAMED} other causes" if len(causes) > _NAMED else ""
     message = f"{count} of {points.sizes['point']} points are not solutions: {'; '.join(listed)}{more}"
     warnings.warn(message, bpkr.ConvergenceWarning, stacklevel=4)

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
-from tqdm.auto import tqdm
 
 from ... import bpkr, store
 from ...checks import Key, checked_arguments, checked_whole_number, shown
 from ...extras import Lazy
 from ...precision import require_float64
+from ...progress import Progress
 from ...settings import usual_settings
 from ..network.network import path_weights, read_paths, weight_shapes
 from ..network.paths import readout_weights, unchecked_path_features
@@ -133,8 +133,9 @@ def train(
         raise ValueError(f"{path} is of {step} steps, more than {allowed}: choose another folder")
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
     rate = jnp.asarray(settings.learning_rate, dtype=jnp.float64)
-    shown = {"desc": "training", "unit": "step", "disable": not progress, "dynamic_ncols": True}
-    with tqdm(total=settings.steps, initial=step, **shown) as bar:
+    cost = f"at most {settings.steps:,} steps of {settings.batch:,} examples"
+    note = ""
+    with Progress("training", settings.steps, "step", shown=progress, cost=cost, initial=step) as report:
         while step < settings.steps and not _stopped_improving(history["validation_accuracy"], settings.patience):
             # up to the next validation, or the last step
             end = min(step - step % settings.validate_every + settings.validate_every, settings.steps)
@@ -143,13 +144,13 @@ def train(
                 step_key = jax.random.fold_in(key, number)
                 network, moments, loss = _step(network, moments, numbers, training, rate, settings.batch, step_key)
                 losses.append(loss)
-                bar.update()
+                report.update(note=note)
             loss = float(np.mean(losses))
             if not np.isfinite(loss):
                 rate = f"learning_rate={settings.learning_rate}"
                 raise ValueError(f"the training loss is {loss} before step {end}, with {rate}: try a lower one")
             error, accuracy = (float(value) for value in _validate(network, numbers, held_out))
-            bar.set_postfix(loss=f"{loss:.3f}", validation_accuracy=f"{accuracy:.3f}")
+            note = f"loss={loss:.3f}, validation_accuracy={accuracy:.3f}"
             is_best = accuracy > max(history["validation_accuracy"], default=-1.0)
             step, state = end, (network, moments, network if is_best else best)
             columns = zip(history.items(), (end, loss, error, accuracy), strict=True)

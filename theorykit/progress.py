@@ -1,0 +1,203 @@
+"""Report on long work: its cost before it begins, a bar while it runs, and plain lines in files.
+
+Work that ends within a second reports nothing. All bars are refreshed by one thread, so that they move, and name what
+the program is doing, while it compiles.
+"""
+
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+
+from tqdm.auto import tqdm
+
+# seconds before work counts as long, between refreshes of a bar, and between lines in a file
+_DELAY, _REFRESH, _INTERVAL = 1.0, 0.5, 60.0
+# what a program does that runs code of a module, or of a module below it
+_ACTIVITIES = {
+    "jax._src.compiler": "compiling",
+    "jax._src.interpreters.mlir": "compiling",
+    "jax._src.interpreters.partial_eval": "compiling",
+    "theorykit.codegen.emission": "compiling",
+    "theorykit.codegen.lowering": "compiling",
+    "theorykit.bpkr.action": "deriving the action",
+    "theorykit.derivation": "deriving the action",
+    "theorykit.dmft.derivation": "deriving the map",
+    "theorykit.symbolic": "deriving the action",
+}
+
+_lock = threading.RLock()
+# reports under way, the outermost first; the thread that refreshes them; and the costs that have been told
+_open: "list[Progress]" = []
+_thread: threading.Thread | None = None
+_told: set[str] = set()
+
+
+class Progress:
+    """A context that reports on `work`: `total` pieces of a `unit`, or a single piece if there is no unit.
+
+    Args:
+        work: What is done, in a word or two.
+        total: The number of pieces, if it is known.
+        unit: The name of a piece.
+        shown: Whether anything is shown.
+        cost: What the work will cost, in a line that is told first.
+        initial: How many pieces are done already.
+    """
+
+    def __init__(
+        self,
+        work: str,
+        total: int | None = None,
+        unit: str | None = None,
+        *,
+        shown: bool = True,
+        cost: str = "",
+        initial: int = 0,
+    ):
+        self.work, self.total, self.unit, self.shown, self.cost = work, total, unit, shown, cost
+        self.done = self._free = initial
+        self._note, self._bar = "", None
+
+    def __enter__(self) -> "Progress":
+        self._began = self._reported = time.monotonic()
+        self._prepared = 0.0
+        if self.shown:
+            with _lock:
+                if _IN_NOTEBOOK:
+                    # widgets belong to the cell whose thread makes them
+                    self._bar = self._open_bar()
+                _open.append(self)
+                _start_thread()
+        return self
+
+    def __exit__(self, kind: type | None, *_) -> None:
+        if not self.shown:
+            return
+        with _lock:
+            is_outermost = self is _open[0]
+            _open.remove(self)
+            if self._bar is not None:
+                self._bar.set_postfix_str(self._note, refresh=False)
+                self._bar.n = self.done
+                self._bar.refresh()
+                self._bar.close()
+            elif is_outermost and self._is_long() and not _has_bars() and (self.unit or self._reported > self._began):
+                taken = tqdm.format_interval(time.monotonic() - self._began)
+                tell(f"{self.work}: {'stopped' if kind else 'done'}{self._count()}, {taken}")
+            if not _open:
+                _told.clear()
+
+    def update(self, count: int = 1, note: str = "") -> None:
+        """Report that `count` more pieces are done, and a `note` on the last."""
+        with _lock:
+            self.done += count
+            self._note = note or self._note
+            if not self._is_long():
+                # pieces of a former run, which say nothing of the time that others take
+                self._free = self.done
+
+    def _is_long(self) -> bool:
+        return time.monotonic() - self._began > _DELAY
+
+    def _count(self) -> str:
+        known = "" if self.total is None else f" of {self.total:,}"
+        return "" if self.unit is None else f", {self.done:,}{known} {_plural(self.unit)}"
+
+    def _left(self) -> str:
+        """The time that the rest will take, by the pieces done so far; without the time that went into compiling."""
+        done, working = self.done - self._free, time.monotonic() - self._began - self._prepared
+        if not done or self.total is None:
+            return ""
+        return f"about {tqdm.format_interval(max(working, 0.0) / done * (self.total - self.done))} left"
+
+    def _open_bar(self) -> tqdm:
+        options = {"desc": self.work, "total": self.total, "initial": self.done, "unit": f" {_plural(self.unit or '')}"}
+        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]" if self.total else None
+        form = form if self.unit else "{desc}: {elapsed}{postfix}"
+        # a bar below another is removed when it is full
+        is_outermost = not _open or self is _open[0]
+        bar = tqdm(**options, bar_format=form, leave=is_outermost, dynamic_ncols=True)
+        bar.start_t -= time.monotonic() - self._began
+        return bar
+
+    def _refresh(self, doing: str) -> None:
+        self._prepared += _REFRESH if doing else 0.0
+        if not self._is_long():
+            return
+        if self.cost and self.cost not in _told:
+            _told.add(self.cost)
+            tell(f"{self.work}: {self.cost}")
+        if not doing and self.unit and self.done == self._free:
+            doing = f"first {self.unit} under way"
+        if _has_bars():
+            if self._bar is None:
+                self._bar = self._open_bar()
+            self._bar.n = self.done
+            self._bar.set_postfix_str(", ".join(filter(None, (doing or self._left(), self._note))))
+        elif self is _open[0] and time.monotonic() - self._reported > _INTERVAL:
+            self._reported = time.monotonic()
+            taken = tqdm.format_interval(self._reported - self._began)
+            tell(", ".join(filter(None, (f"{self.work}{self._count()}", taken, self._left(), doing, self._note))))
+
+
+def _plural(unit: str) -> str:
+    return f"{unit}{'es' if unit.endswith('ch') else 's'}"
+
+
+def tell(line: str) -> None:
+    """Write a line on standard error, above the bars that are there."""
+    if sys.stderr is not None:
+        with _lock:
+            tqdm.write(line, file=sys.stderr)
+            sys.stderr.flush()
+
+
+def activity() -> str:
+    """What this program is doing that takes long in itself, such as "compiling"; empty if it is nothing of the kind."""
+    for thread, frame in sys._current_frames().items():
+        if thread != threading.get_ident() and (found := activity_of(frame)):
+            return found
+    return ""
+
+
+def activity_of(frame: FrameType | None) -> str:
+    """The activity of the thread that is at this frame."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        for name, activity in _ACTIVITIES.items():
+            if module == name or module.startswith(f"{name}."):
+                return activity
+        frame = frame.f_back
+    return ""
+
+
+_IN_NOTEBOOK = any(parent.__module__ == "tqdm.notebook" for parent in tqdm.__mro__)
+
+
+def _has_bars() -> bool:
+    """Whether bars can be drawn: in a notebook, with widgets or without, and a terminal, not in a file."""
+    return "ipykernel.zmqshell" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _start_thread() -> None:
+    global _thread
+    if _thread is None:
+        _thread = threading.Thread(target=_refresh_all, daemon=True)
+        _thread.start()
+
+
+def _refresh_all() -> None:
+    global _thread
+    while True:
+        time.sleep(_REFRESH)
+        doing = activity()
+        with _lock:
+            if not _open:
+                _thread = None
+                return
+            for report in _open:
+                # nobody reads what is written any more
+                with suppress(OSError, ValueError):
+                    report._refresh(doing)
