@@ -29,7 +29,7 @@ SOFTWARE = "theorykit"
 _COMMENTS = {
     **dict.fromkeys((".md", ".svg", ".html"), f"<!-- {MARK} -->"),
     **dict.fromkeys((".tex", ".pdf"), f"% {MARK}"),
-    ".py": f"# {MARK}",
+    **dict.fromkeys((".py", ".toml"), f"# {MARK}"),
 }
 _SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
 _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")

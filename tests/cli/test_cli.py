@@ -3,6 +3,8 @@
 import pkgutil
 import subprocess
 import sys
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -155,11 +157,62 @@ def test_a_summary_is_the_first_line_of_the_documentation(command):
     assert pkgutil.resolve_name(command.function).__doc__.splitlines()[0] == command.summary
 
 
-@pytest.mark.parametrize("argument", ["--help", "--version"])
-def test_help_and_version_import_no_library_that_computes(argument):
-    command = [sys.executable, "-X", "importtime", "-m", "theorykit", argument]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--help"], ""),
+        (["--version"], ""),
+        (["slove", "mine.toml"], "theorykit: no command `slove`; did you mean `solve`?"),
+        (["solve", "--overwirte", "mine.toml"], "solve: no option `--overwirte`; did you mean `--overwrite`?"),
+        (["derive", "--outptus=2"], "derive: no option `--outptus`; did you mean `--outputs`?"),
+        (["sweep", "mine.toml", "--no-such-thing"], "`theorykit sweep --help` lists them"),
+        (["compare"], "PATH"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_help_and_mistakes_import_no_library_that_computes(arguments, said):
+    command = [sys.executable, "-X", "importtime", "-m", "theorykit", *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True)
     imported = {line.split("|")[-1].strip().split(".")[0] for line in finished.stderr.splitlines()}
-    assert "theorykit" in imported and not imported & {"jax", "sympy", "numpy", "xarray", "matplotlib"}
-    if argument == "--version":
+    assert "theorykit" in imported and not imported & {"jax", "sympy", "xarray", "matplotlib", "scipy"}
+    assert said in finished.stderr and finished.returncode == (2 if said else 0)
+    if arguments == ["--version"]:
         assert finished.stdout == f"theorykit {__version__}\n"
+
+
+def test_options_of_nested_settings_are_known():
+    @dataclass
+    class Inner:
+        highest: float = 1.0
+
+    @dataclass
+    class Settings:
+        first_seed: int = 0
+        zoom: Inner = field(default_factory=Inner)
+
+    def command(settings: Annotated[Settings, "of tyro"], overwrite: bool = False): ...
+
+    command.__annotations__["settings"].__origin__.__annotations__["zoom"] = Inner
+    known = cli._options(command)
+    assert {"--first-seed", "--zoom.highest", "--overwrite", "--no-overwrite", "--help"} <= set(known)
+    assert "--settings" not in known and "--zoom" not in known
+
+
+def test_classes_need_no_outputs(folder, monkeypatch):
+    monkeypatch.setattr(bpkr, "solve", lambda problem, **_: pytest.fail(f"outputs={problem.architecture.outputs}"))
+    arrays = dict(np.load(folder / "data.npz"))
+    arrays |= {name: np.array(["cat", "dog", "eel"] * 5)[: len(arrays[name])] for name in ("y", "y_test")}
+    np.savez(folder / "data.npz", **arrays)
+    text = CONFIG + "classes = true\n"
+    (folder / "mine.toml").write_text(text)
+    with pytest.raises(pytest.fail.Exception, match="outputs=3"):
+        run(monkeypatch, "solve", "mine.toml")
+    (folder / "mine.toml").write_text(text.replace("[data]", "outputs = 2\n[data]"))
+    assert "3 classes, coded by one-hot, are 3 outputs" in refused(monkeypatch, "solve", "mine.toml")
+
+
+@pytest.mark.parametrize("removed", ["", 'test_inputs = "x_test"\ntest_labels = "y_test"'])
+def test_a_mistaken_mask_is_blamed(removed, folder, monkeypatch):
+    (folder / "mine.toml").write_text(CONFIG.replace(removed, "") + 'mask = ["casual"]\n')
+    message = refused(monkeypatch, "solve", "mine.toml")
+    assert "`mask`" in message and 'did you mean "causal"?' in message

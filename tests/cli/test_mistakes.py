@@ -300,6 +300,51 @@ def test_an_interruption_has_a_code_of_its_own(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+INTERRUPTED = """
+import hashlib, os, signal, threading, time
+from theorykit import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli._GRACE = 0.01
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+class Collected:
+    def __del__(self):
+        interrupt()
+        time.sleep(0)
+
+def compiled(delays, rounds):
+    for delay in delays:
+        threading.Timer(delay, interrupt).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
+
+def dropped():
+    Collected()
+    while True:
+        time.sleep(0.01)
+
+with cli.tell_in_one_line(), cli._answering_interrupts("theorykit"):
+    {work}
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "lines"),
+    [("compiled([0.1], 10**6)", 2), ("compiled([0.1, 0.3], 10**9)", 2), ("dropped()", 1)],
+    ids=["once", "twice", "while garbage is collected"],
+)
+def test_an_interruption_is_answered_while_compiled_code_runs(work, lines):
+    """Python's own handler waits until such code returns; a second interruption ends the program at once."""
+    command = [sys.executable, "-c", INTERRUPTED.replace("{work}", work)]
+    options = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "timeout": 300}
+    finished = subprocess.run(command, **options)
+    *answers, last = finished.stderr.splitlines()
+    assert len(answers) >= lines - 1 and finished.returncode == 130
+    assert all(answer.startswith("theorykit: interrupted; stopping after") for answer in answers)
+    assert last == f"theorykit: {cli._RESUMED}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_interrupted_full_and_closed_outputs_as_the_shell_sees_them(tmp_path, unbuffered):

@@ -1,12 +1,19 @@
 """The `theorykit` command; `run` is for programs with commands of their own, as `examples/papers` is."""
 
+import difflib
 import errno
 import os
 import pkgutil
+import signal
+import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from dataclasses import is_dataclass
+from functools import wraps
+from typing import Any, NamedTuple, NoReturn, get_type_hints
 
 from .. import __version__
 from ..extras import MissingLibrary, needed
@@ -24,6 +31,7 @@ class Command(NamedTuple):
 
 _COMMANDS = {
     "derive": Command("theorykit.cli.derive:derive", "Derive the action of a deep network and print it."),
+    "init": Command("theorykit.cli.init:init", "Write a commented configuration for a data file, to start from."),
     "solve": Command(
         "theorykit.cli.commands:solve",
         "Solve the saddle point of an architecture on data from a file, and predict test examples if there are any.",
@@ -55,20 +63,25 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
     if arguments == ["--version"]:
         print(f"theorykit {__version__}")
         return
-    if arguments[:1] == ["--no-cache"]:
-        from ..cache import turn_off
-
-        turn_off()
-        arguments = arguments[1:]
+    cached = arguments[:1] != ["--no-cache"]
+    arguments = arguments if cached else arguments[1:]
     with tell_in_one_line(program):
         for library in ("tyro", "msgspec"):
             needed(library, "the command line")
+        name = arguments[0] if arguments else ""
+        if name not in commands and not name.startswith("-"):
+            _refuse_usage(program, "command", name, commands)
         from tyro.extras import SubcommandApp
 
-        app = SubcommandApp()
-        for name, command in commands.items():
-            # the others would take seconds to import, and show their summary alone
-            app.command(_load(command) if arguments[:1] == [name] else _describe(command), name=name)
+        app, loaded = SubcommandApp(), _load(commands[name], program, cached) if name in commands else None
+        if loaded is not None:
+            options = _options(loaded)
+            for argument in (given.partition("=")[0].replace("_", "-") for given in arguments[1:]):
+                if argument.startswith("--") and argument not in options:
+                    _refuse_usage(f"{program} {name}", "option", argument, options)
+        for each, command in commands.items():
+            # the others are not imported, and show their summary alone
+            app.command(loaded if each == name else _describe(command), name=each)
         more = (
             f"`{program} --version` prints the version; `{program} --no-cache COMMAND` keeps nothing in the user's "
             "cache, as the environment variable THEORYKIT_CACHE=off does."
@@ -76,13 +89,44 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
         app.cli(prog=program, description=f"{description} {more}", args=arguments)
 
 
-def _load(command: Command) -> Callable[..., None]:
-    from ..cache import enable_cache
+def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
+    """The function of a command, which tells JAX how it computes only when it is called: JAX takes long to import."""
+    if "jax" not in sys.modules:
+        os.environ["JAX_ENABLE_X64"] = "1"
+    function = pkgutil.resolve_name(command.function)
 
-    # JAX is told before anything else is done with it
-    enable_float64()
-    enable_cache()
-    return pkgutil.resolve_name(command.function)
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> None:
+        with _answering_interrupts(program):
+            from ..cache import enable_cache, turn_off
+
+            enable_float64()
+            (enable_cache if cached else turn_off)()
+            function(*arguments, **options)
+
+    return call
+
+
+def _options(function: Callable[..., None]) -> Collection[str]:
+    """The options that tyro makes of a function's arguments, and of the fields of dataclasses among them."""
+
+    def names_in(kinds: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+        for name, kind in kinds.items():
+            if is_dataclass(kind):
+                yield from names_in(get_type_hints(kind), prefix=f"{prefix}{name}." if kinds is not arguments else "")
+            else:
+                plain = f"{prefix}{name}".replace("_", "-")
+                yield from (f"--{plain}", f"--no-{plain}")[: 1 + (kind is bool)]
+
+    arguments = get_type_hints(function)
+    return ["--", "--help", *names_in(arguments)]
+
+
+def _refuse_usage(program: str, kind: str, word: str, known: Collection[str]) -> NoReturn:
+    close = difflib.get_close_matches(word, known, n=1)
+    meant = f"did you mean `{close[0]}`?" if close else f"`{program} --help` lists them"
+    print(f"{program}: no {kind} `{word}`; {meant}", file=sys.stderr)
+    sys.exit(_USAGE)
 
 
 def _describe(command: Command) -> Callable[[], None]:
@@ -103,7 +147,79 @@ _REMEDIES = {
     errno.ENOTDIR: "one of the folders in its name is a file",
     errno.ENOENT: "is its name right?",
 }
-_INTERRUPTED = 130
+_USAGE, _INTERRUPTED = 2, 130
+# seconds in which an interrupted program may end by itself before it says what it still does
+_GRACE = 0.3
+
+
+@contextmanager
+def _answering_interrupts(program: str) -> Iterator[None]:
+    """Within it, Ctrl-C is answered at once by a thread, and ends the program at once when it is given again.
+
+    Python raises `KeyboardInterrupt` only when compiled code returns, which may take minutes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    from ..progress import activity, tell
+
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    ended, before = threading.Event(), signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    reader.settimeout(_GRACE)
+    dropped, hook = [], sys.unraisablehook
+
+    def drop(ignored: Any) -> None:
+        if ignored.exc_type is KeyboardInterrupt:
+            dropped.append(True)
+        else:
+            hook(ignored)
+
+    def answer() -> None:
+        count = 0
+        while not ended.is_set():
+            try:
+                numbers = reader.recv(1)
+            except TimeoutError:
+                if dropped:
+                    # Python drops an interruption that comes while it collects garbage: it is given again
+                    dropped.clear()
+                    count -= 1
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                continue
+            if numbers != bytes([signal.SIGINT]):
+                continue
+            count += 1
+            if count == 1 and not ended.wait(_GRACE):
+                doing = activity() or "a step"
+                tell(f"{program}: interrupted; stopping after {doing} is done; press Ctrl-C again to stop at once")
+            elif count > 1:
+                tell(f"{program}: {_RESUMED}")
+                os._exit(_INTERRUPTED)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    sys.unraisablehook = drop
+    try:
+        yield
+    except KeyboardInterrupt:
+        ended.set()
+        tell(f"{program}: {_RESUMED}")
+        # everything is closed and written by now, but compiled code may still run in threads: Python would wait for it
+        # at exit, and then crash
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(_INTERRUPTED)
+    finally:
+        ended.set()
+        sys.unraisablehook = hook
+        signal.set_wakeup_fd(before)
+        writer.close()
+        thread.join()
+        reader.close()
+
+
+_RESUMED = "interrupted; run the same command again: it resumes from what was kept"
 
 
 @contextmanager
@@ -112,6 +228,8 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
 
     Other exceptions are mistakes of the program, and pass.
     """
+    shown = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"{program}: warning: {' '.join(str(message).split())}\n"
     try:
         yield
         if sys.stdout is not None:
@@ -120,7 +238,7 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
         # the reader of the output, such as head, has enough
         sys.exit(1)
     except KeyboardInterrupt:
-        print(f"{program}: interrupted; what it has kept, the same command goes on from", file=sys.stderr)
+        print(f"{program}: {_RESUMED}", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     except (OSError, ValueError, MissingLibrary, MemoryError, RuntimeError) as mistake:
         message = str(mistake)
@@ -135,6 +253,7 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
             message = f"{name}{mistake.strerror}{remedy}"
         sys.exit(f"{program}: {' '.join(message.split())}")
     finally:
+        warnings.formatwarning = shown
         # Python tries once more, at exit, to write what is left of the output where there was no room for it
         try:
             if sys.stdout is not None:

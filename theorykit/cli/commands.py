@@ -2,22 +2,22 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import msgspec
 import numpy as np
 import tyro
-import xarray as xr
 
-from .. import bpkr, plots, store
-from ..atomic_files import is_marked
-from ..bpkr import sampling, sweeps
-from ..bpkr.sweeps.datasets import label_infinite_width, label_predictions, label_test_labels
+from .. import bpkr, store
+from ..extras import Lazy
+from ..progress import Progress
 from ..workers import open_executor
 from .config import SolveConfig, read_config
-from .data import read_data
+
+# what takes long to import is imported when it is used, so that mistakes are answered at once
+jax, xr = Lazy("jax", "random draws"), Lazy("xarray", "labelled results")
 
 _OF_LIMIT = ("log_evidence", "mean", "variance", "test_error", "test_accuracy", "test_log_loss", "test_r_squared")
 _ENDINGS = {"output": ".nc", "sweep": "-sweep.nc", "compare": "-comparison.nc"}
@@ -41,17 +41,21 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """
     settings = read_config(config)
     output = _checked_output(config, settings, "output", overwrite)
+    from ..bpkr import sweeps
+    from ..bpkr.saddle.saddle import describe_cost
+    from ..bpkr.sweeps.datasets import label_infinite_width, label_predictions, label_test_labels
+
     is_infinite = settings.architecture.widths == math.inf
-    architecture = settings.architecture.build(1.0 if is_infinite else None)
-    data = read_data(settings.data, architecture, config.parent)
-    problem, parts = bpkr.Problem(architecture, data), []
-    # a finite network first, so that one that cannot be solved is refused soon
-    if not is_infinite:
-        solver = msgspec.structs.asdict(settings.solver)
-        saddle = bpkr.solve(problem, **solver)
-        parts += [sweeps.label_saddle(architecture, saddle)]
-        parts += label_predictions(problem, saddle.order_parameters)
-    limit = xr.merge([label_infinite_width(problem), *label_predictions(problem, bpkr.gp_limit(architecture))])
+    architecture, data = _read(settings, config.parent, 1.0 if is_infinite else None)
+    with Progress("solving", cost=describe_cost(architecture, data)):
+        problem, parts = bpkr.Problem(architecture, data), []
+        # a finite network first, so that one that cannot be solved is refused soon
+        if not is_infinite:
+            solver = msgspec.structs.asdict(settings.solver)
+            saddle = bpkr.solve(problem, **solver)
+            parts += [sweeps.label_saddle(architecture, saddle)]
+            parts += label_predictions(problem, saddle.order_parameters)
+        limit = xr.merge([label_infinite_width(problem), *label_predictions(problem, bpkr.gp_limit(architecture))])
     if not is_infinite:
         limit = limit[[name for name in _OF_LIMIT if name in limit]]
         limit = limit.rename({name: f"infinite_width_{name}" for name in limit.data_vars})
@@ -61,7 +65,21 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     print(f"wrote {output}")
 
 
-def _summary(result: xr.Dataset) -> str:
+def _read(
+    settings: SolveConfig,
+    folder: Path,
+    widths: float | tuple[float, ...] | None = None,
+    temperature: float | None = None,
+) -> tuple["bpkr.Architecture", "bpkr.Data"]:
+    """Read the architecture, with as many outputs as labels have unless the configuration says how many, and data."""
+    from .data import read_data
+
+    architecture = settings.architecture.build(widths, temperature)
+    data = read_data(settings.data, architecture, folder, infer_outputs=settings.architecture.outputs is None)
+    return replace(architecture, outputs=data.labels.shape[1] if data.labels.ndim > 1 else 1), data
+
+
+def _summary(result: "xr.Dataset") -> str:
     if "action" in result:
         lines = [
             f"result          {result['result'].item()} after {result['steps'].item()} steps",
@@ -105,10 +123,11 @@ def sweep(
     if settings.sweep is None:
         raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
 
-    def compute(folder: Path) -> xr.Dataset:
+    def compute(folder: Path) -> "xr.Dataset":
+        from ..bpkr import sweeps
+
         finite, temperatures = settings.sweep.grid(settings.architecture)
-        architecture = settings.architecture.build(1.0, 1.0)
-        data = read_data(settings.data, architecture, config.parent)
+        architecture, data = _read(settings, config.parent, 1.0, 1.0)
         with open_executor(workers, scheduler) as executor:
             result = sweeps.sweep(
                 architecture,
@@ -149,9 +168,10 @@ def compare(
     settings = read_config(config)
     wanted = settings.compare
 
-    def compute(folder: Path) -> xr.Dataset:
-        architecture = settings.architecture.build()
-        data = read_data(settings.data, architecture, config.parent)
+    def compute(folder: Path) -> "xr.Dataset":
+        from ..bpkr import sampling
+
+        architecture, data = _read(settings, config.parent)
         with open_executor(workers, scheduler) as executor:
             return sampling.compare(
                 architecture,
@@ -167,12 +187,14 @@ def compare(
 
 
 def is_completed(
-    path: Path, figures: Sequence[Path], settings: Any, draw: Callable[[xr.DataTree], object], overwrite: bool
+    path: Path, figures: Sequence[Path], settings: Any, draw: "Callable[[xr.DataTree], object]", overwrite: bool
 ) -> bool:
     """Draw the figures of the result in `path` if it is of these `settings` and one is missing; whether it was so.
 
     A command that is killed between its result and its figures leaves that; the same command completes it.
     """
+    from ..atomic_files import is_marked
+
     if overwrite or not path.is_file() or not is_marked(path) or all(figure.exists() for figure in figures):
         return False
     result = store.read(path)
@@ -190,14 +212,16 @@ def _as_text(settings: Any) -> str:
 
 
 def _compute_and_report(
-    config: Path, settings: SolveConfig, table: str, overwrite: bool, compute: Callable[[Path], xr.Dataset]
+    config: Path, settings: SolveConfig, table: str, overwrite: bool, compute: "Callable[[Path], xr.Dataset]"
 ) -> None:
     """Write what `compute` makes in its folder, with settings and figure, beside `config`; print its table."""
+    from .. import plots
+
     module = {"sweep": plots.sweep, "compare": plots.comparison}[table]
     output = _output(config, settings, table)
     figure = output.with_suffix(".png")
 
-    def draw(tree: xr.DataTree) -> None:
+    def draw(tree: "xr.DataTree") -> None:
         module.draw(tree.to_dataset(), figure)
         print(module.table(tree.to_dataset()))
 
@@ -207,7 +231,7 @@ def _compute_and_report(
     result = compute(output.with_suffix("")).assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
     module.draw(result, figure)
-    print(f"{module.table(result)}\nwrote {output}\nwrote {figure}")
+    print(f"{module.table(result)}\nwrote {output}\nwrote {figure}: open this first")
 
 
 def _output(config: Path, settings: SolveConfig, table: str) -> Path:

@@ -11,9 +11,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .. import bpkr
-from ..bpkr.sampling import Schedule
-from ..bpkr.sampling.comparison import APPROACHES
-from ..bpkr.sampling.settings import DEFAULT_SCHEDULES
 
 # one name, or one for each layer that has heads
 Names = str | tuple[str, ...]
@@ -24,6 +21,7 @@ NOT_ARRAYS = (
     *("checkpoint", "layer", "prefix", "layout", "norm_first", "causal"),
 )
 _THEORIES = ("saddle", "one_over_n", "infinite_width")
+_APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
 # whole numbers that JAX can count with, and those that seed its random numbers
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -35,7 +33,7 @@ class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, t
     heads: int
     skip: float | None = None
 
-    def build(self) -> bpkr.AbstractLayer:
+    def build(self) -> "bpkr.AbstractLayer":
         """The layer itself."""
         layer = bpkr.Attention(self.heads)
         return layer if self.skip is None else bpkr.Skip(layer, self.skip)
@@ -47,7 +45,7 @@ class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_f
     skip: float | None = None
     activation: str = "identity"
 
-    def build(self) -> bpkr.AbstractLayer:
+    def build(self) -> "bpkr.AbstractLayer":
         """The layer itself."""
         layer = bpkr.Dense(activation=self.activation)
         return layer if self.skip is None else bpkr.Skip(layer, self.skip)
@@ -60,20 +58,20 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     widths: float | tuple[float, ...] | None = None
     temperature: float | None = None
     prior_variances: float | tuple[float, ...] = 1.0
-    outputs: int = 1
+    outputs: int | None = None
     read_tokens: int = 1
     embedding: str = "identity"
 
     def build(
         self, widths: float | tuple[float, ...] | None = None, temperature: float | None = None
-    ) -> bpkr.Architecture:
+    ) -> "bpkr.Architecture":
         """The architecture itself, with other widths and another temperature if they are given."""
         return bpkr.Architecture(
             [layer if isinstance(layer, int) else layer.build() for layer in self.layers],
             _require("widths", self.widths if widths is None else widths),
             self.prior_variances,
             temperature=_require("temperature", self.temperature if temperature is None else temperature),
-            outputs=self.outputs,
+            outputs=1 if self.outputs is None else self.outputs,
             read_tokens=self.read_tokens,
             embedding=self.embedding,
         )
@@ -153,7 +151,9 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         if self.attention_layout is not None and not maps and not given("mask", "test_mask"):
             raise ValueError("[data] has `attention_layout`, but no `attention` and no `mask`")
         if self.test_inputs is not None and self.mask is not None and self.test_mask is None and not self.is_causal:
-            raise ValueError("[data] has a `mask` of the `inputs`, but no `test_mask` of the `test_inputs`")
+            close = [name for name in as_names(self.mask) if difflib.get_close_matches(name.casefold(), [CAUSAL])]
+            meant = f'; is {close[0]!r} in `mask` an array, or did you mean "{CAUSAL}"?' if close else ""
+            raise ValueError(f"[data] has a `mask` of the `inputs`, but no `test_mask` of the `test_inputs`{meant}")
         if self.is_causal and self.test_mask is not None and CAUSAL not in as_names(self.test_mask):
             raise ValueError('[data] has a `mask` that is "causal", which its `test_mask` is not')
 
@@ -208,7 +208,7 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [compare]: which approaches `theorykit compare` takes, and how long samplers run, by default theirs."""
 
-    approaches: tuple[str, ...] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
+    approaches: tuple[str, ...] = _APPROACHES
     chains: _AtLeastOne | None = None
     draws: _AtLeastOne | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
@@ -216,6 +216,11 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: str | None = None
 
     def __post_init__(self):
+        # sampling takes long to import
+        if self.approaches == _APPROACHES:
+            return
+        from ..bpkr.sampling.comparison import APPROACHES
+
         if unknown := [approach for approach in self.approaches if approach not in APPROACHES]:
             close = difflib.get_close_matches(unknown[0], APPROACHES, n=1)
             end = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, APPROACHES))}"
@@ -226,8 +231,10 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         if sampled and set(self.approaches) <= set(_THEORIES):
             raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
 
-    def options(self) -> Mapping[str, Mapping[str, Schedule]]:
+    def options(self) -> Mapping[str, Mapping[str, Any]]:
         """Keywords of every sampler: how long it runs."""
+        from ..bpkr.sampling.settings import DEFAULT_SCHEDULES
+
         given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
         changes = {name: number for name, number in given.items() if number is not None}
         samplers = [approach for approach in self.approaches if approach not in _THEORIES]

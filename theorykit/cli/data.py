@@ -1,6 +1,9 @@
 """The user's arrays, read from npz or netCDF by name; raw inputs become path features."""
 
+import difflib
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +31,28 @@ _KINDS = {
 _UNWRITTEN = 9.969209968386869e36
 
 
-def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> bpkr.Data:
-    """The data that `config` describes, its files relative to `folder`."""
+def read_data(
+    config: DataConfig, architecture: bpkr.Architecture, folder: Path, *, infer_outputs: bool = False
+) -> bpkr.Data:
+    """The data that `config` describes, its files relative to `folder`; of as many outputs as labels have, if inferred.
+
+    Otherwise labels must be of the outputs of the architecture.
+    """
     keys = (key for key in config.__struct_fields__ if key not in NOT_ARRAYS)
     named = [(key, name) for key in keys for name in as_names(getattr(config, key))]
     names = list(dict.fromkeys(name for key, name in named if name != CAUSAL or not key.endswith("mask")))
     labels = [name for name in (config.labels, config.test_labels) if name is not None]
-    arrays = _read_arrays(folder / config.file, names, labels if config.classes else ())
+    try:
+        arrays = read_arrays(folder / config.file, names, labels if config.classes else ())
+    except ValueError as mistake:
+        missing = re.search(r"has no array '(.*?)'", str(mistake))
+        key = next((key for key, name in named if missing and name == missing[1]), None)
+        if key is None:
+            raise
+        known = [CAUSAL] if key.endswith("mask") else []
+        close = difflib.get_close_matches(missing[1].casefold(), known) or ()
+        meant = "".join(f'; did you mean "{name}"?' for name in close)
+        raise ValueError(f"[data] `{key}`: {mistake}{meant}") from mistake
     heads = None
     if config.checkpoint is not None and config.layer is not None:
         counts = [count for count in architecture.heads if count]
@@ -47,7 +65,11 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
     make = bpkr.Data.of_classes if config.classes else bpkr.Data
     # before the solve, not after it
-    return check_data(architecture, make(training, arrays[config.labels], test, test_labels))
+    data = make(training, arrays[config.labels], test, test_labels)
+    if infer_outputs:
+        columns = np.shape(data.labels)[1:]
+        architecture = replace(architecture, outputs=columns[0] if columns else 1)
+    return check_data(architecture, data)
 
 
 def _features(
@@ -92,8 +114,8 @@ def _features(
     return bpkr.path_features(inputs, attention, architecture, config.readout, **of_features)
 
 
-def _read_arrays(path: Path, names: Sequence[str], of_classes: Sequence[str] = ()) -> Mapping[str, np.ndarray]:
-    """The arrays of these names, of finite numbers; those `of_classes` may be text."""
+def read_arrays(path: Path, names: Sequence[str] | None, of_classes: Sequence[str] = ()) -> Mapping[str, np.ndarray]:
+    """The arrays of these names, of finite numbers; those `of_classes` may be text. Without names, all as they are."""
     if path.is_dir():
         raise IsADirectoryError(f"the data file {path} is a folder; name a file in it")
     if not path.exists():
@@ -108,7 +130,7 @@ def _read_arrays(path: Path, names: Sequence[str], of_classes: Sequence[str] = (
     else:
         raise ValueError(f"data files are .npz or netCDF ({', '.join(_NETCDF)}), got {path}")
     for name, array in arrays.items():
-        if name not in of_classes:
+        if names is not None and name not in of_classes:
             _check_numbers(array, f"the array {name!r} in {path}", fills.get(name))
     return arrays
 

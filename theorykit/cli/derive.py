@@ -8,9 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from .. import bpkr, store
-from ..bpkr.action import document
-from ..checks import shown
-from ..symbolic import as_html, as_latex, as_markdown
+from ..progress import Progress
 
 Format = Literal["latex", "markdown", "html", "python"]
 # of the largest number of heads
@@ -36,7 +34,7 @@ class Structure:
     outputs: int = 1
     read_tokens: int = 1
 
-    def architecture(self) -> bpkr.Architecture:
+    def architecture(self) -> "bpkr.Architecture":
         """An architecture of this structure."""
         kinds = [parse_layer(layer) for layer in self.layers]
         more = {"outputs": self.outputs, "read_tokens": self.read_tokens, "embedding": self.embedding}
@@ -75,7 +73,12 @@ def derive(
     if output is not None:
         store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
     architecture = network.architecture()
-    action = bpkr.derive(architecture)
+    # what takes long to import is imported here, so that mistakes are answered at once
+    from ..bpkr.action import document
+    from ..symbolic import as_html, as_latex, as_markdown
+
+    with Progress("derivation"):
+        action = bpkr.derive(architecture)
     if verify:
         for name, derivation in action.derivations.items():
             verification = derivation.verify()
@@ -86,7 +89,8 @@ def derive(
         text = bpkr.generate_source(action)
     else:
         steps = steps or format == "html"
-        blocks = document.whole_document(action, architecture, steps, finite_width)
+        with Progress("document"):
+            blocks = list(document.whole_document(action, architecture, steps, finite_width))
         if format == "html":
             text = as_html(blocks, document.definitions(action))
         else:
@@ -98,8 +102,10 @@ def derive(
         print(f"wrote {output}")
 
 
-def parse_layer(text: str) -> bpkr.AbstractLayer:
+def parse_layer(text: str) -> "bpkr.AbstractLayer":
     """The layer that a word on the command line stands for."""
+    from ..checks import shown
+
     if text.startswith("skip:skip:"):
         raise ValueError(f"`skip:` is said once for a layer, got {shown(text)}")
     if text.startswith("skip:"):

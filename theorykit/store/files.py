@@ -95,11 +95,12 @@ def read(path: Path) -> xr.DataTree:
         return tree.load()
 
 
-def read_variables(path: Path, names: Collection[str]) -> dict[str, xr.Variable]:
-    """The variables of these `names` in the netCDF file `path`; raises as `read`, or `ValueError` for a missing one."""
+def read_variables(path: Path, names: Collection[str] | None = None) -> dict[str, xr.Variable]:
+    """The variables of these `names`, or all, in a netCDF file; raises as `read`, or `ValueError` for a missing one."""
     content = path.read_bytes()
     with _opened(path, content), xr.open_dataset(io.BytesIO(content), engine=_ENGINE) as dataset:
         known = sorted(map(str, dataset.variables))
+        names = known if names is None else names
         found = {name: dataset.variables[name].load() for name in names if name in known}
     _check_names(path, names, known)
     return found

@@ -1,0 +1,185 @@
+"""`theorykit init`: a commented configuration for a data file, with the arrays' parts guessed from names and shapes."""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from .. import store
+
+# words in the names of arrays
+_TEST, _TRAINING = {"test", "val", "valid", "validation", "eval"}, {"train", "training"}
+_LABELS = {"label", "labels", "y", "target", "targets", "class", "classes"}
+_FEATURES, _MASKS = {"phi", "features", "paths"}, {"mask", "length", "lengths"}
+_QUERIES, _KEYS = {"query", "queries", "q", "wq"}, {"key", "keys", "k", "wk"}
+# more different whole numbers than this are no classes
+_MOST_CLASSES = 100
+# keys with an array for each layer, and what of the training examples test examples need too
+_OF_LAYERS = ("key_query", "query", "key", "attention")
+_OF_EXAMPLES = ("features", "inputs", "attention", "mask", "labels")
+
+Roles = dict[str, list[str]]
+
+
+def init(data: tyro.conf.Positional[Path], output: Path | None = None, overwrite: bool = False):
+    """Write a commented configuration for a data file, to start from.
+
+    Guesses from names and shapes which arrays are inputs or path features, heads, attention, labels and test examples.
+    Comments say what to change.
+
+    Args:
+        data: An npz or netCDF file.
+        output: File to write, ending in .toml; by default beside the data, with the same name.
+        overwrite: Replace the output file if it exists.
+    """
+    output = data.with_suffix(".toml") if output is None else output
+    from ..atomic_files import mark, write
+    from .data import read_arrays
+
+    store.check_outputs([store.Output("--output", output, ".toml")], {"the data file": data}, overwrite=overwrite)
+    arrays = read_arrays(data, None)
+    text, missing = configuration(arrays, os.path.relpath(data, output.parent))
+    write(mark(text.encode(), ".toml"), output, overwrite=overwrite)
+    print(f"wrote {output}")
+    if missing:
+        print(f"not complete: {'; '.join(missing)}. Edit the file first")
+    else:
+        print(f"check its comments, then run: theorykit solve {output}")
+
+
+def configuration(arrays: Mapping[str, np.ndarray], file: str) -> tuple[str, list[str]]:
+    """The text of a configuration for these arrays of a `file`, and what could not be guessed."""
+    roles = guess(arrays)
+    chosen = {name: role for role, names in roles.items() for name in names}
+    taken = {name: f"taken as {chosen[name]}" if name in chosen else "not used" for name in arrays}
+    layers, why = _layers(arrays, roles)
+    lines = [
+        "# Check each line that ends in a comment. docs/command-line.md documents every key.",
+        "# The file has these arrays:",
+        *(f"#   {_quoted(name)}: {array.dtype}, {array.shape}, {taken[name]}" for name, array in arrays.items()),
+        "",
+        "[architecture]",
+        f"layers = {layers}  # {why}",
+        "widths = 100  # of all layers; change it to those of your network, or to inf",
+        "temperature = 0.1  # variance of the noise of the labels; [sweep] below tries others",
+        "",
+        "[data]",
+        f"file = {_quoted(file)}",
+    ]
+    missing = []
+    if not {"inputs", "features"} & set(roles):
+        missing.append("no array looks like inputs (examples, tokens, features) or path features")
+        lines.append('# inputs = "..."  # CHANGE: (examples, tokens, features); or features = "..."')
+    if "labels" not in roles:
+        missing.append("no array looks like labels (examples,)")
+        lines.append('# labels = "..."  # CHANGE: (examples,), or (examples, outputs)')
+    for role, names in roles.items():
+        listed = ", ".join(map(_quoted, names))
+        lines.append(f"{role} = [{listed}]" if role.removeprefix("test_") in _OF_LAYERS else f"{role} = {listed}")
+    if "inputs" in roles:
+        lines.append('readout = "last"  # or "first" or "mean": which token the readout reads')
+        if "attention" not in roles and "mask" not in roles and {"key_query", "query"} & set(roles):
+            lines.append('# mask = "causal"  # if tokens attend to earlier tokens only')
+    if "attention" in roles:
+        lines.append('# attention_layout = "torch"  # if attention has queries before keys')
+    if "labels" in roles and _are_classes(arrays[roles["labels"][0]]):
+        lines.append("classes = true  # labels are classes, not numbers to fit")
+    lines += [
+        "",
+        "[sweep]  # for `theorykit sweep`",
+        "widths = [30, 100, 300]",
+        "temperatures = [0.01, 0.1, 1.0]",
+    ]
+    return "\n".join(lines) + "\n", missing
+
+
+def guess(arrays: Mapping[str, np.ndarray]) -> Roles:
+    """The names of arrays by the keys of [data] that they are likely to be of."""
+    words = {name: _words(name) for name in arrays}
+    ordered = sorted(arrays, key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
+    training = [name for name in ordered if not words[name] & _TEST]
+
+    def named(known: set[str], dimensions: Sequence[int], among: Sequence[str]) -> list[str]:
+        return [name for name in among if words[name] & known and arrays[name].ndim in dimensions]
+
+    roles: Roles = {}
+    labels = named(_LABELS, (1, 2), training) or [name for name in training if arrays[name].dtype.kind in "UST"]
+    examples = len(arrays[labels[0]]) if labels else None
+    of_examples = [name for name in training if arrays[name].ndim > 1 and examples in (None, len(arrays[name]))]
+    volumes = [name for name in of_examples if arrays[name].ndim == 3]
+    features = named(_FEATURES, (3,), volumes)
+    if inputs := [name for name in volumes if name not in features][:1]:
+        roles["inputs"] = inputs
+        width = arrays[inputs[0]].shape[2]
+        heads = [n for n in training if n not in inputs and arrays[n].ndim == 3 and arrays[n].shape[2] == width]
+        queries, keys = named(_QUERIES, (3,), heads), named(_KEYS, (3,), heads)
+        if attention := [name for name in of_examples if arrays[name].ndim == 4]:
+            roles["attention"] = attention
+        elif queries and len(queries) == len(keys):
+            roles |= {"query": queries, "key": keys}
+        elif square := [name for name in heads if arrays[name].shape[1] == width and name not in features]:
+            roles["key_query"] = square
+        if "key_query" in roles or "query" in roles or "attention" in roles:
+            masks = [name for name in named(_MASKS, (1, 2), training) if len(arrays[name]) == examples][:1]
+            roles |= {"mask": masks} if masks else {}
+    elif features:
+        roles["features"] = features[:1]
+    roles |= {"labels": labels[:1]} if labels else {}
+    return roles | _of_test(arrays, words, roles)
+
+
+def _of_test(arrays: Mapping[str, np.ndarray], words: Mapping[str, set[str]], roles: Roles) -> Roles:
+    """The arrays of test examples that are called as those of training are; none if one that is needed is not there."""
+    found: Roles = {}
+    for role in (role for role in _OF_EXAMPLES if role in roles):
+        others = []
+        for name in roles[role]:
+            same = [
+                other
+                for other in arrays
+                if words[other] & _TEST
+                and words[other] - _TEST == words[name] - _TRAINING
+                and arrays[other].shape[1:] == arrays[name].shape[1:]
+            ]
+            others += same[:1]
+        if len(others) == len(roles[role]):
+            found[f"test_{role}"] = others
+        elif role != "labels":
+            return {}
+    return found if {"test_inputs", "test_features"} & set(found) else {}
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name, in lower case."""
+    return set(re.findall(r"[a-z]+|\d+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+
+
+def _layers(arrays: Mapping[str, np.ndarray], roles: Roles) -> tuple[str, str]:
+    """The layers, and where they are from."""
+    for role, axis in (("key_query", 0), ("query", 0), ("attention", 1)):
+        if role in roles:
+            counts = [arrays[name].shape[axis] for name in roles[role]]
+            return str(counts), f"the heads of each layer, from the shapes of {role}"
+    if "features" in roles:
+        paths = arrays[roles["features"][0]].shape[1]
+        return f"[{paths}]", f"one layer for {paths} paths; for several, heads whose product is {paths}, such as [2, 2]"
+    return '[{kind = "dense"}]', "the file has no heads or attention; with some, [heads, ...], and key_query below"
+
+
+def _are_classes(labels: np.ndarray) -> bool:
+    if labels.ndim != 1:
+        return False
+    if labels.dtype.kind in "UST":
+        return True
+    # labels of -1 and 1 are classes already
+    values, most = np.unique(labels), min(_MOST_CLASSES, len(labels) // 2)
+    return labels.dtype.kind in "iub" and 1 < len(values) <= most and not np.isin(values, (-1, 1)).all()
+
+
+def _quoted(text: str) -> str:
+    """A TOML string, of one line whatever is in the text."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
