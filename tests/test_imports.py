@@ -24,7 +24,7 @@ HOUSE = (
     ("",),
     ("workers",),
     ("symbolic",),
-    ("codegen", "store"),
+    ("codegen", "store", "summaries"),
     ("derivation", "dynamics"),
     ("saddle",),
     ("bpkr", "dmft"),
@@ -63,8 +63,9 @@ def imported(name: str) -> Iterator[str]:
     """Modules of the package that the module imports anywhere in it, for annotations too."""
     path = MODULES[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    # what a package loads when it is asked for is listed in its stub
-    texts = [each.read_text() for each in (path, path.with_suffix(".pyi")) if each.exists()]
+    # what a package loads when it is asked for is listed in its stub; the face of all is loaded before any room
+    stubs = [path.with_suffix(".pyi")] if name != "theorykit" else []
+    texts = [each.read_text() for each in (path, *stubs) if each.exists()]
     for node in (node for text in texts for node in ast.walk(ast.parse(text))):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]

@@ -26,9 +26,8 @@ def test_sweep_equals_single_solves_and_is_extended(folder, monkeypatch, capsys)
     (folder / "mine.toml").write_text(SWEEP)
     run(monkeypatch, "sweep", "mine.toml")
     printed = capsys.readouterr().out
-    assert (
-        printed.startswith("test accuracy\n") and "20-15-10" in printed and "T=0.2" in printed and "best T" in printed
-    )
+    assert printed.startswith("test accuracy, with standard errors") and "20-15-10" in printed
+    assert "T=0.2" in printed and "best T" in printed and "Highest evidence: width " in printed
     assert (folder / "mine-sweep.png").stat().st_size > 10_000
     swept = store.read(folder / "mine-sweep.nc").to_dataset()
     assert swept["U_1"].dims == ("width", "temperature", "path_1", "other_path_1")

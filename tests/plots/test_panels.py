@@ -9,12 +9,13 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+import theorykit
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.plots.test_comparison import compared
 from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
 from theorykit.plots import panels
-from theorykit.plots.results import over_seeds
+from theorykit.summaries import over_seeds
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +94,10 @@ def test_selections_of_a_sweep_are_drawn_or_refused_by_what_they_lack(sweep):
         draw(chosen)
         with pytest.raises(ValueError, match=r"has no axis width: select widths by a list, such as result\.sel"):
             draw(sweep.isel(width=0))
-    assert "selected T" in plots.sweep.table(chosen)
-    assert "best T" in plots.sweep.table(chosen)
-    label = f"{float(chosen['test_accuracy'].sel(width=20)):.4f}" if "test_accuracy" in chosen else ""
-    assert label in plots.sweep.table(chosen)
+    assert "selected T" in repr(theorykit.summary(chosen))
+    assert "best T" in repr(theorykit.summary(chosen))
+    label = f"{float(chosen['test_accuracy'].sel(width=20)):.2f} +- "
+    assert label in repr(theorykit.summary(chosen))
 
 
 def test_a_limit_without_a_value_is_not_in_the_legend(sweep):
@@ -118,7 +119,7 @@ def test_every_sweep_is_drawn_by_every_function_and_saved(kind, tmp_path):
         (drawn if isinstance(drawn, plt.Figure) else drawn.figure).savefig(tmp_path / "a.png")
     for name in {"log_evidence", "action", "test_error"} & set(found):
         plots.draw_scores_over_width(found, score=name)
-    assert "log" in plots.sweep.table(found) or "test" in plots.sweep.table(found)
+    assert "log" in repr(theorykit.summary(found)) or "test" in repr(theorykit.summary(found))
     selected = found.isel({name: 0 for name in ("width", "temperature", "seed") if name in found.dims})
     plots.draw_order_parameters(selected).figure.savefig(tmp_path / "b.png")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import tyro
 
 from .. import bpkr, store
@@ -21,12 +20,6 @@ jax, xr = Lazy("jax", "random draws"), Lazy("xarray", "labelled results")
 
 _OF_LIMIT = ("log_evidence", "mean", "variance", "test_error", "test_accuracy", "test_log_loss", "test_r_squared")
 _ENDINGS = {"output": ".nc", "sweep": "-sweep.nc", "compare": "-comparison.nc"}
-_SCORES = {
-    "test_error": (".6g", " (mean square)"),
-    "test_r_squared": (".4f", ""),
-    "test_accuracy": (".4f", ""),
-    "test_log_loss": (".4f", ""),
-}
 
 
 def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -41,8 +34,9 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """
     settings = read_config(config)
     output = _checked_output(config, settings, "output", overwrite)
+    from .. import summary
     from ..bpkr import sweeps
-    from ..bpkr.saddle.saddle import describe_cost
+    from ..bpkr.evaluation.problem import describe_cost
     from ..bpkr.sweeps.datasets import label_infinite_width, label_predictions, label_test_labels
 
     is_infinite = settings.architecture.widths == math.inf
@@ -61,7 +55,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
         limit = limit.rename({name: f"infinite_width_{name}" for name in limit.data_vars})
     result = xr.merge([*parts, limit, label_test_labels(data)]).assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
-    print(_summary(result))
+    print(summary(result))
     print(f"wrote {output}")
 
 
@@ -77,28 +71,6 @@ def _read(
     architecture = settings.architecture.build(widths, temperature)
     data = read_data(settings.data, architecture, folder, infer_outputs=settings.architecture.outputs is None)
     return replace(architecture, outputs=data.labels.shape[1] if data.labels.ndim > 1 else 1), data
-
-
-def _summary(result: "xr.Dataset") -> str:
-    if "action" in result:
-        lines = [
-            f"result          {result['result'].item()} after {result['steps'].item()} steps",
-            f"gradient norm   {float(result['gradient_norm']):.3g}",
-            f"action          {float(result['action']):.12g}   (entropy {float(result['entropy']):.6g}, "
-            f"energy {float(result['energy']):.6g})",
-        ]
-    else:
-        lines = [f"infinitely wide: a Gaussian process, log evidence {float(result['log_evidence']):.12g}"]
-    lines.append(f"u               {np.array2string(result['u'].values, precision=6)}")
-    for name in (name for name in result.data_vars if str(name).startswith("head_score_")):
-        lines.append(f"{str(name).replace('_', ' '):14}  {np.array2string(result[name].values, precision=3)}")
-    for name, (form, unit) in _SCORES.items():
-        if name in result:
-            error = f" +- {result[f'{name}_error'].item():.4f}" if f"{name}_error" in result else unit
-            limit = f"infinite_width_{name}"
-            beside = f"   infinitely wide: {result[limit].item():{form}}" if limit in result else ""
-            lines.append(f"{name.replace('_', ' '):14}  {result[name].item():{form}}{error}{beside}")
-    return "\n".join(lines)
 
 
 def sweep(
@@ -215,7 +187,7 @@ def _compute_and_report(
     config: Path, settings: SolveConfig, table: str, overwrite: bool, compute: "Callable[[Path], xr.Dataset]"
 ) -> None:
     """Write what `compute` makes in its folder, with settings and figure, beside `config`; print its table."""
-    from .. import plots
+    from .. import plots, summary
 
     module = {"sweep": plots.sweep, "compare": plots.comparison}[table]
     output = _output(config, settings, table)
@@ -223,7 +195,7 @@ def _compute_and_report(
 
     def draw(tree: "xr.DataTree") -> None:
         module.draw(tree.to_dataset(), figure)
-        print(module.table(tree.to_dataset()))
+        print(summary(tree))
 
     if is_completed(output, [figure], settings, draw, overwrite):
         return
@@ -231,7 +203,7 @@ def _compute_and_report(
     result = compute(output.with_suffix("")).assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
     module.draw(result, figure)
-    print(f"{module.table(result)}\nwrote {output}\nwrote {figure}: open this first")
+    print(f"{summary(result)}\nwrote {output}\nwrote {figure}: open this first")
 
 
 def _output(config: Path, settings: SolveConfig, table: str) -> Path:

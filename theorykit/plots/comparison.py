@@ -1,7 +1,6 @@
-"""Theory beside sampling, drawn and as a table, from the result of `theorykit.bpkr.sampling.compare`."""
+"""Theory beside sampling, drawn from the result of `theorykit.bpkr.sampling.compare`."""
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple
@@ -12,14 +11,14 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..summaries import MEASURE, SAMPLED, distinct, order_parameter_names, standard_errors_between
 from .results import draws_results
 from .style import LIMITS, THEORY, _new_axes, save, use_style
 
-__all__ = ["draw", "figure", "table"]
+__all__ = ["draw", "figure"]
 
 # standard errors of error bars, and beyond which a difference is not by chance
 _BARS, _BEYOND_CHANCE = 2, 4
-_MEASURE = "exact"
 _ENTRY_BY_ENTRY = 10
 # how wide an entry's place is, entries being one apart
 _SLOT = 0.9
@@ -30,16 +29,15 @@ class _Look(NamedTuple):
 
     name: str
     color: str
-    is_sampled: bool
 
 
 _LOOKS = {
-    "saddle": _Look("saddle point", THEORY, False),
-    "one_over_n": _Look("saddle point and fluctuations", LIMITS[2], False),
-    "exact": _Look("exact posterior, sampled", "black", True),
-    "gibbs": _Look("weights, sampled by Gibbs", LIMITS[0], True),
-    "nuts": _Look("weights, sampled by NUTS", LIMITS[1], True),
-    "infinite_width": _Look("infinite width", "0.6", False),
+    "saddle": _Look("saddle point", THEORY),
+    "one_over_n": _Look("saddle point and fluctuations", LIMITS[2]),
+    "exact": _Look("exact posterior, sampled", "black"),
+    "gibbs": _Look("weights, sampled by Gibbs", LIMITS[0]),
+    "nuts": _Look("weights, sampled by NUTS", LIMITS[1]),
+    "infinite_width": _Look("infinite width", "0.6"),
 }
 
 
@@ -91,15 +89,15 @@ def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
         _over_measure(axes, result, "U_1")
         return
     places, looks = np.arange(len(pairs)), {approach: _LOOKS[approach] for approach in _approaches(result)}
-    theories = [approach for approach, look in looks.items() if not look.is_sampled]
+    theories = [approach for approach in looks if approach not in SAMPLED]
     for number, approach in enumerate(theories):
         # later lines are shorter, so that none hides another
         half, look = _SLOT / 2 * 0.65**number, looks[approach]
-        values = _distinct(result, approach, "U_1")
+        values = distinct(result, approach, "U_1")
         axes.hlines(values, places - half, places + half, color=look.color, linewidth=1.6, label=look.name)
-    samplers = [approach for approach, look in looks.items() if look.is_sampled]
+    samplers = [approach for approach in looks if approach in SAMPLED]
     for number, approach in enumerate(samplers, 1):
-        values, errors = (_distinct(result, approach, name) for name in ("U_1", "U_1_error"))
+        values, errors = (distinct(result, approach, name) for name in ("U_1", "U_1_error"))
         beside = places + _SLOT * (number / (len(samplers) + 1) - 0.5)
         style = {"fmt": "o", "markersize": 3, "linewidth": 1, "color": looks[approach].color}
         axes.errorbar(beside, values, _BARS * errors, **style, label=looks[approach].name)
@@ -116,13 +114,13 @@ def _predictions(axes: Axes, result: xr.Dataset) -> None:
 
 def _differences(axes: Axes, result: xr.Dataset) -> None:
     """Every difference from the exact posterior in standard errors: order parameters filled, mean outputs hollow."""
-    others = [approach for approach in _approaches(result) if approach != _MEASURE]
-    kinds = {"order parameters": _order_parameter_names(result), "mean outputs": ["mean"] if "mean" in result else []}
+    others = [approach for approach in _approaches(result) if approach != MEASURE]
+    kinds = {"order parameters": order_parameter_names(result), "mean outputs": ["mean"] if "mean" in result else []}
     for side, (kind, names) in zip((-1, 1), kinds.items(), strict=True):
         if not names:
             continue
         for place, approach in enumerate(others):
-            sizes, color = _sizes(result, approach, names), _LOOKS[approach].color
+            sizes, color = standard_errors_between(result, approach, names), _LOOKS[approach].color
             face = color if side < 0 else "none"
             # multiples of the golden ratio are far from their neighbours
             spread = (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2) % 1 - 0.5
@@ -146,59 +144,17 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
 def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
     """Every approach's values of `name` over the exact posterior's, or the first's, beside the line of equal ones."""
     approaches = _approaches(result)
-    measure = _MEASURE if _MEASURE in approaches else approaches[0]
-    values, errors = (_distinct(result, measure, each) for each in (name, f"{name}_error"))
+    measure = MEASURE if MEASURE in approaches else approaches[0]
+    values, errors = (distinct(result, measure, each) for each in (name, f"{name}_error"))
     ends = [np.nanmin(values), np.nanmax(values)]
     axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
     for approach in [approach for approach in approaches if approach != measure]:
         look = _LOOKS[approach]
-        bars = {"yerr": _BARS * _distinct(result, approach, f"{name}_error"), "xerr": _BARS * errors}
-        shape = {"fmt": "o", "markerfacecolor": "none"} if look.is_sampled else {"fmt": "x", "zorder": 3}
+        bars = {"yerr": _BARS * distinct(result, approach, f"{name}_error"), "xerr": _BARS * errors}
+        shape = {"fmt": "o", "markerfacecolor": "none"} if approach in SAMPLED else {"fmt": "x", "zorder": 3}
         style = {"markersize": 3, "markeredgewidth": 0.8, "elinewidth": 0.4, "color": look.color}
-        axes.errorbar(values, _distinct(result, approach, name), **bars, **shape, **style, label=look.name)
+        axes.errorbar(values, distinct(result, approach, name), **bars, **shape, **style, label=look.name)
     axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
-
-
-@draws_results
-def table(result: xr.Dataset) -> str:
-    """A line per approach: an entry of U_1, accuracy, differences from the exact posterior, seconds of drawing.
-
-    A star marks approaches whose numbers are not to be relied on, and says why.
-    """
-    path, is_measured = result["path_1"].values[0], "U_1_deviation" in result
-    measured = {"max|dU|": _order_parameter_names(result)} if is_measured else {}
-    measured |= {"rms|dmean|": ["mean"], "max|dmean|": ["mean"]} if is_measured and "mean" in result else {}
-    notes = [f"differences are from {_MEASURE}, in standard errors"] if is_measured else []
-    rows = []
-    for approach in _approaches(result):
-        one = result.sel(approach=approach)
-        is_sound = bool(one["mixed"].item())
-        notes += [] if is_sound else [fill(f"* {approach}: {one['diagnosis'].item()}", 120, subsequent_indent="  ")]
-        row = {"approach": approach + ("" if is_sound else "*")}
-        row[f"U_1[{path}, {path}]"] = _with_error(one["U_1"][0, 0], one["U_1_error"][0, 0])
-        if "accuracy" in result:
-            row["accuracy"] = _with_error(one["accuracy"], one["accuracy_error"])
-        for head, names in measured.items():
-            sizes = _sizes(result, approach, names)
-            if approach == _MEASURE or not len(sizes):
-                row[head] = "-"
-            else:
-                row[head] = f"{np.sqrt(np.mean(sizes**2)) if head.startswith('rms') else np.max(sizes):.2f}"
-        row["seconds"] = f"{one['seconds'].item():.1f}" if _LOOKS[approach].is_sampled else "-"
-        rows.append(row)
-    columns = [[head, *(row[head] for row in rows)] for head in rows[0]]
-    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
-    return "\n".join([*("  ".join(row).rstrip() for row in zip(*padded, strict=True)), *notes])
-
-
-def _with_error(value: xr.DataArray, error: xr.DataArray) -> str:
-    """A value to five digits, or to two digits of its error."""
-    if not np.isfinite(value):
-        return "-"
-    if not error > 0:
-        return f"{value.item():.5g}"
-    decimals = max(0, 1 - int(np.floor(np.log10(error.item()))))
-    return f"{value.item():.{decimals}f} +- {error.item():.{decimals}f}"
 
 
 def _not_left_out(result: xr.Dataset) -> xr.Dataset:
@@ -214,20 +170,3 @@ def _not_left_out(result: xr.Dataset) -> xr.Dataset:
 
 def _approaches(result: xr.Dataset) -> list[str]:
     return result["approach"].values.tolist()
-
-
-def _order_parameter_names(result: xr.Dataset) -> list[str]:
-    return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
-
-
-def _distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
-    """The numbers of `name`, of a symmetric matrix each only once."""
-    array = result[name].sel(approach=approach)
-    is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
-    return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
-
-
-def _sizes(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
-    """The standard errors between an approach and the exact posterior, of every number that has any."""
-    found = np.concatenate([np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names])
-    return found[np.isfinite(found)]

@@ -1,10 +1,8 @@
-"""Labelled results: as arguments of what draws them, and their means over seeds with standard errors."""
+"""Labelled results as arguments of what draws them."""
 
 import functools
 from collections.abc import Callable
 from typing import TypeVar
-
-import xarray as xr
 
 from ..checks import checked_arguments
 
@@ -29,13 +27,3 @@ def draws_results(function: Function) -> Function:
             raise ValueError(f"{what}: {reason}") from missing
 
     return drawn
-
-
-@draws_results
-def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Mean over seeds and its standard error, zero where there is one seed; seeds without a number are left out."""
-    if "seed" not in values.dims:
-        raise ValueError(f"values must have an axis seed, got the axes {values.dims}")
-    if values.sizes["seed"] == 1:
-        return values.mean("seed"), xr.zeros_like(values.isel(seed=0))
-    return values.mean("seed"), values.std("seed", ddof=1) / values.count("seed") ** 0.5

@@ -1,4 +1,4 @@
-"""A sweep over widths and temperatures, drawn and as a table, from the result of `theorykit.bpkr.sweeps.sweep`."""
+"""A sweep over widths and temperatures, drawn, from the result of `theorykit.bpkr.sweeps.sweep`."""
 
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,12 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..checks import checked_choice
-from .results import draws_results, over_seeds
+from ..summaries import TITLES, select_shown, temperature_name, with_errors, with_temperatures
+from .results import draws_results
 from .style import THEORY, _new_axes, save, use_style
 
-__all__ = ["draw", "figure", "table"]
+__all__ = ["draw", "figure"]
 
-# what can be shown over width; unless one is chosen, the first that there is
-_TITLES = {
-    "test_accuracy": "test accuracy",
-    "test_log_loss": "test log loss",
-    "test_error": "test error (mean square)",
-    "test_r_squared": "test $R^2$",
-    "log_evidence": "log evidence",
-    "action": "action",
-}
 _LEGEND_ENTRIES = 8
 # how the infinitely wide network is drawn
 _LIMIT = {"linestyle": "--", "linewidth": 0.8}
@@ -57,17 +48,17 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
         score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; by default,
             the first of these that `result` has.
     """
-    name = _select_shown(result, score)
+    name = select_shown(result, score)
     axes = _new_axes(axes)
-    result = _over_seeds(_with_temperatures(result), name)
+    result = with_errors(with_temperatures(result), name)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
     lines = [result.sel(temperature=temperature) for temperature in temperatures]
-    _draw_lines(axes, name, lines, [_temperature_name(temperature) for temperature in temperatures], colors)
+    _draw_lines(axes, name, lines, [temperature_name(temperature) for temperature in temperatures], colors)
     for line in map(_by_width, lines):
         unsolved = ~line["converged"].values.astype(bool)
         axes.plot(line["width"].values[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
-    axes.set(ylabel=_TITLES[name], title=f"{_TITLES[name]} over width")
+    axes.set(ylabel=TITLES[name], title=f"{TITLES[name]} over width")
     return axes
 
 
@@ -77,7 +68,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 
     `result` is of `sweeps.sweep`, or of `sweeps.sweep_seeds`, for the mean over seeds with its standard error.
     """
-    result = _with_temperatures(result)
+    result = with_temperatures(result)
     axes = _new_axes(axes)
     lowest = result["temperature"].min()
     if "best_temperature" in result and result.sizes["temperature"] > 1:
@@ -85,8 +76,8 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
         at = "best temperature"
     else:
         chosen = result[["U_1"]].sel(temperature=lowest)
-        at = _temperature_name(lowest.item())
-    chosen, paths = _over_seeds(chosen, "U_1"), result["path_1"].values
+        at = temperature_name(lowest.item())
+    chosen, paths = with_errors(chosen, "U_1"), result["path_1"].values
     colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(paths))) if len(paths) > 1 else [THEORY]
     lines = [chosen.sel(path_1=path, other_path_1=path) for path in paths]
     _draw_lines(axes, "U_1", lines, [f"path {path}" for path in paths], colors)
@@ -123,71 +114,8 @@ def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str
     axes.legend()
 
 
-@draws_results
-def table(result: xr.Dataset) -> str:
-    """A line per width, a column per temperature: a score, and the best temperature; a star marks no solution."""
-    name = _select_shown(result)
-    result = _over_seeds(_with_temperatures(result), name)
-    heads = [_temperature_name(temperature).replace("$", "") for temperature in result["temperature"].values]
-    form = ".4f" if name == "test_accuracy" else ".4g"
-    points = result[[name, "converged"]].transpose("width", "temperature")
-    cells = [
-        [f"{value:{form}}{' ' if solved else '*'}" for value, solved in zip(values, converged, strict=True)]
-        for values, converged in zip(points[name].values, points["converged"].values, strict=True)
-    ]
-    widths = [str(width) for width in result["width"].values]
-    first = max(map(len, ["width", *widths]))
-    column = 2 + max(len(text) for text in [*heads, *(cell for row in cells for cell in row)])
-    best = result["best_temperature"].values if "best_temperature" in result else None
-    lines = [_TITLES[name], f"{'width':>{first}}" + "".join(f"{head:>{column - 1}} " for head in heads)]
-    lines[1] += "" if best is None else "  best T"
-    for i, (width, row) in enumerate(zip(widths, cells, strict=True)):
-        end = "" if best is None else f"{best[i]:8g}"
-        lines.append(f"{width:>{first}}" + "".join(f"{cell:>{column}}" for cell in row) + end)
-    if not result["converged"].values.all():
-        lines.append("* not a solution: not converged, or failed")
-    return "\n".join(lines)
-
-
-def _with_temperatures(result: xr.Dataset) -> xr.Dataset:
-    """`result` with an axis of temperatures, of the selected one; of NaN, if another was selected at each width."""
-    if "width" not in result.dims:
-        raise KeyError("it has no axis width: select widths by a list, such as result.sel(width=[20])")
-    if "temperature" in result.dims:
-        return result
-    if "temperature" not in result.coords or result["temperature"].ndim == 0:
-        return result.expand_dims("temperature")
-    selected = result["temperature"].drop_vars("temperature")
-    result = result.drop_vars(["temperature", "best_temperature"], errors="ignore")
-    return result.expand_dims(temperature=[np.nan]).assign(best_temperature=selected)
-
-
-def _temperature_name(temperature: float) -> str:
-    return "selected $T$" if np.isnan(temperature) else f"$T={temperature:g}$"
-
-
-def _over_seeds(result: xr.Dataset, name: str) -> xr.Dataset:
-    """Means of `name` over seeds, if there are several, with their standard errors."""
-    if "seed" not in result.dims:
-        return result
-    mean, error = over_seeds(result[name])
-    found = {name: mean, **({f"{name}_error": error} if result.sizes["seed"] > 1 else {})}
-    if "converged" in result:
-        found["converged"] = result["converged"].astype(bool).all("seed")
-    return xr.Dataset(found)
-
-
 def _by_width(result: xr.Dataset) -> xr.Dataset:
     """Finite widths in ascending order; labels of several widths as they are."""
     if not np.issubdtype(result["width"].dtype, np.number):
         return result
     return result.sel(width=np.isfinite(result["width"])).sortby("width")
-
-
-def _select_shown(result: xr.Dataset, score: str | None = None) -> str:
-    if score is not None:
-        checked_choice("score", score, _TITLES)
-    found = [name for name in _TITLES if name in result]
-    if not found:
-        raise KeyError(f"it has none of {', '.join(_TITLES)}")
-    return found[0] if score is None else checked_choice("score", score, found)

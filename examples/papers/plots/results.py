@@ -3,21 +3,23 @@
 import numpy as np
 import xarray as xr
 
+from theorykit import summaries
 from theorykit.checks import checked_choice
-from theorykit.plots import results
 from theorykit.plots.results import draws_results
 
 
 @draws_results
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Mean over seeds and its standard error, as `theorykit.plots.results.over_seeds`, and over trained networks.
+    """Mean over seeds and its standard error, as `theorykit.summaries.over_seeds`, and over trained networks.
 
     With an axis `training_seed` beside `seed` it is the mean over both, and its error as of networks and examples drawn
     anew: that of `variance_components`. Of one trained network, it is as of examples drawn anew.
     """
     if values.sizes.get("training_seed", 1) > 1:
         return values.mean(["training_seed", "seed"]), variance_components(values)["mean"] ** 0.5
-    return results.over_seeds(values.squeeze("training_seed", drop=True) if "training_seed" in values.dims else values)
+    return summaries.over_seeds(
+        values.squeeze("training_seed", drop=True) if "training_seed" in values.dims else values
+    )
 
 
 @draws_results

@@ -1,0 +1,324 @@
+"""Tables of labelled results: of a solution, a sweep, a comparison, and of draws."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .checks import checked_choice, shown
+from .symbolic.documents.display import DisplayMixin, View
+from .symbolic.documents.document import Block, Table, Text
+
+# what is shown over width; unless one is chosen, the first that there is
+TITLES = {
+    "test_accuracy": "test accuracy",
+    "test_log_loss": "test log loss",
+    "test_error": "test error (mean square)",
+    "test_r_squared": "test $R^2$",
+    "log_evidence": "log evidence",
+    "action": "action",
+}
+# the scores of one solution, and how they are written
+_SCORES = {
+    "test_error": (".6g", " (mean square)"),
+    "test_r_squared": (".4f", ""),
+    "test_accuracy": (".4f", ""),
+    "test_log_loss": (".4f", ""),
+}
+# the part of an error that is due to the test examples, if all seeds share them
+OF_EXAMPLES = "_error_of_test_examples"
+# of a comparison: the approach that the others are measured by, and those that are sampled
+MEASURE, SAMPLED = "exact", ("exact", "gibbs", "nuts")
+# draws have at most so many rows
+_ROWS = 12
+
+
+def summary(result: Any) -> View:
+    """Summarise a result as a short table, which prints and displays itself.
+
+    The commands `theorykit solve`, `sweep` and `compare` print the same tables.
+
+    Args:
+        result: a dataset of `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or `sampling.compare`, also as
+            read from a file; draws of a sampler; or an object with its own `summary()`, such as a `bpkr.Saddle`.
+
+    Raises:
+        TypeError: `result` is none of these.
+        ValueError: the dataset lacks what these have.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> from theorykit.bpkr import sweeps
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> theorykit.summary(sweeps.sweep(arch, data, widths=[10, 1000], temperatures=[0.1, 1.0], progress=False))
+        log evidence
+        width  T=0.1   T=1
+        10     -91.02  -36.47
+        1000   -94.37  -39.25
+        Highest evidence: width 10, T = 1.
+    """
+    if isinstance(result, DisplayMixin):
+        return result.summary()
+    if isinstance(result, xr.DataTree):
+        if {"posterior", "summary"} <= set(result.children):
+            return View(_draws(result))
+        result = result.to_dataset()
+    if not isinstance(result, xr.Dataset):
+        raise TypeError(f"result must be a labelled dataset, draws, or an object with a summary, got {shown(result)}")
+    if "approach" in result.dims:
+        return View(_comparison(result))
+    if "converged" not in result:
+        raise ValueError("result is a dataset of no solution, sweep, comparison or draws: it has no `converged`")
+    return View(_sweep(result) if result["converged"].ndim else _solution(result))
+
+
+# ---- a solution
+
+
+def _solution(result: xr.Dataset) -> Iterator[Block]:
+    numbers = {str(name): values.item() for name, values in result.data_vars.items() if values.ndim == 0}
+    if np.isfinite(numbers.get("action", np.nan)):
+        rows = [
+            ("result", f"{numbers['result']} after {numbers['steps']} steps"),
+            ("gradient norm", f"{numbers['gradient_norm']:.3g}"),
+            (
+                "action",
+                f"{numbers['action']:.12g} (entropy {numbers['entropy']:.6g}, energy {numbers['energy']:.6g})",
+            ),
+            ("log evidence", _beside(result, "log_evidence", ".6g", "")),
+        ]
+    elif "u" in result:
+        yield Text(f"infinitely wide: a Gaussian process, log evidence {numbers['log_evidence']:.12g}")
+        rows = []
+    else:
+        yield Text(f"failed: {numbers.get('message', numbers.get('result', ''))}")
+        return
+    rows.append(("u", np.array2string(result["u"].values, precision=6)))
+    for name in (str(name) for name in result.data_vars if str(name).startswith("head_score_")):
+        rows.append((name.replace("_", " "), np.array2string(result[name].values, precision=3)))
+    scores = {name: look for name, look in _SCORES.items() if name in result}
+    rows += [(name.replace("_", " "), _beside(result, name, *look)) for name, look in scores.items()]
+    yield Table(tuple(rows))
+
+
+def _beside(result: xr.Dataset, name: str, form: str, unit: str) -> str:
+    """A number with its error, or unit, and that of the infinitely wide network, if it is there."""
+    error = f" +- {result[f'{name}_error'].item():.4f}" if f"{name}_error" in result else unit
+    limit = f"infinite_width_{name}"
+    beside = f"   infinitely wide: {result[limit].item():{form}}" if limit in result else ""
+    return f"{result[name].item():{form}}{error}{beside}"
+
+
+# ---- a sweep
+
+
+def _sweep(result: xr.Dataset) -> Iterator[Block]:
+    """A row per width, a column per temperature: a score with its best temperature, and the log evidence."""
+    result = with_temperatures(result)
+    for name in dict.fromkeys((select_shown(result), "log_evidence")):
+        if name not in result:
+            continue
+        points, form = with_errors(result, name), ".4f" if name == "test_accuracy" else ".4g"
+        yield Text(f"{TITLES[name]}{_kind_of_error(result, points, name)}")
+        header = ["width", *(temperature_name(value) for value in result["temperature"].values)]
+        rows = [[_width_name(width)] for width in result["width"].values.tolist()]
+        for i, row in enumerate(rows):
+            for at in (points.isel(width=i, temperature=j) for j in range(result.sizes["temperature"])):
+                has_error = f"{name}_error" in at and at[f"{name}_error"] > 0
+                cell = with_error(at[name], at[f"{name}_error"]) if has_error else f"{at[name].item():{form}}"
+                row.append(f"{cell}{'' if at['converged'].item() else '*'}")
+        if name != "log_evidence" and "best_temperature" in result:
+            header.append("best $T$")
+            rows = [[*row, f"{best:g}"] for row, best in zip(rows, result["best_temperature"].values, strict=True)]
+        yield Table(tuple(map(tuple, rows)), tuple(header))
+    if not result["converged"].values.all():
+        yield Text("* not a solution: not converged, or failed")
+    if "log_evidence" in result and result["converged"].size > 1:
+        best = best_place(result, "log_evidence")
+        at = "" if np.isnan(best["temperature"]) else f", $T$ = {best['temperature']:g}"
+        yield Text(f"Highest evidence: width {_width_name(best['width'])}{at}.")
+
+
+def _width_name(width: float | str) -> str:
+    return width if isinstance(width, str) else f"{width:g}"
+
+
+def _kind_of_error(result: xr.Dataset, points: xr.Dataset, name: str) -> str:
+    seeds = result.sizes.get("seed", 1)
+    if f"{name}_error" not in points:
+        return ""
+    over = "seeds and test examples" if f"{name}{OF_EXAMPLES}" in result else "seeds" if seeds > 1 else "test examples"
+    return f"{f', mean of {seeds} seeds' if seeds > 1 else ''}, with standard errors over {over}"
+
+
+def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
+    """The width and the temperature at which the mean of `name` over seeds is best; `ValueError` if it has no value."""
+    values = result[name].mean([axis for axis in result[name].dims if axis not in ("width", "temperature")])
+    if not values.notnull().any():
+        raise ValueError(f"{name} has no value at any width and temperature")
+    is_loss = name in ("test_error", "test_log_loss", "action")
+    at = values.argmin(...) if is_loss else values.argmax(...)
+    return {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
+
+
+def select_shown(result: xr.Dataset, score: str | None = None) -> str:
+    """The `score`, one of `TITLES` that `result` has; by default the first."""
+    if score is not None:
+        checked_choice("score", score, TITLES)
+    found = [name for name in TITLES if name in result]
+    if not found:
+        raise KeyError(f"it has none of {', '.join(TITLES)}")
+    return found[0] if score is None else checked_choice("score", score, found)
+
+
+def with_temperatures(result: xr.Dataset) -> xr.Dataset:
+    """`result` with an axis of temperatures, of the selected one; of NaN, if another was selected at each width."""
+    if "width" not in result.dims:
+        raise KeyError("it has no axis width: select widths by a list, such as result.sel(width=[20])")
+    if "temperature" in result.dims:
+        return result
+    if "temperature" not in result.coords or result["temperature"].ndim == 0:
+        return result.expand_dims("temperature")
+    selected = result["temperature"].drop_vars("temperature")
+    result = result.drop_vars(["temperature", "best_temperature"], errors="ignore")
+    return result.expand_dims(temperature=[np.nan]).assign(best_temperature=selected)
+
+
+def temperature_name(temperature: float) -> str:
+    """What a column, or a line of a legend, of the temperature is called."""
+    return "selected $T$" if np.isnan(temperature) else f"$T={temperature:g}$"
+
+
+def with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
+    """Means of `name` over seeds, if there are several, with their standard errors.
+
+    If all seeds share the test examples, the error of these is part of it; the two are independent.
+    """
+    if "seed" not in result.dims:
+        return result
+    if result.sizes["seed"] == 1:
+        return result.isel(seed=0)
+    mean, error = over_seeds(result[name])
+    error = np.hypot(error, result.get(f"{name}{OF_EXAMPLES}", 0.0))
+    found = {name: mean, f"{name}_error": error}
+    if "converged" in result:
+        found["converged"] = result["converged"].astype(bool).all("seed")
+    return xr.Dataset(found)
+
+
+def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Mean over seeds and its standard error, zero where there is one seed; seeds without a number are left out."""
+    if "seed" not in values.dims:
+        raise ValueError(f"values must have an axis seed, got the axes {values.dims}")
+    if values.sizes["seed"] == 1:
+        return values.mean("seed"), xr.zeros_like(values.isel(seed=0))
+    return values.mean("seed"), values.std("seed", ddof=1) / values.count("seed") ** 0.5
+
+
+# ---- a comparison
+
+
+def _comparison(result: xr.Dataset) -> Iterator[Block]:
+    """A row per approach: an entry of U_1, accuracy, differences from the exact posterior, seconds of drawing."""
+    path, is_measured = result["path_1"].values[0], "U_1_deviation" in result
+    measured = {"max dU": order_parameter_names(result)} if is_measured else {}
+    measured |= {"rms dmean": ["mean"], "max dmean": ["mean"]} if is_measured and "mean" in result else {}
+    rows, notes = [], []
+    for approach in result["approach"].values.tolist():
+        one = result.sel(approach=approach)
+        is_sound = bool(one["mixed"].item())
+        notes += [] if is_sound else [Text(f"* {approach}: {one['diagnosis'].item()}")]
+        row = {"approach": approach + ("" if is_sound else "*")}
+        row[f"U_1[{path}, {path}]"] = with_error(one["U_1"][0, 0], one["U_1_error"][0, 0])
+        if "accuracy" in result:
+            row["accuracy"] = with_error(one["accuracy"], one["accuracy_error"])
+        for head, names in measured.items():
+            sizes = standard_errors_between(result, approach, names)
+            if approach == MEASURE or not len(sizes):
+                row[head] = "-"
+            else:
+                row[head] = f"{np.sqrt(np.mean(sizes**2)) if head.startswith('rms') else np.max(sizes):.2f}"
+        row["seconds"] = f"{one['seconds'].item():.1f}" if approach in SAMPLED else "-"
+        rows.append(row)
+    yield Table(tuple(tuple(row.values()) for row in rows), tuple(rows[0]))
+    if is_measured:
+        yield Text(f"differences are from {MEASURE}, in standard errors")
+    yield from notes
+
+
+def order_parameter_names(result: xr.Dataset) -> list[str]:
+    """The order parameters that a dataset has."""
+    return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
+
+
+def distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
+    """The numbers of `name`, of a symmetric matrix each only once."""
+    array = result[name].sel(approach=approach)
+    is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
+    return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
+
+
+def standard_errors_between(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
+    """The standard errors between an approach and the exact posterior, of every number that has any."""
+    found = np.concatenate([np.abs(distinct(result, approach, f"{name}_deviation")) for name in names])
+    return found[np.isfinite(found)]
+
+
+def with_error(value: xr.DataArray, error: xr.DataArray) -> str:
+    """A value to five digits, or to two digits of its error."""
+    if not np.isfinite(value):
+        return "-"
+    if not error > 0:
+        return f"{value.item():.5g}"
+    decimals = max(0, 1 - int(np.floor(np.log10(error.item()))))
+    return f"{value.item():.{decimals}f} +- {error.item():.{decimals}f}"
+
+
+# ---- draws
+
+
+def _draws(tree: xr.DataTree) -> Iterator[Block]:
+    """Whether chains mixed, and per number: mean with its error, standard deviation, effective sizes and R-hat."""
+    chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
+    seconds = f"{tree.attrs['seconds']:.1f} s, and {tree.attrs['warmup_seconds']:.1f} s of warm-up"
+    yield Table(
+        (
+            ("sampler", str(tree.attrs["sampler"])),
+            ("draws", f"{chains} chains of {draws}, in {seconds}"),
+            ("diagnosis", str(tree.attrs["diagnosis"])),
+        )
+    )
+    statistics = tree["summary"].to_dataset()
+    rows = [row for name in statistics.data_vars for row in _rows_of_draws(str(name), statistics[name])]
+    yield Table(tuple(rows[:_ROWS]), ("number", "mean", "standard deviation", "ESS bulk", "ESS tail", "R-hat"))
+    if len(rows) > _ROWS:
+        yield Text(f"{len(rows) - _ROWS} more rows are in result['summary'].")
+
+
+def _rows_of_draws(name: str, values: xr.DataArray) -> Iterable[tuple[str, ...]]:
+    axes = [axis for axis in values.dims if axis != "statistic"]
+    is_symmetric = any(str(axis).startswith("other_") for axis in axes)
+    for index in np.ndindex(*(values.sizes[axis] for axis in axes)):
+        if is_symmetric and list(index) != sorted(index):
+            continue
+        at = values.isel(dict(zip(axes, index, strict=True)))
+        place = ", ".join(
+            str(at[axis].item()) if axis in at.coords else str(i) for axis, i in zip(axes, index, strict=True)
+        )
+        one = {name: at.sel(statistic=name) for name in at["statistic"].values.tolist()}
+        sizes = [f"{one[each].item():.0f}" for each in ("ess_bulk", "ess_tail")]
+        mean = with_error(one["mean"], one["mcse_mean"])
+        yield (
+            f"{name}[{place}]" if place else name,
+            mean,
+            f"{one['sd'].item():.3g}",
+            *sizes,
+            f"{one['r_hat'].item():.3f}",
+        )
