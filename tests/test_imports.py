@@ -33,6 +33,9 @@ HOUSE = (
     ("cli",),
     ("__main__",),
 )
+# methods that import what stands above their class when they are called: figures are an extra, and a sweep of a model
+# rests on the whole theory
+UPWARD = {"plot", "sweep"}
 # rooms of each theory; what stands above its face is run with it
 BPKR = (
     ("specification",),
@@ -42,6 +45,7 @@ BPKR = (
     ("network", "evaluation"),
     ("matrix_free",),
     ("saddle",),
+    ("model",),
     ("",),
     ("sweeps", "training", "nonlinear"),
     ("sampling",),
@@ -59,6 +63,14 @@ def module_name(path: Path) -> str:
 MODULES: Mapping[str, Path] = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+def nodes_at_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a module but those in a method that may import upward, such as `Model.plot`, which draws."""
+    yield tree
+    for node in ast.iter_child_nodes(tree):
+        is_upward = isinstance(tree, ast.ClassDef) and isinstance(node, ast.FunctionDef) and node.name in UPWARD
+        yield from () if is_upward else nodes_at_import(node)
+
+
 def imported(name: str) -> Iterator[str]:
     """Modules of the package that the module imports anywhere in it, for annotations too."""
     path = MODULES[name]
@@ -66,7 +78,7 @@ def imported(name: str) -> Iterator[str]:
     # what a package loads when it is asked for is listed in its stub; the face of all is loaded before any room
     stubs = [path.with_suffix(".pyi")] if name != "theorykit" else []
     texts = [each.read_text() for each in (path, *stubs) if each.exists()]
-    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
+    for node in (node for text in texts for node in nodes_at_import(ast.parse(text))):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -11,6 +11,7 @@ from .evaluation.prediction import Prediction, kernel, path_kernels, predict
 from .evaluation.problem import Problem
 from .features.from_kernels import features_of_kernels
 from .matrix_free.solver import MatrixFree, MatrixFreeSaddle, MatrixFreeWarning, estimate_energy
+from .model import Model
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .network.network import Network, empirical_order_parameters, path_weights, sample_network
 from .network.paths import AttentionWarning, Readout, path_features
@@ -49,6 +50,7 @@ __all__ = [
     "MatrixFreeSaddle",
     "MatrixFreeWarning",
     "Minima",
+    "Model",
     "Network",
     "Newton",
     "OrderParameters",

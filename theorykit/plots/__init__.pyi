@@ -1,4 +1,4 @@
-from . import comparison, phases, style, sweep
+from . import comparison, phases, solution, style, sweep
 from .comparison import draw_comparison
 from .panels import draw_head_costs, draw_kernel_spectrum, draw_orbits, draw_order_parameters
 from .sweep import draw_order_parameters_over_width, draw_scores_over_width
@@ -13,6 +13,7 @@ __all__ = [
     "draw_order_parameters_over_width",
     "draw_scores_over_width",
     "phases",
+    "solution",
     "style",
     "sweep",
 ]

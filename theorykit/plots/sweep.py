@@ -41,7 +41,8 @@ def figure(result: xr.Dataset) -> Figure:
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
     """A score over width, a line per temperature: of `sweeps.sweep`, or the mean over seeds of `sweeps.sweep_seeds`.
 
-    Bars are standard errors; the infinitely wide network is a dashed line. Points that are not solutions are crossed
+    Bars are standard errors; the infinitely wide network is a dashed line, and of one temperature
+    its error is a band. Points that are not solutions are crossed
     out.
 
     Args:
@@ -86,7 +87,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 
 
 def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str], colors: Any) -> None:
-    """Each line over finite widths, with bars of its errors, and dashed across where the width is infinite."""
+    """Each line over finite widths, with bars of its errors; a dashed line, with a band, at infinite width."""
     widths = lines[0]["width"].values
     is_numeric = np.issubdtype(widths.dtype, np.number)
     is_limit = np.isinf(widths) if is_numeric else np.zeros(len(widths), dtype=bool)
@@ -101,7 +102,11 @@ def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str
             bars = {"fmt": "none", "ecolor": color, "elinewidth": 0.8, "alpha": 0.5}
             axes.errorbar(at, finite[name], finite[f"{name}_error"], **bars)
         if is_limit.any():
-            axes.axhline(line[name].sel(width=np.inf).item(), color=color, zorder=0, **_LIMIT)
+            limit = line.sel(width=np.inf)
+            axes.axhline(limit[name].item(), color=color, zorder=0, **_LIMIT)
+            if f"{name}_error" in limit and len(lines) == 1:
+                ends = (limit[name].item() + sign * limit[f"{name}_error"].item() for sign in (-1, 1))
+                axes.axhspan(*ends, color=color, alpha=0.1, linewidth=0, zorder=0)
     if is_limit.any() and any(line[name].sel(width=np.inf).notnull() for line in lines):
         axes.plot([], [], color="0.4", label="infinite width", **_LIMIT)
     if is_limit.all():

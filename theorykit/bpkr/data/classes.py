@@ -286,7 +286,7 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
         return
     warnings.warn(
         f"labels are the numbers 0 to {len(values) - 1} of one output, which are regressed; if they number classes, "
-        "use bpkr.Data.of_classes, or `classes = true` on the command line",
+        "use bpkr.Data.of_classes, bpkr.Model(classes=True), or `classes = true` on the command line",
         LabelsWarning,
         stacklevel=stacklevel + 1,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 import equinox as eqx
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
@@ -55,6 +56,12 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
     if data.moments is None:
         return problem.finite(action_terms(problem.bound, point, data.features, data.labels))
     return problem.finite(_with_energy(problem.bound, point, energy_of(problem.bound, data)))
+
+
+def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
+    """The energy, and the log evidence, which is exact, of the infinitely wide network, a Gaussian process."""
+    energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
+    return energy, -(energy + np.size(problem.data.labels) * np.log(2 * np.pi)) / 2
 
 
 @jit

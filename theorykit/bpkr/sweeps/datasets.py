@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from ... import bpkr
 from ...checks import checked_arguments
 from ..data.classes import are_classes, outputs_as_classes, score_indices
+from ..evaluation.action_terms import evaluate_infinite_width
 from ..order_parameters.order_parameters import checked_order_parameters
 
 _QUANTITIES = {
@@ -55,8 +56,7 @@ def label_infinite_width(problem: bpkr.Problem) -> xr.Dataset:
     `log_evidence` is exact. There is no `action`, whose entropy is proportional to the widths.
     """
     point = bpkr.gp_limit(problem.architecture)
-    energy = float(bpkr.evaluate(problem, point).energy)
-    evidence = -(energy + np.size(problem.data.labels) * np.log(2 * np.pi)) / 2
+    energy, evidence = evaluate_infinite_width(problem)
     quantities = {"energy": energy, "log_evidence": evidence}
     return _label_solution(problem.architecture, point, quantities, True, "converged")
 

@@ -1,0 +1,210 @@
+"""The object for sequences with labels: its numbers are those of the functions below, and scikit-learn runs on it."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+
+import theorykit
+from tests.checkpoints.files import safetensors
+from theorykit import bpkr, checkpoints
+from theorykit.bpkr import sweeps
+from theorykit.bpkr.sweeps.runs import Runs
+
+TRAINING, TEST, TOKENS, FEATURES = 24, 12, 3, 4
+RNG = np.random.default_rng(0)
+INPUTS, TEST_INPUTS = (RNG.normal(size=(count, TOKENS, FEATURES)) for count in (TRAINING, TEST))
+LENGTHS, TEST_LENGTHS = (RNG.integers(1, TOKENS + 1, size=count) for count in (TRAINING, TEST))
+NUMBERS, TEST_NUMBERS = (each[:, -1, 0] + 0.1 * each[:, 0, 1] for each in (INPUTS, TEST_INPUTS))
+TEXT, TEST_TEXT = (np.where(each > 0, "up", "down") for each in (NUMBERS, TEST_NUMBERS))
+THREE, TEST_THREE = (np.array(["a", "b", "c"])[np.digitize(each, [-0.5, 0.5])] for each in (NUMBERS, TEST_NUMBERS))
+KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES]
+SETTINGS = {"layers": (2,), "widths": 20, "temperature": 0.1, "heads": KEY_QUERY}
+
+
+def lower(labels, *, readout="last", mask=None, outputs=1, lengths=None, width=20.0):
+    """The architecture, the features of training and test, and the data, by the functions below."""
+    architecture = bpkr.Architecture((2,), width, temperature=0.1, outputs=outputs)
+
+    def features(inputs, lengths):
+        given = tuple(each for each in (mask, lengths) if each is not None) or None
+        attention = bpkr.attention(inputs, key_query=KEY_QUERY, mask=given)
+        return bpkr.path_features(inputs, attention, architecture, readout, real_tokens=lengths)
+
+    train, test = features(INPUTS, lengths), features(TEST_INPUTS, None if lengths is None else TEST_LENGTHS)
+    make = bpkr.Data if np.asarray(labels).dtype.kind == "f" else bpkr.Data.of_classes
+    return architecture, make(train, labels), test
+
+
+@pytest.mark.parametrize(
+    ("labels", "outputs", "settings", "lengths"),
+    [
+        (TEXT, 1, {}, None),
+        (THREE, 3, {"readout": "mean"}, LENGTHS),
+        (NUMBERS, 1, {"mask": "causal"}, None),
+        (np.stack([NUMBERS, -NUMBERS], axis=1), 2, {}, None),
+    ],
+)
+def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, lengths):
+    model = bpkr.Model(**SETTINGS, **settings).fit(INPUTS, labels, lengths)
+    architecture, data, test = lower(labels, outputs=outputs, lengths=lengths, **settings)
+    problem = bpkr.Problem(architecture, data)
+    saddle = bpkr.solve(problem)
+    assert model.log_evidence_ == saddle.log_evidence and model.saddle_.gradient_norm == saddle.gradient_norm
+    np.testing.assert_array_equal(model.path_weights(), saddle.order_parameters.first)
+    for mine, theirs in zip(model.head_scores(), bpkr.head_scores(architecture, saddle), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    given = (TEST_INPUTS, None if lengths is None else TEST_LENGTHS)
+    np.testing.assert_array_equal(model.kernel(), bpkr.kernel(problem, saddle))
+    np.testing.assert_array_equal(model.kernel(*given), bpkr.kernel(problem, saddle, test))
+    prediction, mine = bpkr.predict(problem, saddle, test), model.predict_distribution(*given)
+    np.testing.assert_array_equal(mine.mean, prediction.mean)
+    np.testing.assert_array_equal(mine.variance, prediction.variance)
+    assert model.derivation() is problem.action and model.n_features_in_ == FEATURES
+    predicted = model.predict(*given)
+    if data.classes is None:
+        np.testing.assert_array_equal(predicted, prediction.mean)
+        assert not hasattr(model, "classes_")
+        with pytest.raises(AttributeError, match="predict_proba is for classes"):
+            model.predict_proba(*given)
+        return
+    np.testing.assert_array_equal(predicted, data.classes.decode(prediction.mean))
+    assert tuple(model.classes_) == data.classes.names
+    expected = data.classes.probabilities(prediction.mean, prediction.variance + 0.1)
+    np.testing.assert_array_equal(model.predict_proba(*given), expected)
+
+
+def test_scores_are_those_of_scikit_learn():
+    of_text, of_numbers = (bpkr.Model(**SETTINGS).fit(INPUTS, labels) for labels in (TEXT, NUMBERS))
+    assert of_text.score(TEST_INPUTS, TEST_TEXT) == accuracy_score(TEST_TEXT, of_text.predict(TEST_INPUTS))
+    expected = r2_score(TEST_NUMBERS, of_numbers.predict(TEST_INPUTS))
+    assert of_numbers.score(TEST_INPUTS, TEST_NUMBERS) == pytest.approx(expected, rel=1e-12)
+    pairs, test_pairs = (np.stack([each, each**2], axis=1) for each in (NUMBERS, TEST_NUMBERS))
+    of_pairs = bpkr.Model(**SETTINGS).fit(INPUTS, pairs)
+    expected = r2_score(test_pairs, of_pairs.predict(TEST_INPUTS))
+    assert of_pairs.score(TEST_INPUTS, test_pairs) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_infinite_width_is_the_gaussian_process():
+    model = bpkr.Model(**{**SETTINGS, "widths": math.inf}).fit(INPUTS, TEXT)
+    architecture, data, test = lower(TEXT, width=1.0)
+    problem, limit = bpkr.Problem(architecture, data), bpkr.gp_limit(architecture)
+    np.testing.assert_array_equal(model.predict_distribution(TEST_INPUTS).mean, bpkr.predict(problem, limit, test).mean)
+    assert model.saddle_ is None and "Gaussian process" in repr(model)
+    grid = {"widths": [math.inf], "temperatures": [0.1], "progress": False}
+    (evidence,) = sweeps.sweep(problem, **grid)["log_evidence"].values.ravel()
+    assert model.log_evidence_ == evidence
+
+
+def test_heads_come_as_arrays_as_an_object_at_random_and_from_a_checkpoint(tmp_path):
+    arrays = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
+    as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)
+    assert arrays.log_evidence_ == as_object.log_evidence_
+    first, again, other = (
+        bpkr.Model(layers=(2,), random_state=seed).fit(INPUTS, TEXT).log_evidence_ for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    weights = {"h.0.attn.c_attn.weight": RNG.normal(size=(FEATURES, 3 * FEATURES)).astype(np.float32)}
+    weights |= {"h.0.attn.c_attn.bias": np.zeros(3 * FEATURES, dtype=np.float32)}
+    weights |= {"h.0.ln_1.weight": np.ones(FEATURES), "h.0.ln_1.bias": np.zeros(FEATURES)}
+    (tmp_path / "model.safetensors").write_bytes(safetensors(weights))
+    heads = checkpoints.read_heads(tmp_path / "model.safetensors", layer=0, heads=2, layout="gpt2")
+    model = bpkr.Model(heads=heads, widths=20, temperature=0.1).fit(INPUTS, TEXT, LENGTHS)
+    architecture = bpkr.Architecture((2,), 20, temperature=0.1)
+    maps = [heads.attention(INPUTS, mask=LENGTHS)]
+    features = bpkr.path_features(heads.normalise(INPUTS), maps, architecture, "last", real_tokens=LENGTHS)
+    assert model.log_evidence_ == bpkr.solve(architecture, bpkr.Data.of_classes(features, TEXT)).log_evidence
+
+
+def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
+    model = bpkr.Model(layers=(2,), random_state=3)
+    grid = {"widths": [20, math.inf], "temperatures": [0.1, 1.0]}
+    runs = model.sweep(INPUTS, TEXT, test=(TEST_INPUTS, TEST_TEXT), **grid, seeds=2, progress=False)
+    found = runs.dataset
+    assert found["seed"].values.tolist() == [3, 4]
+    one = clone(model).set_params(widths=20, temperature=0.1, random_state=4).fit(INPUTS, TEXT)
+    at = found.sel(seed=4, width=20, temperature=0.1)
+    assert one.score(TEST_INPUTS, TEST_TEXT) == at["test_accuracy"]
+    assert one.log_evidence_ == pytest.approx(at["log_evidence"].item(), rel=1e-9)
+    hits = np.sign(found["mean"]) == found["test_label"]
+    np.testing.assert_allclose(hits.mean("test_example"), found["test_accuracy"])
+    expected = hits.mean("seed").std("test_example") / TEST**0.5
+    np.testing.assert_allclose(found["test_accuracy_error_of_test_examples"], expected)
+    best = runs.best()
+    assert (
+        found["log_evidence"].mean("seed").sel(width=best["widths"], temperature=best["temperature"])
+        == found["log_evidence"].mean("seed").max()
+    )
+    assert clone(model).set_params(**best).get_params()["widths"] == best["widths"]
+    assert runs.best("test_accuracy").keys() == best.keys()
+    assert repr(runs.summary()) == repr(theorykit.summary(found))
+    axes = runs.plot("test_accuracy")
+    assert len(axes.containers) == 2
+    assert len(one.plot().axes) == 3
+    axes.figure.clear()
+    given = bpkr.Model(**SETTINGS).sweep(INPUTS, TEXT, widths=[(20, 10), (10, 20)], progress=False)
+    assert "seed" not in given.dataset.dims and given.best()["widths"] in [(20, 10), (10, 20)]
+    with pytest.raises(ValueError, match="is not in the sweep; give it test="):
+        given.best("test_accuracy")
+    assert isinstance(given, Runs)
+
+
+def test_three_classes_of_shared_test_examples_have_their_errors():
+    data = {"test": (TEST_INPUTS, TEST_THREE), "widths": [20], "seeds": 2, "progress": False}
+    found = bpkr.Model(layers=(2,)).sweep(INPUTS, THREE, **data).dataset
+    hits = found["mean"].argmax("output") == found["test_label"].argmax("output")
+    np.testing.assert_allclose(hits.mean("test_example"), found["test_accuracy"])
+    expected = hits.mean("seed").std("test_example") / TEST**0.5
+    np.testing.assert_allclose(found["test_accuracy_error_of_test_examples"], expected)
+
+
+def test_cross_validation_grid_search_clone_and_pickle():
+    model = bpkr.Model(layers=(2,), temperature=0.1)
+    scores = cross_val_score(model, INPUTS, TEXT, cv=KFold(2))
+    half = TRAINING // 2
+    by_hand = clone(model).fit(INPUTS[half:], TEXT[half:]).score(INPUTS[:half], TEXT[:half])
+    assert scores[0] == by_hand and not hasattr(model, "problem_")
+    grid = {"widths": [10, math.inf], "temperature": [0.1, 1.0]}
+    search = GridSearchCV(model, grid, cv=KFold(2)).fit(INPUTS, TEXT)
+    assert search.best_params_.keys() == grid.keys() and np.isfinite(search.cv_results_["mean_test_score"]).all()
+    fitted = search.best_estimator_
+    loaded = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(loaded.predict(TEST_INPUTS), fitted.predict(TEST_INPUTS))
+    copy = clone(bpkr.Model(**SETTINGS))
+    assert copy.get_params()["temperature"] == 0.1 and copy.heads is not KEY_QUERY
+    losses = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="neg_log_loss")
+    assert (losses < 0).all()
+
+
+def test_labels_say_what_kind_of_estimator_it_is_or_the_user():
+    assert not is_classifier(bpkr.Model()) and not is_regressor(bpkr.Model())
+    assert is_classifier(bpkr.Model(classes=True)) and is_regressor(bpkr.Model(classes=False))
+    numbered = bpkr.Model(layers=(2,), classes=True).fit(INPUTS, (NUMBERS > 0).astype(int))
+    assert is_classifier(numbered) and set(numbered.predict(TEST_INPUTS)) <= {0, 1}
+
+
+def test_it_shows_its_parameters_and_then_what_it_found():
+    model = bpkr.Model(**SETTINGS)
+    assert repr(model) == "Model(layers=(2,), widths=20, temperature=0.1, heads=...), not fitted"
+    text = repr(model.fit(INPUTS, TEXT))
+    assert f"{model.log_evidence_:.6g}" in text and "24 examples, classes down, up" in text and "converged" in text
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: bpkr.Model().predict(INPUTS), ValueError, "not fitted yet: call fit"),
+        (lambda: bpkr.Model().set_params(width=3), ValueError, "width is no parameter of Model; there are layers"),
+        (lambda: bpkr.Model().fit(INPUTS[:, 0], TEXT), ValueError, "inputs must have shape|inputs"),
+        (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
+        (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
+        (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels"),
+    ],
+)
+def test_mistakes_are_refused_by_name(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

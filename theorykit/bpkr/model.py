@@ -1,0 +1,334 @@
+"""One object from sequences with labels to predictions: a front of `Problem` and `solve` in scikit-learn's manner."""
+
+import inspect
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from ..checks import checked_whole_number, finite_array
+from ..settings import usual_settings
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
+from .action.action import Action
+from .data.classes import Classes, Labels, find_classes
+from .data.data import Data
+from .evaluation.action_terms import evaluate_infinite_width
+from .evaluation.observables import head_scores
+from .evaluation.prediction import Prediction, kernel, predict
+from .evaluation.problem import Problem
+from .network.attention_heads import AbstractHeads, KeyQueryHeads, heads
+from .network.paths import path_features
+from .order_parameters.order_parameters import gp_limit
+from .saddle.saddle import solve
+from .specification.architecture import Architecture
+
+_RANDOM = "random"
+_RANDOM_LAYERS = (2, 2)
+
+
+class Model(DisplayMixin):
+    """A deep network with given attention and all other weights averaged, from sequences with labels to predictions.
+
+    It follows scikit-learn: `fit`, `predict` and `score`, `get_params` and `set_params`, so that `clone`,
+    `cross_val_score` and `GridSearchCV` work. Every number is that of the functions that it calls: `path_features`,
+    `Problem`, `solve`, `predict`. Inputs are (examples, tokens, features).
+
+    Args:
+        layers: as in `Architecture`; by default one layer per array of the heads, or two layers of two random heads.
+        widths: as in `Architecture`, or `math.inf` for the Gaussian process of infinitely wide layers.
+        temperature: variance of the labels' noise.
+        heads: "random"; or what `bpkr.heads` returns, key-query products (heads, features, features) of each layer, or
+            the heads of one layer that `checkpoints.read_heads` returns, whose norm is applied to the inputs.
+        readout: "first", "last", "mean", or "all" for separate readout weights per token.
+        mask: which keys a query may attend to, as in `bpkr.attention`; for all inputs, such as "causal".
+        prior_variances: as in `Architecture`.
+        classes: whether labels are classes; by default text and truth values are, and numbers are not.
+        random_state: the seed of random heads. Their key-query products are normal with standard deviation
+            1/features, so that scores are of order one if features are.
+
+    After `fit` there are `problem_`, `architecture_` and `heads_`; `order_parameters_`; `saddle_`, None at infinite
+    width; `log_evidence_`; `n_features_in_`; and for classes `classes_`.
+
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> inputs = np.random.default_rng(0).normal(size=(40, 3, 4))  # (examples, tokens, features)
+        >>> labels = np.where(inputs[:, -1, 0] > 0, "up", "down")
+        >>> model = bpkr.Model(layers=(2,), widths=20, temperature=0.1).fit(inputs[:30], labels[:30])
+        >>> model.predict(inputs[30:33])
+        array(['down', 'down', 'down'], dtype='<U4')
+    """
+
+    def __init__(
+        self,
+        layers=None,
+        widths=100,
+        temperature=0.1,
+        heads=_RANDOM,
+        readout="last",
+        mask=None,
+        prior_variances=1.0,
+        classes=None,
+        random_state=0,
+    ):
+        self.layers = layers
+        self.widths = widths
+        self.temperature = temperature
+        self.heads = heads
+        self.readout = readout
+        self.mask = mask
+        self.prior_variances = prior_variances
+        self.classes = classes
+        self.random_state = random_state
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor by name. `deep` changes nothing: none is an estimator."""
+        return {name: getattr(self, name) for name in inspect.signature(Model.__init__).parameters if name != "self"}
+
+    def set_params(self, **params: Any) -> "Model":
+        """Set arguments of the constructor, and return the model; it is to be fitted again."""
+        if unknown := sorted(set(params) - set(self.get_params())):
+            raise ValueError(f"{unknown[0]} is no parameter of Model; there are {', '.join(self.get_params())}")
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        # scikit-learn is there if it asks for its tags
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        is_classifier = self.classes or hasattr(self, "classes_")
+        is_regressor = not is_classifier and (self.classes is not None or hasattr(self, "problem_"))
+        return Tags(
+            estimator_type="classifier" if is_classifier else "regressor" if is_regressor else None,
+            target_tags=TargetTags(required=True, multi_output=not is_classifier),
+            classifier_tags=ClassifierTags() if is_classifier else None,
+            regressor_tags=RegressorTags() if is_regressor else None,
+            input_tags=InputTags(two_d_array=False, three_d_array=True),
+        )
+
+    @usual_settings()
+    def fit(self, inputs: ArrayLike, labels: Labels, lengths: ArrayLike | None = None) -> "Model":
+        """Solve the saddle point for sequences with labels, and return the model.
+
+        Args:
+            inputs: (examples, tokens, features).
+            labels: classes (examples,), text, or numbers with `classes=True`; or numbers (examples,) or (examples,
+                outputs).
+            lengths: how many tokens of each example are real, (examples,), or booleans (examples, tokens); the others
+                are padding. By default all are real.
+
+        Warns:
+            ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` says why.
+        """
+        architecture, data, found = self._prepare(inputs, labels, lengths)
+        self.heads_, self.architecture_, self.problem_ = found, architecture, Problem(architecture, data)
+        vars(self).pop("classes_", None)
+        if data.classes is not None:
+            self.classes_ = np.array(data.classes.names)
+        self.n_features_in_ = np.shape(inputs)[2]
+        if self._is_infinite:
+            self.saddle_, self.order_parameters_ = None, gp_limit(architecture)
+            _, self.log_evidence_ = evaluate_infinite_width(self.problem_)
+        else:
+            self.saddle_ = solve(self.problem_)
+            self.order_parameters_ = self.saddle_.order_parameters
+            self.log_evidence_ = float(self.saddle_.log_evidence)
+        return self
+
+    def predict(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> NDArray[Any]:
+        """Predict the classes (examples,), or the mean outputs, of sequences (examples, tokens, features)."""
+        mean, classes = self.predict_distribution(inputs, lengths).mean, self.problem_.data.classes
+        return np.asarray(mean) if classes is None else classes.decode(mean)
+
+    def predict_distribution(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> Prediction:
+        """Predict the posterior mean and variance of the outputs, as `bpkr.predict` does, without the labels' noise."""
+        return predict(self._fitted(), self.order_parameters_, self._features(inputs, lengths))
+
+    def predict_proba(
+        self, inputs: ArrayLike, lengths: ArrayLike | None = None
+    ) -> Float[np.ndarray, "examples classes"]:
+        """Return the probability of each class, in the order of `classes_`; the temperature is noise of the outputs."""
+        classes = self._fitted().data.classes
+        if classes is None:
+            raise AttributeError("predict_proba is for classes, but the model was fitted to numbers")
+        found = self.predict_distribution(inputs, lengths)
+        return np.asarray(classes.probabilities(found.mean, found.variance + self.architecture_.temperature))
+
+    def score(self, inputs: ArrayLike, labels: Labels, lengths: ArrayLike | None = None) -> float:
+        """Return the accuracy of predicted classes, or the coefficient of determination R^2, mean over outputs."""
+        predicted, labels = self.predict(inputs, lengths), np.asarray(labels)
+        if labels.shape != predicted.shape:
+            raise ValueError(f"labels of shape {labels.shape} are not of predictions of shape {predicted.shape}")
+        if hasattr(self, "classes_"):
+            return float(np.mean(predicted == labels))
+        missed, spread = (np.sum((labels - other) ** 2, axis=0) for other in (predicted, labels.mean(axis=0)))
+        return float(np.mean(1 - missed / spread))
+
+    def head_scores(self) -> tuple[Float[Array, " _"], ...]:
+        """Score the importance of every head: one array per layer, as `bpkr.head_scores`."""
+        return head_scores(self._fitted().architecture, self.order_parameters_)
+
+    def path_weights(self) -> Float[Array, "paths paths"]:
+        """Return U_1, overlaps of the effective weights of paths, in the order of `architecture_.path_labels()`."""
+        self._fitted()
+        return self.order_parameters_.first
+
+    def kernel(self, inputs: ArrayLike | None = None, lengths: ArrayLike | None = None) -> Float[Array, "rows columns"]:
+        """Return the kernel between training examples and `inputs`, by default among training examples."""
+        problem = self._fitted()
+        return kernel(problem, self.order_parameters_, None if inputs is None else self._features(inputs, lengths))
+
+    def derivation(self) -> Action:
+        """Return the derived action, with its steps."""
+        return self._fitted().action
+
+    def plot(self) -> Any:
+        """Draw head scores and U_1, and return the figure of matplotlib."""
+        from ..plots.solution import figure
+        from ..plots.style import use_style
+        from .sweeps.datasets import label_infinite_width, label_saddle
+
+        problem = self._fitted()
+        with use_style():
+            if self.saddle_ is None:
+                return figure(label_infinite_width(problem))
+            return figure(label_saddle(problem.architecture, self.saddle_))
+
+    def sweep(
+        self,
+        inputs: ArrayLike,
+        labels: Labels,
+        *,
+        widths: Sequence[Any],
+        temperatures: Sequence[Any] | None = None,
+        test: tuple[Any, ...] | None = None,
+        lengths: ArrayLike | None = None,
+        seeds: int = 5,
+        **options: Any,
+    ) -> DisplayMixin:
+        """Solve at every width and temperature, for several draws of random heads.
+
+        Args:
+            inputs, labels, lengths: the training data, as in `fit`.
+            widths: as in `sweeps.sweep`; `math.inf` is the Gaussian process of infinitely wide layers.
+            temperatures: the temperatures; by default the model's own.
+            test: test data (inputs, labels) or (inputs, labels, lengths), to predict and score.
+            seeds: how many draws of random heads, with `random_state` and the numbers after it as seeds. Heads that are
+                given are used as they are, once.
+            options: passed to `sweeps.sweep`, such as `folder`, `executor` and `progress`.
+
+        Returns:
+            `Runs`, with `dataset`, `summary()`, `plot()` and `best(score)`.
+        """
+        from .sweeps.runs import run_model
+
+        temperatures = [self.temperature] if temperatures is None else temperatures
+        seeds = checked_whole_number("seeds", seeds, least=1)
+        draws = range(self.random_state, self.random_state + seeds) if self._is_random else None
+        prepare = partial(self._prepare, inputs, labels, lengths, test)
+        return run_model(prepare, draws, widths=widths, temperatures=temperatures, **options)
+
+    def _view(self) -> Iterable[Block]:
+        defaults = {name: each.default for name, each in inspect.signature(Model).parameters.items()}
+        changed = {name: value for name, value in self.get_params().items() if value is not defaults[name]}
+        shown = {
+            name: repr(value) if isinstance(value, str | float | int | tuple) else "..."
+            for name, value in changed.items()
+        }
+        named = f"Model({', '.join(f'{name}={text}' for name, text in shown.items() if len(text) < 60)})"
+        if not hasattr(self, "problem_"):
+            yield Text(f"{named}, not fitted")
+            return
+        yield Text(named)
+        data = self.problem_.data
+        kind = f"classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else "numbers"
+        rows = [
+            ("training data", f"{len(data.labels)} examples, {kind}"),
+            ("log evidence", f"{self.log_evidence_:.6g}"),
+        ]
+        for layer, scores in enumerate(self.head_scores(), 1):
+            if len(scores):
+                rows.append((f"head scores of layer {layer}", "  ".join(f"{score:.3f}" for score in scores)))
+        rows.append(("solution", self.saddle_.diagnosis if self.saddle_ else "Gaussian process at infinite width"))
+        yield Table(tuple(rows))
+
+    @property
+    def _is_infinite(self) -> bool:
+        return np.ndim(self.widths) == 0 and self.widths == math.inf
+
+    @property
+    def _is_random(self) -> bool:
+        return isinstance(self.heads, str) and self.heads == _RANDOM
+
+    def _fitted(self) -> Problem:
+        if not hasattr(self, "problem_"):
+            raise ValueError("this Model is not fitted yet: call fit(inputs, labels) first")
+        return self.problem_
+
+    def _prepare(
+        self, inputs: Any, labels: Any, lengths: Any = None, test: Any = None, seed: int | None = None
+    ) -> tuple[Architecture, Data, Any]:
+        """The architecture, the data and the heads, random ones of a `seed`."""
+        inputs = finite_array("inputs", inputs, "examples tokens features")
+        classes = self._find_classes(labels)
+        outputs = np.shape(labels)[1] if classes is None and np.ndim(labels) == 2 else 1
+        found = self._find_heads(inputs.shape[2], self.random_state if seed is None else seed)
+        layers = self.layers
+        if layers is None:
+            layers = _RANDOM_LAYERS if self._is_random else getattr(found, "counts", None) or (len(found.query),)
+        architecture = Architecture(
+            layers,
+            1.0 if self._is_infinite else self.widths,
+            self.prior_variances,
+            temperature=self.temperature,
+            outputs=outputs if classes is None else classes.outputs,
+            read_tokens=inputs.shape[1] if isinstance(self.readout, str) and self.readout == "all" else 1,
+        )
+        parts = [self._path_features(architecture, found, inputs, lengths), labels]
+        if test is not None:
+            test_inputs, test_labels, *rest = test
+            parts += [self._path_features(architecture, found, test_inputs, *rest), test_labels]
+        data = Data(*parts) if classes is None else Data.of_classes(*parts)
+        return architecture, data, found
+
+    def _find_classes(self, labels: Any) -> Classes | None:
+        if self.classes is None:
+            first = np.asarray(labels).ravel()[:1]
+            is_class = first.dtype.kind in "USTb" or (first.dtype.kind == "O" and isinstance(first[0], (str, bytes)))
+            return find_classes(labels) if is_class else None
+        return find_classes(labels) if self.classes else None
+
+    def _find_heads(self, features: int, seed: int) -> Any:
+        """Heads with `counts`, or those of a checkpoint."""
+        if self._is_random:
+            layers = _RANDOM_LAYERS if self.layers is None else self.layers
+            counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
+            rng = np.random.default_rng(checked_whole_number("random_state", seed, least=0))
+            return KeyQueryHeads([rng.normal(size=(count, features, features)) / features for count in counts])
+        if isinstance(self.heads, AbstractHeads) or hasattr(self.heads, "normalise"):
+            return self.heads
+        if isinstance(self.heads, str):
+            raise TypeError(f"heads must be 'random', or heads such as bpkr.heads returns, got {self.heads!r}")
+        return heads(key_query=self.heads)
+
+    def _features(self, inputs: ArrayLike, lengths: ArrayLike | None) -> Any:
+        self._fitted()
+        return self._path_features(self.architecture_, self.heads_, inputs, lengths)
+
+    def _path_features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
+        inputs = finite_array("inputs", inputs, "examples tokens features")
+        own = self.mask if isinstance(self.mask, tuple) else (self.mask,)
+        masks = tuple(mask for mask in (*own, lengths) if mask is not None) or None
+        if isinstance(found, AbstractHeads):
+            attention = found(inputs, masks)
+        else:
+            attention, inputs = [found.attention(inputs, mask=masks)], found.normalise(inputs)
+        return path_features(inputs, attention, architecture, self.readout, real_tokens=lengths)

@@ -1,0 +1,86 @@
+"""The sweep of a `Model`: over widths, temperatures, and draws of random heads."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from ...checks import checked_arguments
+from ...summaries import OF_EXAMPLES, best_place, summary
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block
+from ..data.data import Data
+from .run import sweep, sweep_seeds
+
+Score = Literal["evidence", "test_accuracy", "test_error", "test_log_loss", "test_r_squared"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Runs(DisplayMixin):
+    """The result of `bpkr.Model.sweep`.
+
+    - `dataset`: of `sweeps.sweep_seeds`, or of `sweeps.sweep` if the heads were given. If seeds share test examples,
+      it also has `test_accuracy_error_of_test_examples` and `test_error_error_of_test_examples` (width, temperature),
+      the standard errors of the mean over seeds that are due to the choice of test examples.
+    """
+
+    dataset: xr.Dataset
+
+    def _view(self) -> Iterable[Block]:
+        return summary(self.dataset).blocks
+
+    def plot(self, score: str | None = None) -> Any:
+        """Draw a score over width, with its errors, as `plots.draw_scores_over_width`, and return the axes."""
+        from ...plots.style import use_style
+        from ...plots.sweep import draw_scores_over_width
+
+        with use_style():
+            return draw_scores_over_width(self.dataset, score=score)
+
+    @checked_arguments
+    def best(self, score: Score = "evidence") -> dict[str, Any]:
+        """Return the `widths` and the `temperature` of the best mean over seeds, for `Model.set_params`.
+
+        Losses and errors are best where they are lowest.
+        """
+        name = "log_evidence" if score == "evidence" else score
+        if name not in self.dataset:
+            raise ValueError(f"score={score!r} is not in the sweep; give it test=(inputs, labels)")
+        place = best_place(self.dataset, name)
+        width = place["width"]
+        found = [float(each) for each in (width.split("-") if isinstance(width, str) else [width])]
+        widths = [int(each) if each.is_integer() else each for each in found]
+        return {"widths": tuple(widths) if isinstance(width, str) else widths[0], "temperature": place["temperature"]}
+
+
+def run_model(prepare: Callable[..., Any], seeds: Sequence[int] | None, **options: Any) -> Runs:
+    """Run the sweep of what `prepare(seed=...)` makes, an architecture and data, for all `seeds` or of given heads."""
+    architecture, data, _ = prepare(seed=None if seeds is None else seeds[0])
+    if seeds is None:
+        return Runs(sweep(architecture, data, **options))
+    found = sweep_seeds(architecture, partial(_data_of_seed, prepare), seeds, **options)
+    return Runs(found.assign(_errors_of_test_examples(found)))
+
+
+def _data_of_seed(prepare: Callable[..., Any], seed: int) -> Data:
+    return prepare(seed=seed)[1]
+
+
+def _errors_of_test_examples(found: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Standard errors over test examples of means over seeds, which have the same examples."""
+    if "test_label" not in found or "mean" not in found:
+        return {}
+    mean, label = found["mean"], found["test_label"]
+    is_one = "output" not in mean.dims
+    losses = (mean - label) ** 2
+    of_examples = {"test_error": losses if is_one else losses.mean("output")}
+    if "test_accuracy" in found:
+        hits = np.sign(mean) == label if is_one else mean.fillna(0).argmax("output") == label.argmax("output")
+        of_examples["test_accuracy"] = hits.where(of_examples["test_error"].notnull())
+    scale = mean.sizes["test_example"] ** -0.5
+    return {
+        f"{name}{OF_EXAMPLES}": scale * values.mean("seed").std("test_example") for name, values in of_examples.items()
+    }
