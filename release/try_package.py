@@ -20,7 +20,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from release.checks import ROOT
-from tests.readme import CODE, README, write_files
+from tests.readme import FROM_CHECKPOINT, README, write_files
 
 LOCAL_LINK = re.compile(r"\]\((?!https?:|mailto:|#)[^)]*\)")
 # of the environment that this runs in, and of the caller's choice
@@ -57,7 +57,7 @@ def try_in(python: str, wheel: Path, folder: Path) -> str:
     run([there, "-m", "pip", "install", "--quiet", f"{wheel}[all]"], folder)
     run([there, "-m", "pip", "check"], folder)
     write_files(work)
-    (work / "lines.py").write_text(CODE)
+    (work / "lines.py").write_text(FROM_CHECKPOINT)
     shutil.copy(README, work)
     run([there, "lines.py"], work)
     if not (work / "heads.png").exists():

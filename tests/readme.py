@@ -1,4 +1,4 @@
-"""The README's way from a transformer's file to its heads: the lines, and files for them to read."""
+"""The README's ways to a figure: the lines, and files for them to read."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from .checkpoints.files import safetensors
 
 README = Path(__file__).parents[1] / "README.md"
-(CODE,) = re.findall(r"^```python$(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+FROM_SEQUENCES, FROM_CHECKPOINT = re.findall(r"^```python$(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
 FEATURES, EXAMPLES, TOKENS = 8, 30, 6
 
 

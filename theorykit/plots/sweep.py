@@ -53,7 +53,8 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
     axes = _new_axes(axes)
     result = with_errors(with_temperatures(result), name)
     temperatures = np.sort(result["temperature"].values)
-    colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
+    many = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
+    colors = many if len(temperatures) > 1 else [THEORY]
     lines = [result.sel(temperature=temperature) for temperature in temperatures]
     _draw_lines(axes, name, lines, [temperature_name(temperature) for temperature in temperatures], colors)
     for line in map(_by_width, lines):
@@ -116,7 +117,8 @@ def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str
         axes.set(xscale="log", xlabel="width $N$")
     else:
         axes.set(xlabel=r"widths $N_1$-...-$N_L$-$N_a$")
-    axes.legend()
+    has_bars = any(f"{name}_error" in line for line in lines)
+    axes.legend(title="bars: standard errors" if has_bars else None)
 
 
 def _by_width(result: xr.Dataset) -> xr.Dataset:
