@@ -146,7 +146,7 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         yield Text(f"Highest evidence: width {_width_name(best['width'])}{at}.")
 
 
-def _width_name(width: float | str) -> str:
+def _width_name(width: Any) -> str:
     return width if isinstance(width, str) else f"{width:g}"
 
 

@@ -322,8 +322,17 @@ KINDS = {
     names("variance", "Classes.probabilities", "Classes.log_probability", "score_classes"): VARIANCE,
     "score_classes.classes": CLASSES,
     "score_classes.noise": number(0.1, least=0.0),
+    "lengths": of(Kind(lambda: LENGTHS), admits=NONE, of_others=LENGTHS[1:], of_none=0 * LENGTHS),
+    "Model.fit.inputs": INPUTS,
+    "Model.fit.labels": of(
+        LABELS,
+        admits=("of numbers as text", "of numbers as text, nested lists", "of numbers as bytes"),
+        fewer=LABELS[1:],
+    ),
+    "Model.kernel.inputs": of(INPUTS, admits=NONE, of_other_features=INPUTS[..., :2]),
 }
 
+MODEL = bpkr.Model(layers=(2,)).fit(INPUTS, LABELS)
 ESTIMATE = [np.ones(())] * 6
 FACE = Face(
     bpkr,
@@ -340,6 +349,7 @@ FACE = Face(
         "LayerSymbols": bpkr.LayerSymbols(1, Symbol("N_1", positive=True), Symbol("N_2", positive=True)),
         "Network": NETWORK,
         "Fluctuations": bpkr.Fluctuations(LIMIT, jax.tree.map(lambda u: u[None], LIMIT), None, np.zeros(())),
+        "Model": MODEL,
         "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(
             LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2)), "steps": (4, 3, 2), "residual": (1e-7,) * 3}
         ),
@@ -351,6 +361,10 @@ FACE = Face(
         "Data.of_classes.features Data.of_classes.test_features": "they are checked against an architecture",
         "Data.of_moments": "a problem checks them",
         "Problem.finite Problem.point Problem.test_features Problem.require_arrays": "the package's functions call it",
+        "Model": "as scikit-learn asks, it stores its arguments, and fit checks them",
+        "Model.get_params": "its argument changes nothing, and scikit-learn gives it",
+        "Model.set_params": "they are keywords of the constructor",
+        "Model.predict_proba Model.sweep": "fit, predict_distribution and sweeps.sweep check their arguments",
         "search.options head_costs.options": "they are keywords, each checked by solve",
         "Newton.* AcceleratedSweeps.*": "Optimistix calls it with its own states",
         "AbstractLayer.* Attention.* Dense.* Skip.*": "the package calls it with the symbols of the layer",

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from ..checks import checked_whole_number, finite_array
+from ..checks import checked_array, checked_whole_number, finite_array
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
@@ -23,6 +23,7 @@ from .evaluation.observables import head_scores
 from .evaluation.prediction import Prediction, kernel, predict
 from .evaluation.problem import Problem
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, heads
+from .network.masks import checked_real_tokens, join_masks
 from .network.paths import path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.saddle import solve
@@ -164,7 +165,8 @@ class Model(DisplayMixin):
 
     def score(self, inputs: ArrayLike, labels: Labels, lengths: ArrayLike | None = None) -> float:
         """Return the accuracy of predicted classes, or the coefficient of determination R^2, mean over outputs."""
-        predicted, labels = self.predict(inputs, lengths), np.asarray(labels)
+        predicted = self.predict(inputs, lengths)
+        labels = _as_array(labels) if hasattr(self, "classes_") else checked_array("labels", labels)
         if labels.shape != predicted.shape:
             raise ValueError(f"labels of shape {labels.shape} are not of predictions of shape {predicted.shape}")
         if hasattr(self, "classes_"):
@@ -184,6 +186,8 @@ class Model(DisplayMixin):
     def kernel(self, inputs: ArrayLike | None = None, lengths: ArrayLike | None = None) -> Float[Array, "rows columns"]:
         """Return the kernel between training examples and `inputs`, by default among training examples."""
         problem = self._fitted()
+        if inputs is None and lengths is not None:
+            raise ValueError("lengths belong to inputs: give both, or none for the training examples")
         return kernel(problem, self.order_parameters_, None if inputs is None else self._features(inputs, lengths))
 
     def derivation(self) -> Action:
@@ -301,7 +305,7 @@ class Model(DisplayMixin):
 
     def _find_classes(self, labels: Any) -> Classes | None:
         if self.classes is None:
-            first = np.asarray(labels).ravel()[:1]
+            first = _as_array(labels).ravel()[:1]
             is_class = first.dtype.kind in "USTb" or (first.dtype.kind == "O" and isinstance(first[0], (str, bytes)))
             return find_classes(labels) if is_class else None
         return find_classes(labels) if self.classes else None
@@ -325,10 +329,17 @@ class Model(DisplayMixin):
 
     def _path_features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
         inputs = finite_array("inputs", inputs, "examples tokens features")
-        own = self.mask if isinstance(self.mask, tuple) else (self.mask,)
-        masks = tuple(mask for mask in (*own, lengths) if mask is not None) or None
+        real = None if lengths is None else checked_real_tokens("lengths", lengths, *inputs.shape[:2])
+        mask = join_masks(self.mask, real)
         if isinstance(found, AbstractHeads):
-            attention = found(inputs, masks)
+            attention = found(inputs, mask)
         else:
-            attention, inputs = [found.attention(inputs, mask=masks)], found.normalise(inputs)
-        return path_features(inputs, attention, architecture, self.readout, real_tokens=lengths)
+            attention, inputs = [found.attention(inputs, mask=mask)], found.normalise(inputs)
+        return path_features(inputs, attention, architecture, self.readout, real_tokens=real)
+
+
+def _as_array(labels: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(labels)
+    except ValueError:
+        raise TypeError("labels must be classes or numbers, one or as many for each example; they are ragged") from None
