@@ -364,7 +364,7 @@ FACE = Face(
         "Model": "as scikit-learn asks, it stores its arguments, and fit checks them",
         "Model.get_params": "its argument changes nothing, and scikit-learn gives it",
         "Model.set_params": "they are keywords of the constructor",
-        "Model.predict_proba Model.sweep": "fit, predict_distribution and sweeps.sweep check their arguments",
+        "Model.sweep": "fit and sweeps.sweep check their arguments",
         "search.options head_costs.options": "they are keywords, each checked by solve",
         "Newton.* AcceleratedSweeps.*": "Optimistix calls it with its own states",
         "AbstractLayer.* Attention.* Dense.* Skip.*": "the package calls it with the symbols of the layer",

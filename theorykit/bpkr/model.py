@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -153,15 +153,22 @@ class Model(DisplayMixin):
         """Predict the posterior mean and variance of the outputs, as `bpkr.predict` does, without the labels' noise."""
         return predict(self._fitted(), self.order_parameters_, self._features(inputs, lengths))
 
-    def predict_proba(
+    @property
+    def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
+        """Return the probability of each class, in the order of `classes_`; the temperature is noise of the outputs.
+
+        A function of inputs and lengths, as `predict`, which a model of numbers has not: scikit-learn looks for it.
+        """
+        if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
+            raise AttributeError("predict_proba is for classes, but the model is of numbers")
+        return self._probabilities
+
+    def _probabilities(
         self, inputs: ArrayLike, lengths: ArrayLike | None = None
     ) -> Float[np.ndarray, "examples classes"]:
-        """Return the probability of each class, in the order of `classes_`; the temperature is noise of the outputs."""
-        classes = self._fitted().data.classes
-        if classes is None:
-            raise AttributeError("predict_proba is for classes, but the model was fitted to numbers")
         found = self.predict_distribution(inputs, lengths)
-        return np.asarray(classes.probabilities(found.mean, found.variance + self.architecture_.temperature))
+        variance = found.variance + self.architecture_.temperature
+        return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
     def score(self, inputs: ArrayLike, labels: Labels, lengths: ArrayLike | None = None) -> float:
         """Return the accuracy of predicted classes, or the coefficient of determination R^2, mean over outputs."""
