@@ -541,6 +541,8 @@ def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
 # annotations that carry their check
 Count = Annotated[int, partial(checked_whole_number, least=1)]
 Index = Annotated[int, partial(checked_whole_number, least=0)]
+Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
+Number = Annotated[Any, checked_number]
 Positive = Annotated[float, partial(checked_number, above=0.0)]
 """A finite number above 0."""
 NonNegative = Annotated[float, partial(checked_number, least=0.0)]

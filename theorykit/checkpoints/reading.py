@@ -1,5 +1,7 @@
 """The attention heads of one layer out of a checkpoint, whatever layout they are in; and whole published networks."""
 
+from __future__ import annotations
+
 import math
 import os
 import warnings

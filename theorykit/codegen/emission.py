@@ -1,5 +1,7 @@
 """Emission: a `Program` to readable Python source over JAX, and to a callable."""
 
+from __future__ import annotations
+
 import linecache
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +30,15 @@ from .program import Program
 from .scalars import SCALAR_OPERATIONS, SPECIAL
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Vocabulary:
     """A module of functions, and the operations that are written as formulas instead."""
 
     module: ModuleType
     formulas: Mapping[str, Callable[[Sequence[str]], str]]
+
+    def __repr__(self):
+        return self.module.__name__
 
 
 def _infix(operator: str) -> Callable[[Sequence[str]], str]:

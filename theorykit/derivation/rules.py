@@ -4,7 +4,10 @@ Expressions are actions S, the integrand being exp(-S/2). A rule finds in `befor
 raises `RuleError` where it does not find it. What a rule claims is checked elsewhere, on numbers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Annotated
 
@@ -663,12 +666,15 @@ def gaussian_equivalence(
     return Step("Gaussian equivalence", before, after, claim, definitions=((symbol, value),), **record)
 
 
+_Order = Annotated[int, partial(checked_whole_number, least=1, most=2)]
+
+
 @checked_arguments
 def source_derivative(
     before: Expr,
     source: MatrixSymbol,
     factor: Expr,
-    order: Annotated[int, lambda name, value: checked_whole_number(name, value, least=1, most=2)] = 1,
+    order: _Order = 1,
     **record,
 ) -> Step:
     """`factor` times the first derivative, or the matrix of second derivatives, in a column source, at zero."""

@@ -3,6 +3,8 @@
 parameters, start -> transient -> recorded orbit and exponents -> labelled dataset along "orbit"
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +71,9 @@ _KEPT_TOGETHER = 25
 # raised whenever a diagram, or orbits that are carried on, come to have other numbers of the same arguments
 _VERSION = 1
 
+_Levels = Annotated[int, partial(checked_whole_number, least=2)]
+_Tokens = Annotated[int, partial(checked_whole_number, least=_BLOCKS)]
+
 
 @dataclass(frozen=True)
 class OrbitSettings:
@@ -84,17 +89,17 @@ class OrbitSettings:
     transient: Index = 100_000
     recorded: int = 10_000
     exponents: Index = 3
-    levels: Annotated[int, partial(checked_whole_number, least=2)] = 2001
+    levels: _Levels = 2001
     sections: tuple[tuple[Index, Index], ...] = _SECTIONS
     width: Positive = 0.001
-    measured: Annotated[int, partial(checked_whole_number, least=_BLOCKS)] | None = None
+    measured: _Tokens | None = None
 
     def __post_init__(self):
         check_fields(self)
         if self.recorded < _BLOCKS:
             raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
 
-    def _for(self, model: dmft.SelfAttention) -> "OrbitSettings":
+    def _for(self, model: dmft.SelfAttention) -> OrbitSettings:
         """The same, with the published sections as far as `model` has their patterns."""
         there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
         if there != self.sections and self.sections != _SECTIONS:

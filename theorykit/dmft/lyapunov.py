@@ -20,6 +20,8 @@ right to a factor of 2 over a context, and exponents to log 2 per context. Older
 the window, or have grown as the perturbation has.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -219,7 +221,7 @@ class Resolution(eqx.Module):
     rounds: int = eqx.field(static=True)
 
     @classmethod
-    def begin(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> "Resolution":
+    def begin(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> Resolution:
         """At the start of an orbit whose perturbations are made orthonormal `every` so many tokens."""
         rounds = -(-context // (_GROUPS * every))
         groups = -(-context // (rounds * every)) + (rounds * every > 1)  # a context may begin within a group
@@ -233,7 +235,7 @@ class Resolution(eqx.Module):
             rounds,
         )
 
-    def enter(self, number: Int[Array, ""]) -> "Resolution":
+    def enter(self, number: Int[Array, ""]) -> Resolution:
         """Before a round: a group that begins replaces the oldest."""
         begins = number % self.rounds == 0
         latest = number // self.rounds % len(self.errors)
@@ -246,7 +248,7 @@ class Resolution(eqx.Module):
             latest=latest,
         )
 
-    def token(self, sizes: Sizes, size: int) -> "Resolution":
+    def token(self, sizes: Sizes, size: int) -> Resolution:
         """After a token: bounds propagated through its Jacobian, its rounding added; vectors have `size` numbers."""
         newest = sizes.newest > 0
         made = size * _UNIT * sizes.terms * jnp.max(self.vector, axis=0)
@@ -256,7 +258,7 @@ class Resolution(eqx.Module):
         errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
         return replace(self, vector=vector, errors=errors)
 
-    def losing(self, lost: Bool[Array, "exponents *batch"]) -> "Resolution":
+    def losing(self, lost: Bool[Array, "exponents *batch"]) -> Resolution:
         """With these perturbations lost."""
         told = jnp.max(jnp.stack([self._least(errors) for errors in self.errors]), axis=0)
         return replace(self, lost=lost, floor=jnp.where(lost & ~self.lost, told, self.floor))

@@ -10,6 +10,8 @@ prompt is the token at position 0, remembered like any other. In that of a windo
 attended by itself alone: its value is the first attention, it is not remembered, and the next token has position 0.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -27,13 +29,13 @@ from jaxtyping import Array, Float, Int
 from ..checks import (
     Count,
     Index,
+    Number,
     Requirement,
     array_module,
     check_is_number,
     check_is_whole,
     checked_arguments,
     checked_array,
-    checked_number,
     checked_whole_number,
     finite_entries,
     is_traced,
@@ -132,7 +134,7 @@ def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Req
 
 
 @checked_arguments
-def attention_gain(inverse_temperature: Values, scale: Annotated[Any, checked_number], patterns: Count) -> ArrayLike:
+def attention_gain(inverse_temperature: Values, scale: Number, patterns: Count) -> ArrayLike:
     """gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3)."""
     if not inverse_temperature.size:
         raise ValueError(f"inverse_temperature is an empty array, of shape {inverse_temperature.shape}")

@@ -11,6 +11,8 @@ J Sigma J^T + H Q H^T / N: J is the derivative of the map along its orbit, H how
 that token. Only spins are random: the law of weights that are drawn again would differ by N^(-1/2) too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import equinox as eqx

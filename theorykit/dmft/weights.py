@@ -6,6 +6,8 @@ classes of neurons with the same output weights up to a sign, for tanh is odd: a
 may also be given by correlations alone, through the Walsh expansion of tanh, with or without a network that has them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +18,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int8
 
-from ..checks import Count, Key, check_fields, checked_arguments, checked_array, checked_whole_number
+from ..checks import Count, Key, Seed, check_fields, checked_arguments, checked_array
 
 Subset = tuple[int, ...]
 FAMILIES = ("output", "value", "query", "key")
@@ -110,7 +112,7 @@ def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
 
 @checked_arguments
 def published_weights(
-    seed: Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)] = 1,
+    seed: Seed = 1,
     patterns: Count = 3,
     neurons: Count = 99,
     position_bits: Count = 2,

@@ -4,10 +4,11 @@ Branches are followed around folds. Arclength is measured in the plane of the fi
 both should be of order one. Bifurcations are where multipliers cross the unit circle.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ from jaxtyping import Array, Complex, Float
 from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
-from ..checks import Count, Positive, checked_arguments, checked_number
+from ..checks import Count, Number, Positive, checked_arguments
 from ..compilation import jit
 from .cycles import (
     BranchPoint,
@@ -65,8 +66,6 @@ _CONTINUOUS = 1e-5
 _AROUND, _NODES, _AGREES = 1e-2, (-1.5, -0.5, 0.5, 1.5), 1e-4
 # halvings of a segment until the crossings on it are told apart
 _HALVINGS = 16
-
-Number = Annotated[Any, checked_number]
 
 
 class Event(eqx.Module):

@@ -7,6 +7,8 @@ Cycles are found by multiple shooting: the unknowns are all points of the cycle,
 then as well conditioned as one step of the map, unlike those of the map iterated over a period of a chaotic orbit.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -196,7 +198,7 @@ class Unknowns(eqx.Module):
     points: Float[Array, "period state"]
     parameter: Float[Array, ""]
 
-    def move(self, change: "Unknowns", length: ArrayLike = 1.0) -> "Unknowns":
+    def move(self, change: Unknowns, length: ArrayLike = 1.0) -> Unknowns:
         """These unknowns after `length` times a change."""
         return jax.tree.map(lambda here, by: here + length * by, self, change)
 
@@ -213,7 +215,7 @@ class Linearisation(eqx.Module):
     drifts: Float[Array, "period state"]
 
     @classmethod
-    def about(cls, step: Step, at: Unknowns) -> "Linearisation":
+    def about(cls, step: Step, at: Unknowns) -> Linearisation:
         """By forward differentiation."""
         of_point = jax.jacfwd(step, argnums=(0, 1))
         return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))

@@ -3,6 +3,8 @@
 Vectors are `(size, *batch)`, logarithms `(vectors, *batch)`; minus infinity for a vector in the span of those before.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add, mul

@@ -3,6 +3,8 @@
 Plain functions of finished runs in NumPy; every axis but the last is a batch.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any
 
 import numpy as np

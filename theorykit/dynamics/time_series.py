@@ -4,6 +4,8 @@ Plain functions of finished series in NumPy. Time is the last axis, in steps of 
 of a parameter, patterns, starting windows) is a batch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -29,12 +31,11 @@ def _series(name: str, value: Any, *, least: int = 2) -> Float[np.ndarray, "*bat
 
 
 Series = Annotated[Any, _series]
+_LongSeries = Annotated[Any, partial(_series, least=100)]
 
 
 @checked_arguments
-def zero_one_test(
-    series: Annotated[Any, partial(_series, least=100)], *, key: Key, draws: Count = 100
-) -> Float[np.ndarray, "*batch"]:
+def zero_one_test(series: _LongSeries, *, key: Key, draws: Count = 100) -> Float[np.ndarray, "*batch"]:
     """K of the 0-1 test for chaos of every series (..., time): near 0 if it is regular, near 1 if it is chaotic.
 
     The series drives a walk in the plane, p + i q = sum_t x_t exp(i c t), which stays bounded if the dynamics is

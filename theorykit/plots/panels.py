@@ -1,5 +1,7 @@
 """Single panels for your own figures: each draws one labelled result into given axes, or new ones."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

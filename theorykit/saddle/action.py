@@ -5,6 +5,8 @@
 The result of a derivation and an expression typed by hand are the same kind of object.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -159,22 +161,22 @@ class Action:
         """Whether S has Gaussian averages that are taken by quadrature."""
         return self.expression.has(GaussianAverage)
 
-    def with_nodes(self, nodes: int) -> "Action":
+    def with_nodes(self, nodes: int) -> Action:
         """The same action, its Gaussian averages by quadrature with so many nodes."""
         return replace(self, expression=with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
 
     @cached_property
-    def refined(self) -> "Action":
+    def refined(self) -> Action:
         """The same action, its Gaussian averages by adaptive quadrature."""
         return replace(self, expression=refined(self.expression)) if self.has_averages else self
 
     @cached_property
-    def checking(self) -> "Action":
+    def checking(self) -> Action:
         """The same action with many nodes in every Gaussian average: a cheap check of those with few."""
         return self.with_nodes(_MANY_NODES)
 
     @cached_property
-    def bounds(self) -> "Action":
+    def bounds(self) -> Action:
         """The same action with `SIDE` stated errors added to every Gaussian average, for `SIDE` 1 and -1."""
         return replace(self, expression=bounded(self.expression, SIDE), parameters=(*self.parameters, SIDE))
 

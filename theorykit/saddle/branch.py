@@ -4,6 +4,8 @@ At a transition of first order, two minima coexist; they are ends of one branch,
 of metastability, spinodals) and is a maximum along one direction between them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

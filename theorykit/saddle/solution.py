@@ -1,5 +1,7 @@
 """A stationary point of an action, what certifies it, and the likely cause if it is none."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Stationary points of an action: found, certified, and differentiable in its parameters."""
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -182,7 +184,7 @@ class _Task(NamedTuple):
     refines: bool
 
     @classmethod
-    def of(cls, action, values, initial, index, tolerance, max_steps, starts=_STARTS, seed=0) -> "_Task":
+    def of(cls, action, values, initial, index, tolerance, max_steps, starts=_STARTS, seed=0) -> _Task:
         bound = bind(action, values, initial)
         if initial is None:
             begin = jnp.asarray(np.random.default_rng(seed).standard_normal((starts, len(bound.free))))

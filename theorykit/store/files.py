@@ -3,6 +3,8 @@
 No file is half-written, and none is overwritten unasked.
 """
 
+from __future__ import annotations
+
 import io
 import os
 import shutil

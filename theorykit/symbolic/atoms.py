@@ -4,6 +4,8 @@ Everything here is plain SymPy: immutable, hashable, substitutable. Stock SymPy 
 `KroneckerProduct`, `BlockMatrix`, ...) are used wherever they exist.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, count

@@ -4,6 +4,8 @@
 `features`, `exponential_factor`) is read off by symbols.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -184,7 +186,7 @@ class Line(NamedTuple):
         """Where it is zero."""
         return -self.offset / self.slope
 
-    def has_root_of(self, other: "Line") -> bool:
+    def has_root_of(self, other: Line) -> bool:
         """Whether both are known to be zero at the same place."""
         return sp.expand(self.offset * other.slope - other.offset * self.slope) == 0
 

@@ -5,6 +5,8 @@ called here. The gradient G of a scalar S is defined by dS = tr(G^T dX); with re
 is the symmetric part, the gradient within symmetric matrices.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 

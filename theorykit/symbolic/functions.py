@@ -6,6 +6,8 @@ dR_n/db = b R_{n+2}. So the functions b^k R_n(a, b) are closed under differentia
 For two variables, polar coordinates serve in the same way.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

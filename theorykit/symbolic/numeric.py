@@ -1,5 +1,7 @@
 """Functions that users add: a name, JAX code, and a derivative that is checked when the function is made."""
 
+from __future__ import annotations
+
 import copyreg
 import inspect
 import keyword
@@ -53,7 +55,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return slope(*self.args)
 
     @classmethod
-    def derivative(cls, index: int = 1) -> "_NumericClass":
+    def derivative(cls, index: int = 1) -> _NumericClass:
         """The derivative by argument `index`, by JAX."""
         orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
         return _made(*cls.definition[:4], orders)

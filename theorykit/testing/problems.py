@@ -1,5 +1,7 @@
 """Random problems of theory 1: a point in the order parameters of an architecture, and data that fit it."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -47,7 +49,7 @@ class Problem:
     def _bound(self) -> bpkr.Problem:
         return bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels))
 
-    def at_temperature(self, temperature: ArrayLike) -> "Problem":
+    def at_temperature(self, temperature: ArrayLike) -> Problem:
         """The same at another temperature."""
         return replace(self, architecture=replace(self.architecture, temperature=temperature))
 

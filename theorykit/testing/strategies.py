@@ -14,6 +14,8 @@ Shapes are few and fixed, for JAX compiles anew for every other one; numbers are
         assert problem.evaluate().entropy > least
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The symbolic action: expressions, and what follows from them by differentiation. Data: nothing in it is compiled."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields

@@ -1,5 +1,7 @@
 """Class labels as outputs of a network, and what its predictions say of them."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Iterator, Sequence

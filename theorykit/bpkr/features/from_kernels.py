@@ -1,5 +1,7 @@
 """Path features of kernels that are given: feature vectors whose products they are."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike

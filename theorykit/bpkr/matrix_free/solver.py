@@ -14,6 +14,8 @@ Source: J. Wenger, G. Pleiss, P. Hennig, J. Cunningham, J. Gardner, "Preconditio
 hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm split by a preconditioner.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Iterator, Mapping

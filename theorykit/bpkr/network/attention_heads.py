@@ -1,5 +1,7 @@
 """Attention: softmax over keys of the bare input, the same in every layer; Eq. (3)."""
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Iterator, Sequence
 

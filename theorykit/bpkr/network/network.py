@@ -1,5 +1,7 @@
 """The finite network itself, layer by layer, and its rewriting as a sum over paths; Eqs. (1)-(6)."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -58,7 +60,7 @@ class Network(DisplayMixin, eqx.Module):
     @checked_arguments
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: AbstractHeads, *, readout: Readout | None = None
-    ) -> "Network":
+    ) -> Network:
         """The network of given `weights`: embedding, every layer's, and readout.
 
         Raises `ValueError` where a shape, or the heads, are not the architecture's.

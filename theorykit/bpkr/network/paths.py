@@ -1,5 +1,7 @@
 """Attention paths: the features that each path of heads extracts from the input; Eq. (7)."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args

@@ -3,6 +3,8 @@
 head_scores -> rank_heads -> removable_heads -> without_heads -> a smaller Network
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -33,7 +35,7 @@ class Head(_Numbers):
 
     __slots__ = ()
 
-    def __new__(cls, layer: int, head: int) -> "Head":
+    def __new__(cls, layer: int, head: int) -> Head:
         return super().__new__(cls, checked_whole_number("layer", layer), checked_whole_number("head", head))
 
     def __str__(self) -> str:

@@ -17,6 +17,8 @@ changes. Coordinates are all entries, layer by layer from the readout, the B_ii 
 few degrees reaches zero, where log B_ii would have a long tail.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,6 +3,8 @@
 The action is not convex, and a solve finds one minimum. Nothing proves that there is no other; this looks for one.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

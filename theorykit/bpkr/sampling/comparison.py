@@ -1,5 +1,7 @@
 """Theory and samplers next to each other, with every difference in units of its standard error."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

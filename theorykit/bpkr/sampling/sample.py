@@ -1,5 +1,7 @@
 """Three samplers of one posterior, from one architecture and one data set, and the networks of draws."""
 
+from __future__ import annotations
+
 import json
 import math
 from functools import partial

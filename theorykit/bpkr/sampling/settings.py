@@ -1,5 +1,7 @@
 """How long samplers run, and how the No-U-Turn sampler takes its steps."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
@@ -26,6 +28,11 @@ class Schedule:
         check_fields(self)
 
 
+_Rate = Annotated[float, partial(checked_number, above=0.0, below=1.0)]
+# NumPyro counts the steps of a trajectory in 32 bits
+_Depth = Annotated[int, partial(checked_whole_number, least=1, most=30)]
+
+
 @dataclass(frozen=True)
 class NoUTurn:
     """How the No-U-Turn sampler takes its steps: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014).
@@ -36,9 +43,8 @@ class NoUTurn:
       "dense", which needs several times as many steps of warm-up as there are coordinates.
     """
 
-    target_accept: Annotated[float, partial(checked_number, above=0.0, below=1.0)] = 0.8
-    # NumPyro counts the steps of a trajectory in 32 bits
-    max_tree_depth: Annotated[int, partial(checked_whole_number, least=1, most=30)] = 10
+    target_accept: _Rate = 0.8
+    max_tree_depth: _Depth = 10
     mass_matrix: Literal["dense", "diagonal"] = "diagonal"
 
     def __post_init__(self):

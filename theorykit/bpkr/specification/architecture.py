@@ -3,6 +3,8 @@
 Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
+from __future__ import annotations
+
 import math
 import re
 import warnings
@@ -140,7 +142,7 @@ class Architecture(DisplayMixin, eqx.Module):
         self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(len(layers) + 1))
         self.paths = math.prod(self.branches) * self.read_tokens
 
-    def with_arrays(self) -> "Architecture":
+    def with_arrays(self) -> Architecture:
         """The same with every number a float64 array: one compilation serves all of a structure."""
         require_float64()
         return jax.tree.map(_as_array, self)

@@ -28,7 +28,7 @@ class LayerSymbols:
     - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after the layer.
     """
 
-    index: Count
+    index: "Count"
     width: Expr
     next_width: Expr
 
@@ -67,7 +67,7 @@ class LayerSymbols:
         return frozenset(numbers | {self.hidden, self.attention})
 
     @checked_arguments
-    def weights(self, blocks: Size) -> MatrixSymbol:
+    def weights(self, blocks: "Size") -> MatrixSymbol:
         """V_l (N_{l+1} x blocks N_l): the layer's weight blocks side by side, the same number as its prior has rows."""
         return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
 
@@ -77,7 +77,7 @@ class LayerSymbols:
         return Symbol(f"{name}_{self.index}", positive=True)
 
     @checked_arguments
-    def covariance(self, name: str, size: Size) -> PositiveDefiniteSymbol:
+    def covariance(self, name: str, size: "Size") -> PositiveDefiniteSymbol:
         """A positive definite parameter of the layer (size x size), called `name`_l."""
         return positive_definite(f"{name}_{self.index}", size)
 
@@ -98,7 +98,7 @@ class AbstractLayer(eqx.Module):
     def prior(self, layer: LayerSymbols) -> MatrixExpr:
         """Covariance (blocks x blocks): < V^a_ij V^b_ij > = prior_ab of blocks a, b; other entries are independent."""
 
-    def parameters(self, layer: LayerSymbols) -> Mapping[Expr, ArrayLike]:
+    def parameters(self, layer: LayerSymbols) -> "Mapping[Expr, ArrayLike]":
         """The values of the symbols that `forward` and `prior` made with `layer.number` and `layer.covariance`."""
         return {}
 
@@ -149,7 +149,7 @@ class Skip(AbstractLayer):
     layer: AbstractLayer
     gain: Any
 
-    def __init__(self, layer: "AbstractLayer | int", gain: ArrayLike = 1.0):
+    def __init__(self, layer: "AbstractLayer | int", gain: "ArrayLike" = 1.0):
         self.layer = as_layer(layer, "layer")
         if isinstance(self.layer, Skip):
             raise ValueError("layer is a Skip: two skip connections around one layer are one; add their gains")

@@ -1,5 +1,7 @@
 """Sweeps: the saddle point at every place of a grid, solved from its nearest solved neighbour and kept as it comes."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import math

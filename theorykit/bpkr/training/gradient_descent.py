@@ -1,5 +1,7 @@
 """Training of the finite network by Adam on its squared error, chosen by validation, kept as it goes; paper, App. H."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path

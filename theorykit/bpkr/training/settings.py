@@ -1,5 +1,7 @@
 """How long and how fast a network is trained."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated

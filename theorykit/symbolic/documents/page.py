@@ -3,6 +3,8 @@
 No script, no font, no picture and no style comes from elsewhere, and there is no script on the page.
 """
 
+from __future__ import annotations
+
 import html
 import re
 from collections.abc import Iterable, Sequence

@@ -3,6 +3,8 @@
 SymPy's own `latex` and `pretty`, and so notebooks, use these printers for expressions with our atoms or names.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any

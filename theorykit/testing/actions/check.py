@@ -1,15 +1,16 @@
 """One call that looks for mistakes in an action of the user's own."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from sympy import Expr
 
-from ...checks import Count, Index, by_name, checked_arguments, checked_whole_number, shown
+from ...checks import Count, Index, Seed, by_name, checked_arguments, shown
 from ...codegen import interpret, quadrature_error
 from ...precision import require_float64
 from ...saddle import Action, Between, Solution, search
@@ -22,7 +23,6 @@ from .points import ActionPoint, random_points, value_of
 
 Sampled = Callable[[int], Mapping[Any, tuple[float, float]]]
 """Of a system of a size: the mean of every order parameter that is a number, and its standard error."""
-_Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
 
 # sets of parameters, and points at each; two more points than terms of a short action decide a fit
 _GROUPS, _POINTS = 3, 8
@@ -46,7 +46,7 @@ def check_action(
     reference: Reference | None = None,
     sampled: Sampled | None = None,
     sizes: Sequence[Count] = _SIZES,
-    seed: _Seed = 0,
+    seed: Seed = 0,
 ) -> Report:
     """Check whether an action is right: what it states, what follows from it, and what runs.
 

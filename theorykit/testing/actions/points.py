@@ -1,5 +1,7 @@
 """Random points of an action: values of its parameters, and order parameters within their domains."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,7 +49,7 @@ class ActionPoint:
         values = self.values
         return np.array([value_of(term, values) for term in self.action.terms])
 
-    def moved(self, step: np.ndarray) -> "ActionPoint":
+    def moved(self, step: np.ndarray) -> ActionPoint:
         """The point after a step; see `theorykit.saddle.domains`."""
         return replace(self, coordinates=self.bound.moved(self.coordinates, jnp.asarray(step)))
 

@@ -1,12 +1,14 @@
 """One call that looks for mistakes in a kind of layer."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 from ... import bpkr
-from ...checks import checked_arguments, checked_instance, checked_whole_number, shown
+from ...checks import Seed, checked_arguments, checked_instance, shown
 from ...precision import require_float64
 from ..report import Finding, Report, report_of
 from .networks import check_networks, check_posterior
@@ -25,7 +27,6 @@ _Kind = Annotated[
     bpkr.AbstractLayer,
     partial(checked_instance, kind=bpkr.AbstractLayer, example="an instance of a layer, such as bpkr.Attention(2)"),
 ]
-_Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
 
 
 @checked_arguments
@@ -36,7 +37,7 @@ def check_layer(
     draw_weights: DrawWeights | None = None,
     checks: Sequence[str] | None = None,
     thorough: bool = False,
-    seed: _Seed = 0,
+    seed: Seed = 0,
 ) -> Report:
     """Check whether the layer `kind` is right: what it states, what follows from it, and what runs.
 
