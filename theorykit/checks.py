@@ -462,6 +462,8 @@ def shown(value: Any) -> str:
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
+    if hasattr(value, "summary"):  # what such an object shows of itself is several lines
+        return f"{'an' if type(value).__name__[0] in 'AEIOU' else 'a'} {type(value).__name__}"
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # Python refuses to write out whole numbers of very many digits

@@ -22,9 +22,10 @@ FOUND, OTHER = Finding("a claim", "3 for 1", "a factor"), Finding("a claim", "4 
 def test_a_report_holds_if_nothing_was_found_and_is_written_to_be_read():
     clean, wrong = Report("A", (), (Finding("b", "1e-16"),)), Report("A", (FOUND,), (), ("all else: no time",))
     assert clean.holds and not wrong.holds
-    assert str(clean) == "A: nothing wrong was found in 1 check.\n\nHolds:\n- b: 1e-16"
+    assert str(clean) == "A: nothing wrong was found in 1 check.\nHolds:\n- b: 1e-16"
+    assert repr(clean) == str(clean) and "<li>measured: 3 for 1</li>" in wrong._repr_html_()
     assert str(wrong) == (
-        "A: 1 mistake was found in 1 check.\n\nWRONG: a claim\n  measured: 3 for 1\n  likely: a factor\n\n"
+        "A: 1 mistake was found in 1 check.\nWRONG: a claim\n- measured: 3 for 1\n- likely: a factor\n"
         "Not checked:\n- all else: no time"
     )
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -33,7 +34,7 @@ def test_a_report_holds_if_nothing_was_found_and_is_written_to_be_read():
 
 def test_lines_of_a_report_are_not_long():
     long = Finding("a claim " * 30, "a measure " * 30, "a meaning " * 30)
-    assert all(len(line) <= 107 for line in str(Report("A", (long,), (Finding("b", "c " * 200),))).splitlines())
+    assert all(len(line) <= 100 for line in str(Report("A", (long,), (Finding("b", "c " * 200),))).splitlines())
 
 
 def test_what_is_said_of_one_claim_becomes_one():

@@ -136,14 +136,21 @@ def orbit_diagram(
         label: of the bar.
 
     Returns:
-        Of the semantic overlap of the output, (1 - epsilon) <w^o tanh>:
+        A dataset with one entry per parameter along "orbit". Of the semantic overlap of the output,
+        (1 - epsilon) <w^o tanh>:
 
         - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
         - `distinct` (orbit, pattern): how many of 5001 levels are visited. `lowest`, `highest` (orbit, pattern).
 
-        And `exponent`, `exponent_error` (orbit, number), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
-        lower bound of it; and `window` (orbit, age, pattern), the attentions at the end, to resume from. Coordinates
-        `beta`, `gamma`, `epsilon` (orbit).
+        Of the orbit, unless `settings.exponents` is 0:
+
+        - `exponent`, `exponent_error` (orbit, number), largest first, and `regime` (orbit) if there are two or more.
+        - `dimension` (orbit): the Kaplan-Yorke dimension, or a lower bound of it if the exponents are too few.
+
+        And `window` (orbit, age, pattern), the attentions at the end, newest first, to resume from; the attribute
+        `position` is that of the next token. `beta`, `gamma`, `epsilon` (orbit) are coordinates without an index:
+        plot over one of them after `swap_dims(orbit="beta")`. `pattern` and `number` count from 1, `level` is the
+        overlap, `section` a text such as "1 where 2 is zero".
     """
     settings = (OrbitSettings() if settings is None else settings)._for(model)
     every = _along_one_axis(parameters)
@@ -353,8 +360,8 @@ def phase_diagram(
     - `differs`: where `regime` is decided and the published rule says another one, quasi-periodic of both kinds and
       chaotic of both taken for one.
 
-    And the rest of `orbit_diagram`, but for marks. `settings` ask for two exponents or more; or for none, and then
-    there is only the published rule.
+    And the rest of `orbit_diagram` with axes (gamma, beta) in place of (orbit), but for marks. `settings` ask for two
+    exponents or more; or for none, and then there is only the published rule.
     """
     settings = OrbitSettings(100_000, 20_000, exponents=2, measured=100_000) if settings is None else settings
     if settings.exponents == 1:

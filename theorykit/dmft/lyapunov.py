@@ -23,11 +23,11 @@ the window, or have grown as the perturbation has.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add as plus
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -35,10 +35,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..checks import Count, checked_arguments, checked_array, checked_whole_number, first_line, has_entries, is_traced
+from ..checks import (
+    Count,
+    checked_arguments,
+    checked_array,
+    checked_instance,
+    checked_whole_number,
+    first_line,
+    has_entries,
+    is_traced,
+)
 from ..codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
 from ..dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
+from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..settings import usual_settings
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.sketches import bars
 from .map import (
     KEY,
     QUERY,
@@ -62,6 +75,8 @@ from .map import (
 
 # growth per token below which an exponent that is lost is as good as minus infinity
 _KNOWN = -1.0
+# exponents that a view lists
+_SHOWN = 6
 # of the random directions in which perturbations start
 _SEED = 0
 _UNIT = float(jnp.finfo(jnp.float64).eps) / 2
@@ -74,7 +89,11 @@ Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
 """The derivatives dm/dA of the overlaps m of every token in the context, by pattern of m, then of A."""
 
 
-class LyapunovSpectrum(eqx.Module):
+_MADE_BY = "discard_transient(model, parameters, start, steps) or the window(model) of a Trajectory makes one"
+_FromWindow = Annotated[Window, partial(checked_instance, kind=Window, example=_MADE_BY)]
+
+
+class LyapunovSpectrum(DisplayMixin, eqx.Module):
     """Lyapunov exponents per token, largest first, natural logarithm.
 
     - `exponents`, `errors`: `(exponents, *batch)`, with standard errors from the scatter of `blocks`.
@@ -88,13 +107,37 @@ class LyapunovSpectrum(eqx.Module):
     blocks: Float[Array, "blocks exponents *batch"]
     unresolved: Bool[Array, "exponents *batch"]
 
+    def _view(self) -> Iterator[Block]:
+        count, *batch = self.exponents.shape
+        leading = np.moveaxis(np.asarray(self.exponents), 0, -1)
+        regimes = classify(self) if count > 1 else np.array("of one exponent")
+        if batch:
+            named, numbers = np.unique(regimes, return_counts=True)
+            yield Text(
+                f"{count} Lyapunov exponents per token of {regimes.size} orbits, a batch of shape {tuple(batch)}."
+            )
+            yield Table(
+                tuple((str(name), str(n)) for name, n in zip(named, numbers, strict=True)), ("regime", "orbits")
+            )
+            yield Text("`dynamics.classify(spectrum)` has the regime of every orbit.")
+            return
+        dimension = f"{float(kaplan_yorke_lower_bound(leading)):.4g}"
+        dimension = dimension if np.sum(leading) < 0 else f"at least {dimension}"
+        yield Text(f"The orbit is {regimes}. Kaplan-Yorke dimension: {dimension}.")
+        shown = range(min(count, _SHOWN))
+        rows = [(str(at + 1), f"{float(self.exponents[at]):.4g}", f"{float(self.errors[at]):.2g}") for at in shown]
+        yield Table(tuple(rows), ("Lyapunov exponent", "per token", "standard error"))
+        yield bars(self.exponents, self.errors, f"all {count} exponents, with standard errors")
+        if hidden := int(np.sum(self.unresolved)):
+            yield Text(f"Double precision does not resolve {hidden} exponents, here minus infinity.")
+
 
 @usual_settings()
 @checked_arguments
 def lyapunov_spectrum(
     model: SelfAttention,
     parameters: Parameters,
-    window: Window,
+    window: _FromWindow,
     *,
     steps: int,
     exponents: Any = None,

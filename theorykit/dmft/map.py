@@ -36,6 +36,7 @@ from ..checks import (
     check_is_whole,
     checked_arguments,
     checked_array,
+    checked_instance,
     checked_whole_number,
     finite_entries,
     is_traced,
@@ -47,6 +48,9 @@ from ..codegen import BATCH, CompiledFunction, compile_expressions
 from ..codegen.batch import Matrix, column, long_matrix, matrix
 from ..precision import require_float64
 from ..settings import usual_settings
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Picture, Table, Text
+from ..symbolic.documents.sketches import brief, curves
 from .derivation.derivation import derive
 from .weights import FAMILIES, ColumnLaw, Weights, column_law, positional_overlaps
 
@@ -60,6 +64,8 @@ _ROUNDING = 1e-12
 # orbits of a part, which are worth a thread, and tokens that are worth threads
 _FEWEST = 64
 _MANY = 10_000
+# tokens that a drawing shows
+_SHOWN = 120
 
 Found, Kept = TypeVar("Found"), TypeVar("Kept")
 Family = Annotated[int, partial(checked_whole_number, least=0, most=len(FAMILIES) - 1)]
@@ -85,7 +91,7 @@ def compiled(name: str) -> CompiledFunction:
     return compile_expressions(name, outputs, sorted(symbols, key=lambda symbol: symbol.name), BATCH)
 
 
-class Parameters(eqx.Module):
+class Parameters(DisplayMixin, eqx.Module):
     """The control parameters of the map, each a number or an array over a batch.
 
     - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
@@ -110,6 +116,19 @@ class Parameters(eqx.Module):
     def batch_shape(self) -> tuple[int, ...]:
         """The shape that the three broadcast to."""
         return jnp.broadcast_shapes(self.beta.shape, self.gamma.shape, self.epsilon.shape)
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"Parameters of the map{_of_batch(self.batch_shape)}.")
+        meanings = {
+            "beta": "inverse temperature of the output",
+            "gamma": "inverse temperature of the attention",
+            "epsilon": "share of the positions",
+        }
+        yield Table(tuple((name, brief(getattr(self, name)), said) for name, said in meanings.items()))
+
+
+def _of_batch(shape: tuple[int, ...]) -> str:
+    return f", a batch of shape {shape}" if shape else ""
 
 
 def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Requirement]:
@@ -141,7 +160,7 @@ def attention_gain(inverse_temperature: Values, scale: Number, patterns: Count) 
     return inverse_temperature * scale / np.sqrt(patterns)  # Eq. (3)
 
 
-class State(eqx.Module):
+class State(DisplayMixin, eqx.Module):
     """The state of the map, for a batch of networks: the attention, and the keys and values in the context.
 
     - `attention`: A, one array over the batch for each pattern.
@@ -170,8 +189,15 @@ class State(eqx.Module):
         """The shape of the batch of networks; empty for one."""
         return self.attention[0].shape
 
+    def _view(self) -> Iterator[Block]:
+        stored = f"{int(self.tokens)} of {self.context} tokens remembered"
+        yield Text(f"State of the map, {stored}{_of_batch(self.batch_shape)}.")
+        rows = [(f"attention to pattern {number}", brief(each)) for number, each in enumerate(self.attention, 1)]
+        yield Table((*rows, ("position of the next token", str(int(self.position)))))
+        yield Text("Continue with `dmft.run(model, parameters, state, steps=...)`.")
 
-class Window(eqx.Module):
+
+class Window(DisplayMixin, eqx.Module):
     """The latest attentions of a run, from which it can be resumed at the same or at other parameters.
 
     - `attention`: `(context, patterns, *batch)`, newest first; `position`: of the next token, from 0 to context - 1.
@@ -210,8 +236,25 @@ class Window(eqx.Module):
         """The shape of the batch of networks; empty for one."""
         return self.attention.shape[2:]
 
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"Window of the {self.context} latest attentions{_of_batch(self.batch_shape)}.")
+        rows = [
+            (f"latest attention to pattern {number}", brief(each)) for number, each in enumerate(self.attention[0], 1)
+        ]
+        yield Table((*rows, ("position of the next token", str(int(self.position)))))
+        yield Text(
+            "Give it to `dmft.lyapunov_spectrum`; `dmft.state_from_window(model, parameters, window)` makes the state "
+            "that `dmft.run` begins with."
+        )
 
-class SelfAttention(eqx.Module):
+
+_FromState = Annotated[
+    State,
+    partial(checked_instance, kind=State, example="state_from_window(model, parameters, window) makes one of a Window"),
+]
+
+
+class SelfAttention(DisplayMixin, eqx.Module):
     """A self-attention network in the limit of many neurons; Eqs. (2), (5) of Poc-Lopez and Aguilera.
 
     - `directions`: `(classes, patterns)`, `moments`: `(families, classes, patterns)`; a `ColumnLaw`.
@@ -240,6 +283,17 @@ class SelfAttention(eqx.Module):
     def context(self) -> int:
         """The most tokens that attention reads, after which positions repeat."""
         return self.positional.shape[0]
+
+    def _view(self) -> Iterator[Block]:
+        yield Text("Self-attention network of 1-bit neurons, in the limit of many.")
+        yield Table(
+            (
+                ("patterns of each family of weights", str(self.patterns)),
+                ("tokens in the context", str(self.context)),
+                ("classes of neurons with equal output weights", str(len(self.directions))),
+            )
+        )
+        yield Text("Begin with `dmft.token_start(model, parameters, prompt)`, then `dmft.run`.")
 
 
 @checked_arguments
@@ -486,12 +540,38 @@ def state_of(model: SelfAttention, parameters: Parameters, attention: Array, pos
 # ---- trajectories
 
 
-class Trajectory(eqx.Module):
+def attention_table(attention: Array) -> Table:
+    """Of attentions (times, patterns, ...): the last one, and the range of the second half, by pattern."""
+    settled = np.asarray(attention[len(attention) // 2 :])
+    rows = [
+        (f"pattern {number}", brief(settled[-1, number - 1]), f"{each.min():.4g} to {each.max():.4g}")
+        for number, each in enumerate(np.moveaxis(settled, 1, 0), 1)
+    ]
+    return Table(tuple(rows), ("attention", "last", "range of the second half"))
+
+
+def attention_curves(attention: Array, what: str = "attention") -> Picture:
+    """The last attentions of the first network of a batch, by pattern."""
+    latest = np.asarray(attention[-_SHOWN:]).reshape(min(len(attention), _SHOWN), attention.shape[1], -1)[..., 0]
+    named = {f"pattern {number}": values for number, values in enumerate(latest.T, 1)}
+    return curves(named, f"{what} over the last {len(latest)} tokens")
+
+
+class Trajectory(DisplayMixin, eqx.Module):
     """Attentions one token after another, `positions` of the tokens between them, and the state at the `end`."""
 
     attention: Float[Array, "times patterns *batch"]
     positions: Int[Array, " steps"]
     end: State
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"Trajectory of {len(self.positions)} tokens{_of_batch(self.end.batch_shape)}.")
+        yield attention_table(self.attention)
+        yield attention_curves(self.attention)
+        yield Text(
+            "`window(model)` is where `dmft.lyapunov_spectrum` begins, `end` where `dmft.run` continues; "
+            "`overlaps(model, parameters)` are those of the tokens."
+        )
 
     @checked_arguments
     def window(self, model: SelfAttention) -> Window:
@@ -519,7 +599,7 @@ def _overlaps(model, parameters, attention, positions):
 
 @usual_settings()
 @checked_arguments
-def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Any) -> State:
+def advance(model: SelfAttention, parameters: Parameters, state: _FromState, steps: Any) -> State:
     """The state after `steps` more tokens, a number from 0 on that may change without compiling again."""
     state = fitting("state", state, model, parameters)
     if is_traced(steps):
@@ -538,7 +618,7 @@ def _advance(model, parameters, state, steps):
 
 @usual_settings()
 @checked_arguments
-def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: Index) -> Trajectory:
+def run(model: SelfAttention, parameters: Parameters, start: _FromState, *, steps: Index) -> Trajectory:
     """`steps` tokens after `start`, every attention recorded.
 
     Returns:
@@ -575,7 +655,7 @@ def _run(model, parameters, start, steps):
 
 @usual_settings()
 @checked_arguments
-def discard_transient(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Window:
+def discard_transient(model: SelfAttention, parameters: Parameters, start: _FromState, steps: int) -> Window:
     """The window of attentions that `start` has come to after `steps` tokens, at least as many as the context holds."""
     fitting("start", start, model, parameters)
     if steps < model.context:
@@ -587,7 +667,7 @@ def discard_transient(model: SelfAttention, parameters: Parameters, start: State
 # ---- the map over whole turns of the position clock
 
 
-class Stroboscope(eqx.Module):
+class Stroboscope(DisplayMixin, eqx.Module):
     """A window of attentions, seen once in so many tokens, as a function of one parameter.
 
     Called with `(context * patterns,)` attentions, newest first, and the value of `scanned`, it returns those `tokens`
@@ -619,6 +699,12 @@ class Stroboscope(eqx.Module):
                 "the context, or epsilon = 0"
             )
         self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"Map of {self.model.context} attentions over {self.tokens} tokens, a function of {self.scanned}.")
+        held = [name for name in ("beta", "gamma", "epsilon") if name != self.scanned]
+        yield Table(tuple((name, brief(getattr(self.parameters, name))) for name in held))
+        yield Text("It is the `step` of `dynamics.find_cycle` and `dynamics.follow`; `state(window)` is a first guess.")
 
     def __call__(self, state: ArrayLike, value: ArrayLike) -> Float[Array, " size"]:
         require_float64()

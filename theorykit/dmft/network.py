@@ -13,7 +13,7 @@ that token. Only spins are random: the law of weights that are drawn again would
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
@@ -26,6 +26,9 @@ from ..checks import Count, Key, checked_arguments
 from ..codegen.batch import column, long_matrix
 from ..precision import require_float64
 from ..settings import usual_settings
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.sketches import brief
 from . import map as mean_field
 from .map import (
     KEY,
@@ -36,6 +39,8 @@ from .map import (
     SelfAttention,
     State,
     attend,
+    attention_curves,
+    attention_table,
     broadcast_to_parameters,
     compiled,
     fitting,
@@ -53,7 +58,7 @@ __all__ = ["class_sum_network", "fluctuations", "run", "spin_network"]
 _ROUNDING = 1e-13
 
 
-class FiniteNetwork(eqx.Module):
+class FiniteNetwork(DisplayMixin, eqx.Module):
     """Neurons, or classes of neurons, with their weights, `signs`, and the part of all neurons that each stands for.
 
     `limit` is the mean field that the network tends to if its neurons are repeated. `counts` are the neurons of every
@@ -69,6 +74,12 @@ class FiniteNetwork(eqx.Module):
     def neurons(self) -> Float[Array, ""]:
         """N, the number of neurons."""
         return jnp.asarray(len(self.shares), dtype=float) if self.counts is None else jnp.sum(self.counts)
+
+    def _view(self) -> Iterator[Block]:
+        drawn = "every spin is drawn" if self.counts is None else f"sums of {len(self.shares)} classes are drawn"
+        yield Text(f"Network of {int(self.neurons)} neurons; {drawn}.")
+        yield Table((("patterns", str(self.limit.patterns)), ("tokens in the context", str(self.limit.context))))
+        yield Text("Sample it with `dmft.network.run`; `limit` is the map of infinitely many neurons.")
 
     def _token(
         self, parameters: Parameters, state: State, key: PRNGKeyArray
@@ -105,13 +116,20 @@ def class_sum_network(weights: Weights, context: int, repeats: Count = 1) -> Fin
     return FiniteNetwork(jnp.asarray(signs), shares, limit, counts)
 
 
-class SampledTrajectory(eqx.Module):
+class SampledTrajectory(DisplayMixin, eqx.Module):
     """The result of `run`."""
 
     attention: Float[Array, "times patterns samples *batch"]
     overlaps: Float[Array, "steps families patterns samples *batch"]
     end: State
     spins: Float[Array, "steps neurons samples *batch"] | None
+
+    def _view(self) -> Iterator[Block]:
+        steps, _, _, samples, *batch = self.overlaps.shape
+        yield Text(f"{samples} sampled networks over {steps} tokens{f', for each of {batch}' if batch else ''}.")
+        yield attention_table(self.attention)
+        yield attention_curves(self.attention)
+        yield Text("Compare with `dmft.network.fluctuations`, or with the map: `dmft.run` of the network's `limit`.")
 
 
 @usual_settings()
@@ -155,13 +173,18 @@ def _run(network, parameters, start, steps, samples, key, keep_spins):
     return SampledTrajectory(jnp.concatenate([jnp.stack(start.attention)[None], attention]), overlaps, end, spins)
 
 
-class Fluctuations(eqx.Module):
+class Fluctuations(DisplayMixin, eqx.Module):
     """The result of `fluctuations`."""
 
     mean: Float[Array, "times patterns *batch"]
     attention: Float[Array, "times patterns patterns *batch"]
     overlaps: Float[Array, "steps families patterns families patterns *batch"]
     neurons: Float[Array, ""]
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"Fluctuations of a network of {int(self.neurons)} neurons over {len(self.overlaps)} tokens.")
+        yield Table((("root mean square deviation of the attention", brief(self.rms)),))
+        yield attention_curves(self.attention_deviation, "standard deviation of the attention")
 
     @property
     def attention_deviation(self) -> Float[Array, "times patterns *batch"]:

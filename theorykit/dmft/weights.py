@@ -8,7 +8,7 @@ may also be given by correlations alone, through the Walsh expansion of tanh, wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
@@ -19,6 +19,9 @@ import numpy as np
 from jaxtyping import Float, Int8
 
 from ..checks import Count, Key, Seed, check_fields, checked_arguments, checked_array
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.sketches import brief
 
 Subset = tuple[int, ...]
 FAMILIES = ("output", "value", "query", "key")
@@ -27,8 +30,8 @@ FAMILIES = ("output", "value", "query", "key")
 _Signs = Annotated[Any, checked_array]
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
+@dataclass(frozen=True, eq=False, repr=False)
+class Weights(DisplayMixin):
     """The weights of a network of M patterns per family, N neurons and P positional bits.
 
     `semantic` `(families, patterns, neurons)` and `positional` `(families, patterns, position_bits)` have entries +-1;
@@ -66,6 +69,18 @@ class Weights:
     def position_bits(self) -> int:
         """P, entries of the positional part of a pattern."""
         return self.positional.shape[2]
+
+    def _view(self) -> Iterator[Block]:
+        yield Text("Weights of a 1-bit self-attention network: output, value, query and key patterns of signs.")
+        yield Table(
+            (
+                ("patterns of each family, M", str(self.patterns)),
+                ("neurons, N", str(self.neurons)),
+                ("positional bits, P", f"{self.position_bits}, for up to {2**self.position_bits} tokens"),
+                ("distinct columns", str(len(distinct_columns(self)[0]))),
+            )
+        )
+        yield Text("`dmft.self_attention_limit(weights, context)` is the network in the limit of many neurons.")
 
 
 @checked_arguments
@@ -155,8 +170,8 @@ def positional_overlaps(weights: Weights, context: int) -> Float[np.ndarray, "co
     return np.einsum("fmp,lp->lfm", weights.positional, 2.0 * bits - 1) / weights.position_bits
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnLaw:
+@dataclass(frozen=True, eq=False, repr=False)
+class ColumnLaw(DisplayMixin):
     """The law of a neuron's weights, as far as the mean field knows it; Eq. (6).
 
     - `directions`: `(classes, patterns)`, distinct output weights w^o of +-1, the first one +1.
@@ -172,6 +187,12 @@ class ColumnLaw:
             raise ValueError("directions must be +1 or -1, as output weights are")
         if self.moments.shape != (len(FAMILIES), *self.directions.shape):
             raise ValueError(f"moments are {self.moments.shape}, directions {self.directions.shape}")
+
+    def _view(self) -> Iterator[Block]:
+        yield Text("Law of the columns of weights, all that the mean field knows of them.")
+        classes, patterns = self.directions.shape
+        rows = [(family, brief(means)) for family, means in zip(FAMILIES, self.moments, strict=True)]
+        yield Table((("classes of output weights", str(classes)), ("patterns", str(patterns)), *rows))
 
 
 @checked_arguments

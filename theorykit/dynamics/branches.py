@@ -21,6 +21,9 @@ from scipy.optimize import brentq
 
 from ..checks import Count, Number, Positive, checked_arguments
 from ..compilation import jit
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.sketches import brief, curves
 from .cycles import (
     BranchPoint,
     Cycle,
@@ -68,7 +71,7 @@ _AROUND, _NODES, _AGREES = 1e-2, (-1.5, -0.5, 0.5, 1.5), 1e-4
 _HALVINGS = 16
 
 
-class Event(eqx.Module):
+class Event(DisplayMixin, eqx.Module):
     """A cycle whose stability changes, as one multiplier or a conjugate pair crosses the unit circle.
 
     - `kind`: "period doubling" (through -1), "Neimark-Sacker" (a pair), "fold" (through 1 where the branch turns back)
@@ -92,8 +95,20 @@ class Event(eqx.Module):
         """Argument of the multiplier, from 0 to pi; at a Neimark-Sacker bifurcation, the rotation in a period."""
         return float(np.angle(self.multiplier))
 
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"{self.kind.capitalize()} of a cycle of period {self.period}.")
+        yield Table(
+            (
+                ("parameter", f"{float(self.parameter):.8g}"),
+                ("multiplier", f"modulus {abs(complex(self.multiplier)):.6g}, angle {self.angle:.4g} rad"),
+                ("first point", brief(self.points[0], 4)),
+            )
+        )
+        if self.kind == PERIOD_DOUBLING:
+            yield Text("Find the doubled cycle with `dynamics.double_period(step, event, amplitude=...)`.")
 
-class Branch(eqx.Module):
+
+class Branch(DisplayMixin, eqx.Module):
     """Cycles along a branch, in order, as `Cycle` has them, and why it goes no further."""
 
     points: Float[Array, "cycle period state"]
@@ -113,6 +128,25 @@ class Branch(eqx.Module):
     def stable(self) -> np.ndarray:
         """Which of the cycles are (cycle,)."""
         return np.abs(np.asarray(self.multipliers[:, 0])) < 1
+
+    def _view(self) -> Iterator[Block]:
+        low, high = float(np.min(self.parameters)), float(np.max(self.parameters))
+        first, stable = np.asarray(self.points[:, 0, 0]), int(np.sum(self.stable))
+        yield Text(
+            f"Branch of {len(self)} cycles of period {self.points.shape[1]}, {stable} of them stable, at parameters "
+            f"{low:.6g} to {high:.6g}. End: {self.ended}."
+        )
+        if self.events:
+            rows = [(each.kind, f"{float(each.parameter):.8g}", f"{each.angle:.4g}") for each in self.events]
+            yield Table(tuple(rows), ("change of stability", "parameter", "angle of the multiplier, rad"))
+        else:
+            yield Text("No change of stability was found.")
+        yield curves(
+            {"stable": np.where(self.stable, first, np.nan), "unstable": np.where(self.stable, np.nan, first)},
+            f"first coordinate at parameters {low:.4g} to {high:.4g}",
+            self.parameters,
+        )
+        yield Text("`to_xarray()` has all of it with names of axes.")
 
     def to_xarray(self) -> xr.Dataset:
         """The branch with its axes named, as netCDF can hold it; a cycle of half the period is there twice."""

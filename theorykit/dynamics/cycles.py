@@ -9,7 +9,7 @@ then as well conditioned as one step of the map, unlike those of the map iterate
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -23,6 +23,9 @@ from jaxtyping import Array, Complex, Float
 from ..checks import Count, Index, Positive, checked_arguments, checked_array, checked_number, first_line
 from ..compilation import jit
 from ..precision import require_float64
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.sketches import brief
 
 Step = Callable[[Array, Array], Array]
 """One step of a smooth map: (state, parameter) to state, a vector; the parameter is a number."""
@@ -45,7 +48,7 @@ class NoCycleError(RuntimeError):
     """There is no cycle where one was looked for, or none of that period."""
 
 
-class Cycle(eqx.Module):
+class Cycle(DisplayMixin, eqx.Module):
     """A cycle of the map at a `parameter`.
 
     - `points` (period, state): in order; the first is the image of the last.
@@ -68,6 +71,18 @@ class Cycle(eqx.Module):
     def is_stable(self) -> bool:
         """Whether every orbit that starts close enough comes closer: all multipliers are within the unit circle."""
         return bool(np.abs(self.multipliers[0]) < 1)
+
+    def _view(self) -> Iterator[Block]:
+        kind = "Stable" if self.is_stable else "Unstable"
+        yield Text(f"{kind} cycle of period {self.period} at parameter {float(self.parameter):.6g}.")
+        yield Table(
+            (
+                ("moduli of the multipliers, largest first", brief(np.abs(self.multipliers), 4)),
+                ("first point", brief(self.points[0], 4)),
+                ("residual", f"{float(self.residual):.2g}"),
+            )
+        )
+        yield Text("Follow it through the parameter with `dynamics.follow(step, cycle, bounds)`.")
 
 
 @checked_arguments

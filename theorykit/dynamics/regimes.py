@@ -25,7 +25,10 @@ def _leading(name: str, exponents: Any, *, least: int = 1) -> Float[np.ndarray, 
     """Exponents (..., exponents) that are finite or -inf, at least so many."""
     array = real_array(name, exponents)
     if array.ndim == 0 or array.shape[-1] < least or 0 in array.shape:
-        raise ValueError(f"{name} must have at least {least} along their last axis, got shape {array.shape}")
+        raise ValueError(
+            f"{name} must have at least {least} along their last axis, got shape {array.shape}; give a "
+            "LyapunovSpectrum itself, not its exponents, whose axis of exponents comes first"
+        )
     bad = np.argwhere(np.isnan(array) | (array == np.inf))
     if len(bad):
         index = tuple(bad[0].tolist())
@@ -85,9 +88,9 @@ def classify(exponents: Any, errors: Any = None, threshold: Positive = 1e-4) -> 
     orbit of T steps comes out as a number of order 1/T.
 
     Args:
-        exponents: those of orbits, or a spectrum, as `dmft.lyapunov_spectrum` returns it, whose axis of exponents comes
-            first. It has the errors, and what it says of exponents that rounding hides is taken into account. To a
-            single exponent that is all there is, append -inf.
+        exponents: a spectrum, as `dmft.lyapunov_spectrum` returns it: it needs no transpose, has the errors, and says
+            which exponents rounding hides. Or an array (..., exponents); the axis of exponents is the last, while it is
+            the first of `LyapunovSpectrum.exponents`. To a single exponent that is all there is, append -inf.
         errors: half widths of error bars, of the shape of `exponents`; where a bar contains the threshold on which the
             answer hangs, it is "undecided". Without errors this is the published rule, which answers always.
     """

@@ -3,8 +3,6 @@
 No file is half-written, and none is overwritten unasked.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -60,7 +58,7 @@ def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
     atomic_files.write(mark(content, path.suffix), path, overwrite=overwrite)
 
 
-def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = False) -> list[Path]:
+def write_document(blocks: "Iterable[Block]", stem: Path, *, overwrite: bool = False) -> list[Path]:
     """Write a document as Markdown and LaTeX, `stem`.md and .tex, and as .pdf if there is a LaTeX installation.
 
     Returns the paths written.

@@ -4,8 +4,6 @@
 `features`, `exponential_factor`) is read off by symbols.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -147,7 +145,7 @@ def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
 
 
 @checked_arguments
-def with_nodes(expression: Expression, nodes: Any) -> sp.Expr:
+def with_nodes(expression: "Expression", nodes: Any) -> sp.Expr:
     """`expression` with all its Gaussian averages by quadrature with `nodes` nodes, or "adaptive"."""
     return _with_rule(expression, checked_nodes(nodes))
 
@@ -186,7 +184,7 @@ class Line(NamedTuple):
         """Where it is zero."""
         return -self.offset / self.slope
 
-    def has_root_of(self, other: Line) -> bool:
+    def has_root_of(self, other: "Line") -> bool:
         """Whether both are known to be zero at the same place."""
         return sp.expand(self.offset * other.slope - other.offset * self.slope) == 0
 

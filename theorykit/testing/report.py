@@ -1,18 +1,18 @@
 """What a check of a user's own statement found, and comparisons that several checks make."""
 
-import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..checks import check_fields
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Items, Text
 
-_WIDTH = 100
 # what is left of derivatives by differences, relative
 _DIFFERENCES = 1e-6
 
 
-@dataclass(frozen=True)
-class Finding:
+@dataclass(frozen=True, repr=False)
+class Finding(DisplayMixin):
     """What one check found.
 
     - `check`: the claim that was checked.
@@ -32,15 +32,16 @@ class Finding:
         """Whether the claim does."""
         return not self.meaning
 
-    def __str__(self):
+    def _view(self) -> Iterator[Block]:
         if self.holds:
-            return f"{self.check}: {self.measured}"
-        parts = (self.check, f"  measured: {self.measured}", f"  likely: {self.meaning}")
-        return "\n".join(_wrapped(part, "    ") for part in parts)
+            yield Text(f"{self.check}: {self.measured}")
+        else:
+            yield Text(f"WRONG: {self.check}")
+            yield Items((f"measured: {self.measured}", f"likely: {self.meaning}"))
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(DisplayMixin):
     """What all checks of one thing found. `print` it.
 
     - `subject`: what was checked, by its name.
@@ -63,18 +64,19 @@ class Report:
         return not self.findings
 
     def __str__(self):
+        return repr(self.summary())
+
+    def _view(self) -> Iterator[Block]:
         count = len(self.findings)
         found = {0: "nothing wrong was found", 1: "1 mistake was found"}.get(count, f"{count} mistakes were found")
         made = f"{count + len(self.passed)} checks" if count + len(self.passed) != 1 else "1 check"
-        lines = [f"{self.subject}: {found} in {made}."]
-        lines += [f"\nWRONG: {finding}" for finding in self.findings]
+        yield Text(f"{self.subject}: {found} in {made}.")
+        for finding in self.findings:
+            yield from finding._view()
         for title, entries in (("Holds:", self.passed), ("Not checked:", self.left_out)):
-            lines += ["", title, *(_wrapped(f"- {entry}", "  ") for entry in entries)] if entries else []
-        return "\n".join(lines)
-
-
-def _wrapped(text: str, indent: str) -> str:
-    return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+            if entries:
+                yield Text(title)
+                yield Items(tuple(map(str, entries)))
 
 
 def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str]) -> Report:

@@ -4,6 +4,7 @@ Text holds inline mathematics between dollar signs, `code` in backquotes and **b
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,9 @@ from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
 
 # equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
 _LONG_LEFT, _LONG = 60, 122
+# of text in a terminal
+_COLUMNS = 100
+_Level = Annotated[int, partial(checked_whole_number, least=1, most=6)]
 
 
 class Part:
@@ -29,7 +33,7 @@ class Heading(Part):
     """A heading; level 1 is the document's title."""
 
     text: str
-    level: Annotated[int, partial(checked_whole_number, least=1, most=6)] = 2
+    level: "_Level" = 2
 
 
 @dataclass(frozen=True)
@@ -264,6 +268,10 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
         text = re.sub(r"\$[^$]*\$", lambda formula: _plain_formula(formula[0]), text)
         return re.sub(r"\*\*|[$`]", "", text)
 
+    def wrapped(text: str, indent: str = "") -> str:
+        unbroken = {"break_long_words": False, "break_on_hyphens": False}
+        return textwrap.fill(plain(text), _COLUMNS, subsequent_indent=indent, **unbroken)
+
     def table(table: Table) -> str:
         rows = [tuple(map(plain, row)) for row in ((table.header, *table.rows) if table.header else table.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -271,8 +279,8 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
 
     writer = Writer(
         heading=lambda text, level: plain(text),
-        text=plain,
-        items=lambda items: "\n".join(f"- {plain(item)}" for item in items),
+        text=wrapped,
+        items=lambda items: "\n".join(wrapped(f"- {item}", "  ") for item in items),
         equation=lambda each: f"{each.left} {each.relation} {each.right}",
         table=table,
         picture=lambda picture: picture.text,
