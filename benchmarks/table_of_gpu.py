@@ -16,7 +16,7 @@ SHOWN: Mapping[tuple[str, str], tuple[str, str, tuple[int, ...]]] = {
         "{:,} orbits",
         (256, 4096, 16_384, 65_536),
     ),
-    ("diagrams", "orbit diagram"): ("`diagrams.orbit_diagram`, 3,000 tokens", "{:,} orbits", (1024, 16_384)),
+    ("diagrams", "orbit diagram"): ("`dmft.diagrams.orbit_diagram`, 3,000 tokens", "{:,} orbits", (1024, 16_384)),
     ("factorisations", "cholesky"): ("Cholesky", "{0:,} x {0:,}", (378, 2000, 10_000, 20_000)),
     ("factorisations", "eigh"): ("`eigh`", "{0:,} x {0:,}", (378, 2000, 10_000, 20_000)),
 }

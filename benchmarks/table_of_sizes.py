@@ -75,7 +75,7 @@ def of_dynamics(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str
     tokens = zoom["transient"] + zoom["recorded"]
     size = f"{zoom['orbits']:,} orbits of {tokens:,} tokens, {zoom['exponents']} exponents"
     time = f"{shown(zoom['seconds'])}, compiling included"
-    yield "a diagram, `diagrams.orbit_diagram`", size, time, "", "self_attention"
+    yield "a diagram, `dmft.diagrams.orbit_diagram`", size, time, "", "self_attention"
 
 
 def shown(seconds: float) -> str:

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Temperature and prior variance from the training data alone
 #
+# You learn to choose temperature and prior variance from the training data alone.
+#
 # Temperature and prior variance are chosen where the training labels are most probable, and the choice is held against
 # accuracy on test data. The paper tries ten temperatures at every width and keeps the one with the best accuracy on
 # held-out data. The theory also gives the log evidence, the probability of the training labels, and its derivatives:
@@ -130,3 +132,11 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# The evidence chooses nearly as well as held-out data. The grid point of largest evidence has test accuracy 0.914,
+# 0.767 and 0.748 at widths 10, 100 and 1000; the best point by test accuracy has 0.914, 0.795 and 0.760. If temperature
+# and variance are optimised together, the narrow network reaches 0.920. Use the evidence where no labels can be spared
+# for validation.

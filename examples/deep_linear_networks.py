@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Deep linear networks: one number that depth and width renormalise
 #
+# You learn to reproduce a published theory as a special case, and how depth changes what a narrow network learns.
+#
 # Dense layers and no attention: [Li and Sompolinsky](https://arxiv.org/abs/2012.04030). All order parameters are
 # numbers then. At low temperature the mean output is that of the infinitely wide network at any width and depth, and
 # the kernel is multiplied by $q^n$ for $n$ hidden layers, where

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # The action of a new depth
 #
+# You learn to derive, read and compile the action of an architecture that no paper treats.
+#
 # Write down an architecture, derive its action, look at it, and see the function that will run. Nothing here is typed
 # twice: the LaTeX, the saddle-point equations and the generated JAX all come from one SymPy expression.
 
@@ -38,3 +40,9 @@ print(f"dS/d{middle} =", action.saddle_point_equations[middle])
 
 # %%
 print(bpkr.generate_source(action))
+
+# %% [markdown]
+# ## Conclusion
+#
+# A depth that no paper treats costs three lines: 12 paths, order parameters of sizes 12, 4, 2 and 1, and an action with
+# one entropy per layer. The same call works for any number of layers and heads.

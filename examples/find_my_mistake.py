@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Find my mistake
 #
+# You learn to check a layer of your own against a few lines of NumPy.
+#
 # A layer of one's own is two formulas, and a sign, a factor or a transpose in them gives an action that is derived,
 # verified and solved, of another layer than the one that was meant. What was meant is usually there as a few lines of
 # NumPy. `check_layer` takes both, and says by what they differ.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Gated linear networks: attention over one token
 #
+# You learn to express gates as attention, and when a finite width helps on a nonlinear task.
+#
 # A hidden unit of a [gated deep linear network](https://arxiv.org/abs/2210.17449) is linear in its input, and passed on
 # or not by a fixed gate $g_h(x)$. That is a layer of attention over a single token whose "attention" is the gate, any
 # real number: one head a gate. Nothing is an ansatz; the gates alone make the network nonlinear in $x$.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Linear graph convolutions: heads are powers of a graph's adjacency
 #
+# You learn to express a graph convolution as attention, and to read from head scores how far it looks.
+#
 # Tokens are the nodes of one graph, and a layer's heads mix them by $A^0, A^1, A^2, \dots$, the normalised adjacency
 # matrix. An attention path is then a number of hops in every layer, and `head_scores` says how far the network looks.
 # The network reads the node whose class is asked for. It is linear, and nothing is an ansatz.

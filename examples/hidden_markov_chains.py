@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Which attention paths does a narrow network use?
 #
+# You learn to solve a network of a finite width, to read its order parameters and head scores, and to predict.
+#
 # Chains of hidden states are to be classified by how often they change state. Two layers of two heads make four paths
 # from tokens to output; one is built for the task, one averages the noise away, two do harm. An infinitely wide network
 # uses all of them alike. A narrow one learns to weigh and to correlate them: we watch it do so. The whole figure, with
@@ -94,3 +96,10 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# At width 10 the accuracy on new chains is 0.974, at infinite width 0.848. The diagonal of $U_1$ shows why: paths 11
+# and 21 have weights 13.15 and 8.41, paths 12 and 22 have 0.71 and 0.59. Finite width selects paths here, and an
+# infinitely wide network cannot.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # An action of your own: when a Hopfield network forgets
 #
+# You learn to solve an action that you write yourself, and to find where a phase ends.
+#
 # `theorykit.saddle` solves any action that you write down. Here it is the free energy of a Hopfield network that stores
 # $\alpha N$ random patterns, by the replica-symmetric theory of [Amit, Gutfreund and Sompolinsky](
 # https://doi.org/10.1103/PhysRevLett.55.1530). Its order parameters are the overlap $m$ with one pattern, the noise $r$

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Queries and keys learned by the evidence of the theory
 #
+# You learn to train queries and keys by the evidence, without training a network.
+#
 # Attention that is learned without training a network, beside that of a trained one. In the theory queries and keys are
 # given, and all other weights are averaged over. So the log evidence, the logarithm of the probability of the training
 # labels, is a function of queries and keys; and it is differentiable. Here we climb it: Adam changes the queries and
@@ -330,3 +332,10 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# Climbing the evidence learns attention as good as gradient descent does: 0.71 against 0.71 on the chains and 0.70
+# against 0.69 on the images, with errors of 0.02 to 0.04. Ideal heads reach 0.89 on the chains. Keep the temperature
+# fixed, and stop early.

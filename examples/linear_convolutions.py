@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Linear convolutions: heads are shifts
 #
+# You learn to express a convolution as attention, and which delays a narrow network learns to use.
+#
 # Tokens are the times of a signal, and a layer's heads shift them by 0, 1, 2, ...: a convolution with a kernel of that
 # many times. Two such layers have nine attention paths and five delays; paths of the same delay read the same. The
 # network reads the last time. It is linear, and nothing is an ansatz.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Local kernel renormalisation: patches that are read with weights of their own
 #
+# You learn to read one weight per patch from the order parameters of a network with separate readout weights.
+#
 # One convolutional layer is a network without attention whose tokens are the patches of an image and whose readout has
 # weights of its own for each: `read_tokens`. Its order parameter is a matrix between patches, which the data change;
 # with one weight for all patches it would be a number. This is the theory of [Aiudi et al.](

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # The path to the narrow limit
 #
+# You learn how far the saddle point is off in very narrow networks, and to sample the exact posterior instead.
+#
 # A network gets narrower until it has fewer hidden units than attention paths, and at last a single one. The order
 # parameter $U_1$ between paths is then singular, but its posterior is still known exactly and can be sampled. We
 # compare it with the saddle point, and with the fluctuations about it, from 32 units a layer down to one.
@@ -243,3 +245,10 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# The saddle point is within 7 percent of the exact posterior at 1, 2, 8, 16 and 32 units, and 66 percent off at four.
+# There the posterior is broad and fluctuations correct too little. Sample the order parameters where paths are about to
+# part.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # One glance at a character: what does a trained network's attention know?
 #
+# You learn to apply the theory to the heads of a trained network, and to remove the heads that it needs least.
+#
 # A network sees two characters that it has never seen before, one labelled +, one labelled -, and then a third drawing:
 # which of the two is it? All that helps is in the context, so attention has to find it. We take a network that was
 # trained on other characters, fix its queries and keys, and let the theory say what networks with this attention do at
@@ -139,3 +141,10 @@ figure
 # %% [markdown]
 # Sign and size of what paths have to do with each other is in `saddle.order_parameters.matrices[0]`; whether networks
 # sampled from the posterior agree, `theorykit.bpkr.sampling.compare` tells.
+
+# %% [markdown]
+# ## Conclusion
+#
+# The theory with trained heads reaches 0.825 on new characters at width 10 and 0.750 at infinite width; the trained
+# network itself has 0.885. Three of its eight heads can be removed at a cost of 0.04 on new characters, which leaves
+# 45,120 of 69,696 numbers; the fourth costs as much again.

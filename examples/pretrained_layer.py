@@ -1,6 +1,8 @@
 # %% [markdown]
 # # One layer of a pretrained transformer, on its own inputs
 #
+# You learn to read one layer of a checkpoint and to compare its heads with random ones.
+#
 # A small vision transformer was trained to tell ten handwritten digits apart. We take the queries and keys of its
 # second layer, and the hidden states that enter this layer, after the layer norm that the model applies there. With
 # them the attention is a fixed function of the input, as the theory needs it. All other weights are the theory's own:
@@ -233,3 +235,9 @@ figure
 # The scores of the heads are much the same, and their order is not that of what the heads can do alone: head 3 has the
 # lowest, and does best alone. A score says how strongly the learned weights of the paths through a head have grown and
 # overlap, and this may also make up for features that are small.
+
+# %% [markdown]
+# ## Conclusion
+#
+# Trained heads carry information that random heads do not: log loss 0.12 against 0.17 to 0.20 on parity, and accuracy
+# 0.950 against 0.895 on all ten digits. Width makes no difference beyond the errors here.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Recorded attention: all layers of a pretrained transformer
 #
+# You learn to use attention maps that were recorded from all layers of a trained transformer.
+#
 # A forward pass of a small vision transformer gives the attention maps of both its layers. The theory's network takes
 # these maps as they are, together with the inputs of the first layer, and learns its values anew: it has two layers
 # of four heads, so sixteen paths.
@@ -214,3 +216,9 @@ figure
 # paths are not those that do best alone. Those through head 2 of the second layer have large $U_1$, and three of the
 # four are the poorest alone: they may be of use only together with others, or large $U_1$ may make up for features that
 # are small. So a large $U_1$ is not by itself a reason to keep a head: remove it, and see.
+
+# %% [markdown]
+# ## Conclusion
+#
+# With recorded maps the theory reaches 0.925 to 0.945 from 200 labels, more than random heads (0.755 to 0.895) at every
+# width. Do not read importance from $U_1$ alone: the path with the largest one, 42, reaches only 0.655 by itself.

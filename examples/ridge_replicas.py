@@ -1,6 +1,8 @@
 # %% [markdown]
 # # An action of your own: how well ridge regression generalises
 #
+# You learn to solve a replica calculation from its action, without simplifying it by hand.
+#
 # A student learns a random linear teacher from $P = \alpha N$ examples with noise of variance $\sigma^2$, with a ridge
 # $\lambda$. The replica-symmetric action has six order parameters: the overlap $m$ with the teacher, the norm $q$, the
 # variance $V$, and a conjugate of each. Nobody simplifies it here: it is written down, and a stationary point is found

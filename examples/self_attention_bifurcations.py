@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Cycles of self-attention, followed through their bifurcations
 #
+# You learn to follow cycles through a parameter, stable or not, and to locate their bifurcations.
+#
 # A run shows what is stable. Newton's method finds cycles whether they are stable or not, follows them through a
 # parameter and locates where they change: so it is seen where an attractor comes from, and what becomes of it. We do it
 # for a pitchfork that is known in closed form, for the torus of the published network, and for two attractors that
@@ -238,3 +240,10 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# Continuation locates bifurcations to all printed digits: the branch point at $\beta = 1/c = 1.666666666667$, the torus
+# born at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, with 0.78 and 0.22 of the starts, and both
+# branches end at the same period doubling, $\beta = 1.269384750250$.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # A network that reads what it writes: from weights to a checked prediction
 #
+# You learn to run the mean-field map, to tell its regimes apart by Lyapunov exponents, and to check it by simulation.
+#
 # A layer of self-attention over $\pm 1$ neurons writes its own next token. As the neurons grow in number their noise
 # averages out, and what is left is a deterministic map: dynamical mean-field theory. The map can settle on a
 # cycle, turn on a torus or be chaotic. We derive it, run the published network, say which is which by Lyapunov
@@ -177,3 +179,10 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# The three temperatures are a cycle, a torus and chaos: largest exponents -0.0478, 0.0000 and 0.1402. Finite networks
+# approach the map as $N^{-0.5002 \pm 0.0014}$ on the cycle. In chaos the power is $-0.52 \pm 0.07$ with a poor fit:
+# compare only the tokens before the noise has grown.

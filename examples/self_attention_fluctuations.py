@@ -1,6 +1,8 @@
 # %% [markdown]
 # # How far a finite network strays: the amplitude of its fluctuations
 #
+# You learn to predict how far a network of $N$ neurons strays from the map, and where this prediction fails.
+#
 # In the limit of many neurons a layer of self-attention follows a deterministic map. A network of $N$ neurons strays
 # from it by $N^{-1/2}$; here is by how much. Spins are independent given the attention before them, so the noise of a
 # token is known, and the derivative of the map carries it on: van Kampen's expansion, to first order in $1/N$. We hold
@@ -235,3 +237,10 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# Theory and simulation agree within two percent at $\beta = 1.1$ for all $N$ from $10^4$ on. Near the torus, at $\beta
+# = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: the expansion needs larger networks the closer the
+# transition is.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Is my network wide enough for the theory?
 #
+# You learn whether your network is wide enough for the saddle point.
+#
 # The saddle point is exact for infinitely many hidden units, examples in proportion. This map says how far it is off at
 # the width at hand: beside the exact posterior of the order parameters, sampled, stand the saddle point and the
 # fluctuations about it, for networks of 5 to 80 hidden units and 2 to 8 attention paths, at two temperatures.
@@ -139,3 +141,10 @@ with use_style():
     bar = figure.colorbar(image, ax=axes, ticks=[-2, -1, 0], pad=0.01)
     bar.ax.set_yticklabels(["1 %", "10 %", "100 %"])
     save(figure, Path(__file__).with_suffix(".png"))
+
+# %% [markdown]
+# ## Conclusion
+#
+# The error of the saddle point falls about as 1/width and grows with the number of paths. At the larger temperature and
+# 80 units it is 0.4, 1.5 and 1.4 percent for 2, 4 and 8 paths; at the smaller one 1.5, 2.4 and 3.8 percent. With 5
+# units and 8 paths it is 17 to 38 percent: sample there.

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # From finite width to the Gaussian process
 #
+# You learn from which width on the Gaussian process and its first correction are accurate enough.
+#
 # As the widths grow, the order parameters approach multiples of the identity and the network becomes a Gaussian
 # process. The first correction is known in closed form. With $G = \partial E / \partial U_1$ at the limit $U_1 = g I$,
 #
@@ -76,3 +78,10 @@ with use_style():
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# The Gaussian process is off by 0.33 at width 10 and by $7.7\times10^{-3}$ at width 1000. The first-order formula is
+# useless at width 10, where it is off by 0.46, and right to $1.2\times10^{-4}$ at width 1000. Use the formula from
+# about a hundred units on, and the saddle point below.

@@ -1,7 +1,8 @@
 """What a person reads is true: sessions and links of the README and its pages, the derivations, and the notation."""
 
+import ast
 import doctest
-import pkgutil
+import importlib.util
 import re
 import runpy
 from pathlib import Path
@@ -18,13 +19,11 @@ PAGES_OF_THE_SITE = sorted((ROOT / "docs" / "site").rglob("*.md"))
 SESSIONS = [page for page in PAGES if ">>>" in page.read_text()]
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-# what pages call modules by
-MODULES = {
-    "theorykit": "theorykit",
-    **{room: f"theorykit.{room}" for room in ("bpkr", "checkpoints", "dmft", "dynamics", "testing")},
-    **{room: f"theorykit.bpkr.{room}" for room in ("sampling", "sweeps", "training")},
-}
-NAME = re.compile(rf"`((?:{'|'.join(MODULES)})(?:\.\w+)+)")
+# packages and modules by the names that text calls them by: all that users import
+ROOMS = ("bpkr", "checkpoints", "codegen", "dmft", "dynamics", "plots", "saddle", "store", "symbolic", "testing")
+INNER = {"diagrams": "dmft", **dict.fromkeys(("nonlinear", "sampling", "sweeps", "training"), "bpkr")}
+NAME = re.compile(rf"`((?:theorykit|{'|'.join((*ROOMS, *INNER))})(?:\.[A-Za-z_]\w*)+)(?!\w*[./])")
+IMPORT = re.compile(r"from theorykit\.?([\w.]*) import ([\w, ]+)")
 
 
 def test_the_readme_has_a_session():
@@ -90,11 +89,54 @@ def test_every_page_is_in_the_contents_of_the_site():
     assert {f"/docs/{page.stem}" for page in PAGES if page.parent.name == "docs"} <= listed
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", [*PAGES, *PAGES_OF_THE_SITE], ids=lambda path: path.stem)
 def test_every_name_that_the_text_of_a_page_mentions_exists(page):
-    for name in NAME.findall(page.read_text()):
-        module, _, rest = name.partition(".")
-        assert pkgutil.resolve_name(f"{MODULES[module]}.{rest}") is not None
+    assert unresolved(page.read_text()) == []
+
+
+def test_every_name_that_a_docstring_mentions_exists():
+    """By `from theorykit import` and the first part of the name: a docstring imports nothing."""
+    nodes = (node for path in (ROOT / "theorykit").rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    text = "\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, kinds))
+    assert "`bpkr.sweeps.sweep`" in text
+    assert unresolved(text) == []
+
+
+def unresolved(text: str) -> list[str]:
+    """Names in code that cannot be had as they are written, after the imports that the text states."""
+    imported = {
+        name.strip(): f"theorykit.{package}.{name.strip()}"
+        for package, names in IMPORT.findall(text)
+        for name in names.split(",")
+        if package
+    }
+    return [name for name in NAME.findall(text) if not exists(name, imported)]
+
+
+def exists(name: str, imported: dict[str, str]) -> bool:
+    first, _, rest = name.partition(".")
+    if first in INNER and first not in imported:
+        return False
+    value = importlib.import_module(imported.get(first, "theorykit" if first == "theorykit" else f"theorykit.{first}"))
+    for part in rest.split("."):
+        if not hasattr(value, part) and not is_module(f"{getattr(value, '__name__', '')}.{part}"):
+            return part in getattr(value, "__annotations__", {})
+        value = getattr(value, part, None) or importlib.import_module(f"{value.__name__}.{part}")
+    return True
+
+
+def is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_names_that_cannot_be_had_are_seen():
+    assert unresolved("`sampling.compare`") == ["sampling.compare"]
+    assert unresolved("`from theorykit.bpkr import sampling` `sampling.compare` `bpkr.sampling.compare`") == []
+    assert unresolved("`bpkr.solve(x)` `bpkr.nothing` `dmft.diagrams.orbit_diagram`") == ["bpkr.nothing"]
 
 
 def test_links_are_seen():

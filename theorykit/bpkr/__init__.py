@@ -6,7 +6,16 @@ Mechanics Theory of Transformers" (arXiv 2405.15926), whose equation numbers the
     Architecture -> derive -> Action -> compiled function -> evaluate / solve -> OrderParameters -> predict, observables
 """
 
+import importlib
+from typing import Any
+
 import lazy_loader
 
 # the names of __init__.pyi, each imported from its module when it is first asked for
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# packages that are run with the theory
+_ABOVE = ("nonlinear", "sampling", "sweeps", "training")
+
+
+def __getattr__(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}") if name in _ABOVE else _named(name)

@@ -6,6 +6,9 @@
 `network` has networks of finitely many neurons, `diagrams` orbits over parameters.
 """
 
+import importlib
+from typing import Any
+
 from . import network
 from .derivation.derivation import MeanField, derive  # noqa: F401  a type of results
 from .derivation.document import render_latex, render_markdown  # noqa: F401
@@ -69,3 +72,10 @@ __all__ = [
     "weights_from_arrays",
     "window_start",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # it is run with the rest, which it imports
+    if name == "diagrams":
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

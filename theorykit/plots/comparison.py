@@ -72,7 +72,7 @@ def figure(result: xr.Dataset) -> Figure:
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """Every distinct entry of U_1 by theory, as lines, and by samplers, as dots with bars of two standard errors.
 
-    `result` is of `sampling.compare`. Many entries are drawn over those of the exact posterior, or of the first.
+    `result` is of `bpkr.sampling.compare`. Many entries are drawn over those of the exact posterior, or of the first.
     """
     axes = _new_axes(axes)
     _order_parameters(axes, result)

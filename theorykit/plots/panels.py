@@ -34,7 +34,7 @@ _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
 
 @draws_results
 def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, layer: int = 1) -> Axes:
-    """U_l between pairs of partial paths from the `layer` on: of one solution, as `sweeps.label_saddle` labels it.
+    """U_l between pairs of partial paths from the `layer` on: of one solution, as `bpkr.sweeps.label_saddle` labels it.
 
     With several outputs "21:2" is path 21 to output 2.
     """
@@ -83,7 +83,7 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
 
 @draws_results
 def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "beta", pattern: int = 0) -> Axes:
-    """What orbits visit of the semantic overlap of a pattern, over a parameter: of `diagrams.orbit_diagram`.
+    """What orbits visit of the semantic overlap of a pattern, over a parameter: of `dmft.diagrams.orbit_diagram`.
 
     Args:
         over: "beta", "gamma" or "epsilon", whose values must be evenly spaced and ascend.

@@ -1,4 +1,4 @@
-"""Phase diagrams of self-attention, from the result of `theorykit.dmft.diagrams.phases`."""
+"""Phase diagrams of self-attention, from the result of `theorykit.dmft.diagrams.phase_diagram`."""
 
 import matplotlib.pyplot as plt
 import numpy as np

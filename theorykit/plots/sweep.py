@@ -39,7 +39,7 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
-    """A score over width, a line per temperature: of `sweeps.sweep`, or the mean over seeds of `sweeps.sweep_seeds`.
+    """A score over width, a line per temperature: of `bpkr.sweeps.sweep`, or the mean over seeds of `sweep_seeds`.
 
     Bars are standard errors; the infinitely wide network is a dashed line, and of one temperature
     its error is a band. Points that are not solutions are crossed
@@ -68,7 +68,7 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
 def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """The diagonal of U_1 over width, a line per path, at the best temperature, or the lowest.
 
-    `result` is of `sweeps.sweep`, or of `sweeps.sweep_seeds`, for the mean over seeds with its standard error.
+    `result` is of `bpkr.sweeps.sweep`, or of `sweep_seeds`, for the mean over seeds with its standard error.
     """
     result = with_temperatures(result)
     axes = _new_axes(axes)

@@ -85,7 +85,7 @@ def search(
         key: draws the random points.
         starts: how many random points.
         spread: standard deviation of their coordinates (whitened Cholesky factors, logarithmic on the diagonal).
-        executor: where the solves run, see `sweeps.sweep`.
+        executor: where the solves run, see `bpkr.sweeps.sweep`.
         progress: show a bar.
         options: keywords of `bpkr.solve`.
 

@@ -57,7 +57,7 @@ def compare(
         options: keywords of the samplers, by approach, such as
             {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}, and under "saddle" of `bpkr.solve`.
         folder: samplers keep their draws in folders in it, and resume from them.
-        executor: runs the chains of a sampler side by side, see `sweeps.sweep`.
+        executor: runs the chains of a sampler side by side, see `bpkr.sweeps.sweep`.
 
     Returns:
         A dataset along an axis `approach`:

@@ -60,7 +60,7 @@ def sample_order_parameters(
 
     Args:
         folder: a run that was stopped, or that wants more draws, resumes from it.
-        executor: runs chains side by side, see `sweeps.sweep`, with the same results.
+        executor: runs chains side by side, see `bpkr.sweeps.sweep`, with the same results.
 
     Returns:
         A tree of four parts; a `MixingWarning` tells if the chains did not mix.

@@ -33,7 +33,7 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
     - `u`: the readout's, a number, or (output, other_output); (token, other_token) for separate readout weights per
       token.
     - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: those of `bpkr.Saddle`.
-    - `converged`; `result`, the solver's word for it; and every number of `saddle.stats`, such as `steps`.
+    - `converged`; `result`, the solver's word for it; and every number of its `stats`, such as `steps`.
     - `head_score_l` (head_l): the importance of the heads of each layer that has any.
     """
     point = saddle.order_parameters
