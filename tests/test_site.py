@@ -1,6 +1,7 @@
 """The site, where `make docs` has built it: nothing on it is broken, in a browser or without one."""
 
 import functools
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -77,7 +78,10 @@ def test_every_example_has_its_script_and_its_notebook():
     for example in examples:
         page = SITE / "examples" / f"{example.stem}.html"
         links = {Path(link).name: page.parent / link for link in read(page).links}
-        assert links[f"{example.stem}.ipynb"].is_file()
+        notebook = json.loads(links[f"{example.stem}.ipynb"].read_text())
+        assert any(cell.get("outputs") for cell in notebook["cells"]), "what it prints is in the notebook"
+        figures = [cell["attachments"] for cell in notebook["cells"] if "attachments" in cell]
+        assert figures or not example.with_suffix(".png").exists()
         assert links[example.name].read_text() == example.read_text()
         has_figure = example.with_suffix(".png").exists()
         assert any(Path(load).stem == example.stem for load in read(page).loads) == has_figure

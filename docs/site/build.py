@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from equations import write_equations
-from gallery import write_gallery
+from gallery import embed_figures, write_gallery
 from sphinx.cmd.build import build_main
 
 from derivations import write_derivations
@@ -29,6 +29,7 @@ def main() -> int:
     options = ["-q", "-W", "--keep-going", "-c", str(Path(__file__).parent), *sys.argv[1:]]
     status = build_main([*options, str(source), str(folder / "html")])
     if status == 0:
+        embed_figures(folder / "html")
         print(f"The site is {folder.relative_to(ROOT)}/html/index.html")
     return status
 

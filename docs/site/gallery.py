@@ -1,10 +1,12 @@
 """The examples as notebooks for MyST-NB, which runs those whose results are not kept, and their index."""
 
+import base64
 import json
 import re
 from pathlib import Path
 
 import jupytext
+import nbformat
 from nbformat import NotebookNode, v4
 
 import kept
@@ -61,6 +63,17 @@ def write_gallery(target: Path) -> None:
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *listed, "```\n"])
     parts = [f"## {title}\n\n{_GRID}\n" + "\n".join(map(cards.get, names)) for title, names in SECTIONS.items()]
     (target / "index.md").write_text("\n".join([_INTRODUCTION, toctree, *(f"{part}\n::::\n" for part in parts)]))
+
+
+def embed_figures(site: Path) -> None:
+    """Put the figures of the notebooks that `site` offers into them, as a notebook that is downloaded stands alone."""
+    for path in site.glob("_downloads/*/*.ipynb"):
+        notebook, figure = nbformat.read(path, as_version=4), EXAMPLES / f"{path.stem}.png"
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown" and f"]({figure.name})" in cell.source:
+                cell.source = cell.source.replace(f"]({figure.name})", f"](attachment:{figure.name})")
+                cell.attachments = {figure.name: {"image/png": base64.b64encode(figure.read_bytes()).decode()}}
+        nbformat.write(notebook, path)
 
 
 def _code(notebook: NotebookNode) -> list[NotebookNode]:
