@@ -15,6 +15,7 @@ import io
 import pkgutil
 import re
 import types
+import typing
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -164,7 +165,7 @@ def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callab
         found = {}
         for each, parameter in inspect.signature(function).parameters.items():
             key = f"{name}.{each}" if f"{name}.{each}" in face.kinds else each
-            found[each] = face.kinds.get(key) or annotated_kind(parameter)
+            found[each] = face.kinds.get(key) or annotated_kind(_resolved(function, parameter))
             unused.discard(key)
         if unknown := [each for each, kind in found.items() if kind is None]:
             missing.append(f"{name}: the face says nothing of {', '.join(unknown)}")
@@ -174,6 +175,15 @@ def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callab
         missing.append(f"the face speaks of what is not there: {', '.join(sorted(unused))}")
     if missing:
         raise LookupError(*missing)
+
+
+def _resolved(function: Callable, parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter whose annotation is no text, as annotations are in some modules."""
+    if not isinstance(parameter.annotation, str):
+        return parameter
+    written = function.__init__ if inspect.isclass(function) else getattr(function, "func", function)
+    names = inspect.unwrap(getattr(written, "__func__", written)).__globals__
+    return parameter.replace(annotation=eval(parameter.annotation, names))
 
 
 def try_face(face: Face, only: Collection[str] = ()) -> Report:
@@ -326,7 +336,7 @@ def try_axes(face: Face, only: Collection[str] = ()) -> Report:
     failures, named = [], 0
     for name, function, positional, keywords in _example_calls(face, only):
         function = inspect.unwrap(function)
-        if "xarray" not in str(getattr(function, "__annotations__", {}).get("return", "")):
+        if "xarray" not in str(typing.get_type_hints(function).get("return", "")):
             continue
         with _quiet():
             result = function(*positional, **keywords)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, get_type_hints
 
 from ..checks import checked_arguments
 
@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound=Callable)
 def draws_results(function: Function) -> Function:
     """`function`, which refuses arguments of other types, and names what a result lacks."""
     checked = checked_arguments(function)
-    parameters = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+    parameters = {name: kind for name, kind in get_type_hints(function).items() if name != "return"}
     results = [name for name, kind in parameters.items() if "xarray" in getattr(kind, "__module__", "")]
 
     @functools.wraps(function)
