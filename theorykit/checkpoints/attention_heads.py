@@ -1,5 +1,7 @@
 """The attention heads of one layer of a trained transformer, and their attention on that layer's own inputs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import equinox as eqx

@@ -1,5 +1,7 @@
 """The claim of a step as a person reads it: an equation between the LaTeX of both sides."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from sympy import Expr

@@ -1,5 +1,7 @@
 """The data of a theory and of its tests, in whatever form they come; checked when they meet an architecture."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The compiled action at given order parameters."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 
 import equinox as eqx

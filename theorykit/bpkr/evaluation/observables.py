@@ -1,5 +1,7 @@
 """What a theorist reads off the order parameters: kernel-task alignment and the importance of each head."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

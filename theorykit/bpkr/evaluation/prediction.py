@@ -1,5 +1,7 @@
 """Predictions of the network at given order parameters, and the kernel they come from."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

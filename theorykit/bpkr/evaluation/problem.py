@@ -3,6 +3,8 @@
 The boundary of theory 1: `solve`, `predict` and all others take a problem and check nothing of it again.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """Order parameters: the overlaps of path weights that the action is a function of, and the Gaussian-process limit."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable

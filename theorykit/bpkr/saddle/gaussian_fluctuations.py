@@ -11,6 +11,8 @@ sum_ij g_i Sigma_ij h_j + O(1/N^2), and the log evidence that of a Gaussian of c
 fixed number of examples. Derivatives are those of the compiled action.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -4,6 +4,8 @@ Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 finds it; what decides success is the gradient norm measured there, never the minimiser's own word.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
