@@ -47,6 +47,8 @@ def results() -> dict[str, object]:
         "Data of moments": moments,
         "Problem": problem,
         "Action": problem.action,
+        "Model": bpkr.Model(layers=(2,), widths=20, temperature=0.1),
+        "Model, fitted": bpkr.Model(layers=(2,), widths=20, temperature=0.1).fit(inputs, ["a", "b"] * 3),
         "HeadCosts": bpkr.head_costs(problem, saddle, progress=False),
         "CompiledAction": problem.bound.compiled,
         "Problem of moments": bpkr.Problem(deep, moments),

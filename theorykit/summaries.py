@@ -1,5 +1,7 @@
 """Tables of labelled results: of a solution, a sweep, a comparison, and of draws."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

@@ -49,7 +49,7 @@ def objects():
         "Stable cycle of period 1 at parameter 0.2.": cycle,
         "period doubling      0.3675": branch,
         "Period doubling of a cycle of period 1.": branch.events[0],
-        "tanh": dmft.derive(),
+        "Derivation in 42 steps": dmft.derive(),
     }
 
 

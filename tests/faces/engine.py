@@ -285,7 +285,6 @@ def try_examples(face: Face, only: Collection[str] = ()) -> Report:
 # classes that have no view yet, by the package that they are of
 PENDING = {
     "bpkr": "MeanProblem NestedProblem NonlinearAction",
-    "dmft": "FiniteNetwork SelfAttention Stroboscope Trajectory",
     "saddle": "Solution SolutionBranch",
     "testing": "ActionPoint",
 }

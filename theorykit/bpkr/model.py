@@ -1,5 +1,7 @@
 """One object from sequences with labels to predictions: a front of `Problem` and `solve` in scikit-learn's manner."""
 
+from __future__ import annotations
+
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -3,6 +3,8 @@
 A step is made by a rule, which computes `after` from `before`; its claim can be checked without knowing the rule.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,7 @@
 """What leaving out an attention head costs: log evidence, and predictions of test examples; one solve per head."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,9 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from tqdm.auto import tqdm
 
 from ...checks import checked_flag, checked_instance
+from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
@@ -19,7 +21,7 @@ from ..data.data import Data
 from ..data.statistics import FeatureStatistics
 from ..evaluation.observables import head_scores
 from ..evaluation.prediction import predict
-from ..evaluation.problem import Problem, as_problem
+from ..evaluation.problem import Problem, as_problem, describe_cost
 from ..features.implicit import ImplicitFeatures
 from ..network.pruning import Head
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
@@ -122,20 +124,25 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     stays = {head: _paths_without(problem, head) for head in heads}
     measure, quality = _expected(problem, point)
     rows, failed = [], []
-    for head in tqdm(heads, desc="heads left out", disable=not progress, dynamic_ncols=True):
-        without = Problem(architecture, _of_paths(problem.data, stays[head]))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            found = solve(without, initial=_start(point, limit, stays[head]), **options)
-            found = found if found.converged else solve(without, **options)
-        if not found.converged:
-            failed.append(f"{head}: {found.diagnosis}")
-            rows.append([np.nan] * 4)
-            continue
-        lost = mean_and_error(quality - _expected(without, found.order_parameters)[1]) if measure else (0.0, 0.0)
-        # S is twice minus the log evidence
-        error = (saddle.action_error + found.action_error) / 2
-        rows.append([float(saddle.log_evidence - found.log_evidence), float(error), *lost])
+    with Progress(
+        "heads left out", len(heads), "head", shown=progress, cost=describe_cost(architecture, problem.data)
+    ) as report:
+        for head in heads:
+            without = Problem(architecture, _of_paths(problem.data, stays[head]))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                found = solve(without, initial=_start(point, limit, stays[head]), **options)
+                found = found if found.converged else solve(without, **options)
+            if not found.converged:
+                failed.append(f"{head}: {found.diagnosis}")
+                rows.append([np.nan] * 4)
+                report.update(1)
+                continue
+            lost = mean_and_error(quality - _expected(without, found.order_parameters)[1]) if measure else (0.0, 0.0)
+            # S is twice minus the log evidence
+            error = (saddle.action_error + found.action_error) / 2
+            rows.append([float(saddle.log_evidence - found.log_evidence), float(error), *lost])
+            report.update(1)
     if failed:
         warnings.warn(f"{len(failed)} of {len(heads)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 2)
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])

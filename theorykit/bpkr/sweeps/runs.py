@@ -1,5 +1,7 @@
 """The sweep of a `Model`: over widths, temperatures, and draws of random heads."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial

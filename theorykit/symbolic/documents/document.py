@@ -184,7 +184,7 @@ class Writer(NamedTuple):
                     yield from [self.fold(block)] if self.fold else self.parts((Text(summary), *parts))
 
 
-def as_markdown(blocks: Iterable[Block]) -> str:
+def as_markdown(blocks: "Iterable[Block]") -> str:
     """The document as Markdown, its equations between double dollar signs."""
     writer = Writer(
         heading=lambda text, level: f"{'#' * level} {text}",
@@ -198,7 +198,7 @@ def as_markdown(blocks: Iterable[Block]) -> str:
     return "\n\n".join(writer.parts(checked_blocks("blocks", blocks))) + "\n"
 
 
-def as_latex(blocks: Iterable[Block], fragment: bool = False) -> str:
+def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
     """The document as a LaTeX article that needs no package but amsmath, each equation with a label.
 
     Equations are broken into lines that fit the text of an article. A `fragment` is for `\\input` in another document.
