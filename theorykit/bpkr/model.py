@@ -18,7 +18,7 @@ from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 from .action.action import Action
-from .data.classes import Classes, Labels, find_classes
+from .data.classes import Classes, find_classes
 from .data.data import Data
 from .evaluation.action_terms import evaluate_infinite_width
 from .evaluation.observables import head_scores
@@ -93,7 +93,7 @@ class Model(DisplayMixin):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor by name. `deep` changes nothing: none is an estimator."""
-        return {name: getattr(self, name) for name in inspect.signature(Model.__init__).parameters if name != "self"}
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> "Model":
         """Set arguments of the constructor, and return the model; it is to be fitted again."""
@@ -118,7 +118,7 @@ class Model(DisplayMixin):
         )
 
     @usual_settings()
-    def fit(self, inputs: ArrayLike, labels: Labels, lengths: ArrayLike | None = None) -> "Model":
+    def fit(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> "Model":
         """Solve the saddle point for sequences with labels, and return the model.
 
         Args:
@@ -172,7 +172,7 @@ class Model(DisplayMixin):
         variance = found.variance + self.architecture_.temperature
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
-    def score(self, inputs: ArrayLike, labels: Labels, lengths: ArrayLike | None = None) -> float:
+    def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:
         """Return the accuracy of predicted classes, or the coefficient of determination R^2, mean over outputs."""
         predicted = self.predict(inputs, lengths)
         labels = _as_array(labels) if hasattr(self, "classes_") else checked_array("labels", labels)
@@ -218,7 +218,7 @@ class Model(DisplayMixin):
     def sweep(
         self,
         inputs: ArrayLike,
-        labels: Labels,
+        labels: Any,
         *,
         widths: Sequence[Any],
         temperatures: Sequence[Any] | None = None,
@@ -292,7 +292,8 @@ class Model(DisplayMixin):
         """The architecture, the data and the heads, random ones of a `seed`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         classes = self._find_classes(labels)
-        outputs = np.shape(labels)[1] if classes is None and np.ndim(labels) == 2 else 1
+        shape = _as_array(labels).shape
+        outputs = shape[1] if classes is None and len(shape) == 2 else 1
         found = self._find_heads(inputs.shape[2], self.random_state if seed is None else seed)
         layers = self.layers
         if layers is None:
@@ -305,10 +306,15 @@ class Model(DisplayMixin):
             outputs=outputs if classes is None else classes.outputs,
             read_tokens=inputs.shape[1] if isinstance(self.readout, str) and self.readout == "all" else 1,
         )
-        parts = [self._path_features(architecture, found, inputs, lengths), labels]
+
+        def given(values: Any) -> Any:
+            # an array keeps its mask, so that it is refused
+            return values if classes is not None or hasattr(values, "dtype") else _as_array(values)
+
+        parts = [self._path_features(architecture, found, inputs, lengths), given(labels)]
         if test is not None:
             test_inputs, test_labels, *rest = test
-            parts += [self._path_features(architecture, found, test_inputs, *rest), test_labels]
+            parts += [self._path_features(architecture, found, test_inputs, *rest), given(test_labels)]
         data = Data(*parts) if classes is None else Data.of_classes(*parts)
         return architecture, data, found
 
