@@ -259,3 +259,59 @@ def test_an_average_that_is_infinite_is_named():
     assert minimise(tail, {beta: 0.1}, initial={m: 1.0}).converged
     with pytest.warns(ConvergenceWarning, match=r"average of .* is infinite there, or cannot be resolved"):
         assert not minimise(tail, {beta: 0.6}, initial={m: 1.0}).converged
+
+
+def test_an_action_is_evaluated_as_its_expression_is():
+    at = {"m": 0.3, "beta": 1.7, "h": -0.2}
+    assert_close(CURIE_WEISS(**at), interpret(CURIE_WEISS.expression, at), 1e-15)
+    grid = CURIE_WEISS(m=np.array([[0.3], [0.5]]), beta=1.7, h=[-0.2, 0.1, 0.4])
+    assert grid.shape == (2, 3) and grid.dtype == np.float64
+    assert_close(grid[1, 2], CURIE_WEISS(m=0.5, beta=1.7, h=0.4), 1e-15)
+    slope = jax.grad(lambda m: CURIE_WEISS(m=m, beta=1.7, h=-0.2))(0.3)
+    assert_close(slope, interpret(CURIE_WEISS.equations[m], at), 1e-15)
+    matrices = np.stack([random_matrix(1), random_matrix(2)])
+    found = WISHART(U=matrices, K=np.eye(3))
+    assert_close(found, [np.trace(each) - np.linalg.slogdet(each)[1] for each in matrices], 1e-13)
+    solution = minimise(CURIE_WEISS, {beta: 1.5, h: 0.1}, initial={m: 1.0})
+    assert_close(CURIE_WEISS(**solution.order_parameters, **solution.parameters), solution.action, 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"m": 0.3, "beta": 1.0}, "needs a value of h"),
+        ({"m": 0.3, "beta": 1.0, "h": 0.0, "g": 1.0}, "names 'g', which is none of m, beta, h"),
+        ({"m": [0.3, np.nan], "beta": 1.0, "h": 0.0}, "m has 1 entries that are not finite"),
+    ],
+)
+def test_an_action_refuses_values_by_name(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        CURIE_WEISS(**wrong)
+
+
+def test_an_action_is_evaluated_inside_its_domain_and_on_its_edges():
+    action = Action((m - 1) ** 2, {m: Between(0, 2)})
+    assert action(m=[0.0, 1.0, 2.0]).tolist() == [1.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match=r"m must be from 0\.0 to 2\.0, got 2\.5"):
+        action(m=2.5)
+    with pytest.raises(ValueError, match="U must be positive definite"):
+        WISHART(U=np.stack([np.eye(3), -np.eye(3)]), K=np.eye(3))
+    with pytest.raises(ValueError, match=r"U must have shape \(3, 3\) beside the others"):
+        WISHART(U=np.eye(2), K=np.eye(3))
+
+
+def test_actions_and_solutions_show_themselves():
+    assert "Saddle-point equations" in repr(CURIE_WEISS) and "Parameters: \\beta, h." in repr(CURIE_WEISS)
+    assert CURIE_WEISS._repr_latex_() == f"$\\displaystyle S = {CURIE_WEISS.latex()}$"
+    assert "<math" in CURIE_WEISS._repr_html_()
+    solution = minimise(CURIE_WEISS, {beta: 1.5, h: 0.1}, initial={m: 1.0})
+    lines = repr(solution).splitlines()
+    assert lines[0] == "Minimum" and f"{float(solution[m]):.9g}" in lines[1]
+    assert "smallest curvature" in repr(solution) and solution.diagnosis in repr(solution)
+    batch = jax.vmap(lambda field: minimise(CURIE_WEISS, {beta: 1.5, h: field}, initial={m: 1.0}))(jnp.ones(2))
+    assert "2 solves" in repr(batch)
+    found = search(CURIE_WEISS, {beta: 1.5, h: 0.1})
+    assert repr(found).startswith("2 stationary points of index 0") and isinstance(found, tuple)
+    assert pickle.loads(pickle.dumps(found)) is not None
+    none = search(CURIE_WEISS, {beta: 1.5, h: 0.1}, index=2)
+    assert none == () and "not a stationary point of index 2" in none.reason in repr(none)

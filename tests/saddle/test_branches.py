@@ -141,3 +141,10 @@ def test_other_nodes_are_the_same_action_and_quadrature_is_stated_at_every_point
     assert np.all(branch.quadrature_error < 1e-9)
     few = follow(GLASS.with_nodes(6), values, start, h, (0.0, 0.1), direction=-1)
     assert_close(few.order_parameters["q"][-1], branch.order_parameters["q"][-1], 1e-8)
+
+
+def test_a_branch_shows_where_its_index_changes(hysteresis):
+    lines = repr(hysteresis).splitlines()
+    assert lines[0].startswith(f"Branch of {len(hysteresis)} stationary points for h from -0.4")
+    assert [line.split()[0] for line in lines if line[0] in "01"] == ["0", "1", "0"]
+    assert repr(hysteresis.folds[0]).startswith("fold at -0.13836")

@@ -8,26 +8,44 @@ The result of a derivation and an expression typed by hand are the same kind of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from scipy.optimize import linear_sum_assignment
 from sympy import Add, Expr, MatrixSymbol, S, Symbol
 
-from ..checks import Scalar, check_fields, checked_arguments, checked_instance, checked_whole_number, shown
+from ..checks import (
+    Scalar,
+    by_name,
+    check_fields,
+    checked_arguments,
+    checked_instance,
+    checked_whole_number,
+    finite_entries,
+    is_traced,
+    numeric_array,
+    require,
+    shown,
+)
 from ..codegen import CompiledFunction, compile_expressions
 from ..codegen.lowering import check_covered
 from ..codegen.names import check_name
+from ..codegen.program import bound_sizes
+from ..compilation import jit
 from ..derivation import Derivation
+from ..precision import require_float64
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
 from ..symbolic.averages import bounded, refined
 from ..symbolic.by_parts import in_standard_form
+from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment
-from .domains import AbstractDomain
+from .domains import AbstractDomain, as_declared
 
 # the result of the compiled function that is the action's scale
 SCALE = "scale"
@@ -49,8 +67,8 @@ def _checked_symbol(name: str, symbol: Any) -> Expr:
 _Declared = Annotated[Expr, _checked_symbol]
 
 
-@dataclass(frozen=True, eq=False)
-class Action:
+@dataclass(frozen=True, eq=False, repr=False)
+class Action(DisplayMixin):
     """An action S, or a free energy, as a function of `order_parameters`, which is to be stationary in them.
 
     - `expression`: S, a scalar SymPy expression.
@@ -66,6 +84,8 @@ class Action:
         >>> curie_weiss = Action(beta * m**2 / 2 - log(2 * cosh(beta * m)), {m: Real()}, [beta])
         >>> curie_weiss.equations[m]
         beta*m - beta*sinh(beta*m)/cosh(beta*m)
+
+    `action(m=0.5, beta=1.5)` is the value of S there.
     """
 
     expression: Scalar
@@ -118,6 +138,68 @@ class Action:
     def __reduce__(self):
         # a view of a mapping cannot be pickled
         return Action, (self.expression, dict(self.order_parameters), self.parameters, self.scale, self.derivation)
+
+    def __call__(self, /, **values: Any) -> Float[Array, "..."]:
+        """Evaluate S at values of all order parameters and parameters, by name.
+
+        Numbers may be arrays, and matrices may have leading axes; all broadcast against each other. Order parameters
+        may lie on an edge of their domain.
+
+        Raises:
+            ValueError: a value is missing, unknown, not finite, outside its domain, or of a shape that does not fit.
+
+        Example:
+            >>> import theorykit
+            >>> from sympy import symbols
+            >>> from theorykit.saddle import Action, Real
+            >>> theorykit.enable_float64()
+            >>> m, a = symbols("m a", real=True)
+            >>> action = Action(m**4 / 4 - a * m**2 / 2, {m: Real()}, [a])
+            >>> action(m=[0.0, 1.0, 2.0], a=1.0).tolist()
+            [0.0, -0.25, 2.0]
+        """
+        require_float64()
+        named("the call of the action", values, self.symbols)
+        if missing := [symbol.name for symbol in self.symbols if symbol.name not in values]:
+            raise ValueError(f"the action needs a value of {', '.join(missing)}")
+        sizes = {s.name: checked_whole_number(s.name, values[s.name], least=1) for s in self.sizes}
+        arrays, conditions = {}, []
+        for symbol in self.symbols:
+            if (name := symbol.name) in sizes:
+                continue
+            array = arrays[name] = numeric_array(name, values[name])
+            if isinstance(symbol, MatrixSymbol) and array.ndim < 2:
+                raise ValueError(f"{name} must be a matrix, got shape {array.shape}")
+            domain = self.order_parameters.get(symbol)
+            declared = (
+                as_declared(name, symbol, array) if domain is None else domain.requirements(name, array, closed=True)
+            )
+            conditions += [finite_entries(name, array), *declared]
+        first = {n: array[(0,) * (array.ndim - 2)] for n, array in arrays.items() if array.ndim >= 2}
+        shapes = shapes_of(self, arrays | first | sizes, first)
+        for name, array in arrays.items():
+            if shapes[name] and array.shape[-2:] != shapes[name]:
+                raise ValueError(f"{name} must have shape {shapes[name]} beside the others, got {array.shape}")
+        arrays = require({name: jnp.asarray(array) for name, array in arrays.items()}, conditions)
+        return _evaluated(self, arrays, sizes)
+
+    def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
+        """Draw S over one or two order parameters, into matplotlib's `axes` or new ones, with its stationary points.
+
+        Args:
+            values: as in `saddle.landscape`: order parameters with a range (low, high), and numbers for all else.
+            axes: where to draw.
+        """
+        from ..plots import draw_landscape
+        from .landscapes import landscape
+
+        return draw_landscape(landscape(self, values), axes)
+
+    def _view(self) -> Iterable[Block]:
+        return _blocks(self, {})
+
+    def _repr_latex_(self) -> str:
+        return f"$\\displaystyle S = {self.latex()}$"
 
     @property
     def symbols(self) -> tuple[Expr, ...]:
@@ -240,6 +322,46 @@ def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tupl
     return (_IMPLICIT if rest.has(symbol) else _SOLVED), -rest / coefficient
 
 
+def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of every symbol of the action; () for numbers. Raises `ValueError` for one that is not determined."""
+    given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
+    given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
+    arrays = [symbol for symbol in action.symbols if symbol.name in given]
+    shapes, known, sides = {symbol.name: () for symbol in action.symbols}, bound_sizes(arrays), {}
+    for symbol in action.symbols:
+        for axis, side in enumerate(getattr(symbol, "shape", ())):
+            if unknown := sorted(size.name for size in side.free_symbols - known):
+                raise ValueError(
+                    f"nothing among the values says what the size {unknown[0]} of {symbol} is; give initial={{...}} "
+                    f"with a start for {symbol}, or declare {unknown[0]} among the parameters"
+                )
+            sides[f"{symbol.name}_{axis}"] = side
+            shapes[symbol.name] += (f"{symbol.name}_{axis}",)
+    found = compile_expressions("shapes", sides, arrays)(**given) if sides else {}
+    return {name: tuple(int(found[side]) for side in shape) for name, shape in shapes.items()}
+
+
+def named(what: str, values: Mapping[Expr | str, Any], admitted: Iterable[Expr]) -> dict[str, Any]:
+    """`values` by name, refused if one belongs to none of the symbols `admitted`."""
+    given, names = by_name(what, values), [symbol.name for symbol in admitted]
+    if unknown := [key for key in given if key not in names]:
+        raise ValueError(f"{what} names {shown(unknown[0])}, which is none of {', '.join(names) or 'none'}")
+    return given
+
+
+@jit
+def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> Float[Array, "..."]:
+    """S at numbers and matrices with leading axes that broadcast."""
+    matrices = {symbol.name for symbol in action.symbols if isinstance(symbol, MatrixSymbol)}
+    axes = ",".join(f"(row{i},column{i})" if name in matrices else "()" for i, name in enumerate(arrays))
+
+    def evaluate(*values):
+        results = action.compiled(**dict(zip(arrays, values, strict=True)), **sizes)
+        return sum(jnp.asarray(value, dtype=float) for name, value in results.items() if name != SCALE)
+
+    return jnp.vectorize(evaluate, signature=f"{axes}->()")(*arrays.values())
+
+
 @checked_arguments
 def render_latex(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
     """The action and its saddle-point equations as one LaTeX `align*` environment."""
@@ -273,5 +395,10 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
         rules += ["by an adaptive rule"] if any(average.is_adaptive for average in averages) else []
         yield Text(f"Angle brackets are averages over a standard normal variable, taken {' and '.join(rules)}.")
     yield Heading("Saddle-point equations")
-    for symbol, slope in action.equations.items():
+    try:
+        equations = action.equations
+    except NotImplementedError as reason:
+        yield Text(f"None in symbols: {reason}")
+        return
+    for symbol, slope in equations.items():
         yield Equation(rf"\frac{{\partial S}}{{\partial {latex(symbol, names)}}}", f"{latex(slope, names)} = 0")

@@ -1,7 +1,7 @@
 """An action bound to the numbers of its parameters: the problem that a solver takes."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from sympy import Expr, MatrixSymbol
 from ..checks import (
     Requirement,
     array_module,
-    by_name,
     check_is_number,
     checked_whole_number,
     guard,
@@ -25,11 +24,9 @@ from ..checks import (
     require,
     shown,
 )
-from ..codegen import compile_expressions
-from ..codegen.program import bound_sizes
 from ..compilation import jit
 from ..precision import require_float64
-from .action import SCALE, Action
+from .action import SCALE, Action, named, shapes_of
 from .domains import AbstractDomain, Real, Symmetric, as_declared
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 
@@ -127,8 +124,13 @@ class BoundAction(AbstractSaddleProblem):
     def has_left(self, coordinates):
         return jnp.any(self.edges(coordinates, EDGE) & (self.free > 0))
 
+    @property
+    def values_of_parameters(self) -> dict[str, Any]:
+        """Parameters and sizes by name."""
+        return {**self.parameters, **dict(self.sizes)}
+
     def _given(self, order_parameters: Mapping[str, Array]) -> dict[str, Any]:
-        return {**order_parameters, **self.parameters, **dict(self.sizes)}
+        return {**order_parameters, **self.values_of_parameters}
 
     @property
     def scale(self):
@@ -275,7 +277,7 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
     parameters = {name: jnp.asarray(value) for name, value in arrays.items()}
     parameters = require(parameters, itertools.chain.from_iterable(conditions))
     guesses = {} if initial is None else named("initial", initial, action.order_parameters)
-    shapes = _shapes(action, parameters | sizes, guesses)
+    shapes = shapes_of(action, parameters | sizes, guesses)
     for name, value in parameters.items():
         if value.shape != shapes[name]:
             raise ValueError(f"values[{name}] must have shape {shapes[name]} beside the others, got {value.shape}")
@@ -291,33 +293,6 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
     of_order_parameters = tuple(shapes[symbol.name] for symbol in action.order_parameters)
     units = jnp.concatenate(units)
     return BoundAction(action, of_order_parameters, units, parameters, tuple(sizes.items()), jnp.ones(len(units)))
-
-
-def _shapes(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shape of every symbol of the action; () for numbers. Raises `ValueError` for one that is not determined."""
-    given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
-    given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
-    arrays = [symbol for symbol in action.symbols if symbol.name in given]
-    shapes, known, sides = {symbol.name: () for symbol in action.symbols}, bound_sizes(arrays), {}
-    for symbol in action.symbols:
-        for axis, side in enumerate(getattr(symbol, "shape", ())):
-            if unknown := sorted(size.name for size in side.free_symbols - known):
-                raise ValueError(
-                    f"nothing among the values says what the size {unknown[0]} of {symbol} is; give initial={{...}} "
-                    f"with a start for {symbol}, or declare {unknown[0]} among the parameters"
-                )
-            sides[f"{symbol.name}_{axis}"] = side
-            shapes[symbol.name] += (f"{symbol.name}_{axis}",)
-    found = compile_expressions("shapes", sides, arrays)(**given) if sides else {}
-    return {name: tuple(int(found[side]) for side in shape) for name, shape in shapes.items()}
-
-
-def named(what: str, values: Values, admitted: Iterable[Expr]) -> dict[str, Any]:
-    """`values` by name, refused if one belongs to none of the symbols `admitted`."""
-    given, names = by_name(what, values), [symbol.name for symbol in admitted]
-    if unknown := [key for key in given if key not in names]:
-        raise ValueError(f"{what} names {shown(unknown[0])}, which is none of {', '.join(names) or 'none'}")
-    return given
 
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:

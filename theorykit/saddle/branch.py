@@ -6,8 +6,10 @@ of metastability, spinodals) and is a maximum along one direction between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -22,11 +24,13 @@ from sympy import Expr, Symbol
 from ..checks import Count, checked_arguments, checked_number, shown
 from ..compilation import jit
 from ..progress import Progress
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action
 from .bound_action import BoundAction, Values, bind
 from .certificate import NEAR, local_model, quadrature_error
 from .problem import Coordinates
-from .solution import Solution
+from .solution import Solution, place_in_words
 from .solve import PositiveNumber
 
 _FOLD, _BRANCH_POINT = "fold", "branch point"
@@ -47,7 +51,12 @@ _FAR, _MANY = 1e8, 8.0
 _STANDING = 3
 
 
-class Turn(eqx.Module):
+def free_name(name: str, taken: Collection[str]) -> str:
+    """`name`, with underscores if the symbols of an action have taken it."""
+    return free_name(f"{name}_", taken) if name in taken else name
+
+
+class Turn(DisplayMixin, eqx.Module):
     """A point of a branch at which an eigenvalue of the Hessian vanishes.
 
     `kind` is "fold", where the branch turns back in the parameter, or "branch point", where another branch crosses.
@@ -57,8 +66,11 @@ class Turn(eqx.Module):
     parameter: Float[Array, ""]
     order_parameters: Mapping[str, Float[Array, "..."]]
 
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"{self.kind} at {float(self.parameter):.9g}, where {place_in_words(self.order_parameters)}")
 
-class SolutionBranch(eqx.Module):
+
+class SolutionBranch(DisplayMixin, eqx.Module):
     """Stationary points along a branch, in order; `branch[i]` are the order parameters of one, for `initial=`.
 
     - `parameters`: values of `parameter`. `order_parameters`: by name.
@@ -90,6 +102,22 @@ class SolutionBranch(eqx.Module):
         """How many eigenvalues of the Hessian are negative at each point."""
         return np.sum(np.asarray(self.hessian_eigenvalues) < 0, axis=1)
 
+    def _view(self) -> Iterator[Block]:
+        low, high = float(np.min(self.parameters)), float(np.max(self.parameters))
+        yield Heading(f"Branch of {len(self)} stationary points for {self.parameter} from {low:.6g} to {high:.6g}")
+        index = self.index
+        changes = [0, *(np.flatnonzero(np.diff(index)) + 1).tolist(), len(index)]
+        rows = []
+        for begin, end in itertools.pairwise(changes):
+            values = [f"{float(self.parameters[at]):.6g}" for at in (begin, end - 1)]
+            places = [place_in_words(self[at]) for at in (begin, end - 1)]
+            rows.append((str(int(index[begin])), *(f"{a} to {b}" for a, b in (values, places))))
+        yield Table(tuple(rows), ("index", self.parameter, "order parameters"))
+        if self.turns:
+            turns = [(t.kind, f"{float(t.parameter):.9g}", place_in_words(t.order_parameters)) for t in self.turns]
+            yield Table(tuple(turns), ("turn", self.parameter, "order parameters"))
+        yield Text(f"Ended: {self.ended}.")
+
     @property
     def folds(self) -> tuple[Turn, ...]:
         """The turns at which the branch turns back."""
@@ -116,11 +144,7 @@ class SolutionBranch(eqx.Module):
         `turn_kind` and `turn_parameter` are by turn; the values of the parameter are the coordinate of its name. A
         variable or axis whose name an order parameter or the parameter has already ends in an underscore: `action_`.
         """
-        taken = {self.parameter, *self.order_parameters}
-
-        def free(name: str) -> str:
-            return free(f"{name}_") if name in taken else name
-
+        free = partial(free_name, taken={self.parameter, *self.order_parameters})
         point, turn = free("point"), free("turn")
         variables: dict[str, Any] = {
             name: ((point, *(free(f"{name}_{axis}") for axis in ("row", "column")[: v.ndim - 1])), np.asarray(v))
@@ -270,14 +294,8 @@ def follow(
         raise ValueError("solution is one of another action; give that, or solve this one first")
     if np.ndim(solution.converged) or not solution.converged:
         raise ValueError(f"solution is no stationary point to start from: {solution.diagnosis}")
-    name = getattr(parameter, "name", parameter)
-    numbers = [s.name for s in action.parameters if isinstance(s, Symbol) and s not in action.sizes]
-    if name not in numbers:
-        raise ValueError(f"parameter must be a number among {', '.join(numbers) or 'none'}, got {shown(parameter)}")
+    name, (low, high) = checked_parameter(action, parameter), checked_bounds("bounds", bounds)
     bound = bind(action, values, solution.order_parameters)
-    if len(bounds) != 2 or not bounds[0] < bounds[1]:
-        raise ValueError(f"bounds must be two values of the parameter, the lower first; got {bounds}")
-    low, high = map(float, bounds)
     if direction not in (-1, 1):
         raise ValueError(f"direction must be 1 or -1, got {direction}")
     here = float(bound.parameters[name])
@@ -291,6 +309,36 @@ def follow(
         if bound.of.has_averages and not np.all(found.quadrature_error <= float(solution.stats["tolerance"])):
             return _followed(replace(bound, of=action.refined), *options, report)
     return found
+
+
+def checked_parameter(action: Action, parameter: Expr | str) -> str:
+    """The name of a parameter that is a number and can change."""
+    name = getattr(parameter, "name", parameter)
+    numbers = [s.name for s in action.parameters if isinstance(s, Symbol) and s not in action.sizes]
+    if name not in numbers:
+        raise ValueError(f"parameter must be a number among {', '.join(numbers) or 'none'}, got {shown(parameter)}")
+    return name
+
+
+def checked_bounds(name: str, bounds: Sequence[float | int]) -> tuple[float, float]:
+    """The least and greatest value of a parameter."""
+    if len(bounds) != 2 or not bounds[0] < bounds[1]:
+        raise ValueError(f"{name} must be two values of the parameter, the lower first; got {bounds}")
+    return float(checked_number(name, bounds[0])), float(checked_number(name, bounds[1]))
+
+
+def follow_both_ways(
+    action: Action, values: Values, solution: Solution, parameter: str, bounds: tuple[float, float], step=None
+) -> tuple[SolutionBranch, int]:
+    """The branch on both sides of a solution as one, and the number of its point at the solution."""
+    ahead, back = (
+        follow(action, values, solution, parameter, bounds, direction=direction, largest_step=step, progress=False)
+        for direction in (1, -1)
+    )
+    turns, ended = (*back.turns[::-1], *ahead.turns), f"{back.ended}; {ahead.ended}"
+    back, ahead = (replace(each, turns=(), ended="") for each in (back, ahead))
+    whole = jax.tree.map(lambda first, last: jnp.concatenate([first[:0:-1], last]), back, ahead)
+    return replace(whole, turns=turns, ended=ended), len(back) - 1
 
 
 def _followed(bound: BoundAction, solution, name, direction, largest, bounds, most_points, report) -> SolutionBranch:

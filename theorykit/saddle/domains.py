@@ -105,8 +105,11 @@ class AbstractDomain(eqx.Module):
         """The coordinates after a step from `coordinates`, of the metric's length to first order."""
         return coordinates + step
 
-    def requirements(self, name: str, value: Numbers) -> Iterator[Requirement]:
-        """The conditions on a finite `value`, known or traced, to be in the domain; errors call it `name`."""
+    def requirements(self, name: str, value: Numbers, *, closed: bool = False) -> Iterator[Requirement]:
+        """The conditions on a finite `value`, known or traced, to be in the domain; errors call it `name`.
+
+        Edges belong to it if `closed`. Numbers may be arrays, and matrices may have leading axes.
+        """
         return iter(())
 
     @abc.abstractmethod
@@ -177,7 +180,7 @@ class Symmetric(AbstractDomain):
     def moved(self, coordinates, step, shape):
         return coordinates + _weighted(step, shape[0], 1.0)
 
-    def requirements(self, name, value):
+    def requirements(self, name, value, *, closed=False):
         yield _is_symmetric(name, value)
 
     def latex(self, symbol):
@@ -211,7 +214,7 @@ class PositiveDefinite(AbstractDomain):
         turn = filled_factor(_weighted(step, shape[0], 0.5), shape[0])
         return entries_of_factor(filled_factor(coordinates, shape[0]) @ turn)
 
-    def requirements(self, name, value):
+    def requirements(self, name, value, *, closed=False):
         yield _is_symmetric(name, value)
         yield _is_definite(name, value)
 
@@ -243,9 +246,12 @@ class _AbstractInterval(AbstractDomain):
     def edge(self, coordinate):
         return jnp.where(coordinate < 0, self.low, self.high)
 
-    def requirements(self, name, value):
+    def requirements(self, name, value, *, closed=False):
         message = f"{name} must be above {self.low} and below {self.high}"
-        yield Requirement(message, (self.low < value) & (value < self.high), lambda: f"{message}, got {shown(value)}")
+        message = f"{name} must be from {self.low} to {self.high}" if closed else message
+        holds = (self.low < value) & (value < self.high)
+        holds = holds | ((value == self.low) | (value == self.high)) & closed
+        yield Requirement(message, holds, lambda: f"{message}, got {_got(value)}")
 
 
 class Positive(_AbstractInterval):
@@ -288,8 +294,12 @@ class Between(_AbstractInterval):
         return rf"{self.low:g} < {symbol} < {self.high:g}"
 
 
+def _got(value: Numbers) -> str:
+    return shown(value if np.ndim(value) else float(value))
+
+
 def _is_symmetric(name: str, value: Numbers) -> Requirement:
-    difference = abs(value - value.T).max()
+    difference = abs(value - value.mT).max()
     message = f"{name} must be symmetric"
     return Requirement(
         message,
@@ -301,8 +311,8 @@ def _is_symmetric(name: str, value: Numbers) -> Requirement:
 def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirement:
     """That the eigenvalues of a symmetric matrix are positive, or not negative, by more than their rounding."""
     eigenvalues = array_module(value).linalg.eigvalsh(value)
-    smallest, largest = eigenvalues[0], eigenvalues[-1]
-    rounding = len(value) * np.finfo(np.float64).eps * abs(eigenvalues).max()
+    smallest, largest = eigenvalues[..., 0].min(), eigenvalues[..., -1].max()
+    rounding = value.shape[-1] * np.finfo(np.float64).eps * abs(eigenvalues).max()
     message = f"{name} must be positive {'definite' if strictly else 'semidefinite'}"
     return Requirement(
         message,
@@ -318,7 +328,7 @@ def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
     """
     if isinstance(symbol, MatrixSymbol):
         yield finite_entries(name, value)
-        if isinstance(symbol, SymmetricSymbol) and value.shape[0] == value.shape[1]:
+        if isinstance(symbol, SymmetricSymbol) and value.shape[-2] == value.shape[-1]:
             yield _is_symmetric(name, value)
             if isinstance(symbol, PositiveSemidefiniteSymbol):
                 yield _is_definite(name, value, strictly=isinstance(symbol, PositiveDefiniteSymbol))
@@ -328,11 +338,11 @@ def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
         if declared.get(assumption) is False:
             raise ValueError(f"{name}: {symbol} is declared not to be {assumption}, and values are finite real numbers")
     finite = f"{name} must be finite"
-    yield Requirement(finite, abs(value) < float("inf"), lambda: f"{finite}, got {shown(value.item())}")
+    yield Requirement(finite, abs(value) < float("inf"), lambda: f"{finite}, got {_got(value)}")
     # the first that does not hold is told: a zero that must be positive is told that, not that it must not be zero
     known = [(assumption, declared[assumption]) for assumption in _ASSUMPTIONS if declared.get(assumption) is not None]
     for assumption, truth in sorted(known, key=lambda each: not each[1]):
         is_so, words = _ASSUMPTIONS[assumption]
         message = f"{name} must {'' if truth else 'not '}be {words}, as its symbol is declared to be"
         holds = is_so(value) if truth else ~is_so(value)
-        yield Requirement(message, holds, lambda message=message: f"{message}, got {shown(value.item())}")
+        yield Requirement(message, holds, lambda message=message: f"{message}, got {_got(value)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +11,9 @@ import optimistix as optx
 from jaxtyping import Array, Float, Int
 from sympy import Expr
 
-from ..checks import is_traced, shown
+from ..checks import by_name, is_traced, shown
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action
 from .certificate import (
     AT_EDGE,
@@ -32,7 +34,24 @@ _FAR = 1e2
 _ELSEWHERE = "Start from elsewhere (initial=...)"
 
 
-class Solution(AbstractOutcome):
+def place_in_words(values: Mapping[str, Any]) -> str:
+    """Numbers by name in a line, matrices by their first entry."""
+
+    def text(value):
+        return f"{float(value):.4g}" if np.ndim(value) == 0 else f"[{float(np.ravel(value)[0]):.4g}, ...]"
+
+    return ", ".join(f"{name} = {text(value)}" for name, value in values.items())
+
+
+def in_words(value: Any) -> str:
+    """A number, or the shape and range of an array."""
+    if np.ndim(value) == 0:
+        return f"{float(value):.9g}"
+    low, high = float(np.min(value)), float(np.max(value))
+    return f"{' x '.join(map(str, np.shape(value)))}, from {low:.4g} to {high:.4g}"
+
+
+class Solution(DisplayMixin, AbstractOutcome):
     """The outcome of `minimise` or `stationary`; differentiable in the values of the parameters.
 
     - `order_parameters`: by name; `solution[symbol]` is one of them.
@@ -52,6 +71,7 @@ class Solution(AbstractOutcome):
       point and the distance `travelled` from the start; the length of the `remaining` Newton step; `softest` and
       `lowest`, the directions of the smallest and of the lowest curvature, whose entries belong to `owners`; which
       coordinates are `at_edge`. From `search`: the number of starts that `reached` it.
+    - `parameters`: the values that it was found at, by name; none if they were traced.
 
     Under `vmap` every leaf has the batch's axes.
     """
@@ -68,6 +88,7 @@ class Solution(AbstractOutcome):
     terms: Float[Array, " terms"]
     of: Action = eqx.field(static=True)
     owners: tuple[str, ...] = eqx.field(static=True)
+    parameters: Mapping[str, Any] = eqx.field(default_factory=dict)
 
     def __getitem__(self, symbol: Expr | str) -> Float[Array, "..."]:
         """The order parameter, by symbol or by name."""
@@ -91,11 +112,30 @@ class Solution(AbstractOutcome):
     @property
     def place(self) -> str:
         """The order parameters in a line, matrices by their first entry."""
+        return place_in_words(self.order_parameters)
 
-        def text(value):
-            return f"{float(value):.4g}" if np.ndim(value) == 0 else f"[{float(np.ravel(value)[0]):.4g}, ...]"
+    def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
+        """Draw S over one or two order parameters, with all else held at the solution: `Action.plot_landscape`."""
+        return self.of.plot_landscape({**self.parameters, **self.order_parameters, **by_name("values", values)}, axes)
 
-        return ", ".join(f"{name} = {text(value)}" for name, value in self.order_parameters.items())
+    def _view(self) -> Iterator[Block]:
+        if np.ndim(self.action):
+            yield Heading(f"{np.size(self.action)} solves")
+            rows = [(name, in_words(value)) for name, value in self.order_parameters.items()]
+            yield Table((("converged", str(int(np.sum(self.converged)))), *rows, ("S", in_words(self.action))))
+        else:
+            asked = int(self.stats["asked"])
+            kind = "Stationary point of index " + str(asked) if asked else "Minimum"
+            yield Heading(kind if self.converged else f"{kind}: not found")
+            rows = [(name, in_words(value)) for name, value in self.order_parameters.items()]
+            rows.append(("S", f"{float(self.action):.9g}"))
+            if self.parameters:
+                rows.append(("at", place_in_words(self.parameters)))
+            rows.append(("gradient norm", f"{float(self.gradient_norm):.2g} per scale"))
+            rows.append(("smallest curvature", f"{float(np.min(self.hessian_eigenvalues)):.4g} per scale"))
+            rows.append(("error", f"{float(self.error):.1g} in the metric of the domains"))
+            yield Table(tuple(rows))
+        yield Text(self.diagnosis)
 
     def describe(self) -> str:
         """The outcome in words, and what to do about it if it did not converge."""
@@ -162,3 +202,30 @@ class Solution(AbstractOutcome):
             OTHER_INDEX: other,
         }
         return f"stationary at {self.place} ({norm}, {tolerance}), but {reasons[verdict]}"
+
+
+class Solutions(DisplayMixin, tuple):
+    """The stationary points that `search` found, by increasing action; `reason` says why there are none."""
+
+    def __new__(cls, solutions: Iterable[Solution] = (), reason: str = ""):
+        found = super().__new__(cls, solutions)
+        found.reason = reason
+        return found
+
+    def _view(self) -> Iterator[Block]:
+        if not self:
+            yield Text(f"No stationary point was found. {self.reason}")
+            return
+        names = [name for name, value in self[0].order_parameters.items() if np.ndim(value) == 0]
+        rows = [
+            (
+                f"{float(each.action):.9g}",
+                *(f"{float(each[name]):.6g}" for name in names),
+                f"{float(np.min(each.hessian_eigenvalues)):.4g}",
+                str(each.stats["reached"]),
+            )
+            for each in self
+        ]
+        points = "stationary point" if len(self) == 1 else "stationary points"
+        yield Heading(f"{len(self)} {points} of index {int(self[0].stats['asked'])}")
+        yield Table(tuple(rows), ("S", *names, "smallest curvature", "starts that reached it"))

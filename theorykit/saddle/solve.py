@@ -34,7 +34,7 @@ from .certificate import (
 from .diagnosis import report
 from .implicit import implicit_stationary_point, stationary_value, with_derivative_of
 from .problem import Coordinates, reach_of
-from .solution import Solution
+from .solution import Solution, Solutions
 from .solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, IndexNewton, Newton, chosen
 from .solvers.quadratic_model import QuadraticModel
 
@@ -144,14 +144,19 @@ def search(
     tolerance: PositiveNumber = 1e-9,
     max_steps: Count = 1000,
     progress: bool = True,
-) -> tuple[Solution, ...]:
-    """All different stationary points of an index that random starts lead to, by increasing action; none if none do.
+) -> Solutions:
+    """All different stationary points of an index that random starts lead to, by increasing action.
+
+    The result is a tuple; if it is empty, its `reason` says where the best start ended.
 
     Points count as one if no coordinate differs by more than 1e-5. `progress`: report on a search that takes longer
     than a second.
     """
     with Progress("search", shown=progress, cost=f"{starts} random starts"):
-        return tuple(_distinct_solutions(end_points(action, values, index, starts, seed, tolerance, max_steps)))
+        ends = end_points(action, values, index, starts, seed, tolerance, max_steps)
+    known, found = bind(action, values).values_of_parameters, _distinct_solutions(ends)
+    reason = "" if found else f"Of {starts} starts, the one of least gradient ended so: {_best(ends).diagnosis}"
+    return Solutions((replace(each, parameters=known) for each in found), reason)
 
 
 def end_points(
@@ -424,6 +429,7 @@ def _reported(task: _Task, solution: Solution, throw: bool) -> Solution:
     """`solution`, with an error or a warning if it is not what was asked for."""
     if is_traced(solution):
         return report(solution, throw, stacklevel=4)
+    solution = replace(solution, parameters=task.bound.values_of_parameters)
     more, tolerance = "", float(task.tolerance)
     if int(solution.stats["verdict"]) == UNKNOWN_AVERAGE:
         more = f". {_worst_average(task.bound, solution)}"
