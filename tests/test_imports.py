@@ -72,7 +72,10 @@ def nodes_at_import(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imported(name: str) -> Iterator[str]:
-    """Modules of the package that the module imports anywhere in it, for annotations too."""
+    """Modules of the package that the module imports anywhere in it, for annotations too.
+
+    Methods that draw import what draws when they are called, from above.
+    """
     path = MODULES[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     # what a package loads when it is asked for is listed in its stub; the face of all is loaded before any room

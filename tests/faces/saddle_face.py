@@ -2,6 +2,7 @@
 
 import math
 
+import matplotlib.pyplot as plt
 from sympy import Symbol, cosh, log
 
 from theorykit import saddle
@@ -11,6 +12,8 @@ from .values import NONE, Kind, number, of, whole_number
 
 m, beta, g = Symbol("m", real=True), Symbol("beta", positive=True), Symbol("g")
 ACTION = saddle.Action(m**2 / 2 - log(2 * cosh(beta * m)) / beta, {m: saddle.Between(-1, 1)}, [beta])
+FIELD = Symbol("h", real=True)
+IN_A_FIELD = saddle.Action(m**4 / 4 - beta * m**2 / 2 - FIELD * m, {m: saddle.Real()}, [beta, FIELD])
 SOLUTION = saddle.minimise(ACTION, {beta: 1.5}, initial={m: 0.9})
 
 
@@ -47,6 +50,22 @@ FACE = Face(
         "initial": of(INITIAL, admits=NONE),
         "index": whole_number(0, least=0),
         "solution": SOLUTION,
+        "transition.solution transition.other": SOLUTION,
+        "phase_diagram.action": IN_A_FIELD,
+        "phase_diagram.values": of({}, of_another_symbol={g: 1.0}),
+        "ranges": of(
+            {FIELD: (-1.0, 1.0), beta: (0.1, 1.0)},
+            one={beta: (0.1, 1.0)},
+            higher_first={FIELD: (1.0, -1.0), beta: (0.1, 1.0)},
+        ),
+        "scans": 1,
+        "landscape.values": of(
+            {m: (-0.9, 0.9), beta: 1.5}, without_range={m: 0.1, beta: 1.5}, of_another_symbol={g: 1.0}
+        ),
+        "Action.plot_landscape.values": of({m: (-0.9, 0.9), beta: 1.5}, without_range={m: 0.1, beta: 1.5}),
+        "Solution.plot_landscape.values": of({m: (-0.9, 0.9)}, without_range={m: 0.1}),
+        "points": 11,
+        "axes": Kind(lambda: plt.figure().subplots()),
         "parameter": of(beta, order_parameter=m, name="m"),
         "bounds": of((1.4, 1.6), higher_first=(1.6, 1.4), one=(1.5,), not_around=(2.0, 3.0)),
         "direction": of(1, admits=("-1",)),
@@ -63,8 +82,10 @@ FACE = Face(
     instances={
         "Action": ACTION,
         "Solution": SOLUTION,
+        "PhaseDiagram": lambda: saddle.PhaseDiagram((), (), {"h": (-1.0, 1.0), "beta": (0.1, 1.0)}),
         "SolutionBranch": lambda: saddle.follow(ACTION, {beta: 1.5}, SOLUTION, beta, (1.4, 1.6), progress=False),
     },
-    made="Solution SolutionBranch",
+    made="Solution SolutionBranch PhaseBoundary PhaseDiagram Transition",
+    examples={"transition phase_diagram": "tests.saddle.test_boundaries follows them"},
     untried={"Between.* Positive.* PositiveDefinite.* Real.* Symmetric.*": "called by the saddle package"},
 )

@@ -1,4 +1,5 @@
 from . import comparison, phases, solution, style, sweep
+from .actions import draw_landscape, draw_phase_diagram
 from .comparison import draw_comparison
 from .panels import draw_head_costs, draw_kernel_spectrum, draw_orbits, draw_order_parameters
 from .sweep import draw_order_parameters_over_width, draw_scores_over_width
@@ -8,9 +9,11 @@ __all__ = [
     "draw_comparison",
     "draw_head_costs",
     "draw_kernel_spectrum",
+    "draw_landscape",
     "draw_orbits",
     "draw_order_parameters",
     "draw_order_parameters_over_width",
+    "draw_phase_diagram",
     "draw_scores_over_width",
     "phases",
     "solution",

@@ -1,8 +1,10 @@
 from .action import Action, render_latex, render_markdown
+from .boundaries import PhaseBoundary, PhaseDiagram, Transition, phase_diagram, transition
 from .branch import SolutionBranch, follow
 from .diagnosis import ConvergenceWarning
 from .domains import Between, Positive, PositiveDefinite, Real, Symmetric
 from .implicit import NoDerivativeWarning
+from .landscapes import landscape
 from .solution import Solution
 from .solve import QuadratureWarning, SeveralSolutionsWarning, minimise, search, stationary
 
@@ -11,6 +13,8 @@ __all__ = [
     "Between",
     "ConvergenceWarning",
     "NoDerivativeWarning",
+    "PhaseBoundary",
+    "PhaseDiagram",
     "Positive",
     "PositiveDefinite",
     "QuadratureWarning",
@@ -19,10 +23,14 @@ __all__ = [
     "Solution",
     "SolutionBranch",
     "Symmetric",
+    "Transition",
     "follow",
+    "landscape",
     "minimise",
+    "phase_diagram",
     "render_latex",
     "render_markdown",
     "search",
     "stationary",
+    "transition",
 ]

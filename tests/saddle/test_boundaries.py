@@ -1,0 +1,169 @@
+"""Transitions, phase diagrams and landscapes of textbook actions, against closed forms."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from sympy import cosh, exp, log, symbols
+
+from theorykit.saddle import Action, Between, Positive, Real, landscape, minimise, phase_diagram, stationary, transition
+
+from ..bpkr.cases import assert_close
+from .textbook import CURIE_WEISS, beta, h, m, spinodal
+
+T, q = symbols("T q", positive=True)
+a, b, delta = symbols("a b Delta", real=True)
+ENTROPY = -(1 + m) / 2 * log((1 + m) / 2) - (1 - m) / 2 * log((1 - m) / 2)
+THREE_SPIN = Action(-(m**3) - h * m - T * ENTROPY, {m: Between(-1, 1)}, [h, T])
+"""The ferromagnet with interactions of three spins: T = 6 m (1 - m^2) on its spinodals."""
+
+
+@pytest.fixture(scope="module")
+def magnet():
+    return phase_diagram(CURIE_WEISS, {h: (-1, 1), beta: (0.6, 4)})
+
+
+@pytest.fixture(scope="module")
+def three_spin():
+    return phase_diagram(THREE_SPIN, {h: (-2, 1), T: (0.2, 3)})
+
+
+def by_kind(diagram):
+    return {line.kind: line for line in diagram.lines}
+
+
+def test_the_phase_diagram_of_the_curie_weiss_model_is_known_in_closed_form(magnet):
+    lines = by_kind(magnet)
+    assert set(lines) == {"spinodal", "coexistence"} and len(magnet.lines) == 2
+    line = lines["spinodal"]
+    inverse, field = (np.asarray(line.parameters[name]) for name in ("beta", "h"))
+    edge, exact = spinodal(np.maximum(inverse, 1.0))
+    # an error in beta moves the field by at most its slope, which is below one
+    assert np.all(np.abs(np.abs(field) - np.abs(exact)) <= line.error * (1.0 + 1.7))
+    assert np.max(line.error) < 1e-11
+    assert_close(np.abs(line.order_parameters[0]["m"]), edge, 1e-7)
+    assert_close(inverse[[0, -1]], [4.0, 4.0], 1e-9)
+    line = lines["coexistence"]
+    assert np.all(np.abs(line.parameters["h"]) <= line.error)
+    assert line.parameters["beta"].max() > 4 - 1e-9 and "the critical point" in line.ended
+    assert_close(*(np.abs(each["m"]) for each in line.order_parameters), 1e-8)
+    (end,) = magnet.critical_points
+    assert end.kind == "critical point"
+    assert_close([end.parameters["h"][0], end.parameters["beta"][0]], [0.0, 1.0], 1e-11)
+
+
+def test_the_phase_diagram_of_the_three_spin_ferromagnet_is_known_in_closed_form(three_spin):
+    lines = by_kind(three_spin)
+    line = lines["spinodal"]
+    at = np.asarray(line.order_parameters[0]["m"])
+    temperature = 6 * at * (1 - at**2)
+    assert np.all(np.abs(line.parameters["T"] - temperature) <= 3 * line.error + 1e-14)
+    assert np.all(np.abs(line.parameters["h"] - temperature * np.arctanh(at) + 3 * at**2) <= 3 * line.error + 1e-14)
+    (end,) = three_spin.critical_points
+    critical = 4 / np.sqrt(3)
+    assert_close(end.parameters["T"][0], critical, 1e-10)
+    assert_close(end.parameters["h"][0], critical * np.arctanh(1 / np.sqrt(3)) - 1, 1e-10)
+    line = lines["coexistence"]
+    field, temperature = line.parameters["h"], line.parameters["T"]
+    actions = [THREE_SPIN(m=each["m"], h=field, T=temperature) for each in line.order_parameters]
+    assert_close(*actions, 1e-10)
+    for each in line.order_parameters:
+        assert_close(each["m"], np.tanh((3 * each["m"] ** 2 + field) / temperature), 1e-7)
+    # solutions apart, but next to the critical point
+    assert np.all(np.abs(line.order_parameters[0]["m"] - line.order_parameters[1]["m"])[temperature < 2.3] > 0.1)
+
+
+def test_a_phase_diagram_is_labelled_drawn_and_shown(magnet):
+    labelled = magnet.to_xarray()
+    assert labelled["m"].dims == ("point", "solution")
+    assert set(labelled["kind"].values) == {"spinodal", "coexistence", "critical point"}
+    assert labelled.sizes["point"] == sum(map(len, (*magnet.lines, *magnet.critical_points)))
+    axes = magnet.plot()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["spinodal", "coexistence", "critical point"]
+    assert axes.get_xlim() == (-1, 1) and axes.get_ylabel() == r"$\beta$"
+    plt.close(axes.figure)
+    text = repr(magnet)
+    assert text.startswith("Phase diagram in h and beta") and "critical point" in text
+    assert "the edge of the ranges" in repr(magnet.lines[0])
+
+
+def test_solutions_on_an_edge_of_their_domain_coexist_and_cut_the_line():
+    action = Action(a * q**2 / 2 - b * q**3 / 3 + q**4 / 4, {q: Positive()}, [a, b])
+    lines = by_kind(phase_diagram(action, {a: (0.01, 1), b: (0.1, 2)}, scans=2))
+    for kind, factor in (("coexistence", 2 / 9), ("spinodal", 1 / 4)):
+        parameters = lines[kind].parameters
+        assert_close(parameters["a"], factor * parameters["b"] ** 2, 1e-12)
+    assert 0.0 in lines["coexistence"].order_parameters[0]["q"]
+
+
+@pytest.mark.slow
+def test_a_continuous_transition_turns_into_one_of_first_order_at_the_tricritical_point():
+    blume_capel = Action(m**2 / 2 - T * log(1 + 2 * exp(-delta / T) * cosh(m / T)), {m: Real()}, [delta, T])
+    diagram = phase_diagram(blume_capel, {delta: (0, 0.6), T: (0.05, 0.8)})
+    (end,) = diagram.critical_points
+    assert end.kind == "tricritical point"
+    assert_close([end.parameters["Delta"][0], end.parameters["T"][0]], [2 / 3 * np.log(2), 1 / 3], 1e-10)
+    line = by_kind(diagram)["continuous transition"]
+    weight = 2 * np.exp(-line.parameters["Delta"] / line.parameters["T"])
+    assert_close(line.parameters["T"], weight / (1 + weight), 1e-11)
+    assert line.parameters["T"].min() > 1 / 3 - 1e-10
+    assert [line.kind for line in diagram.lines].count("spinodal") == 2
+
+
+def solutions(field, inverse=1.5):
+    return [minimise(CURIE_WEISS, {beta: inverse, h: field}, initial={m: start}) for start in (1.0, -1.0)]
+
+
+def test_two_solutions_coexist_where_their_actions_are_equal():
+    up, down = solutions(0.05)
+    found = transition(up, down, h, (-0.3, 0.3))
+    assert found.kind == "first-order" and abs(found.value) <= found.error < 1e-13
+    first, second = found.solutions
+    assert first.converged and second.converged and abs(first.action - second.action) < 1e-14
+    assert_close(first[m], -second[m], 1e-12)
+    assert "First-order transition" in repr(found)
+
+
+def test_without_coexistence_the_spinodal_is_told():
+    up, down = solutions(0.05)
+    _, field = spinodal(1.5)
+    with pytest.raises(ValueError, match=rf"ends at a fold \(spinodal\) at h = {-field:.6g}"):
+        transition(up, down, h, (0.01, 0.3))
+    with pytest.raises(ValueError, match="differ in beta"):
+        transition(up, solutions(0.05, 1.4)[1], h, (-0.3, 0.3))
+
+
+def test_solutions_that_merge_have_a_continuous_transition():
+    magnetised, _ = solutions(0.0)
+    symmetric = stationary(CURIE_WEISS, {beta: 1.5, h: 0.0}, index=1, initial={m: 0.01})
+    found = transition(magnetised, symmetric, beta, (0.5, 2.0))
+    assert found.kind == "continuous" and abs(found.value - 1.0) <= found.error
+
+
+def test_a_landscape_has_its_stationary_points():
+    found = landscape(CURIE_WEISS, {m: (-1.5, 1.5), beta: [0.8, 1.5], h: 0.0})
+    assert found["action"].dims == ("beta", "m")
+    assert_close(found["action"].values[1], CURIE_WEISS(m=found["m"].values, beta=1.5, h=0.0), 1e-14)
+    magnetised, _ = solutions(0.0)
+    assert found["kind_stationary"].values.tolist() == ["minimum", "minimum", "maximum", "minimum"]
+    expected = [0.0, -magnetised[m], 0.0, magnetised[m]]
+    assert_close(found["m_stationary"].values, expected, 1e-12)
+    axes = CURIE_WEISS.plot_landscape({m: (-1.5, 1.5), beta: [0.8, 1.5], h: 0.0})
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == [r"$\beta$ = 0.8", r"$\beta$ = 1.5", "minimum", "maximum"]
+    axes = magnetised.plot_landscape({m: (0.5, 1.5)})
+    assert axes.get_xlabel() == "$m$"
+    plt.close("all")
+
+
+def test_a_landscape_over_two_order_parameters_has_saddles():
+    x, y = symbols("x y", real=True)
+    action = Action((x**2 - 1) ** 2 / 4 + a * y**2 / 2 + x * 0, {x: Real(), y: Real()}, [a])
+    found = landscape(action, {x: (-1.5, 1.4), y: (-1, 1), a: 1.0}, points=30)
+    places = zip(found["x_stationary"].values.round(9), found["y_stationary"].values.round(9), strict=True)
+    kinds = dict(zip(places, found["kind_stationary"].values.tolist(), strict=True))
+    assert kinds == {(-1.0, 0.0): "minimum", (0.0, 0.0): "saddle", (1.0, 0.0): "minimum"}
+    axes = action.plot_landscape({x: (-1.5, 1.4), y: (-1, 1), a: 1.0})
+    assert axes.get_ylabel() == "$y$"
+    plt.close(axes.figure)
+    with pytest.raises(ValueError, match="range"):
+        landscape(action, {x: 0.0, y: 0.0, a: 1.0})

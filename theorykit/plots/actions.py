@@ -1,0 +1,80 @@
+"""Landscapes and phase diagrams of actions of your own."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from sympy import Symbol
+
+from ..symbolic import latex
+from .results import draws_results
+from .style import LIMITS, THEORY, _new_axes
+
+_KINDS = {"minimum": ("o", THEORY), "maximum": ("^", LIMITS[0]), "saddle": ("s", LIMITS[1])}
+_LINES = {
+    "coexistence": {"color": THEORY, "linestyle": "-"},
+    "continuous transition": {"color": LIMITS[2], "linestyle": "-"},
+    "spinodal": {"color": LIMITS[0], "linestyle": "--"},
+    "critical point": {"color": "black", "marker": "o", "linestyle": ""},
+    "tricritical point": {"color": "black", "marker": "D", "linestyle": ""},
+}
+# nothing is drawn above the axes
+_ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
+
+
+@draws_results
+def draw_landscape(landscape: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Draw S over one order parameter as curves, or over two by contours, with its stationary points by kind.
+
+    Args:
+        landscape: what `saddle.landscape` returns.
+        axes: where to draw; new ones by default.
+    """
+    axes, values = _new_axes(axes), landscape[landscape.attrs["action"]]
+    names = [str(name) for name in values.dims]
+    labels = [landscape[name].attrs["long_name"] for name in names]
+    places = [landscape[f"{name}_stationary"].values for name in names]
+    is_map = names[0] in landscape.attrs["shown"] and len(names) == 2
+    if is_map:
+        image = axes.contourf(*(landscape[name] for name in names), values.T, levels=30, cmap="Greys_r", alpha=0.6)
+        axes.contour(*(landscape[name] for name in names), values.T, levels=30, colors="0.4", linewidths=0.4)
+        axes.figure.colorbar(image, ax=axes, label="action $S$")
+    else:
+        curves = values if len(names) == 2 else values.expand_dims("curve")
+        shades = np.linspace(0.15, 0.85, len(curves))
+        for curve, shade in zip(curves, shades, strict=True):
+            label = f"{labels[0]} = {float(curve[names[0]]):g}" if len(names) == 2 else None
+            axes.plot(landscape[names[-1]], curve, color=plt.get_cmap("viridis")(shade), label=label)
+        places = [places[-1], landscape["action_stationary"].values]
+    for kind, (marker, color) in _KINDS.items():
+        of_kind = landscape["kind_stationary"].values == kind
+        if of_kind.any():
+            here = [each[of_kind] for each in places]
+            axes.plot(*here, marker, color=color, markeredgecolor="white", label=kind, zorder=3)
+    axes.set(xlabel=labels[0] if is_map else labels[-1], ylabel=labels[1] if is_map else "action $S$")
+    axes.legend(**_ABOVE)
+    return axes
+
+
+@draws_results
+def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Draw the lines of a phase diagram, and the critical points in which they end.
+
+    Args:
+        diagram: what `saddle.PhaseDiagram.to_xarray` returns.
+        axes: where to draw; new ones by default.
+    """
+    axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
+    kinds, lines = (diagram[diagram.attrs[name]].values for name in ("kind", "line"))
+    known = set()
+    for line in np.unique(lines):
+        part = np.flatnonzero(lines == line)
+        kind = str(kinds[part[0]])
+        label = None if kind in known else kind
+        axes.plot(diagram[across].values[part], diagram[up].values[part], **_LINES[kind], label=label, clip_on=False)
+        known.add(kind)
+    low, high, bottom, top = diagram.attrs["ranges"]
+    axes.set(xlim=(low, high), ylim=(bottom, top), xlabel=f"${latex(Symbol(across))}$", ylabel=f"${latex(Symbol(up))}$")
+    if known:
+        axes.legend(**_ABOVE)
+    return axes

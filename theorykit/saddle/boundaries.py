@@ -1,0 +1,727 @@
+"""Transitions and phase diagrams: where two stationary points have equal action, merge, or bifurcate.
+
+Every kind of boundary is a system of equations for stationary points and parameters. With F the gradient of S in
+coordinates and H its Jacobian, the systems are
+
+    spinodal       F(x) = 0, g(x) = 0                        a fold: a minimum merges with a saddle
+    continuous     F(x) + e w = 0, g(x) = 0, w F_d = 0       a pitchfork or another crossing of branches, if e = 0
+    coexistence    F(x) = 0, F(y) = 0, S(x) = S(y)           a first-order transition
+
+The scalar g vanishes if and only if H is singular: it is the last entry of the solution of the bordered system
+[[H, w], [v^T, 0]] (z, g) = (0, 1), with w and v close to the null vectors of H (Govaerts, Numerical Methods for
+Bifurcations of Dynamical Equilibria, 2000). F_d is the derivative of F along a direction in the parameters. With two
+parameters free, solutions form a curve, which is followed by pseudo-arclength continuation. These systems stay regular
+at a cusp, where two spinodals end in a critical point.
+"""
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+from scipy.optimize import brentq
+from sympy import Expr
+
+from ..checks import Count, Index, by_name, checked_arguments
+from ..compilation import jit
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Block, Heading, Table, Text
+from .action import Action
+from .bound_action import BEYOND, BoundAction, Values, bind
+from .branch import SolutionBranch, checked_bounds, checked_parameter, follow_both_ways, free_name
+from .diagnosis import ConvergenceWarning
+from .problem import Coordinates
+from .solution import Solution, place_in_words
+from .solve import minimise, search, stationary
+
+SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
+CRITICAL, TRICRITICAL = "critical point", "tricritical point"
+# the largest, the first and the smallest step of a line; parameters are in units of half their range
+_LARGEST, _FIRST, _SMALLEST, _MOST_POINTS = 0.1, 0.01, 1e-7, 2000
+# Newton's corrections: how many, when they have converged, how small the last must be, and how far they lead, of a step
+_CORRECTIONS, _CONVERGED, _NEAR, _ASTRAY = 15, 1e-12, 1e-8, 0.3
+# least cosine between tangents at both ends of a step, and that above which the next is longer by this factor
+_STRAIGHT, _VERY_STRAIGHT, _LONGER = 0.95, 0.99, 1.5
+# distance within which a point is on a line that is known already, and within which a line ends at a critical point
+_SAME, _END = 0.01, 0.2
+# F changes with the parameters by so little, of the change of its curvature, that a singular point is no fold
+_NO_FOLD = 1e-4
+# a slack that counts as zero
+_SLACK = 1e-8
+# actions that differ by less, of their size, are equal: a symmetry relates the solutions
+_ROUNDED = 1e-11
+# order parameters that merge differ by less, at a step from there
+_MERGING = 0.1
+# starts of a search, and where along a scan one is made, of the range
+_STARTS, _ALONG = 8, (0.03, 0.5, 0.97)
+
+
+class Transition(DisplayMixin, eqx.Module):
+    """A value of a parameter at which two solutions have equal action, or merge.
+
+    - `kind`: "first-order" if the solutions differ there, "continuous" if they merge.
+    - `solutions`: both there, from `minimise` or `stationary`. Where they merge, curvatures vanish.
+    - `error`: by how much rounding and quadrature may have moved `value`.
+    """
+
+    parameter: str = eqx.field(static=True)
+    value: Float[Array, ""]
+    kind: str = eqx.field(static=True)
+    error: Float[Array, ""]
+    solutions: tuple[Solution, Solution]
+
+    def _view(self) -> Iterator[Block]:
+        yield Heading(f"{self.kind.capitalize()} transition")
+        rows = [(self.parameter, f"{float(self.value):.9g}"), ("error", f"{float(self.error):.1g}")]
+        for number, solution in zip(("first", "second"), self.solutions, strict=True):
+            rows.append((f"{number} solution", f"{solution.place}; S = {float(solution.action):.6g}"))
+        yield Table(tuple(rows))
+
+
+class PhaseBoundary(DisplayMixin, eqx.Module):
+    """A line in two parameters, or a point in which lines end.
+
+    - `kind`: "spinodal", where a solution ceases to exist or changes its index; "continuous transition", where it does
+      so and another departs from it; "coexistence", where two solutions have equal action; "critical point", where two
+      spinodals meet; "tricritical point", where a continuous transition turns into one of first order.
+    - `parameters`: both, by name. `order_parameters`: of the solution, or of both that coexist.
+    - `error`: by how much rounding and quadrature may have moved a point, in units of half the range of a parameter.
+    - `ended`: the reasons why a line goes no further, at its first and at its last point.
+    """
+
+    kind: str = eqx.field(static=True)
+    parameters: Mapping[str, Float[Array, " point"]]
+    order_parameters: tuple[Mapping[str, Float[Array, "point ..."]], ...]
+    error: Float[Array, " point"]
+    ended: tuple[str, ...] = eqx.field(static=True, default=())
+
+    def __len__(self) -> int:
+        return len(self.error)
+
+    def _view(self) -> Iterator[Block]:
+        yield Heading(self.kind.capitalize())
+        given = (self.parameters, *self.order_parameters)
+        rows = [(name, _range(values)) for each in given for name, values in each.items()]
+        rows += [("points", str(len(self))), ("largest error", f"{float(np.max(self.error)):.1g} of half the range")]
+        yield Table((*rows, *zip(("begins", "ends"), self.ended, strict=False)))
+
+
+class PhaseDiagram(DisplayMixin, eqx.Module):
+    """The phase boundaries of an action in two parameters: `lines`, and the `critical_points` in which lines end.
+
+    `ranges` are those of the parameters; the first is the horizontal axis of `plot`.
+    """
+
+    lines: tuple[PhaseBoundary, ...]
+    critical_points: tuple[PhaseBoundary, ...]
+    ranges: Mapping[str, tuple[float, float]] = eqx.field(static=True)
+
+    def _view(self) -> Iterator[Block]:
+        yield Heading(f"Phase diagram in {' and '.join(self.ranges)}")
+        boundaries = (*self.lines, *self.critical_points)
+        if not boundaries:
+            yield Text("No boundary was found within the ranges: widen them, or raise `scans`.")
+            return
+        rows = [
+            (
+                each.kind,
+                *(_range(each.parameters[name]) for name in self.ranges),
+                str(len(each)),
+                f"{float(np.max(each.error)):.1g}",
+            )
+            for each in boundaries
+        ]
+        yield Table(tuple(rows), ("boundary", *self.ranges, "points", "largest error"))
+        yield Text("Errors are in units of half a range. `plot()` draws the diagram, `to_xarray()` labels it.")
+
+    def to_xarray(self) -> xr.Dataset:
+        """All boundaries, point after point: parameters, order parameters, `error`, `kind`, number of the `line`.
+
+        The axis `solution` has both solutions of a coexistence line, elsewhere the same one twice. A name that the
+        action has taken ends in an underscore.
+        """
+        boundaries = (*self.lines, *self.critical_points)
+        names = boundaries[0].order_parameters[0] if boundaries else {}
+        free = partial(free_name, taken={*self.ranges, *names})
+        point, lengths = free("point"), [len(each) for each in boundaries]
+        data: dict[str, Any] = {
+            name: (point, np.concatenate([[], *(each.parameters[name] for each in boundaries)])) for name in self.ranges
+        }
+        for name in names:
+            both = [np.stack([each.order_parameters[at][name] for at in (0, -1)], axis=1) for each in boundaries]
+            axes = [f"{name}_{axis}" for axis in ("row", "column")[: both[0].ndim - 2]]
+            data[name] = (point, free("solution"), *axes), np.concatenate(both)
+        data[free("error")] = point, np.concatenate([[], *(each.error for each in boundaries)])
+        data[free("kind")] = point, np.repeat(np.array([each.kind for each in boundaries], str), lengths)
+        data[free("line")] = point, np.repeat(np.arange(len(boundaries)), lengths)
+        (across, widths), (up, heights) = self.ranges.items()
+        ours = {name: free(name) for name in ("kind", "line")}
+        return xr.Dataset(data, attrs={"across": across, "up": up, "ranges": [*widths, *heights], **ours})
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the diagram into matplotlib's `axes`, or new ones: `plots.draw_phase_diagram`."""
+        from ..plots import draw_phase_diagram
+
+        return draw_phase_diagram(self.to_xarray(), axes)
+
+
+def _range(values: Array) -> str:
+    if np.ndim(values) > 1:
+        return f"{np.shape(values)[1:]} each"
+    low, high = (f"{float(f(values)):.5g}" for f in (np.min, np.max))
+    return low if low == high else f"{low} to {high}"
+
+
+class _Frame(eqx.Module):
+    """The null vectors of H at the last point, and the direction in the parameters in which its curvature changes."""
+
+    left: Coordinates
+    right: Coordinates
+    normal: Array
+
+
+class _System(eqx.Module):
+    """The equations of a kind of boundary. Unknowns: coordinates of one or two points, the slack, then parameters."""
+
+    bound: BoundAction
+    free: Float[Array, "points coordinates"]
+    units: Float[Array, " unknowns"]
+    kind: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def points(self, unknowns: Array) -> Array:
+        return (unknowns * self.units)[: self.free.size].reshape(self.free.shape)
+
+    def parameters(self, unknowns: Array) -> Array:
+        return (unknowns * self.units)[-len(self.names) :]
+
+    def at(self, parameters: Array) -> BoundAction:
+        given = dict(zip(self.names, parameters, strict=True))
+        return replace(self.bound, parameters={**self.bound.parameters, **given})
+
+    def slope(self, at: Coordinates, parameters: Array, which: int = 0) -> tuple[Coordinates, Coordinates]:
+        """F, and the magnitude of its terms; coordinates on an edge of a domain stay where they are."""
+        found, magnitude = self.at(parameters).slopes(at, jnp.zeros_like(at))
+        held = jnp.where(self.free[which] > 0, 0.0, at - jax.lax.stop_gradient(at))
+        return found * self.free[which] + held, magnitude * self.free[which]
+
+    def hessian(self, at: Coordinates, parameters: Array, which: int = 0) -> Array:
+        return jax.jacfwd(lambda x: self.slope(x, parameters, which)[0])(at)
+
+    def bordered(self, at: Coordinates, parameters: Array, frame: _Frame) -> Array:
+        hessian = self.hessian(at, parameters)
+        return jnp.block([[hessian, frame.left[:, None]], [frame.right[None], jnp.zeros((1, 1))]])
+
+    def residual(self, unknowns: Array, frame: _Frame) -> tuple[Array, Array]:
+        """The sides of the equations subtracted, and the magnitude of what they are summed from."""
+        at, parameters = self.points(unknowns), self.parameters(unknowns)
+        slopes, magnitudes = zip(*(self.slope(x, parameters, i) for i, x in enumerate(at)), strict=True)
+        if self.kind == COEXISTENCE:
+            first, second = (self.at(parameters).terms(x) for x in at)
+            total = jnp.sum(jnp.abs(first)) + jnp.sum(jnp.abs(second))
+            difference = jnp.sum(first) - jnp.sum(second)
+            return jnp.hstack([*slopes, difference]), jnp.hstack([*magnitudes, total])
+        matrix = self.bordered(at[0], parameters, frame)
+        last = jnp.zeros(len(matrix)).at[-1].set(1.0)
+        singular, entries = jnp.linalg.solve(matrix, last)[-1], jnp.sum(jnp.abs(matrix[:-1, :-1]))
+        if self.kind == SPINODAL:
+            return jnp.hstack([slopes[0], singular]), jnp.hstack([magnitudes[0], entries])
+        count = len(self.names)
+        along = frame.normal * self.units[-count:]
+        change = jax.jvp(lambda p: self.slope(at[0], p)[0], (parameters,), (along,))[1]
+        left = jnp.linalg.solve(matrix.T, last)[:-1]
+        slack = unknowns[-count - 1] * self.units[-count - 1]
+        sides = [slopes[0] + slack * frame.left, singular, left @ change]
+        return jnp.hstack(sides), jnp.hstack([magnitudes[0], entries, jnp.sum(jnp.abs(change))])
+
+
+class _Place(eqx.Module):
+    """A point of a line.
+
+    - `residual`: the last correction; `led`: the sum of all; `error`: of the parameters, in units.
+    - `normal`: the derivative of F by the parameters along the null vector, which is normal to a spinodal.
+    - `index`: of each of the points. `cubic`: see `_cubic`.
+    """
+
+    unknowns: Array
+    tangent: Array
+    residual: Array
+    led: Array
+    error: Array
+    frame: _Frame
+    normal: Array
+    index: Array
+    cubic: Array
+
+
+@jit
+def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unknowns"], frame: _Frame) -> _Place:
+    """The solution next to `unknowns` by Newton's method; with a row `across`, by corrections orthogonal to it."""
+    none, last = jnp.zeros(len(across)), jnp.zeros(len(unknowns)).at[-1].set(1.0)
+
+    def matrix(at):
+        return jnp.concatenate([jax.jacfwd(lambda u: system.residual(u, frame)[0])(at), across])
+
+    def correct(state):
+        at, _, led, count = state
+        sides = jnp.append(-system.residual(at, frame)[0], none)
+        change = jnp.linalg.solve(matrix(at), sides)
+        # a point that solves the equations is left as it is where they are singular
+        change = jnp.where(jnp.any(sides != 0), change, 0.0)
+        length = jnp.linalg.norm(change)
+        return at + change, length, led + length, count + 1
+
+    def unsettled(state):
+        _, length, _, count = state
+        return (length > _CONVERGED) & (count < _CORRECTIONS)
+
+    start = (unknowns, jnp.array(1.0), jnp.array(0.0), jnp.array(0))
+    at, residual, led, _ = jax.lax.while_loop(unsettled, correct, start)
+    whole, (sides, magnitudes) = matrix(at), system.residual(at, frame)
+    tangent = jnp.linalg.solve(whole, last)
+    off = jnp.abs(jnp.linalg.inv(whole)) @ jnp.append(4 * jnp.finfo(at.dtype).eps * magnitudes, none) + residual
+    if system.bound.of.refined != system.bound.of:
+        finer = replace(system, bound=replace(system.bound, of=system.bound.of.checking))
+        off += 2 * jnp.abs(jnp.linalg.solve(whole, jnp.append(finer.residual(at, frame)[0] - sides, none)))
+    points, parameters, count = system.points(at), system.parameters(at), len(system.names)
+    hessians = [system.hessian(point, parameters, i) for i, point in enumerate(points)]
+    index = jnp.stack([jnp.sum(jnp.linalg.eigvalsh((each + each.T) / 2) < 0) for each in hessians])
+    normal, cubic = jnp.zeros(count), jnp.array(0.0)
+    if system.kind != COEXISTENCE:
+        borders = system.bordered(points[0], parameters, frame)
+        right, left = (
+            jnp.linalg.solve(each, jnp.zeros(len(each)).at[-1].set(1.0))[:-1] for each in (borders, borders.T)
+        )
+        frame, normal = _framed(system, points[0], parameters, left, right)
+        cubic = _cubic(system, points[0], parameters, frame)
+    error = jnp.max(off[-count:] + jnp.finfo(at.dtype).eps * jnp.maximum(1.0, jnp.abs(at[-count:])))
+    return _Place(at, tangent / jnp.linalg.norm(tangent), residual, led, error, frame, normal, index, cubic)
+
+
+def _framed(system: _System, at: Coordinates, parameters: Array, left: Array, right: Array) -> tuple[_Frame, Array]:
+    """The frame of these null vectors, and the derivative of F by the parameters, in units, along the left one."""
+    left, right = left / jnp.linalg.norm(left), right / jnp.linalg.norm(right)
+    units = system.units[-len(system.names) :]
+    slope = jax.jacfwd(lambda p: left @ system.slope(at, p)[0])(parameters)
+    curvature = jax.jacfwd(lambda p: left @ system.hessian(at, p) @ right)(parameters)
+    return _Frame(left, right, curvature * units), slope * units
+
+
+@jit
+def _singular_frame(system: _System, at: Coordinates, parameters: Array) -> tuple[_Frame, Array]:
+    """The frame at a point where H is almost singular, and the derivative of F as in `_framed`."""
+    left, _, right = jnp.linalg.svd(system.hessian(at, parameters))
+    return _framed(system, at, parameters, left[:, -1], right[-1])
+
+
+def _cubic(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -> Array:
+    """The third derivative of F along the null vector, the other coordinates following (Lyapunov-Schmidt).
+
+    It changes its sign at a tricritical point.
+    """
+    slope = lambda x: system.slope(x, parameters)[0]  # noqa: E731
+    along = lambda f: lambda x: jax.jvp(f, (x,), (frame.right,))[1]  # noqa: E731
+    second = along(along(slope))
+    follows = jnp.linalg.solve(system.bordered(at, parameters, frame), jnp.append(second(at), 0.0))[:-1]
+    return frame.left @ (along(second)(at) - 3 * jax.jvp(along(slope), (at,), (follows,))[1])
+
+
+@jit
+def _tangent(system: _System, unknowns: Array, frame: _Frame) -> Array:
+    """The direction in which the equations change least."""
+    return jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]
+
+
+class _Curve:
+    """Follow a boundary through a place, in one direction."""
+
+    def __init__(self, system: _System, centre: np.ndarray):
+        self.system, self.centre = system, centre
+
+    def place(self, start: _Place, length: float) -> _Place:
+        return _corrected(self.system, start.unknowns + length * start.tangent, start.tangent[None], start.frame)
+
+    def root(self, quantity: Callable[[_Place], float], start: _Place, length: float) -> _Place:
+        """Where a quantity changes its sign on a step."""
+        return self.place(start, brentq(lambda by: quantity(self.place(start, by)), 0.0, length, xtol=1e-13))
+
+    def outside(self, place: _Place) -> float:
+        """By how much the parameters are out of their ranges, in units; negative inside."""
+        return float(np.max(np.abs(np.asarray(place.unknowns[-2:]) - self.centre))) - 1.0
+
+    def test(self, place: _Place) -> float:
+        """A number that changes its sign at a special point."""
+        if self.system.kind == CONTINUOUS:
+            return float(place.cubic)
+        return float(place.tangent[-2] * place.normal[1] - place.tangent[-1] * place.normal[0])
+
+    def text(self, place: _Place) -> str:
+        parameters = self.system.parameters(place.unknowns)
+        return place_in_words(dict(zip(self.system.names, parameters, strict=True)))
+
+    def followed(self, start: _Place) -> tuple[list[_Place], list[_Place], str]:
+        """Places, special points among them, and why the boundary goes no further."""
+        places, special, length = [start], [], _FIRST
+        apart = lambda place: np.subtract(*np.asarray(self.system.points(place.unknowns)))  # noqa: E731
+        while len(places) < _MOST_POINTS:
+            place = places[-1]
+            ahead = self.place(place, length)
+            cosine = float(place.tangent @ ahead.tangent)
+            if not (ahead.residual <= _NEAR and ahead.led <= _ASTRAY * length and cosine > _STRAIGHT):
+                length /= 2
+                if length < _SMALLEST:
+                    return places, special, f"no point was found beyond {self.text(place)}"
+                continue
+            if self.system.kind == CONTINUOUS and abs(float(ahead.unknowns[-3])) > _SLACK:
+                return places, special, f"the branches cross no more beyond {self.text(place)}"
+            if self.system.kind == COEXISTENCE:
+                if apart(place) @ apart(ahead) <= 0:
+                    return places, special, f"the two solutions merge next to {self.text(place)}"
+                if np.any(ahead.index != start.index):
+                    return places, special, f"one of the two solutions ends at its spinodal next to {self.text(place)}"
+            elif place.normal @ ahead.normal < 0 and self.system.kind == SPINODAL:
+                # a symmetry maps the rest of the line to this part
+                return places, special, f"the solutions merge with their mirror images next to {self.text(place)}"
+            elif self.test(place) * self.test(ahead) < 0:
+                special.append(self.root(self.test, place, length))
+                places.append(special[-1])
+            if self.outside(ahead) > 0:
+                if self.outside(place) >= 0:
+                    return places, special, f"the edge of the ranges at {self.text(place)}"
+                places.append(self.root(self.outside, place, length))
+                return places, special, f"the edge of the ranges at {self.text(places[-1])}"
+            to_start, step = start.unknowns - place.unknowns, ahead.unknowns - place.unknowns
+            share = float(step @ to_start) / float(step @ step)
+            beside = jnp.linalg.norm(to_start - share * step) < 0.1 * jnp.linalg.norm(step)
+            if len(places) > 2 and 0 < share <= 1 and beside and float(ahead.tangent @ start.tangent) > _STRAIGHT:
+                return [*places, start], special, "the line closes on its start"
+            places.append(ahead)
+            length = min(_LARGEST, _LONGER * length) if cosine > _VERY_STRAIGHT else length
+        return places, special, f"{_MOST_POINTS} points were found"
+
+
+def _boundaries(
+    system: _System, unknowns: Array, frame: _Frame, centre: np.ndarray
+) -> tuple[list[PhaseBoundary], list[PhaseBoundary]]:
+    """The line through a point, in parts where its kind changes, and its special points; none if the point is isolated.
+
+    On one side of a tricritical point branches cross where the symmetric solution of least index loses its stability
+    to solutions that exist on the other side of the line: a spinodal.
+    """
+    curve, tangent = _Curve(system, centre), _tangent(system, unknowns, frame)
+    start = _corrected(system, unknowns, tangent[None], frame)
+    if not start.residual <= _NEAR or curve.outside(start) > 0:
+        return [], []
+    back, before, begins = curve.followed(replace(start, tangent=-start.tangent))
+    ahead, after, ends = ([], [], begins) if begins.startswith("the line closes") else curve.followed(start)
+    places, special = [*back[::-1], *ahead[1:]], [*before[::-1], *after]
+    if len(places) < 2:
+        return [], []
+
+    def boundary(kind: str, places: list[_Place], ended: tuple[str, ...] = ()) -> PhaseBoundary:
+        unknowns = jnp.stack([place.unknowns for place in places])
+        at, parameters = jax.vmap(system.points)(unknowns), jax.vmap(system.parameters)(unknowns)
+        values = [
+            jax.vmap(replace(system.bound, free=free).values_on_edges)(at[:, which])
+            for which, free in enumerate(system.free)
+        ]
+        errors = jnp.stack([place.error for place in places])
+        return PhaseBoundary(kind, dict(zip(system.names, parameters.T, strict=True)), tuple(values), errors, ended)
+
+    of_point = CRITICAL if system.kind == SPINODAL else TRICRITICAL
+    points = [boundary(of_point, [place]) for place in special]
+    if system.kind != CONTINUOUS:
+        return [boundary(system.kind, places, (begins, ends))], points
+    cuts = [0, *(at for at, place in enumerate(places) if any(place is each for each in special)), len(places) - 1]
+    reasons, lines = [begins, *(f"the {TRICRITICAL}" for _ in special), ends], []
+    for number, (first, last) in enumerate(itertools.pairwise(cuts)):
+        middle = places[(first + last) // 2]
+        kind = CONTINUOUS if middle.cubic * (middle.frame.left @ middle.frame.right) > 0 else SPINODAL
+        lines.append(boundary(kind, places[first : last + 1], tuple(reasons[number : number + 2])))
+    return lines, points
+
+
+def _system(
+    action: Action, values: Values, kind: str, points: Sequence[Mapping[str, Any]], ranges: Mapping[str, Any]
+) -> tuple[_System, Array]:
+    """The system of a kind, and its unknowns at `points`, which are order parameters by name, and at `values`."""
+    bound = bind(action, values, points[0])
+    at = jnp.stack([bound.coordinates({n: jnp.asarray(v) for n, v in point.items()}) for point in points])
+    free = jnp.where(jnp.isfinite(at), 1.0, 0.0)
+    at = jnp.where(free > 0, at, BEYOND * jnp.sign(at))
+    sizes = jnp.max(jnp.abs(at), axis=0)
+    of_points = jnp.tile(jnp.where(bound.is_real & (sizes > 0), sizes, 1.0), len(points))
+    halves = jnp.array([(high - low) / 2 for low, high in ranges.values()])
+    slack = jnp.zeros(int(kind == CONTINUOUS))
+    units = jnp.concatenate([of_points, slack + 1.0, halves])
+    parameters = jnp.stack([bound.parameters[name] for name in ranges])
+    return _System(bound, free, units, kind, tuple(ranges)), jnp.concatenate([at.ravel(), slack, parameters]) / units
+
+
+def _pieces(branch: SolutionBranch, index: int) -> Iterator[slice]:
+    """The parts of a branch that are of an index and on which the parameter rises or falls."""
+    right, steps = branch.index == index, np.sign(np.diff(np.asarray(branch.parameters)))
+    begin = 0
+    for at in range(1, len(branch) + 1):
+        goes_on = at < len(branch) and right[at] and right[begin] and steps[at - 1] == steps[begin]
+        if not goes_on:
+            if right[begin] and at - begin > 1:
+                yield slice(begin, at)
+            begin = at
+
+
+class _Piece:
+    """A part of a branch, its points by rising values of the parameter."""
+
+    def __init__(self, branch: SolutionBranch, part: slice):
+        order = np.argsort(np.asarray(branch.parameters)[part], kind="stable")
+        self.parameters, self.action = (np.asarray(each)[part][order] for each in (branch.parameters, branch.action))
+        self.order_parameters = {name: np.asarray(v)[part][order] for name, v in branch.order_parameters.items()}
+
+    def at(self, value: float) -> dict[str, Any]:
+        """Order parameters, by linear interpolation."""
+        after = int(np.clip(np.searchsorted(self.parameters, value), 1, len(self.parameters) - 1))
+        low, high = self.parameters[after - 1 : after + 1]
+        weight = np.clip((value - low) / (high - low), 0.0, 1.0)
+        return {name: (1 - weight) * v[after - 1] + weight * v[after] for name, v in self.order_parameters.items()}
+
+
+def _crossings(first: _Piece, second: _Piece) -> tuple[list[float], float, float]:
+    """Values of the parameter where the actions of two pieces cross, and the range in which both exist."""
+    low, high = (float(f(p.parameters[end] for p in (first, second))) for f, end in ((max, 0), (min, -1)))
+    grid = np.unique(np.concatenate([first.parameters, second.parameters]))
+    grid = grid[(grid >= low) & (grid <= high)]
+    actions = [np.interp(grid, piece.parameters, piece.action) for piece in (first, second)]
+    off = actions[0] - actions[1]
+    # solutions that a symmetry relates have the same action, up to rounding
+    known = np.abs(off) > _ROUNDED * np.max(np.abs(actions), axis=0, initial=0.0)
+    grid, off = grid[known], off[known]
+    at = np.flatnonzero(off[:-1] * off[1:] < 0)
+    return (grid[at] - off[at] * np.diff(grid)[at] / np.diff(off)[at]).tolist(), low, high
+
+
+@checked_arguments
+def transition(solution: Solution, other: Solution, parameter: Expr | str, bounds: Sequence[float | int]) -> Transition:
+    """Find the value of a parameter at which two solutions of an action have equal action, or merge.
+
+    Both branches are followed within `bounds`. Where their actions cross, closest to `solution`, the equations of both
+    solutions and the difference of actions are solved together by Newton's method.
+
+    Args:
+        solution: a converged solution.
+        other: a solution of the same action at the same values of all other parameters.
+        parameter: the number that changes.
+        bounds: its least and greatest value.
+
+    Raises:
+        ValueError: the actions do not cross. The message says where the branches end, as at a fold (spinodal).
+
+    Example:
+        >>> import theorykit
+        >>> from sympy import symbols
+        >>> from theorykit import saddle
+        >>> theorykit.enable_float64()
+        >>> m, h = symbols("m h", real=True)
+        >>> action = saddle.Action(m**4 / 4 - m**2 / 2 - h * m, {m: saddle.Real()}, [h])
+        >>> up, down = (saddle.minimise(action, {h: 0.1}, initial={m: start}) for start in (1.0, -1.0))
+        >>> found = saddle.transition(up, down, h, (-1, 1))
+        >>> found.kind, bool(abs(found.value) <= found.error)
+        ('first-order', True)
+    """
+    action, pair, name = solution.of, (solution, other), checked_parameter(solution.of, parameter)
+    bounds = checked_bounds("bounds", bounds)
+    if other.of.refined != action.refined:
+        raise ValueError("other is a solution of another action")
+    if not (solution.parameters and other.parameters):
+        raise ValueError("solution and other must be found outside of compiled code, where parameters are known")
+    for key, value in solution.parameters.items():
+        if key != name and not np.array_equal(value, other.parameters[key]):
+            raise ValueError(f"solution and other differ in {key}, and not in {name} alone")
+    step, indices = (bounds[1] - bounds[0]) / 100, [int(each.stats["asked"]) for each in pair]
+    branches, pieces = [], []
+    for each, index in zip(pair, indices, strict=True):
+        branch, start = follow_both_ways(action, each.parameters, each, name, bounds, step)
+        part = next((part for part in _pieces(branch, index) if part.start <= start < part.stop), None)
+        if part is None:
+            raise ValueError(f"the branch of the solution at {each.place} has no other point within bounds")
+        branches.append(branch)
+        pieces.append(_Piece(branch, part))
+    crossings, low, high = _crossings(*pieces)
+    here = float(solution.parameters[name])
+    values = {**solution.parameters, name: min(crossings, key=lambda value: abs(value - here), default=low)}
+    if crossings:
+        kind, points = "first-order", [piece.at(values[name]) for piece in pieces]
+        system, unknowns = _system(action, values, COEXISTENCE, points, {name: bounds})
+        frame, _ = _singular_frame(system, system.points(unknowns)[0], system.parameters(unknowns))
+        place = _corrected(system, unknowns, jnp.zeros((0, len(unknowns))), frame)
+        if not place.residual <= _NEAR:
+            raise ValueError(f"the actions cross next to {name} = {values[name]:.6g}, but Newton's method failed there")
+        (value,), error = system.parameters(place.unknowns), place.error * system.units[-1]
+        points = [
+            replace(system.bound, free=free).values_on_edges(at)
+            for free, at in zip(system.free, system.points(place.unknowns), strict=True)
+        ]
+    else:
+        turns = [turn for branch in branches for turn in branch.turns]
+        ends = [turn for turn in turns if low - step <= turn.parameter <= high + step]
+        merging = [
+            turn
+            for turn in ends
+            if all(_apart(turn.order_parameters, piece.at(float(turn.parameter))) < _MERGING for piece in pieces)
+        ]
+        if not merging:
+            folds = " and ".join(sorted({f"{float(turn.parameter):.6g}" for turn in turns if turn.kind == "fold"}))
+            raise ValueError(
+                f"the actions do not cross for {name} from {low:.6g} to {high:.6g}, where both solutions exist; "
+                + (f"a solution ends at a fold (spinodal) at {name} = {folds}" if folds else "neither meets a fold")
+            )
+        # a turn is a root of the tangent, which is known to about this part of the range
+        kind, value, error = "continuous", merging[0].parameter, jnp.asarray(_NEAR * (bounds[1] - bounds[0]))
+        points = [merging[0].order_parameters] * 2
+    with warnings.catch_warnings():
+        # curvatures vanish where solutions merge
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ends = [
+            minimise(action, {**values, name: float(value)}, initial=point)
+            if index == 0
+            else stationary(action, {**values, name: float(value)}, index=index, initial=point)
+            for index, point in zip(indices, points, strict=True)
+        ]
+    return Transition(name, jnp.asarray(value), kind, error, tuple(ends))
+
+
+def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """The largest difference of an order parameter, relative to one or its size."""
+    return max(
+        float(np.max(np.abs(np.subtract(value, second[name])) / np.maximum(1.0, np.abs(value))))
+        for name, value in first.items()
+    )
+
+
+@checked_arguments
+def phase_diagram(
+    action: Action,
+    ranges: Mapping[Expr | str, Sequence[float | int]],
+    values: Values = MappingProxyType({}),
+    *,
+    index: Index = 0,
+    scans: Count = 4,
+) -> PhaseDiagram:
+    """Find the phase boundaries of an action in two of its parameters.
+
+    Stationary points are followed along lines in each parameter. From every fold, crossing of branches and crossing of
+    actions that is met, the boundary is followed through the plane; a boundary that no scan meets is missed. Averages
+    are taken with the nodes of the action, and errors say how far that moves a boundary.
+
+    Args:
+        action: the action; its solutions may lie on edges of their domains, but boundaries at which they reach an edge
+            are not found.
+        ranges: two parameters, each with its least and greatest value.
+        values: all other parameters.
+        index: the index of the solutions whose boundaries are wanted, 0 for minima.
+        scans: the number of lines in each parameter.
+
+    Example:
+        >>> import theorykit
+        >>> from sympy import symbols
+        >>> from theorykit import saddle
+        >>> theorykit.enable_float64()
+        >>> m, h, a = symbols("m h a", real=True)
+        >>> landau = saddle.Action(m**4 / 4 + a * m**2 / 2 - h * m, {m: saddle.Real()}, [h, a])
+        >>> diagram = saddle.phase_diagram(landau, {h: (-1, 1), a: (-2, 1)})
+        >>> [line.kind for line in diagram.lines], len(diagram.critical_points)
+        (['spinodal', 'coexistence'], 1)
+    """
+    given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
+    if len(given) != 2:
+        raise ValueError(f"ranges must be of two parameters, got {', '.join(given) or 'none'}")
+    given = {name: checked_bounds(f"ranges[{name}]", pair) for name, pair in given.items()}
+    centre = np.array([(low + high) / (high - low) for low, high in given.values()])
+    halves = {name: (high - low) / 2 for name, (low, high) in given.items()}
+    lines: list[PhaseBoundary] = []
+    ends: list[PhaseBoundary] = []
+    seeds = []
+    for name, other in (tuple(given), tuple(given)[::-1]):
+        for share in (np.arange(scans) + 0.5) / scans:
+            at = {**by_name("values", values), other: float(np.interp(share, (0, 1), given[other]))}
+            seeds += _events(action, at, name, given, index)
+    for kind in (CONTINUOUS, SPINODAL, COEXISTENCE):
+        for found, at, points in seeds:
+            alike = {kind, SPINODAL} if kind == CONTINUOUS else {kind}
+            if found != kind or any(line.kind in alike and _is_on(line, at, halves) for line in lines):
+                continue
+            system, unknowns = _system(action, at, kind, points, given)
+            frame, _ = _singular_frame(system, system.points(unknowns)[0], system.parameters(unknowns))
+            parts, special = _boundaries(system, unknowns, frame, centre)
+            lines += [_completed(line, ends, halves) for line in parts]
+            ends += special
+    return PhaseDiagram(tuple(lines), tuple(ends), given)
+
+
+def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int):
+    """What is met as one parameter changes: kinds of boundaries, with parameters and order parameters."""
+    found: list[SolutionBranch] = []
+    for share in _ALONG:
+        here = float(np.interp(share, (0, 1), ranges[name]))
+        for solution in search(action, {**values, name: here}, index=index, starts=_STARTS):
+            near = (at for branch in found for at in branch.near(here))
+            if any(_apart(at, solution.order_parameters) < _SAME for at in near):
+                continue
+            try:
+                found.append(follow_both_ways(action, {**values, name: here}, solution, name, ranges[name])[0])
+            except ValueError:
+                # at a fold or a branch point itself, which other scans meet
+                continue
+    for branch in found:
+        for turn in branch.turns:
+            at, points = {**values, name: float(turn.parameter)}, [turn.order_parameters]
+            system, unknowns = _system(action, at, SPINODAL, points, ranges)
+            coordinates, parameters = system.points(unknowns)[0], system.parameters(unknowns)
+            frame, normal = _singular_frame(system, coordinates, parameters)
+            curvatures = np.linalg.eigvalsh(np.asarray(system.hessian(coordinates, parameters)))
+            curvatures = np.delete(curvatures, np.argmin(np.abs(curvatures)))
+            if np.sum(curvatures < 0) in (index, index - 1):
+                is_fold = np.linalg.norm(normal) > _NO_FOLD * np.linalg.norm(frame.normal)
+                yield SPINODAL if is_fold else CONTINUOUS, at, points
+    pieces = [_Piece(branch, part) for branch in found for part in _pieces(branch, index)]
+    for number, first in enumerate(pieces):
+        for second in pieces[:number]:
+            for crossing in _crossings(first, second)[0]:
+                yield COEXISTENCE, {**values, name: crossing}, [first.at(crossing), second.at(crossing)]
+
+
+def _is_on(line: PhaseBoundary, values: Mapping[str, Any], halves: Mapping[str, float]) -> bool:
+    """Whether a line goes through these values of the parameters."""
+    # by name: JAX sorts the entries of dictionaries
+    points = np.stack([np.asarray(line.parameters[name]) / half for name, half in halves.items()], axis=1)
+    place = np.array([values[name] / half for name, half in halves.items()])
+    begin, step = points[:-1], np.diff(points, axis=0)
+    share = np.sum((place - begin) * step, axis=1) / np.maximum(np.sum(step**2, axis=1), np.finfo(float).tiny)
+    nearest = begin + np.clip(share, 0.0, 1.0)[:, None] * step
+    return bool(np.min(np.linalg.norm(place - nearest, axis=1)) < _SAME)
+
+
+def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], halves: Mapping[str, float]) -> PhaseBoundary:
+    """A line with the critical points in which it ends, next to which its equations are singular."""
+    for at, side in ((0, slice(None, None, -1)), (-1, slice(None))):
+        for end in ends:
+            off = [float(end.parameters[n][0] - line.parameters[n][at]) / half for n, half in halves.items()]
+            apart = _apart(*({n: v[at] for n, v in line.order_parameters[i].items()} for i in (0, -1)))
+            if "the ranges" in line.ended[at] or np.linalg.norm(off) > _END or apart > 1.0:
+                continue
+            joined = lambda whole, one, side=side: jnp.concatenate([whole[side], one])[side]  # noqa: E731
+            whole = line.parameters, line.order_parameters, line.error
+            arrays = jax.tree.map(joined, whole, (end.parameters, end.order_parameters * len(whole[1]), end.error))
+            ended = tuple(f"the {end.kind}" if i == at % 2 else text for i, text in enumerate(line.ended))
+            line = PhaseBoundary(line.kind, *arrays, ended)
+            break
+    return line
