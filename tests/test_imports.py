@@ -35,7 +35,7 @@ HOUSE = (
 )
 # methods that import what stands above their class when they are called: figures are an extra, and a sweep of a model
 # rests on the whole theory
-UPWARD = {"plot", "sweep"}
+UPWARD = {"plot", "plot_landscape", "sweep"}
 # rooms of each theory; what stands above its face is run with it
 BPKR = (
     ("specification",),

@@ -1,5 +1,7 @@
 """Landscapes and phase diagrams of actions of your own."""
 
+from __future__ import annotations
+
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr

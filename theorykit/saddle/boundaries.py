@@ -14,6 +14,8 @@ parameters free, solutions form a curve, which is followed by pseudo-arclength c
 at a cusp, where two spinodals end in a critical point.
 """
 
+from __future__ import annotations
+
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
