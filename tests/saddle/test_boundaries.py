@@ -86,6 +86,7 @@ def test_a_phase_diagram_is_labelled_drawn_and_shown(magnet):
     assert "the edge of the ranges" in repr(magnet.lines[0])
 
 
+@pytest.mark.slow
 def test_solutions_on_an_edge_of_their_domain_coexist_and_cut_the_line():
     action = Action(a * q**2 / 2 - b * q**3 / 3 + q**4 / 4, {q: Positive()}, [a, b])
     lines = by_kind(phase_diagram(action, {a: (0.01, 1), b: (0.1, 2)}, scans=2))
