@@ -59,7 +59,8 @@ class DisplayMixin:
     def _repr_html_(self) -> str | None:
         try:
             return self.summary()._repr_html_() if _has_values(self) else None
-        except _UNUSUAL:
+        except (*_UNUSUAL, NotImplementedError):
+            # also a formula that MathML cannot write
             return None
 
 
