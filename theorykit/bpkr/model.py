@@ -309,7 +309,7 @@ class Model(DisplayMixin):
 
         def given(values: Any) -> Any:
             # an array keeps its mask, so that it is refused
-            return values if classes is not None or hasattr(values, "dtype") else _as_array(values)
+            return values if classes is not None or isinstance(values, np.ndarray) else _as_array(values)
 
         parts = [self._path_features(architecture, found, inputs, lengths), given(labels)]
         if test is not None:
