@@ -291,6 +291,7 @@ class Model(DisplayMixin):
     ) -> tuple[Architecture, Data, Any]:
         """The architecture, the data and the heads, random ones of a `seed`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
+        labels = _as_given(labels)
         classes = self._find_classes(labels)
         shape = _as_array(labels).shape
         outputs = shape[1] if classes is None and len(shape) == 2 else 1
@@ -306,15 +307,12 @@ class Model(DisplayMixin):
             outputs=outputs if classes is None else classes.outputs,
             read_tokens=inputs.shape[1] if isinstance(self.readout, str) and self.readout == "all" else 1,
         )
-
-        def given(values: Any) -> Any:
-            # an array keeps its mask, so that it is refused
-            return values if classes is not None or isinstance(values, np.ndarray) else _as_array(values)
-
-        parts = [self._path_features(architecture, found, inputs, lengths), given(labels)]
+        parts = [self._path_features(architecture, found, inputs, lengths), labels]
         if test is not None:
             test_inputs, test_labels, *rest = test
-            parts += [self._path_features(architecture, found, test_inputs, *rest), given(test_labels)]
+            parts += [self._path_features(architecture, found, test_inputs, *rest), _as_given(test_labels)]
+        if classes is None:
+            parts = [_as_array(part) if isinstance(part, (list, tuple)) else part for part in parts]
         data = Data(*parts) if classes is None else Data.of_classes(*parts)
         return architecture, data, found
 
@@ -351,6 +349,11 @@ class Model(DisplayMixin):
         else:
             attention, inputs = [found.attention(inputs, mask=mask)], found.normalise(inputs)
         return path_features(inputs, attention, architecture, self.readout, real_tokens=real)
+
+
+def _as_given(labels: Any) -> Any:
+    # entries of lists may be of several types, and arrays masked, both of which is refused; others become arrays
+    return labels if isinstance(labels, (np.ndarray, list, tuple)) else _as_array(labels)
 
 
 def _as_array(labels: Any) -> NDArray[Any]:
