@@ -1,4 +1,5 @@
 """S over one or two of its order parameters, labelled, with the stationary points of what is shown."""
+
 from __future__ import annotations
 
 import itertools

@@ -45,3 +45,10 @@ def test_every_kind_of_block_is_shown():
     assert repr(view) == "of it\na  b\n1  2\na circle\nmore"
     assert all(piece in view._repr_html_() for piece in ("<strong>", "<thead>", "<svg>", "<details"))
     assert "a & b" in as_latex(view.blocks)
+
+
+def test_powers_are_no_bold_words():
+    view = View([Text("**Wrong**: g**2 + h**2 in place of (g + h)**2"), Text("**a** b **c d**.")])
+    assert repr(view) == "Wrong: g**2 + h**2 in place of (g + h)**2\na b c d."
+    assert view._repr_html_().count("<strong>") == 3
+    assert as_latex(view.blocks).count(r"\textbf") == 3

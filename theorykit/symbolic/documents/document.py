@@ -18,6 +18,8 @@ from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
 _LONG_LEFT, _LONG = 60, 122
 # of text in a terminal
 _COLUMNS = 100
+# words between two stars, which are no powers of something before them
+BOLD = re.compile(r"(?<![\w)\]])\*\*(.+?)\*\*(?!\w)")
 _Level = Annotated[int, partial(checked_whole_number, least=1, most=6)]
 
 
@@ -266,7 +268,7 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
 
     def plain(text: str) -> str:
         text = re.sub(r"\$[^$]*\$", lambda formula: _plain_formula(formula[0]), text)
-        return re.sub(r"\*\*|[$`]", "", text)
+        return re.sub("[$`]", "", BOLD.sub(r"\1", text))
 
     def wrapped(text: str, indent: str = "") -> str:
         unbroken = {"break_long_words": False, "break_on_hyphens": False}
@@ -307,7 +309,7 @@ def _latex_text(text: str) -> str:
 
     def escaped(piece: str) -> str:
         piece = re.sub(r"([%&_#])", r"\\\1", piece)
-        piece = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", piece)
+        piece = BOLD.sub(r"\\textbf{\1}", piece)
         return re.sub(r"`(.+?)`", r"\\texttt{\1}", piece)
 
     def breakable(formula: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ...checks import checked_instance, checked_sequence
-from .document import Block, Folded, Part, Table, Writer, checked_blocks
+from .document import BOLD, Block, Folded, Part, Table, Writer, checked_blocks
 from .mathml import as_text, broken, mathml
 
 
@@ -175,5 +175,5 @@ def _plain(text: str) -> str:
 
 def _marked_up(text: str) -> str:
     text = html.escape(text, quote=False)
-    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
+    text = BOLD.sub(r"<strong>\1</strong>", text)
     return re.sub(r"`(.+?)`", r"<code>\1</code>", text)
