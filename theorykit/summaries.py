@@ -43,7 +43,7 @@ def summary(result: Any) -> View:
     The commands `theorykit solve`, `sweep` and `compare` print the same tables.
 
     Args:
-        result: a dataset of `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or `sampling.compare`, also as
+        result: a dataset of `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or `bpkr.sampling.compare`, as
             read from a file; draws of a sampler; or an object with its own `summary()`, such as a `bpkr.Saddle`.
 
     Raises:

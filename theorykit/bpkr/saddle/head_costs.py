@@ -69,8 +69,8 @@ class HeadCosts(DisplayMixin):
         yield Table(tuple(rows), tuple(header))
         errors = np.concatenate(self.log_evidence_error)
         known = np.max(errors, where=np.isfinite(errors), initial=0.0)
-        paired = "; ±: standard error over test examples" if self.measure else ""
-        yield Text(f"Log evidence is computed to {known:.1g}, without corrections of finite width{paired}.")
+        paired = "; ± is a standard error over test examples" if self.measure else ""
+        yield Text(f"Evidence to {known:.1g}, without finite-width corrections{paired}.")
         yield Text("Remove heads: `bpkr.removable_heads(bpkr.rank_heads(costs.log_evidence), architecture.heads)`")
 
 
