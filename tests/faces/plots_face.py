@@ -4,17 +4,20 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from theorykit import plots
+from theorykit import bpkr, plots
 
 from .engine import Face, public_callables
 from .values import FOLDER, NONE, of, whole_number
 
 OTHER = xr.Dataset({"x": ("seed", np.ones(2))})
+ONE = (np.ones(2),)
 KINDS = {
-    "result diagram solution": of(xr.Dataset(), tree=xr.DataTree(), of_nothing=xr.Dataset(), other=OTHER),
+    "result diagram solution landscape": of(xr.Dataset(), tree=xr.DataTree(), of_nothing=xr.Dataset(), other=OTHER),
     "layer": whole_number(1, least=1, most=0),
     "pattern": whole_number(0, least=0, most=0),
     "over": "gamma",
+    "costs": of(bpkr.HeadCosts(ONE, ONE, (), (), "", ONE, ONE)),
+    "cost": of("log_evidence", without_test_labels="prediction"),
     "score": of("test_accuracy", admits=NONE),
     "eigenvalues cosines": of(np.ones(3), fewer=np.ones(2)),
     "axes": of(Figure().subplots(), figure=Figure()),
