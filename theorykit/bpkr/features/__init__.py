@@ -1,1 +1,1 @@
-"""What attention paths read of an example: features, or, of nonlinear embeddings, the kernels between them."""
+"""What attention paths read from an example: feature vectors, or kernels if the embedding is nonlinear."""

@@ -1,4 +1,4 @@
-"""Path features of kernels that are given: feature vectors whose products they are."""
+"""Path features from given kernels: feature vectors with these inner products."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ...compilation import jit
 from ...precision import require_float64
 from ...threads import threads_for
 
-# asymmetry and negative eigenvalues beside the largest that count as rounding
+# Asymmetry and negative eigenvalues up to this share of the largest count as rounding.
 _ROUNDING = 1e-10
 
 
 def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
-    """Path features (examples, paths, features) whose products phi^pi_mu . phi^pi'_nu are the `kernels`.
+    """Find path features (examples, paths, features) with inner products phi^pi_mu . phi^pi'_nu equal to `kernels`.
 
-    `kernels` (paths, paths, examples, examples) are between every pair of paths, as `path_kernels` returns them, or
-    (examples, examples) of one path: those of an infinitely wide network, say, or measured. Give those of training and
-    test examples together, and slice the features. The theory of the layers above is that of linear units; whether it
-    holds for the source of the kernels is for the caller to know.
+    `kernels` (paths, paths, examples, examples) are between every pair of paths, as `path_kernels` returns them. For
+    one path (examples, examples) is enough, such as a measured kernel or the kernel of an infinitely wide network. Pass
+    training and test examples together, and slice the features. The theory treats the layers above as linear; you must
+    know whether that holds for the source of the kernels.
 
-    Raises `ValueError` for kernels that are not symmetric, or not positive semidefinite.
+    Raises `ValueError` if the kernels are not symmetric or not positive semidefinite.
     """
     require_float64()
     array = np.asarray(checked_array("kernels", kernels), dtype=np.float64)
@@ -49,7 +49,7 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
             f"kernels are not positive semidefinite: their smallest eigenvalue is {values[0]:.3g}, their largest "
             f"{values[-1]:.3g}, so that they are the products of no features{single_precision_note(array)}"
         )
-    # directions that rounding alone makes are no features
+    # Drop directions that exist only because of rounding.
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
     return jnp.asarray(_root(values, vectors)[:, -kept:].reshape(examples, paths, kept))
 
@@ -58,14 +58,14 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
 def square_root(
     kernels: Float[Array, "paths paths examples examples"],
 ) -> Float[Array, "examples paths features"]:
-    """The same without its checks, of as many features as there are examples and paths; traceable."""
+    """Do the same without checks, with as many features as examples times paths; traceable."""
     paths, examples = kernels.shape[1:3]
     gram = _gram(kernels)
     return _root(*jnp.linalg.eigh((gram + gram.T) / 2)).reshape(examples, paths, -1)
 
 
 def _gram(kernels):
-    """One row per (example, path) pair, the path fastest."""
+    """Reshape to one row per (example, path) pair, with the path index fastest."""
     paths, examples = kernels.shape[1:3]
     return kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
 

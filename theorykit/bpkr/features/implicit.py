@@ -1,7 +1,7 @@
-"""Path features of nonlinear embeddings, of which there are only kernels: they take the place of feature vectors.
+"""Path features of nonlinear embeddings. They are known only through kernels, which replace feature vectors.
 
-The features of a token under an embedding phi(V_0 x) are those whose products are the kernel E[phi phi'] of its hidden
-units. What path pi reads of example mu is a weighted sum of them, and all that the theory needs is
+The features of a token under an embedding phi(V_0 x) are vectors whose inner products are the kernel E[phi phi'] of its
+hidden units. Path pi reads a weighted sum of them from example mu, and the theory needs only
 
     K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
 """
@@ -23,20 +23,20 @@ from ..specification.activations import Activation
 from .kernel_rules import joint, rule_over
 from .token_kernels import Rules, Units, token_kernel, token_units
 
-# Numbers of the kernel between tokens that are held at a time, which sets how many examples are.
+# Entries of the kernel between tokens in memory at a time; this sets the number of examples per batch.
 _HELD = 2**22
 
 
 class ImplicitFeatures(DisplayMixin, eqx.Module):
     """Path features by their kernels; `path_features` makes them for an architecture with a nonlinear embedding.
 
-    They stand wherever path features do, but for functions of second moments of features.
+    You can use them in place of path features, except in functions of second moments of features.
 
-    - `tokens`: in units in which their products are the covariance of the embedding's hidden units.
-    - `readings`: with what weight each path reads each token, Eq. (7).
-    - `variances`: prior variances of the dense layers above the embedding, up to the last that is not linear.
-    - `activations`: phi of the embedding, and of those layers.
-    - `rules`: how the kernel after each function is computed; by default, for any usual variances.
+    - `tokens`: scaled so that their inner products are the covariance of the embedding's hidden units.
+    - `readings`: the weight with which each path reads each token, Eq. (7).
+    - `variances`: prior variances of the dense layers above the embedding, up to the last nonlinear one.
+    - `activations`: phi of the embedding, and of these layers.
+    - `rules`: how the kernel after each function is computed; the default covers all usual variances.
     """
 
     tokens: Float[Array, "examples tokens features"]
@@ -58,29 +58,29 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(examples, paths, input features), as that of explicit features."""
+        """(examples, paths, input features), as for explicit features."""
         return len(self.tokens), self.readings.shape[2], self.tokens.shape[2]
 
     @property
     def size(self) -> int:
-        """How many numbers explicit features would be, at the least."""
+        """Lower bound on the size of explicit features."""
         return self.tokens.size + self.readings.size
 
     @property
     def dtype(self) -> Any:
-        """That of its arrays."""
+        """The data type of the arrays."""
         return self.tokens.dtype
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        """The same of some examples: a slice, or an array of numbers or booleans."""
+        """Select some examples with a slice, or with an array of indices or booleans."""
         chosen = jnp.arange(len(self))[examples]
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
     def pair_kernels(self, outputs: int = 1) -> Float[Array, "pairs rows rows"]:
-        """The derivative of K in every entry of U_1 on and above the diagonal, U_1 symmetric; the output fastest."""
+        """Return dK/dU_1 for entries of the symmetric U_1 on and above the diagonal; the output index is fastest."""
         rows, columns = np.triu_indices(self.shape[1] * outputs)
         once = np.where(rows == columns, 0.5, 1.0)
 
@@ -92,18 +92,18 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         return found.reshape(len(rows), len(self) * outputs, -1)
 
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
-        """The kernel of every pair of paths."""
+        """Return the kernel of every pair of paths."""
         found = self._by_example(self, lambda kernels: _over_outputs(kernels, outputs)).transpose(1, 2, 0, 3, 4)
         return found.reshape(*found.shape[:2], len(self) * outputs, -1)
 
     def kernel(self, u1: Float[Array, "n n"], other: "ImplicitFeatures") -> Float[Array, "rows columns"]:
-        """K between these examples and those of `other`, Eq. (10)."""
+        """Return K between these examples and `other`, Eq. (10)."""
         by_output = self._by_output(u1)
         found = self._by_example(other, lambda kernels: jnp.einsum("abv,acbd->cvd", kernels, by_output))
         return found.reshape(len(self) * by_output.shape[1], -1)
 
     def kernel_diagonal(self, u1: Float[Array, "n n"]) -> Float[Array, " rows"]:
-        """The diagonal of K among these examples."""
+        """Return the diagonal of K for these examples."""
         by_output = jnp.einsum("acbc->abc", self._by_output(u1))
 
         def of_example(example):
@@ -118,21 +118,21 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         return u1.reshape(paths, len(u1) // paths, paths, -1)
 
     def _by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
-        """reduce(K^{pi pi'} between an example and all of `other`, (paths, paths, others)), for each example."""
+        """Apply `reduce` to K^{pi pi'} between each example and all of `other`, of shape (paths, paths, others)."""
         rules = tuple(map(joint, self.rules, other.rules))
         here = self.tokens, self.readings, self._units(rules)
         there = _by_token((other.tokens, other._units(rules)))
         batch = max(1, min(len(self), _HELD // max(1, len(other) * self.tokens.shape[1] ** 2)))
         missing = -len(self) % batch
 
-        # the last batch is filled with copies of the last example, whose results are dropped
+        # Copies of the last example fill the last batch; their results are dropped.
         def batched(array):
             array = jnp.pad(array, ((0, missing), *((0, 0) for _ in array.shape[1:])), mode="edge")
             return array.reshape(-1, batch, *array.shape[1:])
 
         def of_batch(part):
             tokens, readings, units = part
-            # no batch axis: panels are skipped where all pairs do without, which vmap would undo
+            # vmap over examples would evaluate the panels of every pair, and defeat skipping them.
             between = token_kernel(self.activations, rules, self.variances, _by_token((tokens, units)), there)
             between = between.reshape(*tokens.shape[:2], len(other), -1)
             return jax.vmap(reduce)(jnp.einsum("esa,esvt,vtb->eabv", readings, between, other.readings))
@@ -148,16 +148,16 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
 """Path features, explicit or by their kernels."""
 Features = Array | ImplicitFeatures
-"""The same of any shape, where there are several in one call."""
+"""Path features of any shape, for calls with several arguments."""
 
 
 def _by_token(by_example: Any) -> Any:
-    """Arrays (examples, tokens, ...) as (tokens of all examples, ...)."""
+    """Reshape arrays (examples, tokens, ...) to (tokens of all examples, ...)."""
     return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), by_example)
 
 
 def _over_outputs(kernels: Float[Array, "paths paths examples"], outputs: int) -> Float[Array, "n n outputs rows"]:
-    """Kernels of pairs (path, output): between the rows of their own outputs alone."""
+    """Expand kernels to pairs (path, output), nonzero only between rows of equal outputs."""
     if outputs == 1:
         return kernels[:, :, None, :]
     unit = jnp.eye(outputs)

@@ -1,11 +1,11 @@
-"""How the kernel of a function is computed over the variances at hand, and how far off that is.
+"""Rules that compute the kernel of a function over a range of variances, with error estimates.
 
-A rule is chosen once per function and range of variances, on the host: panels that resolve the function, as many terms
-of Mehler's sum as its remainder asks for, and panels for pairs where no number of terms is enough. The same averages in
-NumPy, a few at a time and with more nodes, measure its error.
+A rule is chosen once per function and range of variances, on the host. It has panels that resolve the function, as many
+terms of Mehler's sum as its remainder needs, and panels for pairs for which no number of terms is enough. To measure
+its error, we compute some of the averages again in NumPy with more nodes.
 
-Panels are split at kinks and steps of the function, and halved until it is resolved. They hold at any variance, since
-they are places of the function itself; quadrature over Gaussian numbers scales them by the standard deviation.
+Panels are split at kinks and steps of the function, and halved until they resolve it. Their edges are values of h, so
+they hold at any variance. Quadrature over standard normal numbers divides them by the standard deviation.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,53 +27,53 @@ from . import pair_averages
 from .pair_averages import NODES, PAIR_NODES, Rule
 
 Function = Callable[[np.ndarray], np.ndarray]
-# relative errors, of the root of both mean squares: above the one a kernel is warned of, above the other refused
+# Errors relative to the root of both mean squares, above which we warn about a kernel, and refuse it.
 WARNED, REFUSED = 1e-10, 1e-3
-# variances of hidden units where none are known yet
+# Default variances of hidden units, when the data are not known yet.
 _RANGE = 2.0**-10, 2.0**10
-# a closed form is used as it is where rounding leaves it as good
+# Use the closed form directly if its rounding errors are below this.
 _EXACT = 1e-11
-# share of a mean square that may be left out
+# Share of a mean square that may be left out.
 _ENOUGH = 1e-12
-# terms of Mehler's sum that are tried; where none is enough, pairs with a correlation near one go to panels
+# Numbers of terms of Mehler's sum to try; if none is enough, panels compute pairs with correlations near one.
 _TERMS, _BESIDE_PANELS = (32, 64, 128, 256, 512, 1024, 2048, 4096), 1024
-# more panels than these cost more than anyone waits for
+# More panels than this would be too slow.
 _MOST_EDGES = 64
-# variances of the range at which a rule is measured
+# Number of variances in the range at which a rule is measured.
 _SAMPLE = 9
-# the function may be this many standard deviations wide
+# Largest width of the integrand, in standard deviations, that is accepted.
 _MOST_STRETCH = 6.0
 _PROBED = (-0.99, 0.999, 0.99999, 1.0)
-# terms that leave as much are not followed by fewer than a user would wait for
+# After this many terms, stop if so large a share is still left: the sum would converge too slowly.
 _SLOW = 1024, 1e-7
-# Nodes of a panel. A product of two functions that as many nodes resolve to _RESOLVED is integrated to its square.
+# Nodes per panel. If they resolve both factors to _RESOLVED, their product is integrated to its square.
 _PANEL_NODES = 14
 _RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(_PANEL_NODES)
 _COEFFICIENTS = (np.polynomial.legendre.legvander(_POINTS, _PANEL_NODES - 1) * _WEIGHTS[:, None]).T
 _COEFFICIENTS *= (2 * np.arange(_PANEL_NODES)[:, None] + 1) / 2
-# values that are looked at in one call, so that a function is compiled once
+# Values per call. Fixed sizes avoid recompilation.
 _AT_ONCE = 2**12, 2**16
 _MOST_PANELS = 400
-# a square that grows this fast towards a point has no integral
+# Panels are not halved below this share of the range; a square that grows so fast there has no integral.
 _SMALLEST = 2.0**-60
 
 
 def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
-    """The rule for variances between the least and the largest of these, by default any usual ones, and its error.
+    """Choose a rule for variances between the smallest and largest given, by default a usual range; return its error.
 
-    None is the closed form. The error is an upper estimate, relative to sqrt(E[phi(x)^2] E[phi(y)^2]). Raises
-    `ValueError` for a function that is not square integrable there.
+    A rule of None is the closed form. The error is an upper estimate, relative to sqrt(E[phi(x)^2] E[phi(y)^2]). Raises
+    `ValueError` if the function is not square integrable at these variances.
     """
     if variances is None:
         return _chosen(activation, *_RANGE)
     positive = [float(each) for each in variances if each > 0] or [1.0]
-    # one rule serves similar data
+    # Round to powers of two, so that similar data share a rule.
     return _chosen(activation, 2.0 ** np.floor(np.log2(min(positive))), 2.0 ** np.ceil(np.log2(max(positive))))
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
-    """A rule for the variances of both."""
+    """Return a rule that covers the variances of both."""
     if one is None or one == other:
         return one
     least, most = min(one.least, other.least), max(one.most, other.most)
@@ -126,7 +126,7 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
     reach = pair_averages.REACH * stretch * np.sqrt(most)
     edges, resolved = _panels(activation, reach, _scale(value, variances), float(np.sqrt(least)))
     places = _kinks(activation.function, reach)
-    # the symmetry that the function has, where values about its kinks bear it out
+    # Keep the symmetry of the function only if its values near the kinks have it.
     points, parity = _tried(places, reach), activation.parity
     right = value(points)
     if np.any(np.abs(value(-points) - parity * right) > 1e-12 * np.abs(right)):
@@ -147,7 +147,7 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
     terms = next((terms for terms in _TERMS if left[min(terms, len(left)) - 1] < _ENOUGH), None)
     off = np.inf
     if resolved:
-        # how far coefficients and mean squares are from those of more nodes
+        # Compare coefficients and mean squares with a finer quadrature.
         finer, of_finer, _ = _series(rule, value, variances, NODES + 8, len(found[0]))
         whole = np.where(of_finer > 0, of_finer, 1.0)
         moved = np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole)
@@ -173,7 +173,7 @@ def _scale(value: Function, variances: np.ndarray) -> float:
 
 
 def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-    """Pairs of edges: each with every kink, and with the places about which panels are finest."""
+    """Return pairs of edges: each with every kink, and with the points about which panels are finest."""
     inner = np.asarray(edges[1:-1])
     widths = np.minimum(np.diff(edges)[:-1], np.diff(edges)[1:])
     centres = list(places)
@@ -186,9 +186,9 @@ def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tup
 
 
 def _stretch(activation: Activation, variance: float) -> float:
-    """How much wider than the density the square of the function times the density is.
+    """Return how much wider phi^2 times the Gaussian density is than the density.
 
-    In numbers of any exponent: what a function grows like far out decides, not values at some nodes.
+    Uses numbers with unlimited exponents, because the growth of phi far out decides, not its values at some nodes.
     """
     function, deviation = many_digits(UNIT, activation.function), mpmath.sqrt(variance)
 
@@ -216,10 +216,10 @@ def _stretch(activation: Activation, variance: float) -> float:
 def _series(
     rule: Rule, value: Function, variances: np.ndarray, nodes: int, terms: int | None = None, *, patient: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients a_n(v), mean squares, and the largest share of these in terms beyond the n-th.
+    """Return coefficients a_n(v), mean squares, and the largest share of these in terms beyond the n-th.
 
-    Of `terms` terms, or as many as have something left, up to `rule.terms`; unless `patient`, no more either where the
-    sum falls as a power, as with a kink.
+    Computes `terms` terms, or until little is left, at most `rule.terms`. Unless `patient`, it also stops early if the
+    terms decay as a power law, as they do for functions with kinks.
     """
     most = pair_averages.REACH * rule.stretch
     width = pair_averages.width_for(terms or rule.terms)
@@ -227,7 +227,7 @@ def _series(
         *(_nodes(_edges(np.asarray(rule.edges) / np.sqrt(v), most, width), nodes) for v in variances), strict=True
     )
     longest = max(map(len, points))
-    # a point of weight zero does no harm where the function is finite
+    # Pad with a point of weight zero at which the function is finite.
     points, weights = (
         np.array([np.pad(row, (0, longest - len(row)), constant_values=fill) for row in rows])
         for rows, fill in ((points, most / 3), (weights, 0.0))
@@ -237,7 +237,7 @@ def _series(
     root = np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
     weighted = weights * root * values
     before, now, found = np.zeros_like(root), root, []
-    # Parseval: what the squares of the coefficients leave of the mean square bounds the terms beyond
+    # By Parseval, the mean square minus the squared coefficients so far bounds the remaining terms.
     left, shares = squares.copy(), []
     for n in range(terms or rule.terms):
         found.append(np.sum(weighted * now, axis=1))
@@ -248,13 +248,13 @@ def _series(
         if terms is None and enough:
             break
     shares = np.array(shares)
-    # what rounding leaves of the sum is not beyond the last term
+    # Subtract the part of the remainder that is only rounding.
     shares = np.maximum(shares - np.maximum(shares[-1], -1e-13) * (np.abs(shares[-1]) < 1e-13), 0.0)
     return np.array(found).T, squares, shares
 
 
 def _pair(rule: Rule, value: Function, own: float, other: float, correlation: float, nodes: int) -> float:
-    """E[phi(x) phi(y)] by panels in rotated coordinates, in NumPy."""
+    """Compute E[phi(x) phi(y)] by panels in rotated coordinates, in NumPy."""
     flipped, x, y = np.where(correlation < 0, -1.0, 1.0), np.sqrt(own), np.sqrt(other)
     square = max((1 - abs(correlation)) / 2, 1e-32)
     c, s = np.sqrt(1 - square), np.sqrt(square)
@@ -288,7 +288,7 @@ def _nodes(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
-    """phi of arrays of NumPy, also while something is traced."""
+    """Return phi as a function of NumPy arrays that also works during tracing."""
 
     def evaluate(points: np.ndarray) -> np.ndarray:
         count = _AT_ONCE[points.size > 4 * _AT_ONCE[0]]
@@ -303,7 +303,7 @@ def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]
 
 @cache
 def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
-    """Where within `reach` of zero an argument of Abs, sign, Heaviside, Max, Min, floor or Piecewise changes sign."""
+    """Find sign changes of arguments of Abs, sign, Heaviside, Max, Min, floor or Piecewise within `reach` of zero."""
     found: set[float] = set()
     for switch in _switches(function):
         numerator = switch.as_numer_denom()[0]
@@ -332,12 +332,12 @@ def _switches(function: Expr) -> Iterator[Expr]:
 
 
 def _panels(activation: Activation, reach: float, scale: float, finest: float) -> tuple[tuple[float, ...], bool]:
-    """Edges of panels from -reach to `reach`, and whether they resolve the function; `scale` is its typical size.
+    """Return the edges of panels from -reach to `reach`, and whether they resolve the function of typical size `scale`.
 
-    Hidden units have a standard deviation of `finest` at the least: panels that are much narrower are not halved unless
-    the function is large there.
+    The standard deviation of hidden units is at least `finest`, so much narrower panels are halved only if the function
+    is large there.
 
-    Raises `ValueError` for a function that is not finite, or whose square has no integral.
+    Raises `ValueError` if the function is not finite or its square has no integral.
     """
     value, places = _host_function(activation), _kinks(activation.function, reach)
     trials = _tried(places, reach)
@@ -348,10 +348,10 @@ def _panels(activation: Activation, reach: float, scale: float, finest: float) -
         middle, half = (left + right)[:, None] / 2, (right - left)[:, None] / 2
         values = _finite(value, middle + half * _POINTS)
         size = np.max(np.abs(values), axis=1)
-        # Legendre coefficients: the last three say whether the panel resolves the function
+        # The last three Legendre coefficients show whether the panel resolves the function.
         coefficients = values @ _COEFFICIENTS.T
         error = np.max(np.abs(coefficients[:, -3:]), axis=1)
-        # all nodes may miss a feature
+        # Compare with more points, because all nodes may miss a narrow feature.
         for i, (a, b) in enumerate(zip(left, right, strict=True)):
             inside = slice(*np.searchsorted(trials, [np.nextafter(a, b), b]))
             at = (trials[inside] - middle[i]) / half[i]
@@ -373,11 +373,11 @@ def _panels(activation: Activation, reach: float, scale: float, finest: float) -
 
 
 def _tried(places: tuple[float, ...], reach: float) -> np.ndarray:
-    """Points where a panel is compared with the function: dense about zero, its kinks, and where h is of order one."""
+    """Return points for tests of a panel: dense about zero, near kinks of the function, and for |h| of order one."""
     away = np.geomspace(reach * 1e-9, reach, 500)
     about = np.concatenate([[0.0], *([place + away, place - away] for place in (0.0, *places[:20]))], axis=None)
     points = np.concatenate([about, np.linspace(-8, 8, 1601), np.linspace(-reach, reach, 1601)])
-    # a step has either value at its place
+    # Leave out the steps themselves, where the function can have either value.
     points = np.setdiff1d(points, places)
     return points[np.abs(points) < reach]
 

@@ -1,14 +1,14 @@
-"""E[phi(x) phi(y)] of Gaussian pairs, of any variances and correlation, by two rules that cover for each other.
+"""E[phi(x) phi(y)] of Gaussian pairs with any variances and correlation, by two complementary rules.
 
 Mehler's formula expands phi at each variance in orthonormal Hermite polynomials h_n,
 
     E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)],
 
-which is symmetric, and costs one multiplication a term and pair. What is left out is at most |rho|^N times the root of
-both remainders of Parseval's sum. Pairs for which that is not small, with |rho| near one and a function that is rough
-at these variances, are integrated over panels in the rotated coordinates x = sqrt(v) (c p + s q), y = sqrt(w) (c p - s
-q), c and s the cosine and sine of half the angle arccos(rho): panels in p are split at every kink of either factor, and
-panels in q where these cross. Source: Mehler (1866); for the coordinates, Genz, Statistics and Computing 14 (2004) 251.
+which is symmetric, and costs one multiplication per term and pair. The remainder is at most |rho|^N times the root of
+both remainders of Parseval's sum. It is not small for |rho| near one if the function is rough at these variances. Such
+pairs are integrated over panels in the rotated coordinates x = sqrt(v) (c p + s q), y = sqrt(w) (c p - s q), with c and
+s the cosine and sine of half the angle arccos(rho). Panels in p are split at every kink of either factor, and panels in
+q where these cross. Source: Mehler (1866); for the coordinates, Genz, Statistics and Computing 14 (2004) 251.
 """
 
 from collections.abc import Callable
@@ -22,30 +22,31 @@ from jaxtyping import Array, Float
 
 from ..specification.activations import Activation, apply_to
 
-# what a pair may be off, of the root of both mean squares, before panels take over
+# Error of a pair, relative to the root of both mean squares, above which panels replace Mehler's sum.
 TOLERANCE = 1e-11
-# correlations as close to one as rounding of a scalar product leaves them are one: of a token with itself, or a copy
+# A token and its copy have correlation one. Rounding of the scalar product can move it by this much.
 _ROUNDING = 8 * np.finfo(np.float64).eps
-# nodes of a panel, under one integral and under two
+# Nodes per panel, in single and in double integrals.
 NODES, PAIR_NODES = 24, 10
-# panels of the Gaussian density: half-width in standard deviations that its root and the density are cut off at
+# Cutoff of sqrt(density) in standard deviations, the ratio of the density's cutoff to it, and the width of panels.
 REACH, OF_DENSITY, WIDTH = 12.5, 0.72, 3.0
 _ELSEWHERE = 0.0123
-# tokens whose coefficients, and pairs whose panels, are taken at once: what they take fits a processor's cache
+# Tokens, pairs and entries per batch, chosen to fit a processor's cache.
 _TOKENS, _PAIRS, _ENTRIES = 16, 16, 2**14
-# terms of Mehler's sum between two writes to memory
+# Terms of Mehler's sum between two writes to memory.
 _UNROLLED = 8
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the averages of a function are taken over a range of variances; `kernel_rules.rule_over` chooses it.
+    """How the averages of a function are computed over a range of variances; `kernel_rules.rule_over` chooses it.
 
-    - `least`, `most`: variances that it is for.
-    - `edges`: of the panels on which it is smooth. `crossings`: pairs of edges at which the outer integral is split.
-    - `terms`: of Mehler's sum. `parity`: 1 for an even function, -1 for an odd one, 0 for others.
+    - `least`, `most`: the range of variances.
+    - `edges`: edges of panels on which the function is smooth. `crossings`: pairs of edges at which to split the outer
+      integral.
+    - `terms`: number of terms of Mehler's sum. `parity`: 1 for an even function, -1 for an odd one, 0 for others.
     - `stretch`: how much wider than the Gaussian density the integrands are.
-    - `uses_panels`: whether pairs are integrated over panels where the sum is not enough.
+    - `uses_panels`: whether panels compute the pairs for which the sum is not enough.
     """
 
     activation: Activation
@@ -60,15 +61,15 @@ class Rule:
 
     @property
     def orders(self) -> np.ndarray:
-        """The n that terms of Mehler's sum are of: those that the parity leaves."""
+        """The orders n of the terms of Mehler's sum that the parity allows."""
         return np.arange(self.parity < 0, self.terms, 2 if self.parity else 1).astype(float)
 
 
 def _panelled(edges: Float[Array, "... edges"], count: int) -> tuple[Array, Array]:
-    """Nodes and weights of Gauss-Legendre quadrature between sorted edges, along the last axis."""
+    """Return nodes and weights of Gauss-Legendre quadrature between sorted edges, along the last axis."""
     points, weights = np.polynomial.legendre.leggauss(count)
     left, half = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1])[..., None] / 2
-    # nodes of panels without a width would be at kinks, where a function may be infinite
+    # Move the nodes of panels of zero width away from the kink, where the function may be infinite.
     places = jnp.where(half > 0, left + half * (1 + points), _ELSEWHERE * edges[..., -1:, None])
     shape = (*edges.shape[:-1], -1)
     return places.reshape(shape), (half * weights).reshape(shape)
@@ -81,7 +82,7 @@ def _sorted_edges(places: Float[Array, "... places"], least: float, most: float,
 
 
 def _nodes_of(rule: Rule, variance: Float[Array, " tokens"]) -> tuple[Array, Array]:
-    """Standard normal numbers and weights, without the density, at each variance; of one sign if phi has a parity."""
+    """Return nodes and weights, without the density, for a standard normal z; only z >= 0 if phi has a parity."""
     edges = np.asarray(rule.edges)
     if rule.parity:
         edges = edges[edges >= 0]
@@ -93,12 +94,12 @@ def _nodes_of(rule: Rule, variance: Float[Array, " tokens"]) -> tuple[Array, Arr
 
 
 def width_for(terms: int) -> float:
-    """Panels narrow enough for the oscillations of the Hermite polynomial of the last of so many terms."""
+    """Return a panel width that resolves the oscillations of the last of so many Hermite polynomials."""
     return min(1.0, 32 / np.sqrt(terms))
 
 
 def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
-    """E[phi^power] at each variance."""
+    """Return E[phi^power] at each variance."""
     if rule.parity < 0 and power % 2:
         return jnp.zeros_like(variance)
 
@@ -120,16 +121,16 @@ def _by_tokens(function: Callable[[Array], Array], variance: Float[Array, " toke
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
-    """a_n(v) for n of `rule.orders`."""
+    """Return a_n(v) for n in `rule.orders`."""
 
     def of_tokens(some: Array) -> Array:
         points, weights = _nodes_of(rule, some)
-        # h_n with half of the density, which neither overflows nor underflows
+        # Multiply h_n by the root of the density, which avoids overflow and underflow.
         root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
         weighted = weights * root * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points)
 
         def step(pair, n):
-            # h_{n+1} = (z h_n - sqrt(n) h_{n-1}) / sqrt(n + 1), two orders a step
+            # h_{n+1} = (z h_n - sqrt(n) h_{n-1}) / sqrt(n + 1), two orders per step.
             even, odd = pair
             of_parity = [each for each, sign in ((even, 1), (odd, -1)) if rule.parity in (0, sign)]
             found = jnp.stack([jnp.sum(weighted * each, axis=-1) for each in of_parity])
@@ -149,13 +150,13 @@ def _coefficients_jvp(rule, primals, tangents):
     found, orders = coefficients(rule, variance), rule.orders
     step = 1 if rule.parity else 2
     later = jnp.pad(found[:, step:], ((0, 0), (0, step)))
-    # d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v: by parts
+    # Integration by parts gives d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
     slope = (orders * found + np.sqrt((orders + 1) * (orders + 2)) * later) / (2 * variance[:, None])
     return found, slope * change[:, None]
 
 
 def correlation_of(own: Array, between: Array, other: Array) -> Array:
-    """The correlation of pairs, +-1 where rounding alone keeps it from that."""
+    """Return the correlations of pairs, rounded to +-1 if they differ from it only by rounding."""
     ratio = between / (jnp.sqrt(own) * jnp.sqrt(other))
     parallel = jnp.abs(ratio) > 1 - _ROUNDING
     return jnp.where(parallel, jax.lax.stop_gradient(jnp.sign(ratio)), jnp.where(parallel, 0.0, ratio))
@@ -165,7 +166,7 @@ def correlation_of(own: Array, between: Array, other: Array) -> Array:
 def mehler_sum(
     rule: Rule, one: Float[Array, "k terms"], other: Float[Array, "m terms"], correlation: Float[Array, "k m"]
 ) -> Float[Array, "k m"]:
-    """sum_n a_n b_n rho^n of every pair."""
+    """Return sum_n a_n b_n rho^n for every pair."""
     rows = max(1, min(len(one), _ENTRIES // max(1, len(other))))
     batches = -(-len(one) // rows)
 
@@ -182,7 +183,7 @@ def mehler_sum(
 
         def add(total, parts):
             a, b = parts
-            # Horner's scheme from the last term on: one multiplication per term and pair
+            # Horner's scheme, from the last term on: one multiplication per term and pair.
             for n in reversed(range(_UNROLLED)):
                 total = total * power + a[n][:, None] * b[n][None, :]
             return total, None
@@ -196,7 +197,7 @@ def mehler_sum(
 @mehler_sum.defjvp
 def _mehler_sum_jvp(rule, primals, tangents):
     (one, other, correlation), (d_one, d_other, d_correlation) = primals, tangents
-    # the slope in rho of the sum is that of n a_n b_n rho^(n-1); a few terms are enough where rho is small
+    # The derivative in rho is the sum of n a_n b_n rho^(n-1). For small rho, a few terms are enough.
     small, orders = jnp.abs(correlation) < 1e-3, rule.orders
     safe = jnp.where(small, 1e-3, correlation)
     few = (n * one[:, [i]] * other[:, i] * correlation ** int(n - 1) for i, n in enumerate(orders[:8]) if n)
@@ -206,18 +207,18 @@ def _mehler_sum_jvp(rule, primals, tangents):
 
 
 def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> Array:
-    """E[phi(x) phi(y)] of pairs, arrays of one axis, by panels in rotated coordinates."""
+    """Compute E[phi(x) phi(y)] of pairs, given as 1D arrays, by panels in rotated coordinates."""
     flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
     square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
     c, s = jnp.sqrt(1 - square), jnp.sqrt(square)
     x, y = jnp.sqrt(own)[:, None], jnp.sqrt(other)[:, None]
     phi, most = partial(apply_to, rule.activation), OF_DENSITY * REACH * rule.stretch
     edges, pairs = np.asarray(rule.edges[1:-1]), np.asarray(rule.crossings).reshape(-1, 2)
-    # kinks of the two factors cross where both coordinates are at one
+    # The kinks of the two factors cross where both coordinates are at a kink.
     crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
-    # the inner integral is continuous there: where panels end makes no difference, and how fast that moves has no bound
+    # The inner integral is continuous there, so the edges need no gradient, which would be unbounded.
     crossings = jax.lax.stop_gradient(crossings)
-    # both factors at (-p, -q) have the product that they have at (p, q)
+    # For a function with a parity, the product is the same at (-p, -q) and (p, q).
     least = 0.0 if rule.parity else -most
     outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), PAIR_NODES)
     of_outer = of_outer * jnp.exp(-(outer**2) / 2) * (2.0 if rule.parity else 1.0) / (2 * np.pi)
@@ -235,14 +236,14 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> A
 
 
 def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], correlation: Array) -> Array:
-    """E[phi(x) phi(y)] of every pair; `one` and `other` are (variances, coefficients, mean squares) of the tokens."""
+    """Return E[phi(x) phi(y)] of every pair of tokens, given as (variances, coefficients, mean squares)."""
     (own, here, of_own), (others, there, of_others) = one, other
     found = mehler_sum(rule, here, there, correlation)
     if not rule.uses_panels:
         return found
 
     def share(squares, terms):
-        # what is left of Parseval's sum; rounding may carry it beyond the mean square
+        # Remainder of Parseval's sum, clipped because rounding can make it negative.
         left = jnp.maximum(squares - jnp.sum(terms**2, axis=-1), 0.0)
         return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
 
@@ -251,13 +252,13 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
 
 
 def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Array) -> Array:
-    """`panel_average` of the pairs for which Mehler's sum is `off`, of the others anything."""
+    """Return `panel_average` for pairs with a large error `off` of Mehler's sum; the others are arbitrary."""
     off = jax.lax.stop_gradient(off).ravel()
     order = jnp.argsort(-off)
     batches = -(-len(order) // _PAIRS)
     order = jnp.pad(order, (0, batches * _PAIRS - len(order)), mode="edge")
     rows, columns = jnp.divmod(order, len(other))
-    # the smaller variance first: symmetric to the last bit
+    # The smaller variance comes first, so that the result is symmetric to the last bit.
     v, w, ratio = own[rows], other[columns], correlation.ravel()[order]
     parts = jnp.minimum(v, w), jnp.maximum(v, w), ratio, off[order]
 
@@ -268,5 +269,5 @@ def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Ar
         )
 
     found = jax.lax.map(of_batch, tuple(part.reshape(batches, _PAIRS) for part in parts)).ravel()
-    # padding repeats the last pair
+    # The padding repeats the last pair, which leaves the result unchanged.
     return jnp.zeros(correlation.size).at[order].set(found).reshape(correlation.shape)

@@ -18,11 +18,11 @@ from . import pair_averages
 from .kernel_rules import REFUSED, WARNED, rule_over
 from .pair_averages import Rule
 
-# a variance of hidden units in place of zero, that of tokens of zeros, whose square is a number too
+# Smallest variance of a hidden unit, used for tokens of zeros; its square does not underflow.
 _LEAST = 1e-150
 
 Rules = tuple[Rule | None, ...]
-"""How the kernel after each function is computed; None is in closed form."""
+"""How the kernel after each function is computed; None is the closed form."""
 
 
 class KernelWarning(UserWarning):
@@ -30,7 +30,7 @@ class KernelWarning(UserWarning):
 
 
 class Units(NamedTuple):
-    """What the kernel after one function takes of every token: variance, coefficients and mean square of its unit."""
+    """Per token, the variance, coefficients and mean square of its unit that the kernel after one function needs."""
 
     variance: Float[Array, " tokens"]
     coefficients: Float[Array, "tokens terms"]
@@ -43,10 +43,10 @@ def rules_for(
     tokens: Float[Array, "examples tokens features"],
     stacklevel: int = 4,
 ) -> Rules:
-    """How the kernel after each function is computed over the hidden units of these tokens.
+    """Choose how to compute the kernel after each function over the hidden units of these tokens.
 
-    Warns of a kernel whose stated error is above 1e-10 of the root of both mean squares. Raises `ValueError` for one
-    above 1e-3, and for a function whose square has no mean over hidden units as large as those of the data.
+    Warns if the error estimate of a kernel is above 1e-10, relative to the root of both mean squares. Raises
+    `ValueError` if it is above 1e-3, or if the square of a function has no mean at the variances of the data.
     """
     if is_traced(tokens, variances):
         return tuple(rule_over(activation, None)[0] for activation in activations)
@@ -79,9 +79,9 @@ def token_units(
     variances: Float[Array, " above"],
     tokens: Float[Array, "tokens features"],
 ) -> tuple[Units, ...]:
-    """The units of each layer, from the embedding on; `variances` are those of the dense layers above it.
+    """Return the units of each layer, from the embedding on; `variances` are for the dense layers above it.
 
-    Tokens are in units in which their products are the covariance of the embedding's hidden units.
+    Tokens are scaled so that their inner products are the covariance of the embedding's hidden units.
     """
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
@@ -102,7 +102,7 @@ def token_kernel(
     one: tuple[Float[Array, "tokens features"], tuple[Units, ...]],
     other: tuple[Float[Array, "others features"], tuple[Units, ...]],
 ) -> Float[Array, "tokens others"]:
-    """The kernel between tokens, divided by the `variances` of the dense layers that it goes through.
+    """Return the kernel between tokens, divided by the `variances` of the dense layers that it passes.
 
     `one` and `other` are tokens with their units, as `token_units` returns them.
     """
@@ -114,7 +114,7 @@ def token_kernel(
             continue
         correlation = pair_averages.correlation_of(own, between, others)
         if rule is None:
-            # parallel tokens apart: there a formula of correlations has no derivative
+            # Treat parallel tokens separately, because the formula in terms of correlations has no derivative there.
             inner, parallel, opposite = _closed(activation)
             ends = jnp.abs(correlation) == 1
             at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
@@ -127,14 +127,14 @@ def token_kernel(
 def token_means(
     activation: Activation, rule: Rule | None, tokens: Float[Array, "tokens features"]
 ) -> Float[Array, " tokens"]:
-    """The mean of the hidden units of every token after the function of the embedding."""
+    """Return the mean of each token's hidden units after the function of the embedding."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     return _of_arrays(activation.mean, OWN)(own) if rule is None else pair_averages.moment(rule, own, 1)
 
 
 @lru_cache
 def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
-    """The kernel in closed form as functions of arrays: (c_xx, rho, c_yy), and (c_xx, c_yy) for rho of 1 and of -1."""
+    """Return the closed-form kernel as functions of (c_xx, rho, c_yy), and of (c_xx, c_yy) at rho = 1 and -1."""
     kernel = activation.kernel_of_correlation
     between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
     return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))

@@ -1,1 +1,1 @@
-"""What a network is: kinds of layers as forward maps with a prior, and the architecture that they make."""
+"""Layers, each a forward map with a prior on its weights, and the architecture that they form."""

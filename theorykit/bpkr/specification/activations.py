@@ -1,8 +1,8 @@
-"""Functions of hidden units: a function of one number, and what its values have for mean and covariance.
+"""Activation functions phi of hidden units, and the mean and covariance of their values.
 
-Hidden units of a wide layer are Gaussian under the prior, of covariance c; those after a function phi have the kernel
-E[phi(g) phi(g')]. Source: Cho and Saul (2009), Williams (1998) for the closed forms, which follow here from the
-function by `symbolic.gaussian_average`; a function without one is left to quadrature.
+Under the prior, hidden units of a wide layer are Gaussian with a covariance c. After a function phi their kernel is
+E[phi(g) phi(g')]. `symbolic.gaussian_average` derives the closed forms (Cho and Saul, 2009; Williams, 1998). Functions
+without one are left to quadrature.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from ...symbolic.matrix_functions import kernel_matrix
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
-"""Covariance of a hidden unit's values: at one token, between two, and at the other."""
+"""Covariances of a hidden unit's values: at one token, between two tokens, and at the other token."""
 CORRELATION = Symbol("rho", real=True)
 """Correlation of a hidden unit's values at two tokens."""
 
@@ -36,7 +36,7 @@ _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
 
 @dataclass(frozen=True, repr=False)
 class Activation:
-    """A function phi of hidden units, an expression in the symbol `UNIT`; `as_activation` makes it."""
+    """A function phi of hidden units, as an expression in the symbol `UNIT`; make one with `as_activation`."""
 
     name: str
     function: Expr
@@ -49,32 +49,32 @@ class Activation:
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is the identity."""
+        """Whether phi is the identity."""
         return self.function == UNIT
 
     @property
     def kernel(self) -> Expr:
-        """E[phi(g) phi(g')] of a Gaussian pair, in the symbols `OWN`, `BETWEEN` and `OTHER` of its covariance."""
+        """E[phi(g) phi(g')] of a Gaussian pair whose covariance is `OWN`, `BETWEEN` and `OTHER`."""
         return _kernel(self.function)
 
     @property
     def kernel_of_correlation(self) -> Expr | None:
-        """The same in `OWN`, `CORRELATION` and `OTHER`, in which rounding is harmless; None without a closed form."""
+        """`kernel` in `OWN`, `CORRELATION` and `OTHER`, robust to rounding; None without a closed form."""
         return _kernel_of_correlation(self.function)
 
     @property
     def mean(self) -> Expr:
-        """E[phi(g)] of a Gaussian number, in the symbol `OWN` of its variance."""
+        """E[phi(g)] of a Gaussian variable with variance `OWN`."""
         return _mean(self.function)
 
     @property
     def parity(self) -> int:
-        """1 for an even function, -1 for an odd one, 0 for one that is neither, or not seen to be."""
+        """1 if phi is even, -1 if it is odd, 0 if it is neither or no symmetry was found."""
         return _parity(self.function)
 
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
-    """phi of every entry."""
+    """Apply phi to every entry."""
     if activation.is_linear:
         return hidden
     compiled = _compiled(activation)
@@ -88,7 +88,7 @@ def _compiled(activation: Activation) -> CompiledFunction:
 
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
-    """E[phi(g_s) phi(g_t)] of Gaussian numbers g of this covariance."""
+    """Return the matrix E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
 
     def kernel(own: Expr, between: Expr, other: Expr) -> Expr:
         return activation.kernel.xreplace({OWN: own, BETWEEN: between, OTHER: other})
@@ -98,7 +98,7 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
 
 @lru_cache
 def _kernel(function: Expr) -> Expr:
-    """`_exact_kernel`, cut off where rounding may carry a difference below zero, or a sine beyond one."""
+    """`_exact_kernel`, clipped because rounding can make the argument of a root negative or that of asin exceed one."""
 
     def is_root_of_difference(node: sp.Basic) -> bool:
         return isinstance(node, Pow) and node.exp == S.Half and node.base.is_Add and not node.base.is_nonnegative
@@ -109,7 +109,7 @@ def _kernel(function: Expr) -> Expr:
     if _exponential_terms(function) is not None:
         return _exact_kernel(function)
     cut = _exact_kernel(function).replace(is_root_of_difference, lambda root: sqrt(Max(0, root.base)))
-    # the sine of the function itself is c_xy / sqrt(c_xx c_yy)
+    # The argument of asin is a correlation, as in c_xy / sqrt(c_xx c_yy).
     return cut.replace(is_uncut_sine, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
 
 
@@ -138,14 +138,14 @@ def _kernel_of_correlation(function: Expr) -> Expr | None:
 
 
 _Terms = list[tuple[dict[int, Expr], Expr, Expr]]
-"""Sums of polynomials times exp(a h^2 + b h): the coefficient of each power, a and b, which is complex in sines."""
+"""Sum of polynomials times exp(a h^2 + b h): per term the coefficient of each power, a, and b (complex for sines)."""
 
 
 def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
-    """The mean of the product of two such sums.
+    """Return the mean of the product of two such sums.
 
-    exp(b x + d y) has the mean exp((b, d) C (b, d)^T / 2), exp(a x^2 + c y^2) makes the pair another Gaussian one, and
-    powers are derivatives in b and d.
+    exp(b x + d y) has the mean exp((b, d) C (b, d)^T / 2). The factor exp(a x^2 + c y^2) turns the pair into another
+    Gaussian pair. Powers of x and y are derivatives in b and d.
     """
     (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
     for (x_powers, x_square, x_slope), (y_powers, y_square, y_slope) in product(of_x, of_y):
@@ -164,7 +164,7 @@ def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
 
 
 def _exponential_terms(function: Expr) -> _Terms | None:
-    """The terms of a function that has no others, and an exponential, sine or cosine in one."""
+    """Split a function with an exponential, sine or cosine into such terms; None if it has any other term."""
     kinds = (sp.sin, sp.cos, sp.sinh, sp.cosh, exp)
 
     def is_power_of_number(node: sp.Basic) -> bool:
@@ -173,7 +173,7 @@ def _exponential_terms(function: Expr) -> _Terms | None:
     function = function.replace(is_power_of_number, lambda power: exp(log(power.base) * power.exp))
     if not function.has(*kinds) or function.atoms(sp.Function) - function.atoms(*kinds):
         return None
-    # sines and cosines are exponentials of complex slopes
+    # Sines and cosines are exponentials with complex slopes.
     spread = expand(expand(function.rewrite(exp), power_exp=False), power_exp=False)
     found: dict[Expr, Expr] = {}
     for term in Add.make_args(sp.powsimp(expand(spread), combine="exp", force=True)):
@@ -202,12 +202,12 @@ def _exponential_terms(function: Expr) -> _Terms | None:
 
 @lru_cache
 def _parity(function: Expr) -> int:
-    """By values to thirty digits: no simplification is known to find every symmetry."""
+    """Compare values to thirty digits, because no simplification is known to find every symmetry."""
     value = many_digits(UNIT, function)
     with mpmath.workdps(30):
         try:
             pairs = [(value(-at), value(at)) for at in (mpmath.mpf(10) ** (mpmath.mpf(k) / 24) for k in range(-96, 60))]
-        except (ArithmeticError, TypeError, ValueError):  # a pole, or no number: refused where it is used
+        except (ArithmeticError, TypeError, ValueError):  # poles and undefined values are refused later
             return 0
         for parity in (1, -1):
             if all(abs(left - parity * right) <= abs(right) * 1e-20 for left, right in pairs):
@@ -236,7 +236,7 @@ NAMED: Mapping[str, Activation] = {
 
 
 def as_activation(value: Any, where: str = "activation") -> Activation:
-    """The function that `value` names or is: a name, a SymPy function, or a callable that makes an expression."""
+    """Convert a name, a SymPy function, or a callable that makes an expression to an `Activation`."""
     if isinstance(value, Activation):
         return value
     if isinstance(value, str) and value in NAMED:

@@ -1,4 +1,4 @@
-"""The specification that everything else follows from: a deep network of the layers that `layers` has a grammar for.
+"""The architecture of a deep network, built from the layers in `layers`. Everything else follows from it.
 
 Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
@@ -49,42 +49,43 @@ from .layer_functions import branch_heads, count
 from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
 from .view import architecture_view
 
-# Measured: how many arrays of the size of U_1, and of the matrix that data make, a solve holds at once; its seconds on
-# two cores per cubed row of U_1; and the seconds from which a user is told before it starts.
+# Measured on two cores: arrays of the size of U_1, and of the data matrix, that a solve keeps in memory at once; arrays
+# of the size of U_1 to make a point; seconds of a solve per cubed row of U_1; and the seconds from which we warn before
+# starting.
 _SOLVE_COPIES, _KERNEL_COPIES, _POINT_COPIES = 120, 16, 3
 _SECONDS, _LONG = 2.5e-7, 60.0
-# labels per width, below which the terms that the ansatz drops are as large as those that it keeps
+# Labels per width below which the terms that the ansatz drops are as large as the terms that it keeps.
 _FEW = 0.2
 # Powers of widths beyond these leave double precision.
 _WIDTHS = (1e-100, 1e100)
-# Names that stand for something else in an action or in its derivation.
+# Symbols with another meaning in an action or its derivation.
 _TAKEN = frozenset({"H", "N", "Omega", "Q", "R", "U", "V", "X", "Z", "q", "sigma2", "w"})
 
 
 class Architecture(DisplayMixin, eqx.Module):
     """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
 
-    Frozen data and a JAX pytree: kinds of layers, heads and outputs are static, the numbers are leaves. One may
+    Frozen data and a JAX pytree: kinds of layers, heads and outputs are static, the numbers are leaves. You can
     differentiate or vmap over widths, variances, temperature, and the layers' own parameters.
 
-    - `layers`: from the input side; a whole number stands for that many heads of attention. With none, the readout
-      reads the embedding.
+    - `layers`: from the input side; a whole number stands for that many heads of attention. If empty, the readout reads
+      the embedding.
     - `widths`: (N_1, ..., N_L, N_a), from the input side; one number stands for all. Equal across a skip connection.
     - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2); one number stands for all.
     - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) needs an invertible kernel, which
       is checked with the data.
-    - `outputs`: how many numbers C the network puts out per example.
-    - `read_tokens`: for how many tokens the readout has separate weights; 1 is one token, or the mean over tokens.
+    - `outputs`: number of outputs C per example.
+    - `read_tokens`: number of tokens with separate readout weights; 1 reads one token, or the mean over tokens.
     - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or a
-      custom function such as `sympy.tanh`. For one that is not linear the theory is an ansatz, Gaussian equivalence,
-      good for examples in proportion to the widths; see `Action.ansatz`.
+      custom function such as `sympy.tanh`. For a nonlinear one the theory is an ansatz, Gaussian equivalence, which is
+      good if the number of examples is proportional to the widths; see `Action.ansatz`.
 
-    From these follow
+    The constructor derives
 
     - `heads`: (H_1, ..., H_L); 0 for a layer without attention.
-    - `branches`: how many partial paths each layer makes of one: its weight blocks, and its skip connection.
-    - `overlap_sizes`: (n_1, ..., n_{L+1}), outputs and tokens read, times the number of partial paths from layer l on.
-    - `paths`: the number of attention paths, the product of all `branches`, times the tokens that are read.
+    - `branches`: the number of branches of each layer: its weight blocks, plus its skip connection.
+    - `overlap_sizes`: (n_1, ..., n_{L+1}), outputs times tokens read times the number of partial paths from layer l on.
+    - `paths`: the number of attention paths, the product of all `branches` times the number of tokens that are read.
 
         >>> from theorykit import bpkr
         >>> arch = bpkr.Architecture(layers=(2, 3), widths=(50, 50, 20), temperature=0.01)
@@ -99,7 +100,7 @@ class Architecture(DisplayMixin, eqx.Module):
     outputs: int = eqx.field(static=True)
     read_tokens: int = eqx.field(static=True)
     embedding: Activation = eqx.field(static=True)
-    # fields and no properties: functions of arrays ask for them at every call
+    # These are fields and not properties because functions of arrays need them at every call.
     heads: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
     branches: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
     overlap_sizes: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
@@ -143,7 +144,7 @@ class Architecture(DisplayMixin, eqx.Module):
         self.paths = math.prod(self.branches) * self.read_tokens
 
     def with_arrays(self) -> Architecture:
-        """The same with every number a float64 array: one compilation serves all of a structure."""
+        """Convert every number to a float64 array, so that all architectures of one structure share a compilation."""
         require_float64()
         return jax.tree.map(_as_array, self)
 
@@ -154,53 +155,53 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
-        """What the theory reads off each layer, in symbols."""
+        """Symbolic form of each layer: everything that the theory needs."""
         return _forms(jax.tree.structure(self.layers))
 
     @property
     def form(self) -> NetworkForm:
-        """All that the action depends on but numbers."""
+        """Everything that the action depends on, except numbers."""
         activations = () if self.is_linear else self.activations
         return NetworkForm(self.forms, self.outputs > 1, self.read_tokens > 1, activations)
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """phi of the embedding, and of the dense layers above it up to the last that is not linear."""
+        """phi of the embedding, and of the dense layers above it up to the last nonlinear one."""
         return (self.embedding, *map(activation_of, self.layers[: nonlinear_layers(self.layers)]))
 
     @property
     def is_linear(self) -> bool:
-        """Whether no hidden unit passes through a function: the theory is no ansatz then."""
+        """Whether all hidden units are linear, so that the theory is not an ansatz."""
         return self.embedding.is_linear and nonlinear_layers(self.layers) == 0
 
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
-        """(n_1, ..., n_L): `overlap_sizes` without the readout's."""
+        """(n_1, ..., n_L): `overlap_sizes` without the readout."""
         return self.overlap_sizes[:-1]
 
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
-        """The branch of every layer that each path takes, counted from 1, in the order of the path axis.
+        """Return the branches that each path takes, one per layer, counted from 1, in the order of the path axis.
 
-        The first layer's is the slowest; in a layer the skip connection comes first. Paths to different tokens that
-        are read may take the same branches.
+        The branch of the first layer varies slowest. Within a layer, the skip connection comes first. Paths to
+        different tokens that are read may take the same branches.
         """
         check_bytes(self, "the list of them", 64 * self.paths)
         branches = product(*(range(1, branches + 1) for branches in self.branches))
         return tuple(path for path in branches for _ in range(self.read_tokens))
 
     def branch_heads(self, layer: int) -> np.ndarray:
-        """Which heads each branch of a layer (counted from 1) goes through: booleans (branches x heads)."""
+        """Return which heads each branch of a layer (counted from 1) goes through, as booleans (branches x heads)."""
         layer = checked_whole_number("layer", layer, least=1, most=self.depth) - 1
         entries = 3 * self.branches[layer] * self.heads[layer]
         check_bytes(self, f"the table of the branches of layer {layer + 1}", entries)
         return branch_heads(self.forms[layer], self.heads[layer])
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
-        """A short name for each path: "201" goes through head 2, straight on, and through head 1.
+        """Return a short name for each path: "201" goes through head 2, a skip connection, and head 1.
 
-        "-" is a layer without attention, or a network without layers, "1+2" a weight block that several heads share.
-        If the readout has separate weights per token, ":3" ends the path to the third. `first_layer` starts partial
-        paths at a later layer.
+        "-" is a layer without attention, or a network without layers; "1+2" is a weight block that several heads share.
+        If the readout has separate weights per token, ":3" marks a path to the third token. With `first_layer`, partial
+        paths start at a later layer.
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_bytes(self, "the list of them", 64 * self.paths)
@@ -216,7 +217,7 @@ class Architecture(DisplayMixin, eqx.Module):
         labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
         if self.forms[layer - 1].has_skip:
             labels[0] = "0"
-        # letters tell blocks through the same heads apart
+        # Letters distinguish blocks that go through the same heads.
         counts, seen = Counter(labels), Counter()
         for i, label in enumerate(labels):
             if counts[label] > 1:
@@ -229,29 +230,29 @@ class Architecture(DisplayMixin, eqx.Module):
         yield from architecture_view(self, labels)
 
     def head_counts(self) -> Mapping[str, int]:
-        """The value of the symbol H_l of every layer that has heads, by name."""
+        """Return the value of the symbol H_l of every layer that has heads, by name."""
         return _head_counts(self.forms, self.heads)
 
     def size_values(self) -> Mapping[str, int]:
-        """The value of every size symbol of the action, by name: `head_counts`, outputs C, and the tokens read."""
+        """Return the value of every size symbol of the action, by name: head counts, outputs C, and tokens read."""
         return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
 
     def layer_numbers(self) -> Mapping[str, Any]:
-        """The value of every symbol in the layers' expressions that is not an array of weights or of data, by name."""
+        """Return the value of every symbol in the layers' expressions, except arrays of weights or data, by name."""
         return numbers_of_layers(self.layers, self.widths, self.prior_variances[1:-1])
 
 
 def checked_architecture(value: Any) -> Architecture:
-    """`value`, refused unless it is an architecture."""
+    """Return `value`, refused unless it is an architecture."""
     return checked_instance(
         "architecture", value, Architecture, "such as bpkr.Architecture((2, 2), 100, temperature=0.1)"
     )
 
 
 def ansatz_of(architecture: Architecture, labels: int) -> str:
-    """What results for nonlinear hidden units rest on, and whether so many labels are enough; empty if all are linear.
+    """Describe the ansatz for nonlinear hidden units, and whether there are enough labels; empty if all are linear.
 
-    Of traced widths the latter is not known.
+    Traced widths cannot be compared with the number of labels.
     """
     if architecture.is_linear:
         return ""
@@ -269,7 +270,7 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
 
 
 def counted_paths(architecture: Architecture) -> str:
-    """What makes the number of paths, for errors."""
+    """Describe how the branches make the number of paths, for error messages."""
     tokens = f" and {architecture.read_tokens} tokens that are read" if architecture.read_tokens > 1 else ""
     return f"layers of {architecture.branches} branches{tokens} make {architecture.paths:,}"
 
@@ -281,20 +282,20 @@ def check_size(architecture: Architecture) -> None:
 
 
 def check_bytes(architecture: Architecture, what: str, size: int) -> None:
-    """Refuse an architecture of which `what`, of so many bytes, does not fit in the memory of this machine."""
+    """Refuse an architecture if `what`, of `size` bytes, does not fit in the memory of this machine."""
     check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", size)
 
 
 def solve_bytes(architecture: Architecture, rows: int) -> int:
     """Estimate the memory of a solve.
 
-    `rows` are those of the matrix that data make: examples times outputs, or features and paths, whichever are fewer.
+    `rows` is the size of the data matrix: examples times outputs, or features times paths, whichever is smaller.
     """
     return 8 * (_SOLVE_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * rows**2)
 
 
 def check_solve(architecture: Architecture, rows: int) -> None:
-    """Refuse a solve that does not fit in memory, and warn of one that takes minutes, before it compiles."""
+    """Refuse a solve that does not fit in memory, and warn of one that takes minutes, before compilation."""
     side, size = architecture.overlap_sizes[0], solve_bytes(architecture, rows)
     check_bytes(architecture, f"solving for U_1, {side:,} x {side:,}, with a matrix of {rows:,} rows", size)
     seconds = _SECONDS * side**3
@@ -308,14 +309,14 @@ def check_solve(architecture: Architecture, rows: int) -> None:
 
 
 def layer_forms(layers: tuple[AbstractLayer, ...]) -> tuple[LayerForm, ...]:
-    """The form of each layer; `ValueError` says which forward map the theory does not cover, and why."""
+    """Return the form of each layer; `ValueError` names a forward map that the theory does not cover, and why."""
     return _forms(jax.tree.structure(layers))
 
 
 def numbers_of_layers(
     layers: tuple[AbstractLayer, ...], widths: Sequence[Any], variances: Sequence[Any]
 ) -> Mapping[str, Any]:
-    """The value of every symbol in the expressions of `layers` that is not an array of weights or of data, by name."""
+    """Return the value of every symbol in the expressions of `layers`, except arrays of weights or data, by name."""
     forms = layer_forms(layers)
     return {
         **{symbol.name: width for symbol, width in zip(NetworkForm(forms).widths, widths, strict=True)},
@@ -330,7 +331,7 @@ def numbers_of_layers(
 
 
 def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
-    """How many layers there are up to the last whose hidden units pass through a function."""
+    """Return the number of layers up to the last nonlinear one."""
     return max((i for i, layer in enumerate(layers, 1) if not activation_of(layer).is_linear), default=0)
 
 
@@ -339,7 +340,7 @@ def _head_counts(forms: Sequence[LayerForm], heads: Sequence[int]) -> Mapping[st
 
 
 class _Number:
-    """Stands for a layer's parameter where only its symbol may be used."""
+    """Placeholder for a layer's parameter when only its symbol may be used."""
 
     def _sympy_(self):
         raise ValueError(
@@ -350,11 +351,11 @@ class _Number:
 
 @lru_cache
 def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
-    """The forms of layers of one structure: they hold whatever numbers are its leaves."""
+    """Return the forms of layers with this structure; they hold for any values of its leaves."""
     layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
     width, forms = width_symbol("1"), []
     for index, layer in enumerate(layers, 1):
-        # a skip connection cannot be stated between different widths
+        # A skip connection needs equal widths, so first try the layer with one width for both sides.
         form = layer_form(layer, LayerSymbols(index, width, width))
         if not form.has_skip:
             next_width = width_symbol(str(index + 1) if index < len(layers) else "a")
@@ -365,12 +366,12 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
 
 
 def _as_array(number: Any) -> Any:
-    # NumPy makes an array of a known number in a tenth of the time
+    # For known numbers NumPy is ten times faster.
     return jnp.asarray(number, dtype=jnp.float64) if is_traced(number) else np.asarray(number, dtype=np.float64)
 
 
 def _plain(value: Any) -> Any:
-    """A number as Python's where it is one of NumPy; JAX takes no whole number of Python beyond 64 bits."""
+    """Convert a NumPy scalar to a Python number; large whole numbers become floats, since JAX takes at most 64 bits."""
     if isinstance(value, int):
         return value if abs(value) < 2**53 else float(value)
     return value.item() if isinstance(value, np.generic) else value
@@ -403,7 +404,7 @@ def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    """`kind`, refused unless its heads, parameters and prior make a layer of the theory.
+    """Return `kind`, refused unless the theory covers its heads, parameters and prior.
 
     Traced parameters are checked when the compiled function runs.
     """
@@ -427,12 +428,13 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
             kind = require(kind, _is_positive_definite(name, matrix))
             continue
         check_is_number(name, value)
-        # the sign of a skip connection is that of the weights, whose prior is even
+        # The weights have an even prior, so the sign of a skip connection has no effect.
         advice = "; leave out a skip connection of no strength, or its sign" if form.gain.has(symbol) else ""
         got = "" if is_traced(value) else f", got {value!r}{advice}"
         holds = array_module(value).isfinite(value) & (value > 0)
         kind = require(kind, [Requirement(f"{name} must be finite and positive{got}", holds)])
-    # path weights are Gaussian given those above only if the prior does not depend on sizes that go to a limit
+    # The path weights are Gaussian given those of the next layer only if the prior is independent of sizes that
+    # diverge.
     name = f"the prior covariance of the weight blocks of {layer}"
     sizes = {symbols.width, symbols.next_width, symbols.tokens}
     if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):
@@ -444,7 +446,7 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         numbers = by_name("parameters", {**counts, symbols.variance: variance, **values})
         numbers = {key: np.asarray(value) if np.ndim(value) else float(value) for key, value in numbers.items()}
         scale, matrix = split_coefficient(form.covariance)
-        # the identity is never formed: blocks may be very many
+        # Never form the identity, because the number of blocks may be large.
         is_diagonal = isinstance(matrix, Identity)
         covariance = np.full((1, 1), interpret(scale, numbers)) if is_diagonal else interpret(form.covariance, numbers)
         require(None, _is_positive_definite(name, covariance))

@@ -1,7 +1,7 @@
-"""A layer's forward map, read along attention paths from the readout towards the input, and all layers of a network.
+"""Forms of layers and networks: each forward map, read along attention paths from the readout to the input.
 
-Everything the theory and the finite network need of a layer is taken from the expressions that its kind states;
-Eqs. (5)-(7).
+Everything that the theory and the finite network need of a layer follows from its two expressions, the forward map and
+the prior; Eqs. (5)-(7).
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from .layers import AbstractLayer, LayerSymbols
 class LayerForm:
     """What follows from the forward map and the prior of one layer.
 
-    Partial paths that come from the readout fan out at the layer: first the skip connection, then the weight blocks.
+    From the readout on, partial paths branch at the layer: first the skip connection, then the weight blocks.
 
-    - `forward`: X_l, as the layer's kind states it; `weights`, `hidden` are V_l and X_{l-1} in it.
+    - `forward`: X_l as the layer writes it, in terms of `weights` V_l and `hidden` X_{l-1}.
     - `blocks`: number of weight blocks k. `covariance`: their prior covariance (k x k).
-    - `gain`: strength of the skip connection, zero where there is none.
+    - `gain`: strength of the skip connection, zero if there is none.
     - `skip_tokens` (tokens x tokens), `block_tokens` (k tokens x tokens): how each branch mixes tokens.
-    - `block_heads` (k x H_l): which heads a block goes through; nothing for a layer without attention.
+    - `block_heads` (k x H_l): the heads that each block goes through; None for a layer without attention.
     """
 
     symbols: LayerSymbols
@@ -53,45 +53,45 @@ class LayerForm:
 
     @property
     def parameters(self) -> frozenset[Expr]:
-        """The symbols of the layer's own parameters: all in its statement that `LayerSymbols` does not give."""
+        """Symbols of the layer's own parameters: all in its expressions that `LayerSymbols` does not define."""
         stated = self.forward.atoms(Symbol, MatrixSymbol) | self.covariance.atoms(Symbol, MatrixSymbol)
         return frozenset(stated - self.symbols.given - {self.weights})
 
     @property
     def branches(self) -> Expr:
-        """How many partial paths one partial path becomes: the blocks, and the skip connection."""
+        """Number of branches: the weight blocks, plus the skip connection if there is one."""
         return self.blocks + 1 if self.has_skip else self.blocks
 
     def block_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """How tokens are read before the layer along the weight blocks (tokens x k n), given after it (tokens x n)."""
+        """Return how the weight blocks read tokens before the layer (tokens x k n), given after it (tokens x n)."""
         return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
 
     def skip_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """The same along the skip connection (tokens x n)."""
+        """Return how tokens before the layer are read along the skip connection (tokens x n)."""
         return expand_products(self.skip_tokens * reading)
 
     def reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """The same along all branches (tokens x branches n)."""
+        """Return how tokens before the layer are read along all branches (tokens x branches n)."""
         skip = [self.skip_reading(reading)] if self.has_skip else []
         return beside(*skip, self.block_reading(reading))
 
     def path_weights(self, outer: MatrixExpr) -> MatrixExpr:
-        """w^(l) (branches n x N_l) of the partial paths from this layer on, given w^(l+1) (n x N_{l+1}); Eq. (6)."""
+        """Return the partial path weights w^(l) (branches n x N_l), given w^(l+1) (n x N_{l+1}); Eq. (6)."""
         skip = [self.gain * outer] if self.has_skip else []
         return below(*skip, Stacked(outer * self.weights, self.blocks) / sqrt(self.symbols.next_width))  # Eq. (6)
 
     def prior_mean(self, outer: MatrixExpr) -> MatrixExpr:
-        """< w^(l) w^(l)T > / N_l (branches n x branches n) over the layer's weights, given U_{l+1} (n x n)."""
+        """Return < w^(l) w^(l)T > / N_l (branches n x branches n) over the layer's weights, given U_{l+1} (n x n)."""
         of_blocks = kronecker(self.covariance, outer)
         return BlockDiagMatrix(self.gain**2 * outer, of_blocks) if self.has_skip else of_blocks
 
 
 class _Refused(Exception):
-    """Why the theory does not cover a forward map."""
+    """The theory does not cover a forward map, for the given reason."""
 
 
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    """Read the forward map of a layer; `ValueError` says what of it the theory does not cover."""
+    """Read the forward map of a layer; `ValueError` names the part that the theory does not cover."""
     try:
         return _read(kind, symbols)
     except _Refused as reason:
@@ -110,7 +110,7 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     weights, size = symbols.weights(blocks), (symbols.next_width, symbols.tokens)
     if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != size:
         raise _Refused(f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
-    # sizes are compared at the layer's number of heads: one head needs no KroneckerProduct
+    # Compare sizes at the layer's number of heads, because one head needs no KroneckerProduct.
     at_heads = (symbols.heads, kind.heads or symbols.heads)
     skips, mixings = [], []
     for coefficient, factors in matrix_terms(forward):
@@ -134,7 +134,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         if len(skips) > 1:
             raise _Refused("it has more than one skip connection; gather them in one")
         ((coefficient, factors),) = skips
-        # the gain is a number of the network; what depends on the length of the sequence mixes tokens
+        # The gain is a number of the network. Factors that depend on the sequence length belong to the mixing of
+        # tokens.
         gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
         skip_tokens = from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
     return LayerForm(
@@ -175,7 +176,7 @@ def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
         return False
     if isinstance(factor, KroneckerProduct):
         return any(_hides(argument, symbol) for argument in factor.args)
-    return not (factor.is_Matrix and len(factor.args) == 1 and factor.args[0] == symbol)  # a transpose is seen below
+    return not (factor.is_Matrix and len(factor.args) == 1 and factor.args[0] == symbol)  # transposes are refused later
 
 
 def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
@@ -185,7 +186,7 @@ def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
 
 
 def _mixing(coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr, MatrixExpr | None]:
-    """How V (M (x) X) Omega mixes tokens: c (M (x) I) Omega, and the heads M that each block goes through."""
+    """Return how V (M (x) X) Omega mixes tokens, c (M (x) I) Omega, and the heads M that each block goes through."""
     if len(factors) == 1:
         raise _Refused(f"its weights do not act on {symbols.hidden}")
     _, first, *rest = factors
@@ -207,7 +208,7 @@ def _mixing(coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr
 
 
 def _check_chain(factors, symbols, at_heads) -> None:
-    """Refuse a product of matrices whose sizes do not match, which SymPy makes where sizes are symbols."""
+    """Refuse products of matrices whose sizes do not match; SymPy allows them if the sizes are symbols."""
     for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(symbols.tokens))):
         if expand(before.shape[1] - after.shape[0]).subs(*at_heads) != 0:
             sizes = f"{before} of shape {before.shape} by {after} of shape {after.shape}"
@@ -215,17 +216,17 @@ def _check_chain(factors, symbols, at_heads) -> None:
 
 
 TOKENS = Symbol("N_tokens", integer=True, positive=True)
-"""How many tokens a readout reads that has weights of its own for each."""
+"""Number of tokens that the readout has separate weights for."""
 
 
 @dataclass(frozen=True)
 class NetworkForm:
-    """The forms of the layers, from the input side, and of what is before and after them.
+    """The forms of all layers, from the input side, with the number of outputs and the activation functions.
 
     - `several_outputs`: whether there is more than one output.
-    - `every_token`: whether the readout reads every token with weights of its own.
-    - `activations`: phi of the embedding and of the dense layers above it, up to the last that is not linear; empty
-      where all are linear.
+    - `every_token`: whether the readout has separate weights for every token.
+    - `activations`: phi of the embedding and of the dense layers above it, up to the last nonlinear one; empty if all
+      are linear.
     """
 
     layers: tuple[LayerForm, ...]
@@ -235,12 +236,12 @@ class NetworkForm:
 
     @property
     def outputs(self) -> Expr:
-        """C, the number of outputs: a symbol where there are several."""
+        """C, the number of outputs: a symbol if there are several."""
         return Symbol("C", integer=True, positive=True) if self.several_outputs else Integer(1)
 
     @property
     def readings(self) -> Expr:
-        """How many numbers the readout makes of the last hidden layer: one an output, and one a token that is read."""
+        """Size of the readout's order parameter: outputs times the tokens that are read."""
         return expand(TOKENS * self.outputs) if self.every_token else self.outputs
 
     @property
@@ -252,5 +253,5 @@ class NetworkForm:
 
 
 def width_symbol(name: str) -> Symbol:
-    """N_name, the hidden units before the layer of that name; "a" is the readout."""
+    """Return N_name, the number of hidden units before the layer with that name; "a" is the readout."""
     return Symbol(f"N_{name}", positive=True)

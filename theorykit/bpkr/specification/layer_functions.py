@@ -1,6 +1,6 @@
-"""What a layer's expressions are worth for given numbers: the compiled side of `LayerForm`.
+"""Numerical values of a layer's expressions: the compiled side of `LayerForm`.
 
-Nothing is written twice: every function here is generated from the expressions that the layer's kind states.
+Every function here is generated from the two expressions of the layer, so that no formula is written twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from .layers import LayerSymbols
 
 # The value of every size, width, variance and parameter symbol of a network's layers, by name.
 Numbers = Mapping[str, Any]
-# How many partial paths there are after a layer.
+# Number of partial paths after a layer.
 _OUTER = Symbol("n", integer=True, positive=True)
 
 
 def count(size: Expr, head_counts: Mapping[str, int]) -> int:
-    """The whole number that an expression of head counts is worth."""
+    """Evaluate an expression of head counts to a whole number."""
     unknown = sorted({symbol.name for symbol in size.free_symbols} - set(head_counts))
     if unknown:
         raise ValueError(
@@ -36,13 +36,13 @@ def count(size: Expr, head_counts: Mapping[str, int]) -> int:
 
 
 def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
-    """Which heads each branch goes through, (branches x heads) booleans; none for the skip connection."""
+    """Return which heads each branch goes through, as booleans (branches x heads); none for the skip connection."""
     counts = {form.symbols.heads.name: heads}
     passes = np.zeros((count(form.blocks, counts), heads), dtype=bool)
     if isinstance(form.block_heads, Identity):
         np.fill_diagonal(passes, True)
     elif form.block_heads is not None:
-        # ones for parameters in it: only where they are not zero matters here
+        # Replace parameters by ones, because only the zero entries matter here.
         ones = {
             symbol.name: np.ones([count(side, counts) for side in getattr(symbol, "shape", ())])
             for symbol in _symbols(form.block_heads)
@@ -58,7 +58,7 @@ def forward(
     weights: Float[Array, "nextwidth columns"],
     attention: Float[Array, "headstokens tokens"] | None,
 ) -> Float[Array, "nextwidth tokens"]:
-    """X_l, given X_{l-1}, V_l and the heads' attention one below the other."""
+    """Return X_l, given X_{l-1}, V_l and the heads' attention stacked vertically."""
     arrays = {form.hidden: hidden, form.weights: weights, form.symbols.attention: attention}
     return _evaluate(form, form.forward, arrays, numbers)
 
@@ -69,7 +69,7 @@ def reading(
     outer: Float[Array, "tokens n"],
     attention: Float[Array, "headstokens tokens"] | None,
 ) -> Float[Array, "tokens branchesn"]:
-    """q_{l-1}: how the tokens before the layer are read, along each partial path, given q_l after it; Eq. (7)."""
+    """Return q_{l-1}, how each partial path reads the tokens before the layer, given q_l after it; Eq. (7)."""
     symbol = MatrixSymbol(f"q_{form.symbols.index}", form.symbols.tokens, _OUTER)
     return _evaluate(form, form.reading(symbol), {symbol: outer, form.symbols.attention: attention}, numbers)
 
@@ -80,7 +80,7 @@ def all_path_weights(
     layers: Sequence[Float[Array, "_ _"]],
     readout: Float[Array, "outputs width"],
 ) -> tuple[Float[Array, "_ _"], ...]:
-    """(w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
+    """Return (w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
     weights = [readout]
     for form, blocks in zip(reversed(forms), reversed(layers), strict=True):
         symbol = MatrixSymbol(f"w_{form.symbols.index}", _OUTER, form.symbols.next_width)
@@ -92,7 +92,7 @@ def all_path_weights(
 def prior_means(
     forms: Sequence[LayerForm], numbers: Numbers, outer: Float[Array, "n n"]
 ) -> tuple[Float[Array, "_ _"], ...]:
-    """The mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}."""
+    """Return the mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}."""
     means: list[Array] = []
     for form in reversed(forms):
         symbol = _overlap_symbol(form)
@@ -104,7 +104,7 @@ def prior_means(
 def interpret_prior_mean(
     forms: Sequence[LayerForm], numbers: Numbers, outer: Float[np.ndarray, "n n"]
 ) -> Float[np.ndarray, "paths paths"]:
-    """The mean of U_1 over the weights of all layers, given U_{L+1}, in NumPy: nothing is compiled."""
+    """Return the mean of U_1 over the weights of all layers, given U_{L+1}, in NumPy without compilation."""
     values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
     for form in reversed(forms):
         symbol = _overlap_symbol(form)
@@ -114,9 +114,9 @@ def interpret_prior_mean(
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
-    """The lower Cholesky factor of the prior covariance of the layer's weight blocks.
+    """Return the lower Cholesky factor of the prior covariance of the layer's weight blocks.
 
-    Of independent blocks, as most layers have, a number times I.
+    If the blocks are independent, as in most layers, the factor is a number times I.
     """
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
@@ -126,7 +126,7 @@ def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks b
 
 
 def gain(form: LayerForm, numbers: Numbers) -> ArrayLike:
-    """The strength of the skip connection; zero where there is none."""
+    """Return the strength of the skip connection; zero if there is none."""
     return _compile(form.symbols, form.gain, ()).call_from(numbers)["value"]
 
 
@@ -135,7 +135,7 @@ def _overlap_symbol(form: LayerForm) -> MatrixSymbol:
 
 
 def _symbols(expression: Expr) -> set[Expr]:
-    # those in the shapes of matrix symbols too, which `free_symbols` leaves out
+    # `free_symbols` leaves out symbols in the shapes of matrices.
     return expression.atoms(Symbol, MatrixSymbol)
 
 
@@ -147,7 +147,7 @@ def _evaluate(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, A
 
 @lru_cache
 def _compile(symbols: LayerSymbols, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
-    """A function of `arrays` and of every other symbol in `expression` that is not a mere size of theirs."""
+    """Compile a function of `arrays` and of every other symbol in `expression`, except the sizes of the arrays."""
     others = _symbols(expression) - {*arrays, _OUTER, symbols.tokens}
     arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
     return compile_expressions(f"layer_{symbols.index}", {"value": expression}, arguments)

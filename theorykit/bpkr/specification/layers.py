@@ -1,7 +1,7 @@
-"""The grammar of layers: a kind of layer is its forward map and its prior, and nothing else.
+"""The kinds of layers. A layer is defined by its forward map and the prior of its weights.
 
-All that the package does with a layer follows from the two expressions that its kind states: how activations are read
-along attention paths, the prior of the order parameters, the action, and the finite network itself.
+Everything else follows from these two expressions: how attention paths read activations, the prior of the order
+parameters, the action, and the finite network itself.
 """
 
 import abc
@@ -23,7 +23,7 @@ from .activations import IDENTITY, Activation, as_activation
 
 @dataclass(frozen=True)
 class LayerSymbols:
-    """The symbols that layer `index` (1 = the first) may write its forward map and prior with.
+    """The symbols available to layer `index` (1 = the first) for its forward map and prior.
 
     - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after the layer.
     """
@@ -37,12 +37,12 @@ class LayerSymbols:
 
     @property
     def heads(self) -> Symbol:
-        """H_l, how many attention heads the layer has."""
+        """H_l, the number of attention heads of the layer."""
         return Symbol(f"H_{self.index}", integer=True, positive=True)
 
     @property
     def tokens(self) -> Symbol:
-        """How many tokens there are, the same for all layers."""
+        """The number of tokens, the same for all layers."""
         return Symbol("N_tokens", integer=True, positive=True)
 
     @property
@@ -52,59 +52,59 @@ class LayerSymbols:
 
     @property
     def hidden(self) -> MatrixSymbol:
-        """X_{l-1} (N_l x tokens), the activations that the layer takes."""
+        """X_{l-1} (N_l x tokens), the layer's input activations."""
         return MatrixSymbol(f"X_{self.index - 1}", self.width, self.tokens)
 
     @property
     def attention(self) -> MatrixSymbol:
-        """Omega_l (H_l tokens x tokens), the heads' attention one below the other; columns of a block sum to one."""
+        """Omega_l (H_l tokens x tokens), the heads' attention stacked vertically; columns of a block sum to one."""
         return MatrixSymbol(f"Omega_{self.index}", self.heads * self.tokens, self.tokens)
 
     @property
     def given(self) -> frozenset[Expr]:
-        """The symbols that are there for every layer: all of the above."""
+        """All of the above symbols, which every layer has."""
         numbers = {self.width, self.next_width, self.heads, self.tokens, self.variance}
         return frozenset(numbers | {self.hidden, self.attention})
 
     @checked_arguments
     def weights(self, blocks: "Size") -> MatrixSymbol:
-        """V_l (N_{l+1} x blocks N_l): the layer's weight blocks side by side, the same number as its prior has rows."""
+        """Return V_l (N_{l+1} x blocks N_l), the layer's weight blocks side by side, as many as its prior has rows."""
         return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
 
     @checked_arguments
     def number(self, name: str) -> Symbol:
-        """A positive parameter of the layer, called `name`_l."""
+        """Return a positive parameter of the layer, called `name`_l."""
         return Symbol(f"{name}_{self.index}", positive=True)
 
     @checked_arguments
     def covariance(self, name: str, size: "Size") -> PositiveDefiniteSymbol:
-        """A positive definite parameter of the layer (size x size), called `name`_l."""
+        """Return a positive definite parameter of the layer (size x size), called `name`_l."""
         return positive_definite(f"{name}_{self.index}", size)
 
 
 class AbstractLayer(eqx.Module):
-    """A kind of layer. Subclass it with a forward map and a prior to add one.
+    """A kind of layer. To add one, subclass it and define a forward map and a prior.
 
-    - `heads`: how many attention heads the layer has; 0 for a layer without attention.
+    - `heads`: the number of attention heads; 0 for a layer without attention.
     """
 
     heads: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def forward(self, layer: LayerSymbols) -> MatrixExpr:
-        """X_l (N_{l+1} x tokens): linear in the weights `layer.weights(blocks)` and in `layer.hidden`."""
+        """Return X_l (N_{l+1} x tokens), linear in the weights `layer.weights(blocks)` and in `layer.hidden`."""
 
     @abc.abstractmethod
     def prior(self, layer: LayerSymbols) -> MatrixExpr:
-        """Covariance (blocks x blocks): < V^a_ij V^b_ij > = prior_ab of blocks a, b; other entries are independent."""
+        """Return the covariance prior_ab = < V^a_ij V^b_ij > (blocks x blocks); different entries are independent."""
 
     def parameters(self, layer: LayerSymbols) -> "Mapping[Expr, ArrayLike]":
-        """The values of the symbols that `forward` and `prior` made with `layer.number` and `layer.covariance`."""
+        """Return the values of all symbols in `forward` and `prior` made by `layer.number` or `layer.covariance`."""
         return {}
 
 
 class Attention(AbstractLayer):
-    """Linear values mixed over tokens by heads of attention, which act on the bare input; Eq. (2)."""
+    """Linear values mixed over tokens by attention heads, which act on the bare input; Eq. (2)."""
 
     heads: int = eqx.field(static=True, converter=partial(checked_whole_number, "heads", least=1))
 
@@ -117,10 +117,10 @@ class Attention(AbstractLayer):
 
 
 class Dense(AbstractLayer):
-    """A layer that acts on every token by itself.
+    """A layer that acts on each token separately.
 
-    - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. One that is not linear may
-      stand directly above the embedding, or above such a layer.
+    - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. A nonlinear one is allowed
+      only if all layers below it are dense.
     """
 
     activation: Activation = eqx.field(static=True, kw_only=True, default=IDENTITY, converter=as_activation)
@@ -138,11 +138,11 @@ class Dense(AbstractLayer):
 
 
 class Skip(AbstractLayer):
-    """A skip connection of strength `gain` beside `layer`: x^l = gain x^{l-1} + layer(x^{l-1}); equal widths.
+    """A skip connection of strength `gain` around `layer`: x^l = gain x^{l-1} + layer(x^{l-1}); equal widths.
 
     >>> from theorykit import bpkr
     >>> arch = bpkr.Architecture(layers=(2, bpkr.Skip(2, gain=0.5)), widths=10, temperature=0.1)
-    >>> arch.path_labels()  # 0 is past the layer
+    >>> arch.path_labels()  # 0 is the skip connection
     ('10', '11', '12', '20', '21', '22')
     """
 
@@ -157,7 +157,7 @@ class Skip(AbstractLayer):
 
     @property
     def heads(self):
-        """Those of the layer that the connection goes around."""
+        """The number of heads of the layer inside the skip connection."""
         return self.layer.heads
 
     def forward(self, layer):
@@ -171,12 +171,12 @@ class Skip(AbstractLayer):
 
 
 def activation_of(layer: AbstractLayer) -> Activation:
-    """The function that the hidden units of `layer` pass through."""
+    """Return the activation function of the hidden units of `layer`."""
     return layer.activation if isinstance(layer, Dense) else IDENTITY
 
 
 def as_layer(layer: "AbstractLayer | int", name: str) -> AbstractLayer:
-    """A layer as it is; a whole number as that many heads of attention."""
+    """Return a layer unchanged; convert a whole number to that many heads of attention."""
     if isinstance(layer, AbstractLayer):
         return layer
     try:

@@ -1,4 +1,4 @@
-"""How an architecture shows itself: a line, a table of its layers, and a drawing of the paths through them."""
+"""Displays of an architecture: a line, a table of its layers, and a drawing of the paths through them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from ...symbolic.documents.document import Block, Picture, Table, Text
 from ...symbolic.documents.values import counted, drawing, number, written
 from .layers import AbstractLayer, Skip, activation_of
 
-# layers and branches of a layer that a drawing has
+# Most layers, and branches per layer, in a drawing.
 _LAYERS, _BRANCHES = 10, 6
 _COLUMN, _ROW, _RADIUS, _TOP = 110, 30, 11, 24
 
 
 def architecture_line(architecture: Any) -> str:
-    """Layers, paths, temperature and outputs in words."""
+    """Describe layers, paths, temperature and outputs in words."""
     return (
         f"{counted(architecture.depth, 'layer')}, {counted(architecture.paths, 'path')}, "
         f"temperature {number(architecture.temperature)}, {counted(architecture.outputs, 'output')}"
@@ -21,7 +21,7 @@ def architecture_line(architecture: Any) -> str:
 
 
 def architecture_view(architecture: Any, labels: Mapping[int, Sequence[str]]) -> Iterator[Block]:
-    """The view of an architecture, given a label for every branch of each layer."""
+    """Yield the display of an architecture, given a label for every branch of each layer."""
     yield Text(f"**Architecture**: {architecture_line(architecture)}")
     if architecture.depth <= _LAYERS:
         yield Picture(_drawing(architecture, labels), f"paths: {_named(architecture)}")
@@ -49,7 +49,7 @@ def _named(architecture: Any) -> str:
 
 
 def _drawing(architecture: Any, labels: Mapping[int, Sequence[str]]) -> str:
-    """Layers from left to right, a circle per branch; a path goes through one circle of every layer."""
+    """Draw layers from left to right with one circle per branch; a path passes one circle in every layer."""
     titles = ["embedding", *(f"layer {layer}" for layer in labels), "readout"]
     branches = [[""], *labels.values(), [""]]
     most = min(max(map(len, branches)), _BRANCHES + 1)
