@@ -1,1 +1,1 @@
-"""The symbolic stage: from forward maps to the action, its derivation by two routes, and what follows from it."""
+"""The symbolic stage: the action from the forward maps, derived by two routes, and expressions that follow from it."""

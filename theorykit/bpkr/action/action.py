@@ -1,4 +1,4 @@
-"""The symbolic action: expressions, and what follows from them by differentiation. Data: nothing in it is compiled."""
+"""The symbolic action: expressions and their derivatives. It is data: nothing in it is compiled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .symbols import ActionSymbols
 
 @dataclass(frozen=True)
 class Predictor:
-    """Mean and variance of the network's output on test examples, as columns."""
+    """Mean and variance of the network's outputs on test examples, as columns."""
 
     mean: MatrixExpr
     variance: MatrixExpr
@@ -40,13 +40,13 @@ class Predictor:
 class Majoriser:
     """Majorise-minimise: a bound of the energy, and the minimum of entropy plus bound in each order parameter.
 
-    At a given U_1 = U_0 let G_+ be the gradient of the energy's log-determinant and G_- minus that of its misfit. The
-    first is concave in U_1 and below its tangent; the second is a convex function of the inverse, and below tr(U_0 G_-
-    U_0 U_1^-1) up to a constant. The bound touches the energy at U_0 with the same gradient.
+    At a given U_1 = U_0 let G_+ be the gradient of the energy's log-determinant and -G_- the gradient of its misfit.
+    The log-determinant is concave in U_1, so it lies below its tangent. The misfit is convex in U_1^-1, and lies below
+    tr(U_0 G_- U_0 U_1^-1) up to a constant. The bound equals the energy at U_0 and has the same gradient there.
 
     - `logdet_gradient`, `weight`: symbols of G_+ and of U_0 G_- U_0 (n_1 x n_1).
-    - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the energy's bound up to a constant.
-    - `minima`: from U_1 to the readout. Empty where some have no closed form, as beside a skip connection.
+    - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the bound up to a constant.
+    - `minima`: from U_1 to the readout. Empty if some have no closed form, as next to a skip connection.
     - `steps`: the Riccati equation of U_1 and its solution.
     """
 
@@ -59,11 +59,11 @@ class Majoriser:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Action(DisplayMixin):
-    """The action S of the order parameters, symbolic: their posterior goes as exp(-S/2) (Eq. 32).
+    """The symbolic action S of the order parameters. Their posterior is proportional to exp(-S/2) (Eq. 32).
 
-    - `overlap_entropies`, `overlap_blocks`: `entropies` and `nested` in the matrices `symbols.overlaps`; all else is in
-      `symbols.order_parameters`, where the number u stands for U_{L+1} if there is one output.
-    - `derivation`: the steps that led here; `derivation.verify()` checks each.
+    - `overlap_entropies`, `overlap_blocks`: `entropies` and `nested` in the matrices `symbols.overlaps`. All other
+      fields use `symbols.order_parameters`, with the number u in place of U_{L+1} if there is one output.
+    - `derivation`: the steps of the derivation; `derivation.verify()` checks each.
     """
 
     form: NetworkForm
@@ -83,23 +83,23 @@ class Action(DisplayMixin):
         return self.total._repr_latex_()
 
     def __getstate__(self):
-        # without what the properties below remember: it follows from the fields
+        # Leave out cached properties, which follow from the fields.
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
-        """What the theory reads off each layer."""
+        """Symbolic form of each layer: everything that the theory needs."""
         return self.form.layers
 
     @property
     def ansatz(self) -> tuple[str, ...]:
-        """What the action assumes that no limit makes exact, in words; empty where hidden units are linear."""
+        """Assumptions that no limit makes exact, in words; empty if hidden units are linear."""
         steps = (step for step in self.derivation.steps if isinstance(step.claim, SameMoments))
         return tuple(dict.fromkeys(assumption for step in steps for assumption in step.assumptions))
 
     @cached_property
     def entropies(self) -> tuple[Expr, ...]:
-        """(S_1, ..., S_L, S_a), each of one order parameter given the next."""
+        """(S_1, ..., S_L, S_a), the entropy of each order parameter given the next."""
         pairs = zip(map(self._write_readout, self.overlap_entropies), self.symbols.widths, strict=True)
         return tuple(
             width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy)))) for entropy, width in pairs
@@ -107,7 +107,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def nested(self) -> Mapping[Expr, Expr]:
-        """The order parameters that are a block of another, with the block."""
+        """The order parameters that are blocks of another one, with these blocks."""
         pairs = ((self.symbols.written[matrix], block) for matrix, block in self.overlap_blocks.items())
         return {symbol: block if symbol.is_Matrix else trace(block) for symbol, block in pairs}
 
@@ -118,19 +118,19 @@ class Action(DisplayMixin):
 
     @property
     def corrections(self) -> Expr:
-        """What the exact prior at finite width adds to the entropy, in the free order parameters."""
+        """Terms that the exact prior at finite width adds to the entropy, in the free order parameters."""
         return self.substitute_nested(self._write_readout(Add(*self.finite_width.corrections)))
 
     @property
     def total(self) -> Expr:
-        """S, entropy plus energy, in the free order parameters."""
+        """S = entropy + energy, in the free order parameters."""
         return Add(self.entropy, self.energy)  # Eq. (32)
 
     @cached_property
     def of_free_order_parameters(self) -> saddle.Action:
-        """`total` as `theorykit.saddle` takes any action: each free order parameter with its domain.
+        """`total` as a `theorykit.saddle` action, with the domain of each free order parameter.
 
-        `saddle.minimise` finds its minimum without knowing the theory; `solve` knows it and is faster.
+        `saddle.minimise` minimises it as it would any action; `solve` uses the structure of the theory and is faster.
         """
         domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
         data = self.symbols.features, self.symbols.labels
@@ -138,30 +138,30 @@ class Action(DisplayMixin):
         return saddle.Action(self.total, domains, parameters, self.symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:
-        """`expression` with every nested order parameter written as the block that it is."""
+        """Replace every nested order parameter in `expression` by the block that it is."""
         return substitute_nested(checked_instance("expression", expression, Expr), self.nested)
 
     def _write_readout(self, expression: Expr) -> Expr:
-        """`expression` with u for the matrix U_{L+1}, if there is one output."""
+        """Replace the matrix U_{L+1} in `expression` by u, if there is one output."""
         matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
         return expression if readout == matrix else as_number(expression, matrix, readout)
 
     @property
     def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:
-        """The shape of each order parameter; that of u is (1, 1)."""
+        """The shape of each order parameter; (1, 1) for u."""
         return {symbol: matrix.shape for matrix, symbol in self.symbols.written.items()}
 
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
-        """For each free order parameter, the gradient of S that vanishes at a saddle point."""
+        """The gradient of S in each free order parameter, which vanishes at a saddle point."""
         return MappingProxyType({symbol: self.substitute_nested(slope) for symbol, slope in self.named_slopes.items()})
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
-        """`saddle_point_equations` with the nested order parameters under their own names, as they are read."""
+        """`saddle_point_equations` with nested order parameters under their own names, which is easier to read."""
         total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
-        # from the innermost on, by the chain rule: a block may contain another
+        # Apply the chain rule from the innermost block on, because a block may contain another.
         for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
             block, slope = self.nested[inner], slopes.pop(inner)
             (container,) = set(self.symbols.order_parameters) & block.free_symbols
@@ -174,7 +174,7 @@ class Action(DisplayMixin):
 
     @property
     def readout_solution(self) -> Expr:
-        """The readout order parameter u eliminated: the solution of its saddle-point equation, given U_L."""
+        """The solution of the saddle-point equation for the readout order parameter u, given U_L."""
         readout = self.symbols.readout
         if readout not in self.closed_forms:
             raise ValueError(f"the saddle-point equation of {readout} has no closed form in these layers: solve it")
@@ -182,15 +182,16 @@ class Action(DisplayMixin):
 
     @cached_property
     def closed_forms(self) -> Mapping[Expr, Expr]:
-        """The order parameters that solve their own saddle-point equation in closed form, given their neighbours.
+        """The order parameters whose saddle-point equations have closed-form solutions, given their neighbours.
 
-        The equation of a hidden layer without skip connections beside it is a Riccati equation.
+        The equation of a hidden layer without adjacent skip connections is a Riccati equation.
         """
         solved = {step.claim.variable: step.after for step in self._riccati_steps}
         for u in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
-            with suppress(PolynomialError):  # a layer may have it inside a trace of an inverse
+            with suppress(PolynomialError):  # u may be inside a trace of an inverse
                 a, b, minus_c = Poly(expand(self.saddle_point_equations[u] * u**2), u).all_coeffs()
-                # of a u^2 + b u - c = 0, a, c > 0: nothing cancels whatever the sign of b, as in the Riccati form
+                # Solves a u^2 + b u - c = 0 with a, c > 0, without cancellation for any sign of b, like the Riccati
+                # form.
                 solved[u] = sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
         return MappingProxyType(solved)
 
@@ -217,7 +218,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def finite_width(self) -> FiniteWidthPrior:
-        """The exact prior of the matrices `symbols.overlaps` at finite width, by the second route."""
+        """The exact prior of the matrices `symbols.overlaps` at finite width, derived by the second route."""
         return finite_width_prior(self.forms, self.symbols, self.derivation.sizes)
 
     @property
@@ -234,7 +235,7 @@ class Action(DisplayMixin):
 
     @property
     def route_differences(self) -> tuple[Expr, ...]:
-        """What the exact prior's leading order has beyond each entropy: zeros, as the two routes agree."""
+        """Leading order of the exact prior minus each entropy: zeros, because the two routes agree."""
         pairs = zip(self.finite_width.leading, self.overlap_entropies, strict=True)
         return tuple(expand(leading - entropy) for leading, entropy in pairs)
 
@@ -265,12 +266,13 @@ class Action(DisplayMixin):
 def render_latex(action: Action, steps: bool = False) -> str:
     """Write the action, its saddle-point equations and its predictor as LaTeX for `\\input` in an article.
 
-    The article must load amsmath. Every equation has a label, is broken into lines that fit the text of an article, and
-    names the equation of the source that it stands for. `theorykit derive --format latex` writes an article of its own.
+    The article must load amsmath. Every equation has a label, is broken into lines that fit the text width, and cites
+    the equation of the source. To write a complete article, use `theorykit derive --format latex`.
 
     Args:
-        action: The action to write.
-        steps: Write headings, closed forms and every step of the derivation too; without, one `align` environment.
+        action: the action to write.
+        steps: write headings, closed forms and every step of the derivation too. Otherwise write one `align`
+            environment.
     """
     if steps:
         return as_latex(document.whole_document(action, steps=True), fragment=True)
@@ -279,18 +281,18 @@ def render_latex(action: Action, steps: bool = False) -> str:
 
 @checked_arguments
 def render_markdown(action: Action, architecture: Architecture | None = None) -> str:
-    """Write the same as Markdown, with headings, and the layers and sizes of `architecture` if that is given.
+    """Write the action as Markdown with headings, and optionally the layers and sizes of its `architecture`.
 
-    Raises `ValueError` for an architecture that `action` is not of.
+    Raises `ValueError` if `action` belongs to another architecture.
     """
     return as_markdown(document.action_blocks(action, _of_action(architecture, action)))
 
 
 @checked_arguments
 def render_html(action: Action, architecture: Architecture | None = None) -> str:
-    """Write the action with every step of its derivation, checked, as an HTML page that needs nothing else.
+    """Write the action with every step of its derivation and its checks, as a self-contained HTML page.
 
-    Raises `ValueError` for an architecture that `action` is not of.
+    Raises `ValueError` if `action` belongs to another architecture.
     """
     blocks = document.whole_document(action, _of_action(architecture, action), steps=True)
     return as_html(blocks, document.definitions(action))

@@ -1,11 +1,11 @@
-"""Back-propagating kernel renormalisation: the weights integrated out block by block, from the readout to the input.
+"""Back-propagating kernel renormalisation: integrate out the weights block by block, from the readout to the input.
 
-At every layer the same sequence of rules turns the readings R_l = sum over examples of X_l q_l t, of the layer's
-output, into those of its input:
+At every layer the same sequence of rules converts the readings R_l = sum over examples of X_l q_l t of the layer's
+output to the readings of its input:
 
     tr(M R_l^T R_l)/N_{l+1}  ->  entropy of U_{l+1}  +  tr(M' R_{l-1}^T R_{l-1})/N_l,   M' = covariance (x) U_{l+1}
 
-Equation numbers are those of Tiberi et al., arXiv 2405.15926. Actions S stand for integrands exp(-S/2).
+Equation numbers refer to Tiberi et al., arXiv 2405.15926. Actions S stand for integrands exp(-S/2).
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ _EQUIVALENCE = (
 
 @dataclass(kw_only=True)
 class _Route(Recorder):
-    """The route under way: its steps, and what later steps need of them.
+    """The derivation in progress: its steps, and the expressions that later steps need.
 
-    `pending` are the terms of order parameters that await the next layer.
+    `pending` holds terms of order parameters that wait for the next layer.
     """
 
     symbols: ActionSymbols
@@ -46,11 +46,11 @@ class _Route(Recorder):
     nested: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
 
     def auxiliary(self, layer: int) -> MatrixSymbol:
-        """Q_l, the overlap whose Fourier conjugate is U_l."""
+        """Return Q_l, the overlap whose Fourier conjugate is U_l."""
         return positive_definite(f"Q_{layer}", self.symbols.overlaps[layer - 1].shape[0])
 
     def readings(self, layer: int) -> MatrixSymbol:
-        """R_l, the readings of the output of layer l (N_{l+1} x n_{l+1})."""
+        """Return R_l, the readings of the output of layer l (N_{l+1} x n_{l+1})."""
         return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], self.symbols.overlaps[layer].shape[0])
 
     @property
@@ -60,12 +60,12 @@ class _Route(Recorder):
 
 
 def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> Action:
-    """Integrate all weights out of the posterior, Eq. (8), of a network of this form.
+    """Integrate all weights out of the posterior, Eq. (8), of a network with this form.
 
-    Every step can be tried at each of `sizes`.
+    Every step can be tested at each of `sizes`.
     """
     route = _Route(symbols=symbols)
-    # t, the auxiliary field of the labels, and j, the source of the outputs on test examples
+    # t is the auxiliary field of the labels, and j the source of the outputs on test examples.
     labels, (inputs, hidden) = symbols.labels, (symbols.input_features, symbols.overlaps[0].shape[0])
     fields, source = MatrixSymbol("t", *labels.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
     _equivalent_linear_layers(route, form)
@@ -78,7 +78,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
         inner = _layer(route, layer, layer_form, inner)
 
-    # the embedding's weights in units of their deviation: variance and 1/N_0 are in the features
+    # The embedding's weights have unit variance here; their variance and 1/N_0 are in the features.
     route.section, route.equations = "Embedding", "70-72"
     weights, blocks = MatrixSymbol("V_0", symbols.widths[0], inputs), MatrixSymbol("Z_0", inputs, hidden)
     rest = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner)
@@ -116,15 +116,15 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
 
 
 def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
-    """Every nonlinear layer replaced by linear units of the same covariance, from the embedding on: an ansatz.
+    """Replace every nonlinear layer, from the embedding on, by linear units with the same covariance: an ansatz.
 
-    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882; several layers in the form with the
-    kernels of the infinitely wide network in each other. The features X of the tokens that a layer takes are those of
-    the equivalent linear units below it; the path features Phi are made of the last.
+    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form
+    with nested kernels of the infinitely wide network. The token features X that a layer reads belong to the equivalent
+    linear units below it. The path features Phi are made from the last X.
     """
     route.section, symbols = "Gaussian equivalence", route.symbols
     for layer, activation in enumerate(form.activations):
-        # tr(M R^T R)/N of what is read, R = phi(V X) G
+        # Start from tr(M R^T R)/N for the tokens that are read, with R = phi(V X) G.
         width, tokens = symbols.widths[layer], Symbol("D", integer=True, positive=True)
         weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
         inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
@@ -137,12 +137,12 @@ def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
 
 
 def _readout(route: _Route, fields: MatrixSymbol) -> MatrixExpr:
-    """The readout weights integrated out; what is left between the readings of the last layer's output."""
+    """Integrate out the readout weights; return the matrix left between the readings of the last layer's output."""
     route.section, symbols = "Readout", route.symbols
     tokens, depth = symbols.read_tokens, len(symbols.matrices)
     units = expand(tokens * symbols.widths[-1])
     weights = MatrixSymbol("A", symbols.outputs, units)
-    # the tokens that are read, side by side
+    # The tokens that are read, side by side.
     hidden = Stacked(MatrixSymbol(f"X_{depth}", symbols.widths[-1], expand(tokens * symbols.examples)), tokens)
     output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
     coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(fields.T * output), equations="4, 40")
@@ -161,7 +161,7 @@ def _readout(route: _Route, fields: MatrixSymbol) -> MatrixExpr:
 
 
 def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> MatrixExpr:
-    """The weights of layer l integrated out, U_{l+1} introduced; what is left between the readings of its input."""
+    """Integrate out the weights of layer l and introduce U_{l+1}; return the matrix between its input's readings."""
     route.section = f"Layer {layer}"
     route.equations = "46-56" if layer == len(route.symbols.matrices) else "57-69"
     width, outer = form.symbols.width, route.symbols.overlaps[layer].shape[0]
@@ -186,7 +186,7 @@ def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> Mat
 
 
 def _next_inner(route: _Route, layer: int, remaining: Expr, readings: MatrixSymbol) -> MatrixExpr:
-    """The matrix between the readings of a layer's input, as its output had one: the induction over layers."""
+    """Return the matrix between the readings of the layer's input: the induction step over layers."""
     inner = positive_definite(f"Lambda_{layer - 1}", readings.shape[1])
     route.apply(rules.same_form, remaining, readings, inner, route.symbols.widths[layer - 1], equations="68-69")
     return route.defined
@@ -201,7 +201,7 @@ def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol
 
 
 def _integrate_weights(route, number, weights, blocks, covariance, inner, gain=S.Zero, readings=None) -> Expr:
-    """From tr(M R^T R)/N, R = V Z + gain R_s, to the order parameter U of `number`; rows of V are alike."""
+    """Go from tr(M R^T R)/N, R = V Z + gain R_s, to the order parameter U of `number`; rows of V are i.i.d."""
     width = route.symbols.widths[number - 1]
     row, column = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
     rows, whole = [(row, weights)], weights * blocks
@@ -219,16 +219,16 @@ def _integrate_weights(route, number, weights, blocks, covariance, inner, gain=S
 
 
 def _entropy(route: _Route, number: int, terms: Expr) -> Expr:
-    """The entropy of U_l given U_{l+1}: its auxiliary overlap taken at the saddle point."""
+    """Return the entropy of U_l given U_{l+1}, with its auxiliary overlap at the saddle point."""
     assumptions = (_LARGE.format(width=latex(route.symbols.widths[number - 1])),)
     entropy = route.apply(rules.eliminate, terms, route.auxiliary(number), assumptions=assumptions)
     return _settle(route, number, route.apply(rules.reduce_traces, entropy))
 
 
 def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
-    """The part of `entropy` that is of U_l; where U_l contains U_{l+1} on a skip connection, the rest is settled too.
+    """Return the part of `entropy` that depends on U_l. If a skip connection nests U_{l+1} in U_l, settle the rest too.
 
-    The overlap Q_{l+1} then occurs linearly, and makes U_{l+1} the leading block of U_l.
+    The overlap Q_{l+1} then occurs linearly and makes U_{l+1} the leading block of U_l.
     """
     if number + 1 not in route.pending:
         return entropy
@@ -242,7 +242,7 @@ def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
 
 
 def _meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
-    """Result 2: U_1 is the mean overlap of path weights, by a source on them."""
+    """Show Result 2, that U_1 is the mean overlap of path weights, with a source on the weights."""
     route.section, route.equations = "Meaning of U", "13, 81-99"
     width, size = route.symbols.widths[0], route.symbols.overlaps[0].shape[0]
     column, path_weights = MatrixSymbol("r", size, 1), MatrixSymbol("w", size, 1)
@@ -258,7 +258,7 @@ def _meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: Ma
 
 
 def _entropies(route: _Route) -> tuple[Expr, ...]:
-    """(S_1, ..., S_{L+1}), constants dropped; the last steps write u for U_{L+1} where there is one output."""
+    """Return (S_1, ..., S_{L+1}) without constants; for one output, the last steps write u for U_{L+1}."""
     route.section, route.equations, (*_, last) = "Entropies", "32", route.symbols.overlaps
     entropies = []
     for _, entropy in sorted(route.entropies.items()):

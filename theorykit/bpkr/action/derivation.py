@@ -1,7 +1,7 @@
-"""From an architecture to its action: the symbolic stage, in matrix expressions with symbolic sizes.
+"""The symbolic stage: from an architecture to its action, in matrix expressions with symbolic sizes.
 
-Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. Names are listed in
-derivations/notation.md.
+Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. derivations/notation.md lists the
+symbols.
 """
 
 from functools import lru_cache
@@ -18,10 +18,10 @@ from .symbols import ActionSymbols
 
 
 def derive(architecture: Architecture) -> Action:
-    """The action of `architecture`, derived step by step, with symbolic sizes; Eqs. (10), (12), (32).
+    """Derive the action of `architecture` step by step, with symbolic sizes; Eqs. (10), (12), (32).
 
-    Widths, variances, heads and the layers' own numbers appear as symbols: the action depends on the kinds of layers,
-    and on whether there is more than one output.
+    Widths, variances, heads and the layers' own numbers appear as symbols. The action depends only on the kinds of
+    layers, and on whether there is more than one output.
 
         >>> from theorykit import bpkr
         >>> action = bpkr.derive(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1))
@@ -33,7 +33,7 @@ def derive(architecture: Architecture) -> Action:
 
 @lru_cache
 def _derive(form: NetworkForm) -> Action:
-    """One action for every structure: it does not depend on numbers, head counts included."""
+    """Derive one action per structure; it does not depend on numbers or head counts."""
     found = read_cached(form)
     if found is None:
         found = _derive_anew(form)
@@ -76,10 +76,10 @@ def _symbols(form: NetworkForm) -> ActionSymbols:
 
 
 def _trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, int], ...]:
-    """Sizes at which the steps are tried with numbers: several heads at width one, then unequal widths.
+    """Return sizes at which to test the steps numerically: several heads at width one, then unequal widths.
 
-    Every width is larger than one in some trial, where a wrong power of it shows; no more than two numbers at a time
-    are integrated over, but in custom layers.
+    Every width exceeds one in some trial, so that a wrong power of it shows. Except in custom layers, at most two
+    numbers at a time are integrated over.
     """
     several = symbols.outputs.is_Symbol
     common = {TOKENS: 2, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}
@@ -89,7 +89,7 @@ def _trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, 
         return {**common, **widths, **dict.fromkeys((layer.symbols.heads for layer in form.layers), heads), **examples}
 
     def alternating(width: int) -> dict[Expr, int]:
-        """Widths 1 and 2 in turn, but for the two sides of a skip connection."""
+        """Alternate widths 1 and 2, but keep both sides of a skip connection equal."""
         widths = {form.widths[0]: width}
         for layer in form.layers:
             widths[layer.symbols.width] = width

@@ -1,4 +1,4 @@
-"""An action as a person reads it: rendered from its own expressions, with the steps that led to it."""
+"""Documents of an action: its expressions, rendered, with the steps of its derivation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -17,13 +17,13 @@ from ..specification.architecture import Architecture
 from ..specification.layers import AbstractLayer
 
 Action = Any
-"""`bpkr.Action`, which shows itself by what is here, and so cannot be imported."""
+"""`bpkr.Action`, which cannot be imported here because it imports this module."""
 
 
 def whole_document(
     action: Action, architecture: Architecture | None = None, steps: bool = False, finite_width: bool = False
 ) -> Iterator[Block]:
-    """The action with what follows from it; with every step, and by a second route at finite width, if wanted."""
+    """Yield the action and its consequences; optionally with every step, and the second route at finite width."""
     yield from action_blocks(action, architecture)
     yield from closed_forms_part(action)
     yield from expansion_part(action, action.expansion.derivation.verify() if steps else None)
@@ -35,7 +35,7 @@ def whole_document(
 
 
 def view(action: Action) -> Iterator[Block]:
-    """What a terminal and a notebook show of an action; a terminal without what is folded."""
+    """Yield the display of an action in a terminal or notebook; terminals leave out folded parts."""
     kinds = (
         f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.gain != 0 else ''}"
         for form in action.forms
@@ -59,7 +59,7 @@ def view(action: Action) -> Iterator[Block]:
 
 
 def action_blocks(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
-    """`action_part` under a title of its own."""
+    """Yield `action_part` under a separate title."""
     yield Heading(_title(len(action.forms)), 1)
     yield from action_part(action, architecture)
 
@@ -74,7 +74,7 @@ def _sizes(action: Action) -> Iterator[str]:
 
 
 def action_part(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
-    """The action, its saddle-point equations and its predictor; with the layers and sizes of an architecture."""
+    """Yield the action, its saddle-point equations and its predictor, and an architecture's layers and sizes."""
     if architecture is not None:
         described = ", ".join(f"`{_describe(layer)}`" for layer in architecture.layers)
         yield Text(f"Layers, from the input side: {described or 'none'}.")
@@ -94,7 +94,7 @@ def action_part(action: Action, architecture: Architecture | None = None) -> Ite
 
 
 def derivation_part(action: Action) -> Iterator[Block]:
-    """Every step of back-propagating kernel renormalisation, and the checks that they passed."""
+    """Yield every step of back-propagating kernel renormalisation, and the checks that they passed."""
     yield Heading("Derivation, step by step")
     yield Text(
         "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed by the rule named, from the one before "
@@ -110,7 +110,7 @@ def _checked_steps(derivation: Derivation, names: Mapping[Expr, str] = MappingPr
 
 
 def finite_width_part(action: Action) -> Iterator[Block]:
-    """The exact prior at finite width, its leading order, and the terms beyond it."""
+    """Yield the exact prior at finite width, its leading order, and the remaining terms."""
     prior = action.finite_width
     if any(action.route_differences):
         raise AssertionError(f"the two routes differ by {action.route_differences}: please report this architecture")
@@ -127,7 +127,7 @@ def finite_width_part(action: Action) -> Iterator[Block]:
 
 
 def expansion_part(action: Action, verification: Verification | None = None) -> Iterator[Block]:
-    """The order parameters to first order in one over the widths; with how its steps were checked, if that is given."""
+    """Yield the order parameters to first order in one over the widths, and how the steps were checked, if given."""
     expansion = action.expansion
     yield Heading("Expansion about infinite width")
     yield Text(
@@ -147,7 +147,7 @@ def expansion_part(action: Action, verification: Verification | None = None) -> 
 
 
 def dual_part(action: Action) -> Iterator[Block]:
-    """Energy and predictor in second moments of the data, and the steps from their form in examples."""
+    """Yield energy and predictor in second moments of the data, and the steps from their form in examples."""
     form = action.dual
     names = {form.label_square: "y^{T} y"}
     yield Heading("In second moments of the data")
@@ -164,7 +164,7 @@ def dual_part(action: Action) -> Iterator[Block]:
 
 
 def closed_forms_part(action: Action) -> Iterator[Block]:
-    """Order parameters that solve their own equation in closed form; nothing where none does."""
+    """Yield the closed-form solutions for single order parameters; nothing if there are none."""
     if not action.closed_forms:
         return
     yield Heading("Closed forms")
@@ -185,7 +185,7 @@ def _describe(layer: AbstractLayer) -> str:
 
 
 def equations(action: Action) -> Mapping[str, list[Equation]]:
-    """The formulas of an action, part by part."""
+    """Return the formulas of an action, by part."""
     kernel = MatrixSymbol("K", *action.kernel.shape)
 
     def equation(name: str, value: Expr, source: str = "") -> Equation:
@@ -217,7 +217,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 
 def definitions(action: Action) -> list[Definition]:
-    """What the symbols in the documents of an action stand for, those of its derivations last."""
+    """Return the meaning of the symbols in the documents of an action; symbols of its derivations come last."""
     names = {action.dual.label_square: "y^{T} y"}
     found = dict(_meanings(action))
     steps = [step for derivation in action.derivations.values() for step in derivation.steps]

@@ -1,13 +1,13 @@
-"""The derived energy and predictor as functions of kernels, and of the second moments of the data, in symbols.
+"""The derived energy and predictor as symbolic functions of kernels, and of the second moments of the data.
 
-In kernels, one factorisation serves the energy and every derivative: K stands for the kernel, R for (K + T I)^-1, v for
-(K + T I)^-1 y. The dual form is in feature space. With W = U_1 (x) I the kernel is K = Phi W Phi^T, of as many rows as
-labels. By the determinant lemma, and the identities of Woodbury and of pushing through, all can be written with
+In kernels, one factorisation serves the energy and every derivative: K is the kernel, R is (K + T I)^-1, v is (K + T
+I)^-1 y. The dual form is in feature space. With W = U_1 (x) I the kernel is K = Phi W Phi^T, with as many rows as
+labels. By the determinant lemma, the Woodbury identity and the push-through identity, everything can be written with
 
     T W^{-1} + M,   M = Phi^T Phi,   b = Phi^T y,   y2 = y^T y,
 
-of as many rows as Phi has columns: however many examples there are, they are summed once. Nothing cancels in the
-gradients of this form, unlike M - M (T W^{-1} + M)^{-1} M, however large M is beside T W^{-1}.
+with as many rows as Phi has columns. The sum over examples is computed once. The gradients have no cancellation even if
+M is much larger than T W^{-1}, unlike M - M (T W^{-1} + M)^{-1} M.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,9 +33,9 @@ from .symbols import ActionSymbols
 
 @dataclass(frozen=True)
 class KernelCurvature:
-    """The second derivative of E along two changes A and B of K, in `moves` and `others` alone.
+    """The second derivative of E along two changes A and B of K, as a function of `moves` and `others` alone.
 
-    - `moves`: A R, A v and R A v by their symbols, to be computed once a `change` A, not once a pair.
+    - `moves`: A R, A v and R A v by their symbols, to be computed once per `change` A, not once per pair.
     - `others`: the symbols of B R, B v and R B v.
     """
 
@@ -53,7 +53,7 @@ class KernelEnergy:
       gradient of the misfit in y. `minus_misfit_slope`: minus the gradient of the misfit in K.
     - `logdet_gradient`, `minus_misfit_gradient`: the gradients in U_1, both positive semidefinite, written with
       `resolvent_symbol` and `representer_symbol`.
-    - `path_kernel`: the derivative of K in one entry of U_1, in `path_features`, those of either path (rows x N_0).
+    - `path_kernel`: dK/dU_1 for one entry of U_1, in `path_features`, the features of its two paths (rows x N_0).
     """
 
     kernel: MatrixSymbol
@@ -71,7 +71,7 @@ class KernelEnergy:
 
 
 def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> KernelEnergy:
-    """Write the derived `energy` in its `kernel`, and its derivatives in what it is solved for."""
+    """Write the derived `energy` in its `kernel`, and its derivatives in the resolvent and representer."""
     labels, u1 = symbols.labels, symbols.first
     symbol, resolvent_symbol = (positive_definite(name, kernel.shape[0]) for name in "KR")
     representer_symbol = MatrixSymbol("v", *labels.shape)
@@ -87,7 +87,7 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
         in_resolvent = in_resolvent.subs(resolvent_symbol * labels, representer_symbol)
         return in_resolvent.subs(labels.T * resolvent_symbol, representer_symbol.T)
 
-    # the kernel where U_1 is e e'^T, e and e' the unit vectors of two paths: F F'^T, F = Phi (e (x) I)
+    # The kernel at U_1 = e e'^T, with unit vectors e and e' of two paths, is F F'^T, F = Phi (e (x) I).
     features, columns = symbols.features, Identity(symbols.input_features)
     left, right = (MatrixSymbol(name, u1.shape[0], 1) for name in ("e", "e_other"))
     sides = tuple(MatrixSymbol(name, kernel.shape[0], symbols.input_features) for name in ("F", "F_other"))
@@ -114,7 +114,7 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
 
 
 def _curvature(energy, kernel, labels, solved, representer) -> KernelCurvature:
-    """The gradient of the gradient: in X = A R and Y = B R, and then in what they make of y and v = R y."""
+    """Differentiate twice along A and B: write it in X = A R and Y = B R, then in their products with y and v = R y."""
     resolvent = solved[1]
     changes = tuple(positive_semidefinite(name, kernel.shape[0]) for name in "AB")
     through = tuple(MatrixSymbol(f"{change}R", *kernel.shape) for change in changes)
@@ -138,8 +138,8 @@ def _curvature(energy, kernel, labels, solved, representer) -> KernelCurvature:
 class KernelPredictor:
     """Mean and variance of the outputs on test examples, in kernels alone.
 
-    - `kernel`: K among training examples. `between`: K of test examples with these. `test_diagonal`: the diagonal of K
-      among test examples, as a column.
+    - `kernel`: K among training examples. `between`: K between test and training examples. `test_diagonal`: the
+      diagonal of K among test examples, as a column.
     """
 
     kernel: MatrixSymbol
@@ -167,7 +167,7 @@ def kernel_predictor(
             raise NotImplementedError(f"{expression} is not a function of kernels alone")
         return written
 
-    # of K_test the diagonal alone enters
+    # Only the diagonal of K_test enters the variance.
     alone = Add(*(term for term in Add.make_args(in_kernels(covariance)) if term != of_test))
     return KernelPredictor(symbol, between, diagonal, in_kernels(mean), diagonal + Diagonal(alone))
 
@@ -178,8 +178,9 @@ class DualForm:
 
     - `gram`: M = Phi^T Phi (columns x columns); `projection`: b = Phi^T y (columns x 1); `label_square`: y2 = y^T y;
       `examples`: P.
-    - `logdet_gradient`, `minus_misfit_gradient`: of the two parts of the energy in U_1, both positive semidefinite.
-    - `mean`, `variance`: of the outputs on test examples, as columns.
+    - `logdet_gradient`, `minus_misfit_gradient`: gradients of the two parts of the energy in U_1, both positive
+      semidefinite.
+    - `mean`, `variance`: mean and variance of the outputs on test examples, as columns.
     """
 
     derivation: Derivation
@@ -196,7 +197,7 @@ class DualForm:
 
     @property
     def energy(self) -> Expr:
-        """Both parts."""
+        """The sum of both parts."""
         return Add(self.log_determinants, self.misfit)
 
     @property
@@ -217,12 +218,12 @@ def dual_form(
     symbols: ActionSymbols,
     sizes: Sequence[Mapping[Expr, int]],
 ) -> DualForm:
-    """Write energy, mean and covariance in second moments of the data; every step can be tried at each of `sizes`."""
+    """Write energy, mean and covariance in second moments of the data; every step can be tested at each of `sizes`."""
     features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.first
     gram = positive_semidefinite("M", features.shape[1])
     projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)
     moments = {gram: features.T * features, projection: features.T * labels, label_square: Trace(labels.T * labels)}
-    # K + T I is the inverse of the noise, and Phi W Phi^T
+    # K + T I is Phi W Phi^T plus the inverse of `noise`.
     noise, weights = Identity(features.shape[0]) / temperature, kronecker(u1, Identity(symbols.input_features))
     small = sum_of([inverse(weights), features.T * features / temperature])
     route = Recorder()

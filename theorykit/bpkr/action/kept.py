@@ -1,9 +1,9 @@
-"""Actions that are kept: written as text, with every step of their derivation, and read again.
+"""Saved actions: text files with every step of the derivation.
 
-A file is JSON and a last line with the sum of what is before it. A file of another version of the format, or of the
-derivation, is refused, as a damaged one is. Reading it runs nothing that it says: it names expressions and records of
-the kinds that are listed here and in `symbolic.documents.table`. Derived actions are kept in the user's cache, too,
-each under a name that says of what structure it is, and what derived it.
+A file is JSON, with a checksum in its last line. Damaged files are refused, and files of another version of the format
+or of the derivation. Reading a file runs no code from it: it names expressions and records of the kinds listed here and
+in `symbolic.documents.table`. Derived actions are also cached for the user. A cache file's name is a hash of the
+structure and of the program that derived it.
 """
 
 import hashlib
@@ -23,22 +23,22 @@ from ..specification.layers import LayerSymbols
 from .action import Action, Predictor
 from .symbols import ActionSymbols
 
-# of how the file is written
+# Version of the file format.
 FORMAT = 2
-# raised whenever `derive` comes to other expressions, or by other steps, for an architecture that it has derived before
+# Increase this whenever `derive` finds other expressions or steps for the same architecture.
 DERIVATION = 1
 KINDS = (Action, ActionSymbols, Activation, LayerForm, LayerSymbols, NetworkForm, Predictor, *RECORDS)
 _KIND = "an action of theorykit"
 _PART = "actions"
-# the rooms that take part in a derivation: where their source is another, so may be what is derived
+# Packages that take part in a derivation; a change of their source invalidates the cache.
 _DERIVES = ("symbolic", "codegen", "derivation", "bpkr/specification", "bpkr/action")
 
 
 @checked_arguments
 def save_action(action: Action, path: Path, overwrite: bool = False) -> None:
-    """Keep `action`, with every step that led to it, as text in the file `path`; `load_action` reads it.
+    """Save `action`, with every step of its derivation, as text in the file `path`; `load_action` reads it.
 
-    Raises `ValueError` for an expression of a kind that there is no text of; `FileExistsError` if there is a file,
+    Raises `ValueError` for an expression of a kind without a text form. Raises `FileExistsError` if the file exists,
     unless theorykit wrote it and `overwrite` is true.
     """
     atomic_files.write(action_text(action), path, overwrite=overwrite)
@@ -46,10 +46,10 @@ def save_action(action: Action, path: Path, overwrite: bool = False) -> None:
 
 @checked_arguments
 def load_action(path: Path) -> Action:
-    """The action that `save_action` left in `path`: equal to the derived one, expression by expression.
+    """Load an action that `save_action` wrote to `path`; it equals the derived one, expression by expression.
 
     `action.derivation.verify()` checks every step again. Raises `ValueError` for a file that is damaged, is something
-    else, or was written by another version of the format or of the derivation.
+    else, or has another version of the format or of the derivation.
     """
     try:
         return read_action(path.read_bytes())
@@ -62,14 +62,14 @@ def load_action(path: Path) -> Action:
 
 
 def action_text(action: Action) -> bytes:
-    """The content of a file with `action`."""
+    """Return the content of a file with `action`."""
     written_with = {"theorykit": __version__, "sympy": sympy.__version__}
     heading = {"kind": _KIND, "format": FORMAT, "derivation": DERIVATION, "written with": written_with}
     return atomic_files.with_sum(write_records(action, KINDS, heading).encode())
 
 
 def read_action(content: bytes) -> Action:
-    """The action in the content of a file; `ValueError` says what the file is instead."""
+    """Read the action from the content of a file; `ValueError` describes any other content."""
     if atomic_files.is_damaged(content):
         raise ValueError("is damaged: its content has another sum than its last line says")
     if not atomic_files.is_whole(content):
@@ -98,7 +98,7 @@ def read_action(content: bytes) -> Action:
 
 
 def read_cached(form: NetworkForm) -> Action | None:
-    """The action of a network of this form; None if the cache has none that is whole."""
+    """Read the action of a network of this form from the cache; None if there is no valid entry."""
     if not cache.is_enabled():
         return None
     with suppress(ValueError):
@@ -110,7 +110,7 @@ def read_cached(form: NetworkForm) -> Action | None:
 
 
 def write_cached(action: Action) -> None:
-    """Keep `action` in the cache, unless it has an expression that cannot be kept."""
+    """Write `action` to the cache, unless one of its expressions cannot be saved."""
     if cache.is_enabled():
         with suppress(ValueError):
             cache.write_entry(_PART, _name(action.form), action_text(action))

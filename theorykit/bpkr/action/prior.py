@@ -1,13 +1,13 @@
-"""The prior of the order parameters at finite width, exactly, and the saddle point to first order in 1 / width.
+"""The exact prior of the order parameters at finite width, and the saddle point to first order in 1 / width.
 
 The prior is the second route to the entropies. Given the path weights w^(l+1), the columns of w^(l) are independent
-Gaussians; so U_l given U_{l+1} is Wishart, or, where a skip connection makes U_{l+1} a block of it, a Gaussian overlap
-and a Wishart. Nothing is taken to a limit but in the last step, and nothing is shared with back-propagating kernel
-renormalisation but the forward maps.
+Gaussians, so U_l given U_{l+1} is Wishart. If a skip connection makes U_{l+1} a block of U_l, it is a Gaussian overlap
+and a Wishart. Only the last step takes a limit. The derivation shares only the forward maps with back-propagating
+kernel renormalisation.
 
-At a fixed number of examples the energy is of order one and the entropies grow with the widths, so the order parameters
-move from their prior means by linear response: a force G_l = dE/dU_l on each layer, passed on towards the readout, and
-displacements passed back.
+At a fixed number of examples the energy is of order one and the entropies grow with the widths. The order parameters
+therefore move from their prior means by linear response. A force G_l = dE/dU_l acts on each layer; forces propagate to
+the readout, and displacements propagate back.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ from .symbols import ActionSymbols
 class FiniteWidthPrior:
     """-2 log density of each order parameter given the next, from U_1 to U_{L+1}, up to constants.
 
-    - `exact`: at any width N_l of at least n_l units, the number of partial paths; singular below.
-    - `leading`: what grows with the width: the entropies of the action.
+    - `exact`: valid at any width N_l of at least n_l units, the number of partial paths; singular below.
+    - `leading`: the terms that grow with the width, which are the entropies of the action.
     - `corrections`: exact - leading, of order one.
     """
 
@@ -40,14 +40,14 @@ class FiniteWidthPrior:
 
     @property
     def corrections(self) -> tuple[Expr, ...]:
-        """What the exact terms add to the leading ones, of order one in the width."""
+        """Exact minus leading terms, of order one in the width."""
         return tuple(expand(exact - leading) for exact, leading in zip(self.exact, self.leading, strict=True))
 
 
 def finite_width_prior(
     forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
 ) -> FiniteWidthPrior:
-    """The prior of (U_1, ..., U_{L+1}) of a network with the layers `forms`; `sizes` to try the steps at."""
+    """Derive the prior of (U_1, ..., U_{L+1}) for the layers `forms`; the steps can be tested at `sizes`."""
     steps: list[Step] = []
     priors = [_layer_prior(steps, form, *symbols.overlaps[layer : layer + 2]) for layer, form in enumerate(forms)]
     priors.append(_readout_prior(steps, symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]))
@@ -56,7 +56,7 @@ def finite_width_prior(
 
 
 def _layer_prior(steps, form: LayerForm, overlap: MatrixSymbol, outer: MatrixSymbol) -> tuple[Expr, Expr]:
-    """The law of U_l given U_{l+1}, exactly and to leading order."""
+    """Derive the law of U_l given U_{l+1}, exactly and to leading order."""
     index, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
     do = Recorder(steps, f"Layer {index}").apply
     size, of_blocks = outer.shape[0], expand(form.blocks * outer.shape[0])
@@ -87,7 +87,7 @@ def _readout_prior(steps, overlap: MatrixSymbol, width: Expr, variance: Symbol) 
 
 
 def _density(do, characteristic, source, overlap, width, given, variables) -> tuple[Expr, Expr]:
-    """From the characteristic function of the weights to the density of their overlap, and its leading order."""
+    """Go from the characteristic function of the weights to the density of their overlap, and its leading order."""
     weights = MatrixSymbol("W", *source.shape)
     of_source, of_weights = (MatrixSymbol(name, source.shape[0], 1) for name in ("g", "x"))
     one_column = do(rules.split_into_rows, characteristic, [(of_source, source.T)])
@@ -106,7 +106,7 @@ class FirstOrder:
     - `force`: G_1, the gradient of the energy in U_1 at the Gaussian-process limit, symmetric (n_1 x n_1).
     - `limit`: their values M_l at infinite width.
     - `recursion`: forces G_l from the first layer on, then displacements delta_l from the readout back.
-    - `order_parameters`: M_l + delta_l with the recursion run through, linear in G_1.
+    - `order_parameters`: M_l + delta_l, with the recursion carried out; linear in G_1.
     """
 
     derivation: Derivation
@@ -125,7 +125,7 @@ def expand_about_infinite_width(
 ) -> FirstOrder:
     """Expand the saddle point of the sum of `entropies` and an energy of U_1 about infinite width.
 
-    `entropies` and `nested` are in the matrices U_1, ..., U_{L+1}; `sizes` to try the steps at.
+    `entropies` and `nested` are in the matrices U_1, ..., U_{L+1}; the steps can be tested at `sizes`.
     """
     overlaps = symbols.overlaps
     route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
@@ -133,7 +133,7 @@ def expand_about_infinite_width(
         tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(overlaps, 1))
         for name in ("M", "G", "delta")
     )
-    # the prior means, from the readout on: the minimum of the entropies
+    # The prior means, from the readout on, minimise the entropies.
     limit = {overlaps[-1]: symbols.variances[-1] * Identity(overlaps[-1].shape[0])}
     for form, variable, outer in reversed(list(zip(forms, overlaps, overlaps[1:], strict=False))):
         limit[variable] = expand_products(form.prior_mean(limit[outer]))
@@ -143,7 +143,7 @@ def expand_about_infinite_width(
         if number < len(forms):
             form, outer = forms[number], overlaps[number + 1]
             if form.has_skip:
-                # the leading block is U_{l+1}, which answers to its own layer's entropy
+                # The leading block is U_{l+1}, whose displacement follows from the entropy of its own layer.
                 parts = (outer.shape[0], expand(form.blocks * outer.shape[0]))
                 of_outer = embed(principal_block(displacement, parts, 0), parts, 0)
                 displacement = expand_products(displacement - of_outer)
@@ -151,7 +151,7 @@ def expand_about_infinite_width(
             on_outer = route.apply(rules.derivative, Trace(force * form.prior_mean(outer)), outer)
             passed_on.append((forces[number + 1], on_outer))
         passed_back.append((displacements[number], displacement))
-    # forces from the input to the readout, then displacements back
+    # Forces from the input to the readout, then displacements back.
     recursion = (*passed_on, *reversed(passed_back))
     values = {mean: limit[u] for mean, u in zip(means, overlaps, strict=True)}
     for symbol, value in recursion:
@@ -160,7 +160,7 @@ def expand_about_infinite_width(
     total = substitute_nested(Add(*entropies), nested)
     free = {variable: limit[variable] for variable in overlaps if variable not in nested}
 
-    # the recursion run through: the whole minimum, moved by the force on the first order parameter
+    # Solve the recursion: the force on the first order parameter moves the whole minimum.
     def first_order(*step, **record) -> Step:
         return Step("first order in 1/N", *step, **record)
 
@@ -172,7 +172,7 @@ def expand_about_infinite_width(
 
 
 def substitute_nested(expression: Expr, nested: Mapping[Expr, Expr]) -> Expr:
-    """`expression` with every nested order parameter written as a block of the one that contains it."""
+    """Replace every nested order parameter in `expression` by a block of the one that contains it."""
     while any(expression.has(symbol) for symbol in nested):
         expression = expression.xreplace(dict(nested))
     return expression

@@ -1,4 +1,4 @@
-"""The symbols that an action is written in."""
+"""The symbols in which an action is written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from ...codegen.program import bound_sizes
 class ActionSymbols:
     """The symbols of an action, layer by layer from the input side; readout last.
 
-    `parameters` are the layers' own, such as a skip's gain; `overlaps` the matrices U_1, ..., U_{L+1}, and `nested`
-    those that are a block of the one before, across a skip connection, and so not arguments of the action. Of the data:
-    path features Phi (labels x paths N_0), one row of Phi and one label an example and output; those of test examples;
-    N_0, the outputs, and how many examples there are. `read_tokens` is how many tokens the readout has weights of its
-    own for.
+    `parameters` are the layers' own parameters, such as the gain of a skip connection. `overlaps` are the matrices U_1,
+    ..., U_{L+1}. `nested` are overlaps that a skip connection makes a block of the one before, so that they are not
+    arguments of the action. The data have path features Phi (labels x paths N_0), with one row and one label per
+    example and output, and test features. N_0, the outputs and the number of examples are sizes. `read_tokens` is the
+    number of tokens with separate readout weights.
     """
 
     heads: tuple[Symbol, ...]
@@ -37,7 +37,7 @@ class ActionSymbols:
 
     @property
     def first(self) -> MatrixSymbol:
-        """U_1, which the kernel is made of: of the first layer, or of the readout where there is no layer."""
+        """U_1, which determines the kernel: from the first layer, or from the readout if there are no layers."""
         return self.overlaps[0]
 
     @cached_property
@@ -47,7 +47,7 @@ class ActionSymbols:
 
     @cached_property
     def readout(self) -> Symbol | MatrixSymbol:
-        """U_{L+1}, or the number u that it is for one output of one token above layers."""
+        """U_{L+1}, or the number u if there is one output, one token is read and there are layers."""
         is_number = bool(self.matrices) and self.overlaps[-1].shape[0] == 1
         return Symbol("u", positive=True) if is_number else self.overlaps[-1]
 
@@ -58,12 +58,12 @@ class ActionSymbols:
 
     @cached_property
     def written(self) -> Mapping[MatrixSymbol, Expr]:
-        """Each of `overlaps`, and the order parameter that it is written as."""
+        """Each of `overlaps` with the order parameter that replaces it in expressions."""
         return dict(zip(self.overlaps, self.order_parameters, strict=True))
 
     @cached_property
     def free(self) -> tuple[Expr, ...]:
-        """The order parameters that the action is a function of: all but those nested in another."""
+        """The free arguments of the action: all order parameters that are not nested in another one."""
         return tuple(symbol for matrix, symbol in self.written.items() if matrix not in self.nested)
 
     @cached_property
@@ -73,14 +73,14 @@ class ActionSymbols:
 
     @cached_property
     def sizes(self) -> tuple[Symbol, ...]:
-        """Head counts, the number of outputs, and that of the tokens read."""
+        """Head counts, the number of outputs, and the number of tokens read."""
         return (*self.heads, *(size for size in (self.outputs, self.read_tokens) if isinstance(size, Symbol)))
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
-        """Everything that the action is a function of, in the order of the generated function's arguments."""
+        """All arguments of the action, in the order of the generated function."""
         return self.completed((*self.free, *self.numbers, self.features, self.labels))
 
     def completed(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """`arguments`, and those of the sizes that their shapes do not determine."""
+        """Return `arguments` followed by the sizes that their shapes do not determine."""
         return (*arguments, *(size for size in self.sizes if size not in bound_sizes(arguments)))

@@ -1,1 +1,1 @@
-"""What is computed from data alone, and what of a user's data is admitted."""
+"""Training and test data: their forms, their checks, and quantities computed from data alone."""

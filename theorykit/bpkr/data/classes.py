@@ -1,4 +1,4 @@
-"""Class labels as outputs of a network, and what its predictions say of them."""
+"""Class labels: their coding as outputs of a network, and probabilities and scores of predicted classes."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from . import largest_output
 Coding = Literal["signs", "one-hot"]
 Labels = Sequence[Any] | Array | NDArray[Any]
 
-# labels up to this many different numbers look like classes
+# Labels with at most this many different numbers may be classes.
 _MOST_NUMBERED = 20
-# classes that are named in words
+# Most classes that are listed in words.
 _LISTED = 8
-# a variance this far below zero, beside the largest, is rounding
+# Variances that are negative by less than this share of the largest are rounding.
 _ROUNDING = 1e-10
-# standard deviation that stands for zero, beside the mean
+# Smallest standard deviation relative to the mean, used in place of zero.
 _CERTAIN = 1e-60
 _KINDS = ((str, "text"), (bytes, "bytes"), ((bool, np.bool_), "truth values"), (object, "numbers"))
 
 
 @dataclass(frozen=True, repr=False)
 class Classes(DisplayMixin):
-    """The classes of a task and how a network's outputs stand for them.
+    """The classes of a task and their coding as outputs of a network.
 
     - `names`: the classes, sorted: text, whole numbers, or whatever the labels were.
-    - `coding`: with "signs", two classes are one output, -1 for the first and 1 for the second, and more are one output
-      per class, 1 for the class and -1 for the others; with "one-hot" there is one output per class, 1 or 0.
+    - `coding`: with "signs", two classes are one output, -1 for the first and 1 for the second, and more classes are
+      one output each, 1 for the class and -1 for the others. With "one-hot" there is one output per class, 1 or 0.
     """
 
     names: tuple[Any, ...]
@@ -65,33 +65,33 @@ class Classes(DisplayMixin):
 
     @property
     def outputs(self) -> int:
-        """Outputs that a network of these classes has."""
+        """Number of outputs that a network needs for these classes."""
         return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
 
     def _shares(self, labels: Float[Array | np.ndarray, "examples *outputs"]) -> str:
-        """How many of the encoded labels stand for each class, in words."""
+        """Count the encoded labels of each class, in words."""
         counts = np.bincount(self._nearest(np.asarray(labels)), minlength=len(self.names))
         words = [f"{name!r}: {count:,}" for name, count in zip(self.names, counts.tolist(), strict=True)]
         return ", ".join(words[:_LISTED]) + (f", and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
 
     @usual_settings()
     def encode(self, labels: Labels) -> Float[Array, "examples *outputs"]:
-        """The outputs that stand for `labels` (examples,): (examples,), or (examples, outputs) of several."""
+        """Encode `labels` (examples,) as outputs: (examples,), or (examples, outputs) for several outputs."""
         return encode_labels("labels", self, labels)
 
     def indices_of(self, labels: Labels) -> Int[Array, " examples"]:
-        """The place of each label among `names`, from 0."""
+        """Return the index of each label in `names`, from 0."""
         return _indices_of("labels", self, labels)
 
     def decode(self, outputs: ArrayLike) -> NDArray[Any]:
-        """The classes (examples,) that `outputs`, as `encode` returns them, are nearest to."""
+        """Return the classes (examples,) nearest to `outputs`, which have the shape that `encode` returns."""
         return np.array(self.names)[np.asarray(self._nearest(self._checked("outputs", outputs)))]
 
     @usual_settings()
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[Array, "examples classes"]:
-        """The probability that each class is the nearest to independent Gaussian outputs, such as a `Prediction` has.
+        """Return the probability that each class is nearest to independent Gaussian outputs, such as a `Prediction`.
 
-        Add the temperature to the variance for the labels' noise.
+        To include the labels' noise, add the temperature to the variance.
         """
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
@@ -100,7 +100,7 @@ class Classes(DisplayMixin):
 
     @usual_settings()
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[Array, " examples"]:
-        """The logarithm of the probability of each example's own class, however small."""
+        """Return the log probability of the true class of each example, accurate for tiny probabilities too."""
         return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
 
     def _log_probability(self, indices: Int[Array, " examples"], mean: Array, deviation: Array) -> Array:
@@ -109,7 +109,7 @@ class Classes(DisplayMixin):
         return largest_output.log_probability(mean, deviation, indices)
 
     def _moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
-        # standard deviations, none of which is zero
+        # Return standard deviations, all positive.
         mean, variance = self._checked("mean", mean), self._checked("variance", variance)
         if mean.shape != variance.shape or bool(jnp.any(variance < -_ROUNDING * jnp.max(jnp.abs(variance), initial=0))):
             raise ValueError(f"variance must be of the shape of mean, {mean.shape}, and not negative")
@@ -128,7 +128,7 @@ class Classes(DisplayMixin):
 
 
 def encode_labels(name: str, classes: Classes, labels: Labels) -> Float[Array, "examples *outputs"]:
-    """`classes.encode(labels)`, whose errors call the labels by this `name`."""
+    """Encode labels as `classes.encode` does; errors call them `name`."""
     require_float64()
     indices = _indices_of(name, classes, labels)
     if classes.outputs == 1:
@@ -154,7 +154,7 @@ def _indices_of(name: str, classes: Classes, labels: Labels) -> Int[Array, " exa
 def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
     """Find the classes among `labels` (examples,), of any type that can be sorted.
 
-    `coding` is by default "signs" for two classes, and "one-hot" for more; see `Classes`.
+    The default `coding` is "signs" for two classes and "one-hot" for more; see `Classes`.
 
         >>> from theorykit import bpkr
         >>> classes = bpkr.find_classes(["dog", "cat", "dog"])
@@ -181,12 +181,12 @@ def _entries(name: str, labels: Labels) -> list[Any]:
         refuse(int(np.argmax(labels.mask)), "masked")
     is_list = isinstance(labels, (list, tuple))
     if is_list or getattr(getattr(labels, "dtype", None), "kind", "") == "O":
-        # NumPy would make text of missing labels, and of numbers beside text
+        # NumPy would convert missing labels to text, and also numbers that are mixed with text.
         kinds: dict[str, Any] = {}
         for example, label in enumerate(labels):
             if label is np.ma.masked:
                 refuse(example, "masked")
-            is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # those of pandas
+            is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # from pandas
             if is_missing or (isinstance(label, (float, complex, np.number)) and label != label):
                 refuse(example, shown(label))
             kinds.setdefault(next(kind for types, kind in _KINDS if isinstance(label, types)), label)
@@ -199,7 +199,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
         raise TypeError(f"{name} must be class labels (examples,), text or numbers; they are ragged") from None
     if array.dtype.kind not in "biufUSTO" or array.ndim != 1 or not len(array):
         raise TypeError(f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}")
-    # NumPy makes floating point of a list with large whole numbers in it, and may merge two of them
+    # NumPy converts a list with large whole numbers to floats, which can merge different labels.
     entries = [np.asarray(label).item() for label in labels] if is_list else array.tolist()
     for example, label in enumerate(entries):
         if not (isinstance(label, (str, bytes, bool, int)) or (isinstance(label, float) and math.isfinite(label))):
@@ -209,7 +209,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
 
 @dataclass(frozen=True, repr=False)
 class ClassScores(DisplayMixin):
-    """Accuracy, confusion and log loss, as `score_classes` says."""
+    """Accuracy, confusion matrix and log loss; see `score_classes`."""
 
     accuracy: float
     accuracy_error: float
@@ -231,15 +231,16 @@ class ClassScores(DisplayMixin):
 def score_classes(
     classes: Classes, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0
 ) -> ClassScores:
-    """Score how well Gaussian predictions of outputs say the classes `labels` (examples,).
+    """Score how well Gaussian predictions of outputs predict the classes `labels` (examples,).
 
     Args:
-        mean, variance: those of a `Prediction`, (examples,) or (examples, outputs).
-        noise: the variance of the labels about the outputs, the temperature.
+        mean, variance: mean and variance of a `Prediction`, (examples,) or (examples, outputs).
+        noise: variance of the labels about the outputs, which is the temperature.
 
     Returns:
-        `accuracy`, the share of examples of the right class; `log_loss`, the mean of -ln P(true class); their standard
-        errors `accuracy_error` and `log_loss_error`; and `confusion` (true class, predicted class), in examples.
+        `accuracy`, the share of examples with the right class; `log_loss`, the mean of -ln P(true class); their
+        standard errors `accuracy_error` and `log_loss_error`; and `confusion` (true class, predicted class), in
+        examples.
     """
     checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
     return score_indices(classes, classes.indices_of(labels), mean, variance, noise)
@@ -248,7 +249,7 @@ def score_classes(
 def score_indices(
     classes: Classes, truth: Int[Array | np.ndarray, " examples"], mean: ArrayLike, variance: ArrayLike, noise: float
 ) -> ClassScores:
-    """`score_classes` of labels by their place among the classes."""
+    """Score predictions as `score_classes` does, given the indices of the true classes."""
     noise = checked_number("noise", noise, least=0.0)
     mean, deviation = classes._moments(mean, checked_array("variance", variance) + noise)
     if len(truth) != len(mean):
@@ -272,16 +273,16 @@ def _listed(names: Any) -> str:
 
 
 class LabelsWarning(UserWarning):
-    """Labels that look like the numbers of classes are taken as numbers."""
+    """Labels that look like class numbers are used as numbers."""
 
 
 def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
-    """Warn of labels 0, 1, 2, ... for one output, which are regressed."""
+    """Warn if the labels of a single output are 0, 1, 2, ..., which are then regressed."""
     if is_traced(labels):
         return
     try:
         array = checked_array("labels", labels, "examples")
-    except (TypeError, ValueError):  # it is refused where it is used
+    except (TypeError, ValueError):  # later checks refuse it
         return
     values, counts = np.unique(array, return_counts=True)
     if not np.array_equal(values, np.arange(len(values))) or not 2 <= len(values) <= _MOST_NUMBERED or counts.min() < 2:
@@ -295,7 +296,7 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
 
 
 def are_classes(labels: ArrayLike | None) -> bool:
-    """Whether labels stand for classes: all -1 or 1; or 1 for one output each, and 0, or -1, for the others."""
+    """Whether labels encode classes: all -1 or 1; or one output 1 per example, and the others all 0, or all -1."""
     if labels is None:
         return False
     array = np.asarray(labels)
@@ -306,7 +307,7 @@ def are_classes(labels: ArrayLike | None) -> bool:
 
 
 def outputs_as_classes(labels: Float[np.ndarray, "examples *outputs"]) -> tuple[Classes, Int[np.ndarray, " examples"]]:
-    """The classes, numbered, of labels that `are_classes`, and the place of each."""
+    """Return the classes, numbered, of labels for which `are_classes` holds, and the class index of each label."""
     if labels.ndim == 1:
         return Classes((-1, 1), "signs"), (labels > 0).astype(int)
     return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)
@@ -318,7 +319,7 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
 
     Args:
         outputs: (..., examples).
-        labels: (examples,), or with some of the axes before it.
+        labels: (examples,), optionally with some of the axes before it.
 
         >>> import numpy as np
         >>> from theorykit import bpkr
@@ -335,7 +336,7 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
 def class_accuracy(
     outputs: Float[Array | np.ndarray, "..."], labels: Float[Array | np.ndarray, "examples *outputs"]
 ) -> Float[Array, "*batch"]:
-    """`sign_accuracy`, or of several outputs the share whose largest is that of its label."""
+    """Return `sign_accuracy`, or for several outputs the share of examples whose largest outputs match."""
     if labels.ndim == 1:
         return sign_accuracy(outputs, labels)
     return _share(jnp.argmax(outputs, axis=-1) == jnp.argmax(labels, axis=-1), jnp.isnan(outputs).any(axis=-1))

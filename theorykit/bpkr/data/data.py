@@ -1,4 +1,4 @@
-"""The data of a theory and of its tests, in whatever form they come; checked when they meet an architecture."""
+"""Training and test data in any form. They are checked when they meet an architecture."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from .statistics import FeatureStatistics, checked_statistics, summed_on_devices
 
 
 class Data(DisplayMixin, eqx.Module):
-    """Training data, and test data where there are any; checked when they meet an architecture, in `bpkr.Problem`.
+    """Training data and optional test data; `bpkr.Problem` checks them against an architecture.
 
     - `features`, `test_features`: path features (examples, paths, features), as `bpkr.path_features` returns them.
-      Arrays may be sharded over examples; only the matrix-free solver takes sharded ones.
+      Arrays may be sharded over examples, but only the matrix-free solver takes sharded arrays.
     - `labels`, `test_labels`: (examples,), or (examples, outputs) for several outputs. `bpkr.kernel` needs none.
     - `classes`: the classes that the labels stand for, if `Data.of_classes` encoded them.
-    - `moments`: second moments of features and labels in place of the training arrays. `Data.of_arrays`, `of_batches`,
-      `of_files` and `of_devices` sum them in one pass; the cost of a solve does not depend on the number of examples.
+    - `moments`: second moments of features and labels, in place of the training arrays. `Data.of_arrays`, `of_batches`,
+      `of_files` and `of_devices` sum them in one pass. A solve then costs the same for any number of examples.
     """
 
     features: Any = None
@@ -76,7 +76,7 @@ class Data(DisplayMixin, eqx.Module):
         *,
         coding: Coding | None = None,
     ) -> "Data":
-        """Make data of class labels (examples,), text or numbers; `bpkr.Classes` describes the `coding`."""
+        """Make data from class labels (examples,), text or numbers; `bpkr.Classes` describes the `coding`."""
         check_aligned(features=features, labels=labels)
         check_aligned(test_features=test_features, test_labels=test_labels)
         classes = find_classes(labels, coding)
@@ -90,7 +90,7 @@ class Data(DisplayMixin, eqx.Module):
         test_features: ArrayLike | ImplicitFeatures | None = None,
         test_labels: ArrayLike | None = None,
     ) -> "Data":
-        """Make data of second moments, such as the sum of those of two data sets."""
+        """Make data from second moments, such as the sum of the moments of two data sets."""
         return cls(None, None, test_features, test_labels, moments=moments)
 
     @classmethod
@@ -107,22 +107,22 @@ class Data(DisplayMixin, eqx.Module):
     ) -> "Data":
         """Sum the moments of an iterable of batches (features, labels), or of functions that return one.
 
-        Workers call these functions, so that reading is done in parallel too: `[partial(load, i) for i in range(n)]`.
+        Workers call these functions, so they can also read data in parallel: `[partial(load, i) for i in range(n)]`.
 
         Args:
-            batches: features (examples, paths, features), and labels (examples,) or (examples, outputs), each.
-            executor: where batches are added up: a thread pool, a process pool that spawns, or a dask `Client`; here by
-                default. The result does not depend on it.
-            batches_per_task: batches whose sum travels; other numbers add in another order, and the last digits differ.
-            in_flight: the most tasks under way; at least the number of workers keeps all busy.
-            checkpoint: a file for the sums so far, written every 20 seconds and at the end, from which a pass resumes.
-                Of batches that were done it compares all values in memory, and the first and last batch of others,
-                which are not read otherwise.
+            batches: each has features (examples, paths, features) and labels (examples,) or (examples, outputs).
+            executor: where to add up batches: a thread pool, a process pool that spawns, or a dask `Client`; by default
+                in this process. The result does not depend on it.
+            batches_per_task: batches that a worker sums before it returns; it affects the last digits.
+            in_flight: largest number of unfinished tasks; use at least the number of workers to keep all busy.
+            checkpoint: a file for the sums so far, from which a pass resumes. It is written every 20 seconds and at the
+                end. On resuming, finished batches are compared with the file: all that are in memory, and only the
+                first and last of the others.
             progress: show a bar.
 
         Raises:
-            TypeError, ValueError: a batch, named by its number from 0 or its file, is none, is not finite, or is not
-                what a checkpoint had.
+            TypeError, ValueError: a batch is not a pair of arrays, is not finite, or differs from the checkpoint; the
+                message has its file or its number from 0.
         """
         if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
             raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
@@ -142,14 +142,15 @@ class Data(DisplayMixin, eqx.Module):
         checkpoint: Path | str | None = None,
         progress: bool = True,
     ) -> "Data":
-        """Sum the moments of many files, each read by the worker that adds it up; every worker must see all.
+        """Sum the moments of many files; workers read them, so every worker must see all files.
 
         Args:
-            files: npz, netCDF or HDF5 files, zarr stores (which take the extra `zarr`), or pairs of npy files
-                (features, labels). Named dimensions may be in any order: examples, paths, features, outputs.
+            files: npz, netCDF or HDF5 files, zarr stores (they need the extra `zarr`), or pairs of npy files (features,
+                labels). Named dimensions may be in any order: examples, paths, features, outputs.
             variables: the names of the arrays in a file.
-            chunk: examples of a file in memory at a time; other numbers add in another order.
-            files_per_task: files whose sum travels; likewise. The rest is as in `of_batches`.
+            chunk: examples of a file in memory at a time; it affects the last digits of the sums.
+            files_per_task: files that a worker sums before it returns; it has the same effect. See `of_batches` for the
+                rest.
         """
         pairs = (entry if isinstance(entry, tuple) else (entry,) for entry in files)
         sources = [reading.File(tuple(str(path.absolute()) for path in pair), variables, chunk) for pair in pairs]
@@ -157,7 +158,7 @@ class Data(DisplayMixin, eqx.Module):
             raise ValueError("files must name at least one file")
         paths = [Path(path) for source in sources for path in source.paths]
         missing = [path for path in paths if not path.exists()]
-        # where none is here, the workers may be where they are
+        # If no file exists here, the workers may still see them.
         if missing and (executor is None or len(missing) < len(paths)):
             more = f", and {len(missing) - 1} more are missing" if len(missing) > 1 else ""
             raise FileNotFoundError(f"there is no file {missing[0]}{more}, of {len(paths)}")
@@ -181,12 +182,12 @@ class Data(DisplayMixin, eqx.Module):
         """Sum the moments of two arrays that can be sliced, in memory or on disk.
 
         Workers read memory maps and h5py datasets that were opened for reading, zarr arrays, and DataArrays and dask
-        arrays that are not computed yet. All others are read here, and their rows are sent.
+        arrays that are not computed yet. This process reads all other arrays and sends their rows.
 
         Args:
             features: (examples, paths, features); named dimensions may be in any order.
             labels: (examples,) or (examples, outputs).
-            chunk: examples in a batch; other numbers add in another order. The rest is as in `of_batches`.
+            chunk: examples per batch; it affects the last digits of the sums. For the rest see `of_batches`.
         """
         reading.refuse_kernels(features, "Data.of_arrays")
         features, labels = reading.in_order(features, labels)
@@ -205,9 +206,9 @@ class Data(DisplayMixin, eqx.Module):
 
     @classmethod
     def of_devices(cls, features: Array, labels: ArrayLike) -> "Data":
-        """Sum the moments of an array of JAX on its devices, of one process or of many, sharded over examples or not.
+        """Sum the moments of a JAX array on its devices, in one process or many, sharded over examples or not.
 
-        Every process gets the result. Labels that are not sharded are the same in every process.
+        Every process gets the result. Labels that are not sharded must be the same in every process.
         """
         reading.refuse_kernels(features, "Data.of_devices")
         return cls.of_moments(summed_on_devices(features, labels))
@@ -218,7 +219,7 @@ class Data(DisplayMixin, eqx.Module):
 
 
 def data_line(data: Data) -> str:
-    """The numbers of training and of test examples, in words."""
+    """Return the numbers of training and test examples, in words."""
     of_arrays = [0 if each is None else np.shape(each)[0] for each in (data.features, data.test_features)]
     train = of_arrays[0] if data.moments is None else int(data.moments.examples)
     tested = f", {counted(of_arrays[1], 'test example')}" if of_arrays[1] else ""
@@ -226,7 +227,7 @@ def data_line(data: Data) -> str:
 
 
 def data_rows(data: Data) -> Iterator[tuple[str, str]]:
-    """The form of the data, classes or labels, and bytes, as rows of a table."""
+    """Yield the form of the data, classes or labels, and bytes, as rows of a table."""
     if data.moments is not None:
         form = f"second moments of {counted(data.moments.paths, 'path')} x {counted(data.moments.features, 'feature')}"
     else:
@@ -277,7 +278,7 @@ def check_data(architecture: Architecture, data: Data) -> Data:
 
 
 def _checked_examples(architecture: Architecture, features: Any, labels: Any, prefix: str = "") -> tuple[Any, Any]:
-    """Path features and labels, if there are any; errors name both after a `prefix` such as "test_"."""
+    """Return checked path features and labels, if any; errors name both with a `prefix` such as "test_"."""
     check_aligned(**{f"{prefix}features": features, f"{prefix}labels": labels})
     checked = checked_features(architecture, features, f"{prefix}features")
     if labels is None:
@@ -308,7 +309,7 @@ def check_solvable(architecture: Architecture, data: Data) -> Data:
 def checked_features(
     architecture: Architecture, features: ArrayLike | ImplicitFeatures, name: str = "features"
 ) -> PathFeatures:
-    """Path features (examples, paths, features) that fit the architecture; sharded ones stay so."""
+    """Return path features (examples, paths, features) that fit the architecture; sharded ones stay sharded."""
     activations = [activation.name for activation in architecture.activations]
     if isinstance(features, ImplicitFeatures):
         require_float64()

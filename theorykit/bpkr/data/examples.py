@@ -1,4 +1,4 @@
-"""What of a user's examples is admitted: arrays with a row an example, and numbers that double precision can hold."""
+"""Checks of examples: arrays with one row per example, and numbers within the range of double precision."""
 
 import math
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, layer_forms, numbers_of_layers
 
-# largest powers of ten: squares of order parameters and labels, and their products, stay within double precision
+# Largest powers of ten for which squares of order parameters and labels, and their products, do not overflow.
 _ORDER_PARAMETERS, _LABELS, _MISFIT, _TEMPERATURE = 200.0, 75.0, 150.0, 300.0
 _EPS = np.finfo(np.float64).eps
 
 
 def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
-    """`finite_array` with a row an example, which stays on its devices if it is sharded."""
+    """Check with `finite_array`; one row per example. Sharded arrays stay on their devices."""
     if not is_sharded(value):
         return finite_array(name, value, axes)
     require_float64()
@@ -45,19 +45,19 @@ def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
 
 
 def layout_of_examples(name: str, array: Array, axes: str) -> Array:
-    """An array of JAX with a row an example: sharded over examples, or on one device."""
+    """Check the layout of a JAX array, with one row per example: sharded over examples, or on one device."""
     check_dtype(name, array.dtype, array)
     check_axes(name, array.shape, axes)
     return over_examples(name, array) if is_sharded(array) else array.addressable_data(0)
 
 
 def check_finite_examples(name: str, array: Array) -> None:
-    """Refuse entries that are not finite, found where they are."""
+    """Refuse entries that are not finite; sharded arrays are checked on their devices."""
     (check_finite if is_sharded(array) else checked_array)(name, array)
 
 
 def labels_beside(features: PathFeatures, labels: ArrayLike, axes: str, name: str = "labels") -> Array:
-    """Labels, one for each of the checked `features`, on their devices."""
+    """Return labels, one for each of the checked `features`, on the same devices."""
     array = examples_array(name, labels, axes)
     if len(array) != len(features):
         raise ValueError(f"{name} has {len(array)} examples, {name.replace('labels', 'features')} has {len(features)}")
@@ -71,8 +71,8 @@ def labels_beside(features: PathFeatures, labels: ArrayLike, axes: str, name: st
 def computable(
     architecture: Architecture, known: PathFeatures, labels: Float[Array, "examples *outputs"]
 ) -> tuple[PathFeatures, Array]:
-    """Features and labels, refused unless the kernel has a Cholesky factor at the temperature."""
-    # features that are known are traced as soon as labels are that are not
+    """Return features and labels, refused unless the kernel has a Cholesky factor at the temperature."""
+    # `require` traces known features too if the labels are traced.
     features, labels = require((known, labels), _are_moderate(architecture, labels))
     if is_traced(architecture) or isinstance(features, ImplicitFeatures):
         return features, labels
@@ -84,10 +84,10 @@ def computable(
 
 
 def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *outputs"]) -> Iterator[Requirement]:
-    """That products of prior variances, of labels, and of temperatures are within double precision."""
+    """Require that products of prior variances, labels and temperatures stay within double precision."""
     variances = [on_host(variance) for variance in architecture.prior_variances]
     numbers = array_module(variances)
-    # of the order parameters of every layer, from the readout
+    # Magnitudes of the order parameters of every layer, from the readout on.
     exponents = numbers.cumsum(numbers.stack([numbers.log10(variance) for variance in reversed(variances)]))
     too_large = "{} beyond what double precision can square; rescale the {}".format
 
@@ -109,7 +109,7 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     numbers, tiny = array_module(temperature, labels), np.finfo(np.float64).tiny
     largest = numbers.max(numbers.abs(labels))
     of_labels = numbers.log10(numbers.maximum(largest, tiny))
-    # without a temperature, that of a temperature of one
+    # At T = 0, use the misfit at a temperature of one.
     misfit = 2 * of_labels - numbers.where(temperature > 0, numbers.log10(numbers.maximum(temperature, tiny)), 0.0)
     message, are_moderate = too_large("labels and temperature make a misfit", "labels"), of_labels <= _LABELS
     yield Requirement(
@@ -121,12 +121,12 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     )
 
 
-# one after the other in a batch: XLA may wait for ever in a batch of factorisations on two cores
+# Factorise batches one matrix at a time, because XLA can deadlock in batched factorisations on two cores.
 _singular_values = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.svd(matrix, compute_uv=False))
 
 
 def _is_independent(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Requirement:
-    """As `_check_independent` at T = 0, of features that are traced."""
+    """Check as `_check_independent` does at T = 0, for traced features."""
     examples, paths, input_features = features.shape
     message = "temperature=0 needs an invertible kernel, but the examples are linearly dependent"
     if examples > paths * input_features:
@@ -137,18 +137,18 @@ def _is_independent(architecture: Architecture, features: Float[Array, "examples
 
 
 def _check_independent(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
-    """Without a temperature to speak of, refuse examples that are linearly dependent: the kernel is singular then.
+    """Refuse linearly dependent examples if the temperature is negligible, since the kernel is then singular.
 
-    Left to the Cholesky factorisation, rounding would let some singular kernels through.
+    The Cholesky factorisation would accept some singular kernels because of rounding.
     """
-    # not by BLAS, whose threads would be in the way of those of XLA
+    # Not by BLAS, whose threads would compete with the threads of XLA.
     square, largest = np.einsum("pki,pki->", features, features), np.finfo(np.float64).max / features.size
     if not square <= largest and (magnitude := np.max(np.abs(features))) > math.sqrt(largest):
         raise ValueError(f"features of magnitude {magnitude:.3g} make a kernel beyond the range of double precision")
     temperature = float(architecture.temperature)
     examples, paths, input_features = features.shape
     prior, rounding = prior_of_paths(architecture), examples * _EPS
-    # a bound of the kernel's trace, quicker to have
+    # First try a bound on the trace of the kernel, which is cheaper.
     if temperature > rounding * np.trace(prior) * square:
         return
     weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(prior))
@@ -167,7 +167,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
         )
     with threads_for(examples):
         singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
-    # the kernel's condition number is the square of the features'
+    # The condition number of the kernel is the square of the features' condition number.
     if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
         raise ValueError(
             f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "
@@ -177,7 +177,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
 
 
 def prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
-    """U_1 of one output at infinite width, of every token that is read."""
+    """Return U_1 at infinite width for one output, including every token that is read."""
     check_size(architecture)
     leaves, structure = jax.tree.flatten((architecture.layers, architecture.widths, architecture.prior_variances))
     arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
@@ -185,13 +185,13 @@ def prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths
     return _prior_of_values(structure, shapes, contents, architecture.read_tokens)
 
 
-# a solve at another temperature, or of other data, has the same
+# Cached because it is the same at other temperatures and for other data.
 @lru_cache(maxsize=256)
 def _prior_of_values(structure, shapes: tuple, contents: tuple[bytes, ...], read_tokens: int) -> np.ndarray:
     arrays = [np.frombuffer(each).reshape(shape) for each, shape in zip(contents, shapes, strict=True)]
     layers, widths, variances = jax.tree.unflatten(structure, arrays)
-    # constants of the architecture, also where this runs inside a function that is being traced
+    # These are constants of the architecture, even if this runs in a function that is being traced.
     with jax.ensure_compile_time_eval():
         numbers = numbers_of_layers(layers, widths, variances[1:-1])
-    # interpreted: to compile it would take longer than this ever does
+    # Interpreted, because compilation would take longer than the evaluation.
     return layer_functions.interpret_prior_mean(layer_forms(layers), numbers, variances[-1] * np.eye(read_tokens))

@@ -1,9 +1,9 @@
-"""With what probability each of several independent Gaussian outputs is the largest.
+"""The probability that each of several independent Gaussian outputs is the largest.
 
-P(k) is the integral over x of the density of output k and the probability that all others are below x. Panels have
-edges at every output's mean, and some of its standard deviations from there, so that deviations may differ by any
-factor. Of one output the logarithm is integrated about the peak of the integrand, which is log-concave; there
-probabilities may be smaller than any number of double precision.
+P(k) is the integral over x of the density of output k times the probability that all others are below x. Panels have
+edges at every output's mean and at multiples of its standard deviation from there, so standard deviations may differ by
+any factor. The logarithm for one output is integrated about the peak of the integrand, which is log-concave. It is
+accurate even if the probability is too small for double precision.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from jaxtyping import Array, Float, Int
 
 from ...codegen.functions import log_normal_cdf
 
-# edges of panels in standard deviations of each output, and nodes of a panel
+# Edges of panels in standard deviations of each output, and nodes per panel.
 _EDGES = np.arange(-9.0, 9.1, 3.0)
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
-# a deviation of zero, beside the largest number of an example: rounding alone moves a mean by less
+# Smallest deviation relative to the largest number of an example, used for zero; rounding moves a mean by less.
 _LEAST = 1e-11
-# examples whose integrals are computed at once
+# Examples per batch.
 _TOGETHER = 64
-# how far down the integrand of a logarithm is followed, and its panels on either side of the peak
+# Drop of the log-integrand at which we cut off, panels on either side of the peak, and bisection steps.
 _FALL, _PANELS, _HALVINGS = 45.0, 8, 80
 
 
@@ -32,7 +32,7 @@ _FALL, _PANELS, _HALVINGS = 45.0, 8, 80
 def probabilities(
     mean: Float[Array, "examples outputs"], deviation: Float[Array, "examples outputs"]
 ) -> Float[Array, "examples outputs"]:
-    """The probability that each output is the largest."""
+    """Return the probability that each output is the largest."""
 
     def of_example(moments):
         mean, deviation = moments
@@ -50,7 +50,7 @@ def probabilities(
 def log_probability(
     mean: Float[Array, "examples outputs"], deviation: Float[Array, "examples outputs"], output: Int[Array, " examples"]
 ) -> Float[Array, " examples"]:
-    """The logarithm of the probability that this `output` of each example is the largest."""
+    """Return the log probability that the given `output` of each example is the largest."""
     return jax.lax.map(_log_probability, (*_scaled(mean, deviation), output), batch_size=_TOGETHER)
 
 
@@ -67,25 +67,25 @@ def _log_probability(parts):
         return norm.logpdf((values - own_mean) / own_deviation) + below
 
     def slope(value):
-        # kept whole: far below, the logarithms of density and probability are large and alike
+        # `log_normal_cdf` avoids a difference of logarithms that are large and nearly equal in the lower tail.
         ratio = log_normal_cdf(away(value), 1) / deviation
         return jnp.sum(jnp.where(is_other, ratio, 0.0)) - (value - own_mean) / own_deviation**2
 
     highest = jnp.maximum(jnp.max(mean + 40 * deviation), own_mean)
     peak = _halve(lambda value: slope(value) > 0, own_mean, highest)
     top = logarithm(peak)
-    # the logarithm falls at least as fast as that of the output's own density
+    # The logarithm falls at least as fast as the log-density of the output itself.
     far = np.sqrt(2 * _FALL) * own_deviation
     ends = [_halve(lambda value: logarithm(value) > top - _FALL, peak, peak + sign * far) for sign in (-1, 1)]
     grid = [jnp.linspace(peak, end, _PANELS + 1) for end in ends]
     edges = jnp.clip(_edges_of(mean, deviation), *ends)
     values, weights = _panelled(jnp.sort(jnp.concatenate([edges, *grid])))
-    # rounding alone carries it above zero
+    # Rounding can make it positive.
     return jnp.minimum(logsumexp(logarithm(values), b=weights / own_deviation), 0.0)
 
 
 def _scaled(mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Means from the largest on, and deviations that are not zero."""
+    """Shift means so that the largest is zero, and make deviations positive."""
     scale = jnp.max(jnp.abs(mean) + deviation, axis=1, keepdims=True)
     least = _LEAST * jnp.where(scale > 0, scale, 1.0)
     return mean - jnp.max(mean, axis=1, keepdims=True), jnp.maximum(deviation, least)
@@ -101,7 +101,7 @@ def _panelled(edges: Array) -> tuple[Array, Array]:
 
 
 def _halve(holds: Callable[[Array], Array], inside: Array, outside: Array) -> Array:
-    """The last point on the way from `inside` to `outside` where the condition holds, by bisection."""
+    """Bisect for the last point on the way from `inside` to `outside` at which the condition holds."""
 
     def step(_, ends):
         middle = (ends[0] + ends[1]) / 2

@@ -1,7 +1,7 @@
-"""One pass over a training set of any size: its second moments, batch by batch, here or on many workers.
+"""One pass over a training set of any size that sums its second moments batch by batch, here or on many workers.
 
-A task adds up a few batches; its sum travels and is added here, in order: results do not depend on the executor.
-Workers import no JAX, and read themselves what is on disk, where NumPy and h5py would send its values.
+A task adds up a few batches. This process adds the sums of tasks in order, so results do not depend on the executor.
+Workers do not import JAX. They read data on disk themselves; NumPy and h5py alone would send the values.
 """
 
 import hashlib
@@ -33,34 +33,34 @@ Sums = dict[str, Any]
 _SUMS = ("gram", "projection", "label_square", "examples")
 _AXES = {"features": ("examples paths features",), "labels": ("examples", "examples outputs")}
 _KIND = "pass over batches"
-# raised whenever the sums of the same batches come to be other numbers
+# Increase this whenever the sums of the same batches change.
 _VERSION = 3
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows that `load` reads in any process; messages call the data `path`."""
+    """Rows that any process can read with `load`; messages call the data `path`."""
 
     path: str
     load: Callable[[], Any]
 
     def read(self) -> Any:
-        """The array; an error names the file."""
+        """Read the array; errors name the file."""
         with _reading(self.path):
             return self.load()
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A batch of some rows of two arrays that can be sliced."""
+    """A batch of rows of two arrays that can be sliced."""
 
     features: Any
     labels: Any
     rows: slice
 
     def sent(self) -> tuple[Any, Any]:
-        """What a worker is sent: each a `Piece`, or the rows themselves."""
+        """Return the content for a worker: for each array a `Piece`, or the rows themselves."""
         return rows_of(self.features, self.rows), rows_of(self.labels, self.rows)
 
     @property
@@ -74,14 +74,14 @@ class Chunk:
 
 @dataclass(frozen=True)
 class File:
-    """A batch in one file with both `variables`, or in two npy files; `chunk` examples at a time are in memory."""
+    """A batch in one file with both `variables`, or in two npy files, read `chunk` examples at a time."""
 
     paths: tuple[str, ...]
     variables: tuple[str, str]
     chunk: int
 
     def parts(self) -> Iterator[tuple[str, tuple[Piece, Piece]]]:
-        """Each chunk, and what messages call it; read one before the next is asked for."""
+        """Yield each chunk with its name in messages; read one before you ask for the next."""
         name = _name(0, self)
         with ExitStack() as stack:
             arrays = _opened(self.paths, self.variables, stack)
@@ -102,7 +102,8 @@ def sum_batches(
 ) -> Sums:
     """Sum over `batches`: pairs (features, labels), functions that return one, `Chunk`s or `File`s.
 
-    The first number of `grouping` is how many are a task. All decide the last digits, and others resume no checkpoint.
+    The first number of `grouping` is the batches per task. All its numbers affect the last digits and must match a
+    checkpoint.
     """
     settings = store.settings_of("feature statistics", _VERSION, **grouping)
     per_task, numbered = next(iter(grouping.values())), enumerate(batches)
@@ -124,7 +125,7 @@ def sum_batches(
     ):
         try:
             for name, sums, more in computed:
-                # at once: after an interrupt between the two, a wrong checkpoint would be saved
+                # In one statement: an interrupt in between would save a wrong checkpoint.
                 total, digests = _added(name, total, sums), digests + more
                 report.update(len(more))
                 if checkpoint is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
@@ -141,9 +142,9 @@ def sum_batches(
 def _resume(
     path: Path, settings: Mapping[str, str], numbered: Iterator[tuple[int, Any]], executor: Workers
 ) -> tuple[Sums | None, list[bytes]]:
-    """Sums of the checkpoint at `path`, and the digest of each batch in them; `numbered` moves past these.
+    """Return the sums in the checkpoint at `path` and the digest of each batch, and advance `numbered` past these.
 
-    All batches in memory are compared with what they were, and the first and last of others.
+    All batches in memory are compared with their digests, and the first and last of the others.
     """
     arrays = store.read_arrays(path, _KIND, settings)
     if arrays is None:
@@ -164,7 +165,7 @@ def _resume(
             compare(number, batch, digest_of_batch(number, _sent(batch)))
         elif number in (0, len(digests) - 1):
             again.append((number, _sent(batch)))
-    # this process need not see what workers read
+    # Workers read these, because this process may not see the files.
     for task, digest in zip(again, run_in_order(executor, digest_of_batch, again, 2), strict=True):
         compare(*task, digest)
     return {**{name: arrays[name] for name in _SUMS}, "paths": int(arrays["paths"])}, digests
@@ -175,7 +176,7 @@ def _sent(batch: Any) -> Any:
 
 
 def sum_task(first: int, batches: Sequence[Any], with_digests: bool) -> tuple[str, Sums, list[bytes]]:
-    """The name of the first batch, which has this number, the sums of all, and the digest of each."""
+    """Return the name of the first batch, whose number is `first`, the sums of all, and the digest of each."""
     total, digests = None, []
     for number, batch in enumerate(batches, first):
         sums, digest = sum_batch(number, batch, with_digests)
@@ -185,7 +186,7 @@ def sum_task(first: int, batches: Sequence[Any], with_digests: bool) -> tuple[st
 
 
 def sum_batch(number: int, batch: Any, with_digest: bool) -> tuple[Sums, bytes]:
-    """The sums of batch `number`, and its `digest_of_batch`, or nothing if that is unwanted."""
+    """Return the sums of batch `number`, and its `digest_of_batch`, or nothing if not `with_digest`."""
     total, digest = None, hashlib.sha256()
     for name, features, labels in _parts(number, batch):
         total = _added(name, total, _sums(name, features, labels))
@@ -195,7 +196,7 @@ def sum_batch(number: int, batch: Any, with_digest: bool) -> tuple[Sums, bytes]:
 
 
 def digest_of_batch(number: int, batch: Any) -> bytes:
-    """A hash by which the values of a batch are known again, exactly."""
+    """Return a hash of the exact values of a batch, to recognise it again."""
     digest = hashlib.sha256()
     for _, features, labels in _parts(number, batch):
         _update(digest, features, labels)
@@ -205,11 +206,11 @@ def digest_of_batch(number: int, batch: Any) -> bytes:
 def _update(digest: Any, *arrays: np.ndarray) -> None:
     for array in arrays:
         digest.update(f"{array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array) + 0.0)  # -0.0 is 0
+        digest.update(np.ascontiguousarray(array) + 0.0)  # makes -0.0 equal to 0
 
 
 def _added(name: str, total: Sums | None, sums: Sums) -> Sums:
-    """`total`, if there is one yet, plus the `sums` of the batch `name`."""
+    """Return `total`, if there is one yet, plus the `sums` of the batch `name`."""
     if total is None:
         return sums
     before, here = (
@@ -225,7 +226,7 @@ def _added(name: str, total: Sums | None, sums: Sums) -> Sums:
 def _sums(name: str, features: np.ndarray, labels: np.ndarray) -> Sums:
     examples, paths, width = features.shape
     flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
-    # what is not finite, or too large to square, is looked for in the sums, of which there are fewer
+    # Look for infinities and overflow in the sums, which have fewer entries than the data.
     with np.errstate(all="ignore"), threads_for(len(flat)):
         sums = {"gram": flat.T @ flat, "projection": flat.T @ targets, "label_square": np.sum(targets**2)}
     if not all(np.all(np.isfinite(each)) for each in sums.values()):
@@ -239,12 +240,12 @@ def _sums(name: str, features: np.ndarray, labels: np.ndarray) -> Sums:
 
 
 def _name(number: int, batch: Any) -> str:
-    """What messages call a batch."""
+    """Return the name of a batch in messages."""
     return " and ".join(batch.paths) if isinstance(batch, File) else f"batch {number}"
 
 
 def _parts(number: int, batch: Any) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Every part of a batch: its name, and features and labels as float64 arrays, one for one."""
+    """Yield every part of a batch: its name, and features and labels as float64 arrays of equal length."""
     if isinstance(batch, File):
         parts = batch.parts()
     else:
@@ -262,16 +263,16 @@ def _array(name: str, kind: str, value: Any) -> np.ndarray:
     is_plain = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "fiub"
     if not is_plain:
         refuse_kernels(value, "Data.of_batches")
-        # imports JAX, for which a worker has no use otherwise
+        # This imports JAX, which workers do not need otherwise.
         from ...checks import in_order_of_names, real_array
 
         value = real_array(name, in_order_of_names(name, value, _AXES[kind][np.ndim(value) == 2 and kind == "labels"]))
-    # of other strides, or between the places of numbers in memory, linear algebra rounds otherwise
+    # Linear algebra rounds differently for other strides and for unaligned arrays.
     return np.require(value, np.float64, ["C", "A"])
 
 
 def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...]) -> int:
-    """How many examples arrays of these shapes have, if they are a batch."""
+    """Return the number of examples of arrays with these shapes, if they form a batch."""
     for (kind, layouts), shape in zip(_AXES.items(), (features, labels), strict=True):
         if len(shape) not in {len(axes.split()) for axes in layouts} or 0 in shape:
             wanted = " or ".join(f"({', '.join(axes.split())})" for axes in layouts)
@@ -282,8 +283,8 @@ def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...])
 
 
 def refuse_kernels(features: Any, function: str) -> None:
-    """Raise `TypeError` for kernels between paths, as a nonlinear embedding makes them: they have no features."""
-    # by its name: what it is made of imports JAX, for which a worker has no use
+    """Raise `TypeError` for kernels between paths, as nonlinear embeddings make them: they have no feature vectors."""
+    # Compare the name of the class, because its module imports JAX, which workers do not need.
     if type(features).__name__ == "ImplicitFeatures":
         raise TypeError(
             f"{function} takes path features, and these are kernels between paths: use bpkr.solve, or "
@@ -292,7 +293,7 @@ def refuse_kernels(features: Any, function: str) -> None:
 
 
 def in_order(features: Any, labels: Any) -> tuple[Any, Any]:
-    """Arrays whose named axes, if they have names, are brought into the order of their layouts."""
+    """Bring named axes, if arrays have any, into the order of their layouts."""
     from ...checks import check_aligned, in_order_of_names
 
     check_aligned(features=features, labels=labels)
@@ -302,14 +303,14 @@ def in_order(features: Any, labels: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Errors within it become one that names the data at `path`, and who cannot read it."""
+    """Convert errors to one that names the data at `path` and the process that cannot read it."""
     try:
         yield
     except (MemoryError, ImportError):
         raise
     except Exception as error:
         host = socket.gethostname()
-        # what has no path on this machine is known by its error alone
+        # For a source without a local path, only the error shows that it is missing.
         is_missing = not os.path.exists(path) if os.path.isabs(path) else isinstance(error, FileNotFoundError)
         if is_missing:
             process = f"process {os.getpid()} on {host}"
@@ -320,13 +321,13 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def rows_of(array: Any, rows: slice) -> Any:
-    """A `Piece` where another process can read rows of an array, else the rows themselves."""
+    """Return a `Piece` if another process can read rows of the array, otherwise the rows themselves."""
     if isinstance(array, np.ndarray):
         view = array[rows]
         root = _memory_map(view)
         if root is None:
             return view
-        # the offset of a view is not in its attribute of that name, which is its root's
+        # The `offset` attribute of a view is the offset of its root, so compute it from addresses.
         offset = root.offset + view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
         path = os.path.abspath(root.filename)
         return Piece(path, partial(_read_mapped, path, view.dtype, view.shape, offset, view.strides))
@@ -342,20 +343,20 @@ def rows_of(array: Any, rows: slice) -> Any:
         import dask
 
         if "distributed" in sys.modules and sys.modules["distributed"].futures_of(array):
-            # in the memory of a cluster
+            # The values are in the memory of a cluster.
             return np.asarray(array.compute())
-        # with no more of its graph than these rows need
+        # Keep only the part of its graph that these rows need.
         (array,) = dask.optimize(array)
     return Piece(str(getattr(array, "encoding", {}).get("source", "the data")), partial(_computed, array))
 
 
 def _computed(array: Any) -> np.ndarray:
-    # by this thread: workers are not to ask a cluster for more workers
+    # In this thread, because workers must not ask a cluster for more workers.
     return np.asarray(array.compute(scheduler="synchronous"))
 
 
 def _is_a(module: str, kind: str, value: Any) -> bool:
-    # whoever has a value of a library has imported it
+    # Anyone who has a value of a library has imported it.
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], kind, ()))
 
 
@@ -365,7 +366,7 @@ def _is_of_dask(array: Any) -> bool:
 
 
 def _memory_map(array: Any) -> np.memmap | None:
-    """The map of a file opened for reading that an array is a view of."""
+    """Return the memory map, opened for reading, that an array is a view of."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and not isinstance(array.base, np.ndarray) and array.base is not None:
             return array if array.filename is not None and array.mode == "r" else None
@@ -384,7 +385,7 @@ def _read_hdf5(path: str, name: str, rows: slice) -> np.ndarray:
         return file[name][rows]
 
 
-# an array of a file: what messages call it, its shape, and how its rows are read, from the first to the last
+# An array in a file: its name in messages, its shape, and a function that reads its rows, in order.
 _Opened = tuple[str, tuple[int, ...], Callable[[slice], np.ndarray]]
 
 
@@ -400,7 +401,7 @@ def _opened(paths: tuple[str, ...], variables: tuple[str, str], stack: ExitStack
 
 
 def _kind(path: str) -> str:
-    """npy, npz, hdf5, or other."""
+    """Return the kind of a file: npy, npz, hdf5, or other."""
     with _reading(path):
         if os.path.isdir(path):
             return "other"
@@ -416,7 +417,7 @@ def _of_npy(path: str) -> _Opened:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
     with _reading(path):
-        # mapped anew for every part: what was read before need not stay in memory
+        # Map the file again for every part, so that the parts before need not stay in memory.
         return path, mapped().shape, lambda rows: np.array(mapped()[rows])
 
 
@@ -429,7 +430,7 @@ def _of_npz(path: str, variables: tuple[str, str], stack: ExitStack) -> list[_Op
 
 
 def _member(path: str, archive: zipfile.ZipFile, member: str, stack: ExitStack) -> _Opened:
-    """An array of an npz archive, which is read and unpacked no further than is asked for."""
+    """Open an array of an npz archive, which is unpacked only as far as it is read."""
     with _reading(path):
         stream = stack.enter_context(archive.open(member))
         shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
@@ -454,11 +455,11 @@ def _of_xarray(path: str, variables: tuple[str, str], stack: ExitStack, kind: st
     options: dict[str, Any] = {}
     if kind == "hdf5":
         needed("h5netcdf", f"reading {path}")
-        # HDF5 files that are not netCDF name no dimensions
+        # HDF5 files that are not netCDF have no dimension names.
         options = {"engine": "h5netcdf", "phony_dims": "access"}
     elif ending in (".zarr", ".zip"):
         needed("zarr", f"reading {path}")
-        # xarray warns of stores without consolidated metadata, which local ones do not need
+        # xarray warns about stores without consolidated metadata, which local stores do not need.
         options = {"engine": "zarr", "consolidated": False} if ending == ".zarr" else {}
     with _reading(path):
         dataset = stack.enter_context(xr.open_dataset(path, cache=False, **options))

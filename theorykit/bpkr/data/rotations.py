@@ -1,4 +1,4 @@
-"""Examples and features in directions of their own, by rotations that leave the action as it is."""
+"""Rotations of examples and features to principal directions, which leave the action unchanged."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -7,18 +7,18 @@ from jaxtyping import Array, Float
 
 from ...threads import threads_for
 
-# a direction with a smaller share of the features' norm is left out: in kernels its square is far below rounding
+# Directions with a smaller share of the features' norm are dropped; in kernels its square is far below rounding.
 _NOTHING = 1e-9
-# numbers of features are rounded up to a multiple of this share, since every other shape is compiled anew
+# Round numbers of features up to multiples of this share of the width, to reuse compiled functions.
 _SHAPES = 16
 
 
 class RotatedExamples(eqx.Module):
     """Path features and labels in principal axes.
 
-    - `features`, `labels`: of no more rows than there are axes, and one with what no feature explains of the labels.
-    - `omitted`: how many rows were left out: without features or labels, they have the energy log T each.
-    - `error`: how far a feature may be off, by the rounding of the rotation.
+    - `features`, `labels`: one row per axis at most, plus one row for the part of the labels that no feature explains.
+    - `omitted`: number of rows left out. They have neither features nor labels, so each has the energy log T.
+    - `error`: largest error of a feature, from rounding in the rotation.
     """
 
     features: Float[Array, "rows paths features"]
@@ -30,9 +30,9 @@ class RotatedExamples(eqx.Module):
 def in_principal_axes(features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]):
     """Rotate the examples, on the host, by an orthogonal O: phi -> O phi and y -> O y.
 
-    With the left singular vectors of the features every row is as long as its singular value: the kernel is graded,
-    which a Cholesky factorisation handles to full relative accuracy, and examples that depend on others become rows of
-    zeros. Singular values that are rounding become zero.
+    O holds the left singular vectors of the features, so the length of each row is its singular value. The kernel is
+    then graded, and its Cholesky factors have full relative accuracy. Dependent examples become rows of zeros. Singular
+    values that are only rounding become zero.
     """
     flat, targets = np.asarray(features).reshape(len(features), -1), np.asarray(labels)
     with threads_for(len(flat)):
@@ -51,9 +51,9 @@ def in_principal_axes(features: Float[Array, "examples paths features"], labels:
 def in_spanned_directions(
     features: Float[np.ndarray, "examples paths features"],
 ) -> Float[np.ndarray, "examples paths kept"]:
-    """Rotate the input features, to leave out directions that no example has along any path, such as black pixels.
+    """Rotate the input features to drop directions that no example has along any path, such as black pixels.
 
-    Kernels stay as they are. The features are returned as they came if about all would be left.
+    Kernels stay as they are. If nearly all features would be left, they are returned unchanged.
     """
     examples, paths, width = features.shape
     flat = features.reshape(-1, width)
@@ -68,5 +68,5 @@ def in_spanned_directions(
     kept = min(flat.shape[1], step * -(-max(needed, 1) // step))
     if kept > width - step:
         return features
-    # the directions of the largest eigenvalues come last
+    # eigh sorts in ascending order, so the directions to keep come last.
     return rotated[:, -kept:].reshape(examples, paths, kept)

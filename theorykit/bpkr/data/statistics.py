@@ -1,6 +1,6 @@
-"""Second moments of features and labels: all that the dual form needs of the data, whatever the number of examples.
+"""Second moments of features and labels: everything that the dual form needs, for any number of examples.
 
-Numbers for the symbols M, b, y2 and P of `Action.dual`: sums over examples, which may be computed in parts and added.
+They are the values of the symbols M, b, y2 and P of `Action.dual`, sums over examples that can be computed in parts.
 """
 
 from collections.abc import Iterator
@@ -43,12 +43,12 @@ def _sum_of(name: str, axes: int) -> Any:
 
 
 class FeatureStatistics(DisplayMixin, eqx.Module):
-    """Sums over the examples of a training set; those of two parts of a data set are added by `+`.
+    """Sums over the examples of a training set; `+` adds the sums of two parts of a data set.
 
     - `gram`: sum of phi phi^T (columns, columns), columns = paths x features of a path, the features fastest.
     - `projection`: sum of phi y^T (columns, outputs).
-    - `label_square`: sum of y^T y, a number.
-    - `examples`: their number.
+    - `examples`: number of examples.
+    - `paths`: number of paths in a row of `gram`.
     - `paths`: how many paths a row of `gram` runs over.
     """
 
@@ -77,12 +77,12 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
 
     @property
     def features(self) -> int:
-        """Features of a path."""
+        """Number of features per path."""
         return len(self.gram) // self.paths
 
     @property
     def outputs(self) -> int:
-        """Outputs of the network: columns of the labels."""
+        """Number of outputs, which is the number of columns of the labels."""
         return self.projection.shape[1]
 
     def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":
@@ -94,14 +94,14 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
 
 
 def summed(features: Float[Array, "examples paths features"], labels: Float[Array, "..."]) -> FeatureStatistics:
-    """The statistics of a data set that JAX holds; differentiable."""
+    """Return the statistics of a data set in JAX arrays; differentiable."""
     examples, paths, _ = features.shape
     flat, columns = features.reshape(examples, -1), labels.reshape(examples, -1)
     return FeatureStatistics(flat.T @ flat, flat.T @ columns, jnp.sum(labels**2), examples, paths)
 
 
 def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
-    """The statistics of an array of JAX, summed where it lies: see `Data.of_devices`."""
+    """Return the statistics of a JAX array, summed on its devices: see `Data.of_devices`."""
     require_float64()
     if not isinstance(features, jax.Array) or is_traced(features, labels):
         raise TypeError(
@@ -113,7 +113,7 @@ def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
         labels = labels if is_sharded(labels) else real_array("labels", labels)
         labels = labels_beside(features, labels, "examples" if labels.ndim == 1 else "examples outputs")
         columns = features.shape[1] * features.shape[2]
-        # as many examples as columns at least are summed at a time, so that adding up is the lesser work
+        # Sum at least as many examples as columns at a time, so that the additions cost less than the products.
         block = max(columns, _BLOCK_BYTES // (8 * columns))
         sums = jax.tree.map(np.asarray, _summed_by_blocks(features, labels, block, sharding_of(features)))
         if not all(np.all(np.isfinite(value)) for value in sums.values()):
@@ -125,7 +125,7 @@ def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
 @partial(jax.jit, static_argnames=("block", "sharding"))
 def _summed_by_blocks(features, labels, block, sharding):
     def of_block(features, labels):
-        # numbers of other types are converted here, where a block is all that is copied
+        # Convert other types here, so that only one block is copied.
         flat, columns = features.reshape(len(features), -1).astype(jnp.float64), labels.reshape(len(labels), -1)
         return {"gram": flat.T @ flat, "projection": flat.T @ columns, "label_square": jnp.sum(columns**2)}
 
@@ -133,7 +133,7 @@ def _summed_by_blocks(features, labels, block, sharding):
 
 
 def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:
-    """`statistics`, refused unless they fit the architecture, are finite, and its temperature is positive."""
+    """Return `statistics`, refused unless they are finite, fit the architecture, and its temperature is positive."""
     checked_instance("statistics", statistics, FeatureStatistics, "which bpkr.Data.of_arrays sums")
     if statistics.paths != architecture.paths:
         raise ValueError(f"statistics are of {statistics.paths} paths, but {counted_paths(architecture)}")
