@@ -1,4 +1,4 @@
-"""The compiled action at given order parameters."""
+"""Values of the compiled action at given order parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .problem import Problem, as_problem
 
 
 class ActionTerms(DisplayMixin, eqx.Module):
-    """The value of the action and of its parts, as `evaluate` says."""
+    """The value of the action and of its parts; see `evaluate`."""
 
     layer_entropies: tuple[Float[Array, ""], ...]
     readout_entropy: Float[Array, ""]
@@ -40,7 +40,7 @@ class ActionTerms(DisplayMixin, eqx.Module):
 
     @property
     def entropy(self) -> Float[Array, ""]:
-        """The sum of all entropies, those of the layers and of the readout."""
+        """The sum of all entropies, of the layers and of the readout."""
         return self.readout_entropy + sum(self.layer_entropies)
 
 
@@ -49,8 +49,8 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
     """Evaluate the action and its parts at given order parameters, Eq. (32).
 
     Returns:
-        `total`, undivided: the posterior goes as exp(-total/2). It is the sum of `energy` and `entropy`, which is that
-        of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a.
+        `total`, undivided: the posterior is proportional to exp(-total/2). It is `energy` plus `entropy`; `entropy` is
+        the sum of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -61,7 +61,7 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
-    """The energy, and the log evidence, which is exact, of the infinitely wide network, a Gaussian process."""
+    """Return the energy and the exact log evidence of the infinitely wide network, a Gaussian process."""
     energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
     return energy, -(energy + np.size(problem.data.labels) * np.log(2 * np.pi)) / 2
 
@@ -73,7 +73,7 @@ def action_terms(
     features: PathFeatures,
     labels: Float[Array, "examples *outputs"],
 ) -> ActionTerms:
-    """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
+    """Evaluate as `evaluate` does, without checks: pure and traceable; NaN if the kernel has no Cholesky factor."""
     if isinstance(features, ImplicitFeatures):
         return _with_energy(bound, order_parameters, energy_of(bound, Data(features, labels)))
     given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
@@ -95,7 +95,7 @@ def _terms(bound: BoundAction, values: Mapping[str, Array]) -> ActionTerms:
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
     """Return the value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
 
-    With them `theorykit.saddle` minimises the action of the theory, or one with a term of your own added.
+    Use them to minimise the action with `theorykit.saddle`, for example after adding a custom term.
     """
     problem = as_problem(problem)
     problem.require_arrays("parameter_values")
@@ -110,8 +110,8 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 def first_order(problem: Problem) -> OrderParameters:
     """Return the saddle point to first order in one over the widths, in closed form.
 
-    The expansion is about the Gaussian-process limit. It is good at widths that are large compared to the number of
-    examples; elsewhere the matrices need not even be positive definite.
+    The expansion is about the Gaussian-process limit. It is accurate if the widths are large compared to the number of
+    examples. At smaller widths the matrices may not even be positive definite.
     """
     problem = as_problem(problem)
     problem.require_arrays("first_order")
@@ -131,8 +131,8 @@ def _first_order(bound: BoundAction, features, labels):
 def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:
     """Return the readout order parameter that is stationary given the last layer's U_L (n_L x n_L).
 
-    A number for one output, a matrix (outputs, outputs) for several. Raises `ValueError` where a skip connection in the
-    last layer makes it a block of U_L.
+    Returns a number for one output, or a matrix (outputs, outputs) for several. Raises `ValueError` if a skip
+    connection in the last layer makes the readout a block of U_L.
     """
     bound = bind(checked_architecture(architecture))
     if architecture.depth == 0:

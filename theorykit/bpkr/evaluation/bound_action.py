@@ -1,4 +1,4 @@
-"""The action as functions of arrays: generated from its expressions, and bound to the numbers of an architecture.
+"""The action as functions of arrays, generated from its expressions and bound to the numbers of an architecture.
 
 Stages 2 and 3 of `Architecture -> derive -> Action -> compile -> Problem -> solve -> predict`.
 """
@@ -25,7 +25,7 @@ from ..specification.architecture import Architecture
 
 
 def _entropies(action: Action) -> Mapping[str, Expr]:
-    """The entropy of every order parameter given the next, by name."""
+    """Return the entropy of every order parameter given the next, by name."""
     *layers, readout = action.entropies
     return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
 
@@ -38,7 +38,7 @@ def _by_name(values: Mapping[Expr, Expr]) -> Mapping[str, Expr]:
     return {symbol.name: value for symbol, value in values.items()}
 
 
-# V, some columns of numbers, one row per row of the kernel
+# V has arbitrary columns, with one row per row of the kernel.
 def _columns(action: Action) -> MatrixSymbol:
     return MatrixSymbol("V", action.symbols.features.shape[0], Symbol("k", integer=True, positive=True))
 
@@ -50,37 +50,37 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
         for name, entropy in {**_entropies(action), "entropy": action.entropy}.items()
     },
     "entropy": lambda action: {"entropy": action.entropy},
-    # of the exact prior at finite width
+    # Corrections of the exact prior at finite width.
     "corrections": lambda action: {"corrections": action.corrections},
-    # u given U_L
+    # The stationary u given U_L.
     "readout": lambda action: {"u": action.readout_solution},
-    # up to a constant
+    # The bound of the energy, up to a constant.
     "majorised_energy": lambda action: {"bound": action.majoriser.bound},
-    # the force of `Action.expansion`, and order parameters to first order in one over the widths, given the force
+    # The force of `Action.expansion`, and order parameters to first order in one over the widths, given this force.
     "force": lambda action: {"force": gradient(action.energy, action.symbols.first)},
     "first_order": lambda action: _by_name(action.expansion.order_parameters),
-    # Eq. (10)
+    # The kernel, Eq. (10).
     "training_kernel": lambda action: {"kernel": action.kernel},
     "kernel": lambda action: {"kernel": action.test_kernel},
-    # (K + T I) V: multiplied from the right, the kernel never formed
+    # (K + T I) V, multiplied from the right so that the kernel is never formed.
     "kernel_product": lambda action: {
         "product": action.kernel * _columns(action) + action.symbols.temperature * _columns(action)
     },
-    # with the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K
+    # With the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K.
     "kernel_energy": lambda action: _parts(
         action.kernel_energy, "energy", "resolvent", "representer", "minus_misfit_slope"
     ),
-    # in U_1, given resolvent and representer
+    # Gradients in U_1, given resolvent and representer.
     "kernel_slopes": lambda action: _parts(action.kernel_energy, *_GRADIENTS),
-    # what the curvature takes of one change of K, and the second derivative along two, given the moves of both
+    # Moves by one change of K, and the second derivative along two changes, given the moves of both.
     "kernel_moves": lambda action: _by_name(action.kernel_energy.curvature.moves),
     "kernel_curvature": lambda action: {"curvature": action.kernel_energy.curvature.value},
-    # of one pair of paths: the derivative of Eq. (10) in an entry of U_1
+    # The kernel of one pair of paths: the derivative of Eq. (10) in an entry of U_1.
     "path_kernel": lambda action: {"kernel": action.kernel_energy.path_kernel},
     "dual_energy": lambda action: action.dual.parts,
-    # from the same factorisation
+    # Energy and gradients from one factorisation.
     "dual_slopes": lambda action: {**action.dual.parts, **_parts(action.dual, *_GRADIENTS)},
-    # Eqs. (9), (29), (30): from features, kernels, and second moments
+    # Eqs. (9), (29), (30) from features, kernels, and second moments.
     "predictor": lambda action: _parts(action.predictor, *_MOMENTS),
     "kernel_predictor": lambda action: _parts(action.kernel_predictor, *_MOMENTS),
     "dual_predictor": lambda action: _parts(action.dual, *_MOMENTS),
@@ -88,10 +88,10 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
 
 
 class CompiledAction(DisplayMixin):
-    """Pure JAX functions of arrays, generated from the expressions of `action` when they are first asked for.
+    """Pure JAX functions of arrays, generated from the expressions of `action` at their first use.
 
-    They hold for a structure of layers, whatever the numbers and head counts. Besides `terms` and `minima`, every name
-    of `_OUTPUTS` is an attribute. None is jitted.
+    They hold for one structure of layers with any numbers and head counts. The attributes are `terms`, `minima`, and
+    every name in `_OUTPUTS`. No function is jitted.
     """
 
     def __init__(self, action: Action):
@@ -111,13 +111,13 @@ class CompiledAction(DisplayMixin):
         return found
 
     def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
-        # as a function of all that the outputs depend on but sizes, which shapes determine
+        # The arguments are all symbols in the outputs, except sizes that follow from shapes.
         symbols, free = self.action.symbols, set().union(*(output.free_symbols for output in outputs.values()))
-        # the number of examples is data in the dual form, which has no array with examples
+        # In the dual form no array has an examples axis, so the number of examples is an argument.
         scalars = {*symbols.free, *symbols.numbers, *(self.action.dual.statistics if name.startswith("dual") else ())}
         arguments = {symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars}
         if symbols.features in arguments:
-            # the shape of the features determines the size of a path's, given that of U_1
+            # The shape of the features, given U_1, determines the number of features per path.
             arguments.add(symbols.first)
         arguments = sorted(arguments, key=lambda symbol: symbol.name)
         return compile_expressions(name, outputs, symbols.completed(tuple(arguments)))
@@ -133,7 +133,7 @@ class CompiledAction(DisplayMixin):
     def minima(self) -> Mapping[Expr, CompiledFunction]:
         """Each closed form of `Action.majoriser`, given the other order parameters.
 
-        Empty if one has a square root of a matrix that is not seen to be positive definite.
+        Empty if one needs a square root of a matrix that is not known to be positive definite.
         """
         minima = self.action.majoriser.minima.items()
         try:
@@ -143,7 +143,7 @@ class CompiledAction(DisplayMixin):
 
 
 def compile_action(action: Action) -> CompiledAction:
-    """Compile the functions of `action`; the same object for the same action."""
+    """Compile the functions of `action`; the same action returns the same object."""
     return _functions_of(checked_instance("action", action, Action, "which bpkr.derive makes"))
 
 
@@ -151,14 +151,14 @@ _functions_of = lru_cache(CompiledAction)
 
 
 def generate_source(action: Action) -> str:
-    """Return the source of the generated JAX function of the action: the text that runs."""
+    """Return the source text of the JAX function generated from the action."""
     return compile_action(action).terms.source
 
 
 class BoundAction(eqx.Module):
     """The compiled action with the numbers of `architecture`, in which it is differentiable.
 
-    A function of `compiled` is called from the values of its symbols: `numbers`, and `point`, `data` or `moments`.
+    To call a function of `compiled`, combine symbol values from `numbers`, and `point`, `data` or `moments`.
     """
 
     architecture: Architecture
@@ -166,7 +166,7 @@ class BoundAction(eqx.Module):
 
     @property
     def action(self) -> Action:
-        """The expressions that the functions were compiled from."""
+        """The expressions from which the functions were compiled."""
         return self.compiled.action
 
     @property
@@ -175,7 +175,7 @@ class BoundAction(eqx.Module):
         return self.compiled.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
-        """Values of the symbols of the architecture, sizes included; sigma_0^2 is in the features."""
+        """Return the values of the architecture's symbols, including sizes; sigma_0^2 is in the features."""
         architecture, symbols = self.architecture, self.symbols
         by_name = {
             **architecture.layer_numbers(),
@@ -187,7 +187,7 @@ class BoundAction(eqx.Module):
         return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
-        """Values of the order parameters' symbols."""
+        """Return the values of the order parameters' symbols."""
         values = (*order_parameters.matrices, order_parameters.readout)
         if not self.symbols.matrices:
             values = (order_parameters.first,)
@@ -196,15 +196,15 @@ class BoundAction(eqx.Module):
     def data(
         self, features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]
     ) -> dict[Expr, Array]:
-        """Values of the symbols of a training set."""
+        """Return the values of the symbols of a training set."""
         return {self.symbols.features: self.flat(features), self.symbols.labels: labels.reshape(-1, 1)}
 
     def flat(self, features: Float[Array, "examples paths features"]) -> Float[Array, "rows columns"]:
-        """`flat_features` of this architecture."""
+        """Return `flat_features` for this architecture."""
         return flat_features(self.architecture, features)
 
     def moments(self, statistics: FeatureStatistics) -> dict[Expr, Array]:
-        """Values of the symbols of the data in the dual form, for the columns of `flat_features`.
+        """Return the values of the data's symbols in the dual form, for the columns of `flat_features`.
 
         M_{(pi c i)(pi' c' i')} = gram_{(pi i)(pi' i')} delta_{cc'}, b_{(pi c i)} = projection_{(pi i) c}.
         """
@@ -218,26 +218,26 @@ class BoundAction(eqx.Module):
     def path_kernel(
         self, features: Float[Array, "rows features"], other: Float[Array, "rows features"]
     ) -> Float[Array, "rows rows"]:
-        """The kernel of a pair of paths, the derivative of K (Eq. 10) in their entry of U_1."""
+        """Return the kernel of a pair of paths, the derivative of K (Eq. 10) in the pair's entry of U_1."""
         one, two = self.action.kernel_energy.path_features
         return self.compiled.path_kernel.call_from(self.numbers() | {one: features, two: other})["kernel"]
 
     def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
-        """S_a + S_1 + ... + S_L, undivided."""
+        """Return S_a + S_1 + ... + S_L, undivided."""
         return self.compiled.entropy.call_from(self.numbers() | self.point(order_parameters))["entropy"]
 
 
 def bind(architecture: Architecture) -> BoundAction:
-    """The action of `architecture`, derived, compiled, and bound to its numbers."""
+    """Derive and compile the action of `architecture`, and bind it to its numbers."""
     return BoundAction(architecture, compile_action(derive(architecture)))
 
 
 def flat_features(
     architecture: Architecture, features: Float[Array, "examples paths features"]
 ) -> Float[Array, "rows columns"]:
-    """The matrix Phi of columns (path, output, feature): Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}.
+    """Return the matrix Phi with columns (path, output, feature): Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}.
 
-    For one output this is `features` itself, flattened.
+    For one output this is `features`, flattened.
     """
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)

@@ -1,7 +1,7 @@
-"""Contractions that exploit what generated code does not see: that U_1 is symmetric, and which pairs of paths it mixes.
+"""Contractions that exploit the symmetry of U_1 and the pairs of paths that it mixes, unlike generated code.
 
-Each does the work of an expression of the action in fewer operations; tests compare the two. A change dU_1 is given by
-its entries on and above the diagonal, row by row: `pairs`.
+Each replaces an expression of the action with fewer operations; tests compare the two. A change dU_1 is given by its
+entries on and above the diagonal, row by row, in the order of `pairs`.
 """
 
 import jax.numpy as jnp
@@ -11,19 +11,19 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 PathMatrix = Float[Array, "paths paths"]
-"""A matrix between paths, as U_1 is."""
+"""A matrix between paths, such as U_1."""
 Number = Float[Array, ""]
 Blocks = tuple[Float[Array, "pairs features features"], Float[Array, "paths features"]]
-"""X_ba, a <= b, of X = Phi^T (K + T I)^-1 Phi, and z = Phi^T (K + T I)^-1 y, path by path."""
+"""Blocks X_ba, a <= b, of X = Phi^T (K + T I)^-1 Phi, and z = Phi^T (K + T I)^-1 y, per path."""
 
 
 def pairs(paths: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the entries on and above the diagonal."""
+    """Return rows and columns of the entries on and above the diagonal."""
     return np.triu_indices(paths)
 
 
 def combine(u1: PathMatrix, kernels: Float[Array, "pairs rows rows"]) -> Float[Array, "rows rows"]:
-    """K from its derivatives in the entries of U_1 on and above the diagonal."""
+    """Compute K from its derivatives in the entries of U_1 on and above the diagonal."""
     return (u1[pairs(len(u1))] @ kernels.reshape(len(kernels), -1)).reshape(kernels.shape[1:])
 
 
@@ -32,9 +32,9 @@ def blocks_of_features(
     resolvent: Float[Array, "rows rows"],
     representer: Float[Array, "rows one"],
 ) -> Blocks:
-    """The blocks X_ba and z from features, (K + T I)^-1 and (K + T I)^-1 y."""
+    """Compute the blocks X_ba and z from features, (K + T I)^-1 and (K + T I)^-1 y."""
     by_path = features.transpose(1, 2, 0)
-    # products of this form leave the blocks one after another, where they are to be
+    # Products in this order store the blocks one after another, as needed, without transposes.
     weighted = jnp.tensordot(by_path, resolvent, 1)
     blocks = jnp.concatenate([jnp.tensordot(weighted[a:], by_path[a], ((2,), (1,))) for a in range(len(by_path))])
     return blocks, jnp.einsum("pai,p->ai", features, representer[:, 0])
@@ -46,10 +46,10 @@ def blocks_of_moments(
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,
 ) -> Blocks:
-    """The same from M = Phi^T Phi and b = Phi^T y."""
+    """Compute the blocks X_ba and z from M = Phi^T Phi and b = Phi^T y."""
     paths, factor = len(u1), jnp.linalg.cholesky(u1)
     size = len(gram) // paths
-    # whitened by U_1 = C C^T, so that nothing is large: T I + (C^T (x) I) M (C (x) I)
+    # Whiten by U_1 = C C^T, so that no entry is large: T I + (C^T (x) I) M (C (x) I).
     blocks = gram.reshape(paths, size, paths, size)
     white = jnp.einsum("aibj,ac,bd->cidj", blocks, factor, factor).reshape(gram.shape)
     root = jnp.linalg.cholesky(white + temperature * jnp.eye(len(gram)))
@@ -64,25 +64,25 @@ def blocks_of_moments(
 def curvature_of_blocks(
     blocks: Float[Array, "pairs features features"], readings: Float[Array, "paths features"]
 ) -> Float[Array, "pairs pairs"]:
-    """The second derivative of E from `Blocks`: -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I."""
+    """Compute the second derivative of E: -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I."""
     paths, (count, size, _) = len(readings), blocks.shape
     rows, columns = pairs(paths)
     index = np.zeros((paths, paths), dtype=int)
     index[rows, columns] = index[columns, rows] = np.arange(count)
     flat, flipped = blocks.reshape(count, -1), blocks.transpose(0, 2, 1).reshape(count, -1)
     same, crossed = flat @ flat.T, flat @ flipped.T
-    # tr(X_da X_bc) = <X_ad, X_bc>: blocks above the diagonal are transposes of those below
+    # tr(X_da X_bc) = <X_ad, X_bc>, and blocks above the diagonal are transposes of blocks below it.
     one, other = np.meshgrid(np.arange(count), np.arange(count), indexing="ij")
     a, b, c, d = rows[one], columns[one], rows[other], columns[other]
 
     def trace(p, q, r, s):
-        """tr(X_pq X_rs)."""
+        """Return tr(X_pq X_rs)."""
         alike = (p <= q) == (r <= s)
         return jnp.where(alike, crossed[index[p, q], index[r, s]], same[index[p, q], index[r, s]])
 
-    # over both orders of each pair: V = E_ab + E_ba, V' = E_cd + E_dc; tr(X V X V')
+    # tr(X V X V') sums over both orders of each pair: V = E_ab + E_ba, V' = E_cd + E_dc.
     of_logdet = 2 * (trace(d, a, b, c) + trace(c, a, b, d))
-    # z_a^T X_bc z_d at [b, c, a, d]
+    # z_a^T X_bc z_d at [b, c, a, d].
     right = (blocks.reshape(-1, size) @ readings.T).reshape(count, size, paths)
     upper = jnp.einsum("di,kia->kad", readings, right)[index]
     above = np.tri(paths, dtype=bool).T[:, :, None, None]
@@ -95,9 +95,9 @@ def curvature_of_blocks(
 
 
 def blocks_cost(paths: int, size: int, assembly: int, evaluation: int) -> tuple[float, float]:
-    """How many evaluations' work the curvature is, by blocks of `size` features, and how many bytes it takes.
+    """Estimate the cost of the curvature by blocks of `size` features, in evaluations, and its memory in bytes.
 
-    `assembly` and `evaluation`: operations, of the blocks and of one evaluation of the energy.
+    `assembly` and `evaluation` are operation counts of the blocks and of one evaluation of the energy.
     """
     count = len(pairs(paths)[0])
     return (assembly + 4 * count**2 * size**2) / evaluation, 8.0 * (2 * count + paths**2) * size**2

@@ -1,6 +1,6 @@
-"""The energy of given data as the solvers take it: value, both parts of its gradient, and its curvature in U_1.
+"""The energy of given data for the solvers: its value, both parts of its gradient, and its curvature in U_1.
 
-One class a way to store the data; all run the derived expressions, but for what `contractions` has.
+There is one class per form of the data. All use the derived expressions, except for those in `contractions`.
 """
 
 import abc
@@ -30,14 +30,15 @@ from .contractions import (
 )
 from .rounding import dual_rounding, kernel_rounding
 
-# largest array of path kernels, in bytes, that is worth its memory traffic: about what caches hold
+# Largest array of path kernels, in bytes, that is worth its memory traffic: about the size of caches.
 _PATH_KERNEL_BYTES = 2**25
 
 
 class EnergyPoint(eqx.Module):
     """The energy at U_1 = `u1`, undivided, and both parts of its gradient, positive semidefinite (n_1 x n_1).
 
-    `magnitude` is that of the terms whose sum `value` is, and sets its rounding. `solved` is for `curvature`, by name.
+    `magnitude` is the size of the terms in `value` and sets its rounding. `solved` holds arrays for `curvature`, by
+    name.
     """
 
     u1: PathMatrix
@@ -60,52 +61,52 @@ class AbstractEnergy(eqx.Module):
 
     @property
     def architecture(self) -> Architecture:
-        """The architecture whose numbers the action is bound to."""
+        """The architecture to whose numbers the action is bound."""
         return self.bound.architecture
 
     @property
     def paths(self) -> int:
-        """Rows of U_1."""
+        """Number of rows of U_1."""
         return self.bound.architecture.overlap_sizes[0]
 
     @property
     @abc.abstractmethod
     def label_count(self) -> Number | int:
-        """Labels of all examples and outputs."""
+        """Number of labels of all examples and outputs."""
 
     @abc.abstractmethod
     def value(self, u1: PathMatrix) -> Number:
-        """E at U_1; differentiable in U_1, the data and the numbers of the architecture."""
+        """Compute E at U_1; differentiable in U_1, the data and the numbers of the architecture."""
 
     @abc.abstractmethod
     def at(self, u1: PathMatrix) -> EnergyPoint:
-        """E and its gradient: one evaluation. NaN where the kernel has no Cholesky factor."""
+        """Compute E and its gradient in one evaluation; NaN if the kernel has no Cholesky factor."""
 
     def value_and_slope(self, u1: PathMatrix) -> tuple[Number, PathMatrix]:
-        """E and its gradient, the gradient's two parts not apart."""
+        """Compute E and its whole gradient, without the separate parts."""
         point = self.at(u1)
         return point.value, point.slope
 
     @abc.abstractmethod
     def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
-        """What rounding makes of E, per machine epsilon, of its "kernel" and of its "labels"."""
+        """Estimate rounding errors of E per machine epsilon, from its "kernel" and from its "labels"."""
 
     @abc.abstractmethod
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        """The second derivative of E in the entries of U_1 on and above the diagonal."""
+        """Compute the second derivative of E in the entries of U_1 on and above the diagonal."""
 
     @abc.abstractmethod
     def curvature_cost(self) -> tuple[float, float]:
-        """How many evaluations' work `curvature` is beyond `at`, and how many bytes it takes."""
+        """Estimate the cost of `curvature` beyond `at`, in evaluations, and its memory in bytes."""
 
 
 class KernelEnergy(AbstractEnergy):
-    """By the kernel of all examples, one row a label.
+    """The energy by the kernel of all examples, with one row per label.
 
-    K comes from `features` (rows, columns), as `flat_features` has them; or, for few paths and examples, from
-    `path_kernels` (pairs, rows, rows), its derivatives in the entries of U_1 on and above the diagonal, computed once.
-    `omitted` more rows have neither features nor labels, and `features_error` is how far a feature may be off: both of
-    `RotatedExamples` alone.
+    K is computed from `features` (rows, columns), in the layout of `flat_features`. For few paths and examples it is
+    computed from `path_kernels` (pairs, rows, rows), its derivatives in the entries of U_1 on and above the diagonal,
+    which are computed once. Only `RotatedExamples` have `omitted` further rows, without features or labels, and
+    `features_error`, the largest error of a feature.
     """
 
     bound: BoundAction
@@ -120,7 +121,7 @@ class KernelEnergy(AbstractEnergy):
         return len(self.labels) + (0.0 if self.omitted is None else self.omitted)
 
     def kernel(self, u1: PathMatrix) -> Float[Array, "rows rows"]:
-        """K at U_1, Eq. (10)."""
+        """Compute K at U_1, Eq. (10)."""
         if self.path_kernels is not None:
             return combine(u1, self.path_kernels)
         return self.bound.compiled.training_kernel.call_from(self._of_features(u1))["kernel"]
@@ -136,7 +137,7 @@ class KernelEnergy(AbstractEnergy):
     def _with_omitted(self, energy: Number) -> Number:
         if self.omitted is None:
             return energy
-        # without a temperature nothing may be omitted
+        # At T = 0 no rows are omitted.
         return energy + jnp.where(self.omitted > 0, self.omitted * jnp.log(self.architecture.temperature), 0.0)
 
     def value(self, u1):
@@ -147,7 +148,7 @@ class KernelEnergy(AbstractEnergy):
         compiled, form = self.bound.compiled, self.bound.action.kernel_energy
         if self.path_kernels is not None:
             found = compiled.kernel_energy.call_from(self._given(combine(u1, self.path_kernels)))
-            # one product each: side by side, the two columns would have to be interleaved
+            # Two separate products, because both columns side by side would have to be interleaved.
             slopes = [self._gradient(u1, found[name]) for name in ("resolvent", "minus_misfit_slope")]
         else:
             given = self._of_features(u1)
@@ -163,12 +164,12 @@ class KernelEnergy(AbstractEnergy):
         if self.path_kernels is None:
             return super().value_and_slope(u1)
         found = self.bound.compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
-        # the gradient is linear in what it is a product with: one pass over the path kernels, not two
+        # The gradient is linear in this factor, so one pass over the path kernels is enough.
         slope = self._gradient(u1, found["resolvent"] - found["minus_misfit_slope"])
         return self._with_omitted(found["energy"]), slope
 
     def _gradient(self, u1: PathMatrix, in_kernel: Float[Array, "rows rows"]):
-        """The gradient in U_1, a symmetric matrix, given that in K."""
+        """Compute the symmetric gradient in U_1 from the gradient in K."""
         _, pull_back = jax.vjp(self.kernel, u1)
         (gradient,) = pull_back(in_kernel)
         return (gradient + gradient.T) / 2
@@ -213,7 +214,7 @@ class KernelEnergy(AbstractEnergy):
 
 
 class DualEnergy(AbstractEnergy):
-    """By the second moments of the data, in feature space: for more examples than features."""
+    """The energy by second moments of the data, in feature space: for more examples than features."""
 
     bound: BoundAction
     statistics: FeatureStatistics
@@ -252,18 +253,18 @@ class DualEnergy(AbstractEnergy):
 
     @property
     def _square(self) -> Number:
-        """y^T y / T, of which the misfit is what is left."""
+        """y^T y / T, from which the misfit subtracts the explained part."""
         return self.statistics.label_square / self.architecture.temperature
 
 
 def has_dual_form(features: PathFeatures) -> bool:
-    """Whether the energy is taken in feature space: for more examples than features of all paths."""
+    """Whether to use feature space, because there are more examples than features of all paths."""
     examples, paths, width = features.shape
     return not isinstance(features, ImplicitFeatures) and examples > paths * width
 
 
 def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bool = False) -> AbstractEnergy:
-    """The energy of checked data, in the form that costs least, or by the kernel, which a singular U_1 has, too."""
+    """Return the energy of checked data in its cheapest form, or `by_kernel`, which a singular U_1 needs."""
     is_rotated = isinstance(data, RotatedExamples)
     if not is_rotated and data.moments is not None:
         return DualEnergy(bound, data.moments)
@@ -276,7 +277,8 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
     flat, paths = bound.flat(features), bound.architecture.overlap_sizes[0]
     if not tabulates_path_kernels(bound.architecture, len(features)):
         return KernelEnergy(bound, labels, features=flat, **rounding)
-    # K is linear in U_1 (Eq. 10): its derivative in every entry on or above the diagonal, U_1 being symmetric
+    # K is linear in U_1 (Eq. 10), so tabulate its derivatives in the entries on and above the diagonal of a symmetric
+    # U_1.
     by_path, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
     upper = jax.vmap(bound.path_kernel, (1, 1))(by_path[:, rows], by_path[:, columns])
     kernels = upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)
@@ -284,6 +286,6 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
 
 
 def tabulates_path_kernels(architecture: Architecture, examples: int) -> bool:
-    """Whether kernels of pairs of paths are computed once."""
+    """Whether to compute the kernels of pairs of paths once."""
     count, rows = len(pairs(architecture.overlap_sizes[0])[0]), examples * architecture.outputs
     return 8 * count * rows**2 <= _PATH_KERNEL_BYTES

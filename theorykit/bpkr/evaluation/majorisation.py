@@ -1,4 +1,4 @@
-"""The action with its energy replaced by a bound that is cheap: minimised in one order parameter at a time, exactly.
+"""The action with its energy replaced by a cheap bound, minimised exactly in one order parameter at a time.
 
 See `Majoriser`.
 """
@@ -12,15 +12,15 @@ from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from .bound_action import BoundAction
 from .contractions import Number, PathMatrix
 
-# passes over all order parameters for one evaluation of the energy, beside which they cost little: until one changes
-# them by less than this part of the first, and so many at the most
+# Passes over all order parameters cost little compared to an evaluation of the energy. They end when the change is
+# below this share of the first change, or after this many passes.
 _SETTLED, _PASSES = 0.03, 30
 
 
 class BoundedEnergy(eqx.Module):
     """tr(G_+ U_1) + tr(W U_1^{-1}), the bound of the energy at U_0 up to a constant, with W = U_0 G_- U_0.
 
-    `logdet_gradient` is G_+, `weight` W.
+    `logdet_gradient` is G_+, and `weight` is W.
     """
 
     logdet_gradient: PathMatrix
@@ -30,17 +30,17 @@ class BoundedEnergy(eqx.Module):
     def at(
         cls, u1: PathMatrix, logdet_gradient: PathMatrix, minus_misfit_gradient: PathMatrix, share: Array | float = 1.0
     ) -> "BoundedEnergy":
-        """From the gradient of the energy at U_0 = `u1`; a `share` of the misfit is bounded, the rest linear."""
+        """Make the bound from the gradient at U_0 = `u1`; a `share` of the misfit is bounded, the rest linear."""
         linear = logdet_gradient - (1 - share) * minus_misfit_gradient
         return cls(linear, share * u1 @ minus_misfit_gradient @ u1)
 
     def value(self, bound: BoundAction, u1: PathMatrix) -> Number:
-        """The bound at U_1 = `u1`, up to a constant."""
+        """Compute the bound at U_1 = `u1`, up to a constant."""
         values = bound.numbers() | self._values(bound) | {bound.symbols.first: u1}
         return bound.compiled.majorised_energy.call_from(values)["bound"]
 
     def minimise(self, bound: BoundAction, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
-        """Minimise entropy plus this in each order parameter in turn, until it is about as small as it gets."""
+        """Minimise entropy plus bound in each order parameter in turn, until the changes are small."""
         fixed, symbols = bound.numbers() | self._values(bound), bound.symbols
 
         def goes_on(state):
@@ -50,7 +50,7 @@ class BoundedEnergy(eqx.Module):
         def once_more(state):
             passes, first, _, here = state
             values = fixed | bound.point(here)
-            # from the readout to U_1
+            # From the readout to U_1.
             for symbol, minimum in reversed(bound.compiled.minima.items()):
                 value = minimum.call_from(values)[symbol.name]
                 values[symbol] = (value + value.T) / 2

@@ -1,4 +1,4 @@
-"""What a theorist reads off the order parameters: kernel-task alignment and the importance of each head."""
+"""Observables from the order parameters: kernel-task alignment and the importance of each head."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..data.examples import prior_of_paths
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
 
-# heads of a layer whose scores are shown
+# Most heads per layer whose scores are shown.
 _SHOWN = 12
-# components that are shown
+# Most components that are shown.
 _COMPONENTS = 5
 
 
 class KernelTaskAlignment(DisplayMixin, eqx.Module):
-    """Eigenvalues of a kernel and cosines, as `kernel_task_alignment` says."""
+    """Eigenvalues of a kernel and cosines; see `kernel_task_alignment`."""
 
     eigenvalues: Float[Array, " examples"]
     cosines: Float[Array, " examples"]
@@ -42,11 +42,11 @@ class KernelTaskAlignment(DisplayMixin, eqx.Module):
 
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
-    """Find how much each principal component of `kernel` (examples, examples) has to do with `labels` (examples,).
+    """Measure how well each principal component of `kernel` (examples, examples) aligns with `labels` (examples,).
 
     Returns:
-        `eigenvalues` of the kernel, the largest first, and `cosines`, the |cosine| of each component with the labels;
-        their squares sum to one.
+        `eigenvalues` of the kernel, the largest first, and `cosines`, the |cosine| of each component with the labels.
+        The squares of the cosines sum to one.
     """
     labels = finite_array("labels", labels, "examples")
     kernel = finite_array("kernel", kernel)
@@ -67,16 +67,16 @@ def head_scores(
 ) -> tuple[Float[Array, " _"], ...]:
     """Score the importance of every head: one array (H_l,) per layer, the most important head of all scoring 1.
 
-    The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, and over the
-    outputs, divided by the largest such sum. Layers without heads have an empty array. The size of the paths' features
-    does not enter, so a head of small features may score high and do little alone; see `path_kernels` for both.
+    The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at least one path through the head,
+    divided by the largest such sum. Layers without heads have an empty array. The size of the features does not enter,
+    so a head with small features can score high and still have little effect. `path_kernels` shows both.
     """
     order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
     return _head_scores(architecture, order_parameters.first, jnp)
 
 
 def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[Any, ...]:
-    """The scores by U_1, in the array module `numbers`."""
+    """Compute the scores from U_1, in the array module `numbers`."""
     paths = architecture.paths
     magnitudes = numbers.sum(abs(first).reshape((paths, len(first) // paths) * 2), axis=(1, 3))
     path_branches = np.array(architecture.path_branches()) - 1
@@ -89,7 +89,7 @@ def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[
 
 
 def head_score_table(architecture: Architecture | None, point: OrderParameters) -> Iterator[Table]:
-    """The scores of all heads beside those of the infinitely wide network, by layer, if there are any heads."""
+    """Yield the scores of all heads next to their values at infinite width, by layer, if there are any heads."""
     if architecture is None or not any(architecture.heads):
         return
     firsts = np.asarray(point.first), prior_of_paths(architecture)

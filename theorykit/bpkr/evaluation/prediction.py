@@ -1,4 +1,4 @@
-"""Predictions of the network at given order parameters, and the kernel they come from."""
+"""Predictions of the network at given order parameters, and the kernels behind them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
 from .problem import Problem, as_problem
 
-# examples and outputs that are shown
+# Most examples and outputs that are shown.
 _EXAMPLES, _OUTPUTS = 5, 4
 
 
 class Prediction(DisplayMixin, eqx.Module):
-    """Posterior mean and variance of outputs on test examples, without the labels' noise T.
+    """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
 
-    (examples,) of one output, and (examples, outputs) of several. `ansatz` says in words what they rest on beyond the
-    order parameters; it is empty for linear hidden units. `classes` are those of the problem's data, if it has any.
+    The shape is (examples,) for one output, and (examples, outputs) for several. `ansatz` describes assumptions beyond
+    the order parameters, and is empty for linear hidden units. `classes` come from the problem's data, if they have
+    any.
     """
 
     mean: Float[Array, "examples *outputs"]
@@ -76,8 +77,8 @@ def predict(
 
     Args:
         problem: the architecture with its training data.
-        order_parameters: those of a solve, or any others; a `Saddle` may stand for its order parameters.
-        test_features: path features (examples, paths, features); by default those of the problem's data.
+        order_parameters: from a solve, or any others; you can pass a `Saddle`.
+        test_features: path features (examples, paths, features); by default the test features of the problem's data.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -98,7 +99,7 @@ def prediction_at(
     labels: Float[Array, "examples *outputs"],
     test_features: Features,
 ) -> Prediction:
-    """`predict` without its checks: pure, traceable, also where the order parameters are singular."""
+    """Predict as `predict` does, without checks: pure and traceable, also for singular order parameters."""
     if isinstance(features, ImplicitFeatures):
         u1 = order_parameters.first
         kernels = features.kernel(u1, features), test_features.kernel(u1, features), test_features.kernel_diagonal(u1)
@@ -116,8 +117,9 @@ def prediction_from_kernels(
     test_diagonal: Float[Array, " testrows"],
     labels: Float[Array, "examples *outputs"],
 ) -> Prediction:
-    """Eqs. (9), (29), (30), from kernels among training examples, `between` test examples and them, and of each test
-    example with itself; pure and traceable.
+    """Evaluate Eqs. (9), (29), (30) from kernels; pure and traceable.
+
+    The kernels are among training examples, `between` test and training examples, and of each test example with itself.
     """
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
@@ -135,7 +137,7 @@ def _predict_from_moments(bound: BoundAction, order_parameters, statistics, test
 
 def _predicted(values: Mapping[str, Array], outputs: tuple[int, ...]) -> Prediction:
     mean, variance = (values[name].reshape(-1, *outputs) for name in ("mean", "variance"))
-    # rounding may carry it below zero where the output is certain
+    # Rounding can make it negative if the output is certain.
     return Prediction(mean, jnp.maximum(variance, 0.0))
 
 
@@ -145,10 +147,10 @@ def kernel(
     order_parameters: OrderParameters | HasOrderParameters,
     other: ArrayLike | ImplicitFeatures | None = None,
 ) -> Float[Array, "rows columns"]:
-    """Return the kernel K (Eq. 10) between the training examples and `other` ones, by default the same.
+    """Return the kernel K (Eq. 10) between the training examples and `other` ones, by default the training examples.
 
-    One row per training example and one column per other example; with C outputs, one per (example, output) pair, the
-    output fastest. The data need no labels.
+    It has one row per training example and one column per other example. With C outputs it has one per (example,
+    output) pair, with the output fastest. The data need no labels.
     """
     problem = as_problem(problem)
     features = problem.data.features
@@ -167,10 +169,10 @@ def _kernel(bound: BoundAction, order_parameters, features, other):
 
 
 def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatures) -> Float[Array, "n n rows rows"]:
-    """Return the kernel of every pair of paths, phi^pi_mu . phi^pi'_nu: K (Eq. 10) sums it with the entries of U_1.
+    """Return the kernel phi^pi_mu . phi^pi'_nu of every pair of paths; K (Eq. 10) is their sum weighted by U_1.
 
-    `features` (examples, paths, features) as `path_features` returns them; rows and columns are those of `kernel`. With
-    several outputs a path is a (path, output) pair, the output fastest, as in U_1.
+    `features` (examples, paths, features) are as `path_features` returns them. Rows and columns are as in `kernel`.
+    With several outputs a path is a (path, output) pair, with the output fastest, as in U_1.
     """
     return _path_kernels(bind(architecture), checked_features(architecture, features))
 

@@ -1,6 +1,6 @@
-"""A problem: an architecture and its data, checked once, with the derived action compiled and bound to its numbers.
+"""A problem: an architecture with checked data, and the derived action, compiled and bound to its numbers.
 
-The boundary of theory 1: `solve`, `predict` and all others take a problem and check nothing of it again.
+Theory 1 checks its inputs here: `solve`, `predict` and other functions take a problem and do not check it again.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .energies import has_dual_form
 
 
 class Problem(DisplayMixin, eqx.Module):
-    """An architecture with data, as `solve`, `evaluate`, `predict` and all others take it.
+    """An architecture with data, the input of `solve`, `evaluate`, `predict` and other functions.
 
-    The data are checked and the action is derived and compiled here, once. A JAX pytree: the numbers of the
-    architecture and the arrays are leaves. Differentiate or vmap through a problem made inside the function.
+    The constructor checks the data once, and derives and compiles the action. A problem is a JAX pytree: the numbers of
+    the architecture and the arrays are leaves. To differentiate or vmap, make the problem inside the function.
 
         >>> import numpy as np
         >>> import theorykit
@@ -59,16 +59,16 @@ class Problem(DisplayMixin, eqx.Module):
         if data.classes is None and data.labels is not None:
             warn_of_class_numbers(data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
-        # assumptions of the theory beyond large widths, in words; empty for linear hidden units
+        # Assumptions of the theory beyond large widths, in words; empty for linear hidden units.
         self.ansatz = ansatz_of(architecture, 0 if self.data.labels is None else self.data.labels.size)
 
     def __reduce__(self):
-        # compiled functions stay in their process: another one binds its own
+        # Compiled functions cannot move to another process, so it binds its own.
         return Problem, (self.architecture, self.data)
 
     @property
     def architecture(self) -> Architecture:
-        """The network; its numbers are arrays."""
+        """The architecture, with its numbers as arrays."""
         return self.bound.architecture
 
     @property
@@ -96,13 +96,13 @@ class Problem(DisplayMixin, eqx.Module):
             yield Text(self.ansatz)
 
     def require_labels(self) -> None:
-        """Raise `ValueError` for data without labels, and for sharded data: the dense form needs one device."""
+        """Raise `ValueError` for data without labels, and for sharded data, because the dense form needs one device."""
         data = self.data
         if data.moments is not None:
             return
         if data.labels is None:
             raise ValueError("data has no labels; only bpkr.kernel needs none")
-        # labels are sharded as their features are
+        # Labels are sharded like their features.
         for name in ("features", "test_features"):
             array = getattr(data, name)
             if is_sharded(array):
@@ -113,7 +113,7 @@ class Problem(DisplayMixin, eqx.Module):
                 )
 
     def require_arrays(self, function: str) -> None:
-        """Raise `ValueError` for data of which there are moments only."""
+        """Raise `ValueError` for data that consist of moments only."""
         self.require_labels()
         if self.data.moments is not None:
             raise ValueError(
@@ -124,11 +124,11 @@ class Problem(DisplayMixin, eqx.Module):
     def point(
         self, point: OrderParameters | HasOrderParameters, name: str = "order_parameters", *, singular: bool = False
     ) -> OrderParameters:
-        """Return checked order parameters; singular ones only where the kernel alone is needed."""
+        """Return checked order parameters; `singular` ones are allowed if only the kernel is needed."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:
-        """Return checked features of test examples, by default those of the data."""
+        """Return checked features of test examples, by default from the problem's data."""
         if features is None:
             if self.data.test_features is None:
                 raise ValueError(f"{name} must be given: data has none")
@@ -161,14 +161,14 @@ class Problem(DisplayMixin, eqx.Module):
 
 
 def matrix_rows(data: Data) -> int:
-    """Rows of the matrix that an evaluation of the action factorises, per output."""
+    """Return the rows, per output, of the matrix that an evaluation of the action factorises."""
     if data.moments is not None:
         return len(data.moments.gram)
     return math.prod(data.features.shape[1:]) if has_dual_form(data.features) else len(data.features)
 
 
 def describe_cost(architecture: Architecture, data: Data) -> str:
-    """Say in a line how large a solve is: paths, outputs, examples, the form of the energy, and estimated memory."""
+    """Describe the cost of a solve in a line: paths, outputs, examples, form of the energy, and estimated memory."""
     outputs, rows = architecture.outputs, matrix_rows(data) * architecture.outputs
     is_dual = data.moments is not None or has_dual_form(data.features)
     examples = float(data.moments.examples) if data.moments is not None else len(data.features)
@@ -181,7 +181,7 @@ def describe_cost(architecture: Architecture, data: Data) -> str:
 
 
 def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Problem:
-    """Return the problem, or the one of an architecture and data, for functions that take either."""
+    """Return a given problem, or make one from an architecture and data."""
     if isinstance(problem, Problem):
         if data is not None:
             raise TypeError("data must be given with an architecture; a Problem has its own")
@@ -190,7 +190,7 @@ def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Pro
 
 
 def architecture_and_data(problem: Problem | Architecture, data: Data | None) -> tuple[Architecture, Data]:
-    """Return both, for functions that use the architecture at other widths and temperatures."""
+    """Return architecture and data, for functions that use other widths and temperatures."""
     if isinstance(problem, Problem):
         problem = as_problem(problem, data)
         return problem.architecture, problem.data

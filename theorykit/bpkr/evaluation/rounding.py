@@ -1,9 +1,9 @@
-"""How well double precision knows the action: first-order effects of rounding in everything that was factorised.
+"""Precision of the action in double precision: first-order effects of rounding in everything that is factorised.
 
-A symmetric matrix A of which entry (i, j) carries a rounding error of about eps sqrt(A_ii A_jj), as a Cholesky
-factorisation leaves it (Higham, Accuracy and Stability of Numerical Algorithms, chapter 10), has log det A known to
-about eps |D A^-1 D| and b^T A^-1 b to about eps sum_i (A^-1 b)_i^2 A_ii, with D = diag(A)^(1/2) and the Frobenius norm:
-independent errors of random sign. Neither changes when rows and columns are scaled.
+A Cholesky factorisation gives entry (i, j) of a symmetric matrix A a rounding error of about eps sqrt(A_ii A_jj)
+(Higham, Accuracy and Stability of Numerical Algorithms, chapter 10). For independent errors of random sign, log det A
+then has an error of about eps |D A^-1 D|, with D = diag(A)^(1/2) and the Frobenius norm. The error of b^T A^-1 b is
+about eps sum_i (A^-1 b)_i^2 A_ii. Both errors are invariant under scaling of rows and columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,23 +18,23 @@ from ..specification.architecture import Architecture
 from .contractions import Number, PathMatrix
 
 MACHINE = float(np.finfo(np.float64).eps)
-# what keeps nearly all errors below an estimate that takes their signs for random
+# Safety factor for an estimate that assumes random signs of the errors; nearly all errors are below the product.
 MARGIN = 4.0
 
 
 def _inverse_of(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """A^-1 of A = C C^T, given C: its entries are the sensitivities of log det A."""
+    """Compute A^-1 for A = C C^T, given C; its entries are the sensitivities of log det A."""
     return cho_solve((factor, True), jnp.eye(len(factor)))
 
 
 def log_det_sensitivity(inverse: Float[Array, "n n"], scale: Float[Array, " n"]) -> Number:
-    """Change of log det A by independent relative errors of size one in A, whose diagonal is `scale`."""
+    """Estimate the change of log det A by independent relative errors of size one in A with diagonal `scale`."""
     root = jnp.sqrt(scale)
     return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
-    """What rounding makes of the entropy, per eps, given all C_l, U_l = C_l C_l^T factorised for two layers each."""
+    """Estimate the rounding error of the entropy per eps, from all C_l; each U_l = C_l C_l^T enters two layers."""
     below = [0.0, *(width * count for width, count in zip(architecture.widths, architecture.branches, strict=False))]
     total = 0.0
     for factor, width, inner in zip(factors, architecture.widths, below, strict=True):
@@ -53,22 +53,22 @@ def kernel_rounding(
     temperature: ArrayLike,
     features_error: ArrayLike,
 ) -> Mapping[str, Number]:
-    """What rounding makes of the energy by the kernel, per eps, of its "kernel" and of its "labels".
+    """Estimate the rounding error of the energy by the kernel per eps, from its "kernel" and from its "labels".
 
-    `solved` has resolvent and representer, `squares` are phi^pi . phi^pi of every path, row by row, and
-    `features_error` is how far a feature may be off.
+    `solved` holds resolvent and representer, `squares` are phi^pi . phi^pi of every path, row by row, and
+    `features_error` is the largest error of a feature.
     """
     resolvent, representer, norms = solved["resolvent"], solved["representer"][:, 0], jnp.sqrt(squares)
-    # as large as the terms that the diagonal of the kernel is summed from
+    # The size of the terms whose sum is the diagonal of the kernel.
     scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
     square, misfit = representer @ representer, representer @ labels
-    # |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, K being Phi W Phi^T
+    # |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
     of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
     of_representer = _root(misfit - temperature * square)
     misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * features_error / MACHINE
     of_kernel = log_det_sensitivity(resolvent, scale) + misplaced * of_resolvent
     of_labels = jnp.sum(representer**2 * scale) + misplaced * jnp.sqrt(square) * of_representer
-    # and that of the sum of log-determinant and misfit
+    # Add the rounding of the sum of log-determinant and misfit.
     return {"kernel": of_kernel + jnp.abs(value - misfit), "labels": of_labels + jnp.abs(misfit)}
 
 
@@ -80,12 +80,12 @@ def dual_rounding(
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,
 ) -> Mapping[str, Number]:
-    """The same in the dual form; `magnitude` is that of the terms of the energy, of which `square` is y^T y / T."""
+    """Estimate the rounding error in the dual form; `magnitude` is the size of the terms, `square` is y^T y / T."""
     size, inverse = len(gram) // len(u1), _inverse_of(jnp.linalg.cholesky(u1))
     of_u1 = log_det_sensitivity(inverse, jnp.diagonal(u1))
     prior = temperature * jnp.kron(inverse, jnp.eye(size))
     resolvent = _inverse_of(jnp.linalg.cholesky(prior + gram))
-    # U_1^-1 carries the rounding of its own factorisation
+    # U_1^-1 contains the rounding of the factorisation of U_1.
     scale = of_u1 * jnp.diagonal(prior) + jnp.diagonal(gram)
     solved = resolvent @ projection[:, 0]
     return {
@@ -95,5 +95,5 @@ def dual_rounding(
 
 
 def _root(square: Number) -> Number:
-    """The root of a number that rounding may make negative."""
+    """Return the root of a number that rounding can make negative."""
     return jnp.sqrt(jnp.maximum(square, 0.0))

@@ -1,1 +1,1 @@
-"""The energy and the saddle point where the kernel does not fit in memory, from products with it."""
+"""Energy and saddle point from products with the kernel, for kernels that do not fit in memory."""

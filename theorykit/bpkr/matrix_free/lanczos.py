@@ -1,16 +1,17 @@
-"""z^T log(M) z and M^{-1/2} z for a large matrix M, by Lanczos runs from the vector z, with bounds of their errors.
+"""z^T log(M) z and M^{-1/2} z for a large matrix M, from Lanczos runs that start at z, with error bounds.
 
-The k-node Gauss rule of a run is above z^T log(M) z, for the even derivatives of the logarithm are negative; the
-Gauss-Radau rule with one more node, put at a lower bound of the spectrum, is below, for the odd ones are positive.
+The k-node Gauss rule of a run is an upper bound of z^T log(M) z, because the even derivatives of the logarithm are
+negative. The Gauss-Radau rule with one more node at a lower bound of the spectrum is a lower bound, because the odd
+derivatives are positive.
 
-M^{-1/2} z = (2/pi) int_0^inf (M + s^2)^{-1} z ds is taken from the Krylov space. There the systems (M + s^2) x = z
-leave residuals |r_s| <= |r_0| theta / (theta + s^2), theta being the smallest Ritz value, and M^{1/2} (M + s^2)^{-1} is
-no more than sqrt(m) / (m + s^2) for s^2 < m and 1 / (2 s) elsewhere, m being the bound of the spectrum. Integrated, the
-error in the norm of M is at most |r_0| (1/2 + log(1 + theta / m) / (2 pi)).
+M^{-1/2} z = (2/pi) int_0^inf (M + s^2)^{-1} z ds is approximated in the Krylov space. The systems (M + s^2) x = z have
+residuals |r_s| <= |r_0| theta / (theta + s^2) there, with the smallest Ritz value theta. With the lower bound m of the
+spectrum, |M^{1/2} (M + s^2)^{-1}| is at most sqrt(m) / (m + s^2) for s^2 < m and 1 / (2 s) elsewhere. By integration,
+the error in the norm of M is at most |r_0| (1/2 + log(1 + theta / m) / (2 pi)).
 
 Sources: S. Ubaru, J. Chen, Y. Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", SIAM J. Matrix
 Anal. Appl. 38 (2017) 1075; G. H. Golub, G. Meurant, "Matrices, moments and quadrature with applications" (2010), ch. 6.
-The bound of the inverse square root is our own.
+We derived the bound of the inverse square root ourselves.
 """
 
 from collections.abc import Callable
@@ -21,18 +22,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from matfree import decomp
 
-# off-diagonal entries below this, relative to the largest entry, end a Krylov space: they are rounding
+# Off-diagonal entries below this share of the largest entry are rounding, and end a Krylov space.
 _EXHAUSTED = 1e-13
-# one matrix at a time: some versions of JAX stall in, or crash of, decompositions of many at once on a CPU
+# Decompose one matrix at a time: some versions of JAX stall or crash in batched decompositions on a CPU.
 _eigh = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.eigh(matrix))
 
 
 class LanczosRuns(eqx.Module):
-    """Functions of M from Lanczos runs, one for each of the vectors z.
+    """Functions of M from Lanczos runs, one run per vector z.
 
     - `lower`, `upper`: bounds of z^T log(M) z; `form`: z^T M z.
-    - `roots`: M^{-1/2} z. `root_errors`: bounds of what they miss, in the norm |M^{1/2} .|.
-    - `largest`: the largest Ritz value of all.
+    - `roots`: M^{-1/2} z. `root_errors`: bounds of their errors in the norm |M^{1/2} .|.
+    - `largest`: the largest Ritz value of all runs.
     """
 
     lower: Float[Array, "*vectors"]
@@ -44,12 +45,12 @@ class LanczosRuns(eqx.Module):
 
     @property
     def middle(self) -> Float[Array, "*vectors"]:
-        """Midway between the bounds: the estimate of z^T log(M) z."""
+        """Midpoint of the bounds, the estimate of z^T log(M) z."""
         return (self.lower + self.upper) / 2
 
     @property
     def half_width(self) -> Float[Array, "*vectors"]:
-        """The most that `middle` can be off."""
+        """Largest possible error of `middle`."""
         return (self.upper - self.lower) / 2
 
 
@@ -60,9 +61,9 @@ def run_lanczos(
     order: int,
     block: int,
 ) -> LanczosRuns:
-    """`order` products v -> M v from each of `vectors`, `block` of them at a time.
+    """Run `order` products v -> M v from each of `vectors`, `block` vectors at a time.
 
-    M is symmetric, no eigenvalue of it below `floor` > 0. Memory: the Krylov bases, rows x order x block numbers.
+    M is symmetric with eigenvalues of at least `floor` > 0. Memory: the Krylov bases, rows x order x block numbers.
     """
 
     def from_vector(vector):
@@ -75,10 +76,10 @@ def run_lanczos(
 
 
 def _recurrence(product, vector, order):
-    """Krylov basis, and diagonal and off-diagonal of the tridiagonal matrix, the norm of the residual appended.
+    """Return the Krylov basis, and diagonal and off-diagonal of the tridiagonal matrix; the residual norm is appended.
 
-    Reorthogonalised fully, so that bounds hold up to rounding. Where the Krylov space becomes invariant, the rows after
-    it, which would be rounding, are zero.
+    Full reorthogonalisation keeps the bounds valid up to rounding. After the Krylov space becomes invariant, the
+    remaining rows would be rounding, and are set to zero.
     """
     tridiagonalise = decomp.tridiag_sym(order, materialize=False, reortho="full", custom_vjp=False)
     basis, (diagonal, beside), residual, _ = tridiagonalise(product, vector)
@@ -91,9 +92,9 @@ def _recurrence(product, vector, order):
 
 
 def _rules(diagonal, ahead, floor):
-    """Matrices (2, order + 1, order + 1) whose eigenvalues are the nodes of the Gauss and the Gauss-Radau rule.
+    """Return matrices (2, order + 1, order + 1) whose eigenvalues are the nodes of the Gauss and Gauss-Radau rules.
 
-    That of the Gauss rule is padded with a node of weight zero.
+    The Gauss rule is padded with a node of weight zero.
     """
     gauss = _tridiagonal(jnp.append(diagonal, diagonal[0]), ahead.at[-1].set(0.0))
     radau = _tridiagonal(jnp.append(diagonal, _radau(diagonal, ahead, floor)), ahead)
@@ -101,7 +102,7 @@ def _rules(diagonal, ahead, floor):
 
 
 def _from_nodes(vector, basis, ahead, nodes, eigenvectors, floor):
-    """The bounds and vectors of `LanczosRuns`, from the nodes and eigenvectors of the two rules."""
+    """Compute the bounds and vectors of `LanczosRuns` from the nodes and eigenvectors of the two rules."""
     norm = jnp.linalg.norm(vector)
     (gauss, radau), (first, of_radau) = nodes, eigenvectors[:, 0]
     unsolved = ahead[-1] * jnp.abs(jnp.sum(first * eigenvectors[0, -2] / gauss))
@@ -120,7 +121,7 @@ def _tridiagonal(diagonal, ahead):
 
 
 def _radau(diagonal, ahead, node):
-    """The last diagonal entry that gives the matrix, extended by it, an eigenvalue at `node`."""
+    """Return the last diagonal entry for which the extended matrix has an eigenvalue at `node`."""
     smallest = jnp.finfo(jnp.float64).eps * jnp.max(jnp.abs(diagonal))
 
     def eliminate(behind, entries):

@@ -1,14 +1,15 @@
-"""Energy and saddle point where neither the P x P kernel nor the D x D Gram matrix fits in memory, with their errors.
+"""Energy and saddle point, with errors, if neither the P x P kernel nor the D x D Gram matrix fits in memory.
 
-The generated product (K + T I) V is all that is used of the kernel. The misfit comes from conjugate gradients; the
-log-determinant and its gradient are means over random probes z, from Lanczos runs on M = P^{-1/2} (K + T I) P^{-1/2}:
+The solver uses the kernel only through the generated product (K + T I) V. The misfit comes from conjugate gradients.
+The log-determinant and its gradient are means over random probes z, from Lanczos runs on M = P^{-1/2} (K + T I)
+P^{-1/2}:
 
     logdet(K + T I) = logdet P + E[ z^T log(M) z ]
     d logdet(K + T I) = E[ x^T dK x ],  x = P^{-1/2} M^{-1/2} z
 
-tr M and tr(P^{-1} dK), known exactly, serve as control variates. For fixed probes the estimated gradient is a
-deterministic function of U_1, whose saddle point majorise-minimise steps with Anderson acceleration find. The mean over
-several sets of probes is the result, their scatter gives its error.
+tr M and tr(P^{-1} dK), which are known exactly, serve as control variates. For fixed probes the estimated gradient is a
+deterministic function of U_1. Majorise-minimise steps with Anderson acceleration find its saddle point. The result is
+the mean over several sets of probes, and their scatter gives its error.
 
 Source: J. Wenger, G. Pleiss, P. Hennig, J. Cunningham, J. Gardner, "Preconditioning for scalable Gaussian process
 hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm split by a preconditioner.
@@ -56,31 +57,31 @@ from .lanczos import run_lanczos
 from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
 
 _INNER, _INNER_STEPS = optx.BFGS(rtol=1e-10, atol=1e-10), 500
-# secants that Anderson acceleration uses
+# Number of secants in Anderson acceleration.
 _MEMORY = 12
-# growth of a step's change that is no progress but a mistake
+# Growth of a step's change above which we return to the best point.
 _THROWN_OFF = 10
 
 
 class MatrixFreeWarning(UserWarning):
-    """A limit on the work leaves a bias as large as the standard error."""
+    """A limit on the work leaves a bias that exceeds the standard error."""
 
 
 class MatrixFree(eqx.Module):
-    """The solver for `bpkr.solve` and `bpkr.estimate_energy` that uses products with the kernel alone.
+    """A solver for `bpkr.solve` and `bpkr.estimate_energy` that uses only products with the kernel.
 
     Memory beyond the features: rows x (block x order + rank + probes) numbers.
 
     Args:
-        key: a JAX random key, from which the probes are drawn.
-        probes: random vectors, four or more; standard errors fall as one over their square root.
-        rank: rank of the preconditioner; a larger one needs fewer products and makes smaller errors. If it exceeds the
+        key: a JAX random key for the probes.
+        probes: number of random vectors, four or more; standard errors fall as one over its square root.
+        rank: rank of the preconditioner; a larger one needs fewer products and gives smaller errors. If it exceeds the
             rank of the kernel, the estimate is exact.
-        order: order of the first Lanczos runs; doubled until their bias is below half the standard error.
-        max_order: most products per vector, in conjugate gradients and in a Lanczos run.
+        order: order of the first Lanczos runs; it doubles until their bias is below half the standard error.
+        max_order: largest number of products per vector, in conjugate gradients and in a Lanczos run.
         tolerance: relative residual of conjugate gradients.
-        block: vectors at a time.
-        repeats: saddle points that `solve` averages, three or more.
+        block: number of vectors at a time.
+        repeats: number of saddle points that `solve` averages, three or more.
         progress: show a bar of the solver's steps.
     """
 
@@ -96,7 +97,7 @@ class MatrixFree(eqx.Module):
 
     def __check_init__(self):
         checked_key("key", self.key)
-        # a standard error with a control variate needs four probes, scatter three repeats
+        # A standard error with a control variate needs four probes, and the scatter needs three repeats.
         for name, least in {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         checked_number("tolerance", self.tolerance, above=0.0, below=1.0)
@@ -104,7 +105,7 @@ class MatrixFree(eqx.Module):
 
 
 class Slopes(eqx.Module):
-    """The gradient of the energy in U_1, `logdet_gradient - minus_misfit_gradient`, as `estimate_energy` says."""
+    """The gradient of the energy in U_1, `logdet_gradient - minus_misfit_gradient`; see `estimate_energy`."""
 
     logdet_gradient: PathMatrix
     logdet_gradient_error: PathMatrix
@@ -114,12 +115,12 @@ class Slopes(eqx.Module):
 
     @property
     def gradient(self) -> PathMatrix:
-        """The estimate of the gradient of the energy."""
+        """The estimated gradient of the energy."""
         return self.logdet_gradient - self.minus_misfit_gradient
 
 
 class EnergyEstimate(DisplayMixin, eqx.Module):
-    """The energy and its gradient with their errors, as `estimate_energy` says."""
+    """The energy and its gradient with their errors; see `estimate_energy`."""
 
     value: Number
     standard_error: Number
@@ -136,7 +137,7 @@ class EnergyEstimate(DisplayMixin, eqx.Module):
         yield Table(tuple((name, number(value)) for name, value in rows.items()))
 
     def error(self, deviations: float = 3.0) -> Number:
-        """The stated error: so many standard errors (Student's t with probes - 2 degrees of freedom), plus the bias."""
+        """Return so many standard errors (Student's t with probes - 2 degrees of freedom), plus the bias."""
         return checked_number("deviations", deviations, least=0.0) * self.standard_error + self.bias
 
 
@@ -145,14 +146,14 @@ def estimate_energy(
 ) -> EnergyEstimate:
     """Estimate E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel.
 
-    Features that are sharded over examples stay on their devices. The temperature must be positive. A
-    `MatrixFreeWarning` says if `solver.max_order` is reached before the bias is below half the standard error.
+    Features that are sharded over examples stay on their devices. The temperature must be positive. If
+    `solver.max_order` is reached and the bias exceeds the standard error, there is a `MatrixFreeWarning`.
 
-    - `value`: `log_determinant` plus `misfit`; given the key, a function of U_1 without noise.
-    - `standard_error`, `bias`: of `value`, over the probes, and a bound of what unfinished iterations leave out,
-      rigorous up to rounding. `error(deviations)` has both.
-    - `slopes`: `gradient`, the estimate of that of E, which is `logdet_gradient` minus `minus_misfit_gradient`
-      (n_1 x n_1); `logdet_gradient_error` over probes, and a bias of each, entry by entry.
+    - `value`: `log_determinant` plus `misfit`; for a fixed key it is a deterministic function of U_1.
+    - `standard_error`, `bias`: errors of `value`, from the scatter of the probes, and a bound of the error from
+      unfinished iterations, rigorous up to rounding. `error(deviations)` combines both.
+    - `slopes`: `gradient`, the estimated gradient of E, which is `logdet_gradient` minus `minus_misfit_gradient` (n_1 x
+      n_1); `logdet_gradient_error` over probes, and a bias of each, entry by entry.
     - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, `condition` number of M.
     """
     problem = as_problem(problem)
@@ -164,7 +165,7 @@ def estimate_energy(
 
 
 class Operands(eqx.Module):
-    """What does not change with U_1; `path_gram` is the gradient of tr K."""
+    """Arrays that do not depend on U_1; `path_gram` is the gradient of tr K."""
 
     bound: BoundAction
     design: Design
@@ -173,7 +174,7 @@ class Operands(eqx.Module):
 
 
 def operands_of(problem: Problem) -> Operands:
-    """The operands of a problem, refused unless it has training arrays and a temperature."""
+    """Return the operands of a problem, refused unless it has training arrays and a positive temperature."""
     architecture, data = problem.architecture, problem.data
     refuse_kernels(data.features, "the matrix-free form")
     if is_traced(problem):
@@ -190,7 +191,7 @@ def operands_of(problem: Problem) -> Operands:
 
 
 def random_probes(solver: MatrixFree, operands: Operands) -> Float[Array, "probes rows"]:
-    """Random signs, on the devices of their rows: probes with independent entries of least variance."""
+    """Draw random signs on the devices of their rows: the independent entries with the least variance."""
     sharding, shape = operands.design.sharding, (solver.probes, operands.design.shape[0])
     if sharding is not None:
         sharding = NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0]))
@@ -205,7 +206,7 @@ def _random_signs(key, shape, sharding):
 def estimate_at(
     data: Operands, first: PathMatrix, probes: Float[Array, "probes rows"], solver: MatrixFree, order: int | None = None
 ) -> EnergyEstimate:
-    """`estimate_energy` for given probes, of any kind for which the mean of z^T B z is tr B; from `order` on."""
+    """Estimate as `estimate_energy` does, from `order` on, with any probes for which E[z^T B z] = tr B."""
     rows, sharding = data.design.shape[0], data.design.sharding
     gradients = lx.CG(rtol=0.0, atol=solver.tolerance, norm=jnp.linalg.norm, max_steps=solver.max_order)
     sketch = jax.random.fold_in(solver.key, 1)
@@ -237,18 +238,18 @@ def estimate_at(
 
 @jit
 def _of_labels(data, first, key, rank, solver):
-    """The preconditioner; misfit and minus its gradient with their biases, and steps."""
+    """Return the preconditioner, then the misfit and minus its gradient with their biases, and the number of steps."""
     kernel = Kernel(data.bound, data.design, first)
     whitened = whiten_kernel(kernel, key, rank)
     right = whitened.whiten(data.labels)
-    # M^{-1} P^{-1/2} y, of columns of unit norm
+    # Solve for M^{-1} P^{-1/2} y, with columns of unit norm.
     structure = jax.ShapeDtypeStruct(right.shape, right.dtype)
     operator = lx.FunctionLinearOperator(whitened.product, structure, lx.positive_semidefinite_tag)
     scale = jnp.linalg.norm(right)
     found = lx.linear_solve(operator, right / jnp.where(scale > 0, scale, 1.0), solver, throw=False)
     solution = scale * found.value
     residual = right - whitened.product(solution)
-    # b^T M^{-1} b = 2 b^T s - s^T M s + r^T M^{-1} r, the last between 0 and |r|^2 / floor
+    # b^T M^{-1} b = 2 b^T s - s^T M s + r^T M^{-1} r, and the last term is between 0 and |r|^2 / floor.
     unsolved = jnp.sum(residual**2) / whitened.floor
     misfit = jnp.sum(solution * (right + residual)) + unsolved / 2
     rounding = whitened.rounding * jnp.sum(solution**2)
@@ -257,13 +258,13 @@ def _of_labels(data, first, key, rank, solver):
     size, missed = jnp.sqrt(jnp.sum(gradient * first)), jnp.sqrt(unsolved + rounding)
     gradient_bias = _per_entry(first, missed * (2 * size + missed))
     of_labels = misfit, unsolved / 2 + rounding, gradient, gradient_bias, found.stats["num_steps"]
-    # without the kernel: what comes out of a compiled function is a copy, and the features are large
+    # Return no kernel, because compiled functions return copies and the features are large.
     return (whitened.basis, whitened.eigenvalues, whitened.floor), of_labels
 
 
 @jit
 def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
-    """The estimate by Lanczos runs of this `order`, and whether their bias is below half the standard errors."""
+    """Estimate with Lanczos runs of this `order`; also return whether the bias is below half the standard errors."""
     kernel, (misfit, misfit_bias, minus_misfit_gradient, minus_misfit_gradient_bias, steps) = whitened.kernel, of_labels
     runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
     of_trace = whitened.slope_of_trace(path_gram)
@@ -306,9 +307,9 @@ def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[
 
 
 def _per_entry(first, bound):
-    """Bounds of the entries of X, given |U^{1/2} X U^{1/2}| <= bound with U = `first`.
+    """Return bounds of the entries of X, given |U^{1/2} X U^{1/2}| <= bound with U = `first`.
 
-    Errors are bounded in that norm: K is no more than A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
+    This norm bounds the errors: K is at most A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
     """
     factor = jnp.linalg.cholesky(first)
     roots = jnp.linalg.norm(jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(first)), lower=True), axis=0)
@@ -316,10 +317,10 @@ def _per_entry(first, bound):
 
 
 def _controlled_mean(samples, controls, expected, metric):
-    """The mean of `samples` (axis 0) with control variates `controls` of known mean `expected`; its standard error.
+    """Return the mean of `samples` (axis 0) with control variates `controls` of known mean `expected`, and its errors.
 
-    And the norm of that error, |U^{1/2} X U^{1/2}| for matrices, `metric` being U. The coefficient of the control
-    variates is one number, by least squares over all samples and entries.
+    The errors are the standard error and its norm, |U^{1/2} X U^{1/2}| for matrices, where U is `metric`. The
+    coefficient of the control variates is one number, fitted by least squares over all samples and entries.
     """
     count = len(samples)
     deviations, control_deviations = samples - jnp.mean(samples, axis=0), controls - jnp.mean(controls, axis=0)
@@ -328,27 +329,28 @@ def _controlled_mean(samples, controls, expected, metric):
         return jnp.sum(left * right) if metric.ndim == 0 else jnp.einsum("jab,bc,jcd,da->", left, metric, right, metric)
 
     variation = inner(control_deviations, control_deviations)
-    # controls that do not vary, as those of basis vectors may not, explain nothing
+    # Controls that do not vary, as can happen for basis vectors, explain nothing.
     is_control = variation > 0
     divisor = jnp.where(is_control, variation, 1.0)
     coefficient = jnp.where(is_control, inner(deviations, control_deviations) / divisor, 0.0)
     offset = jnp.mean(controls, axis=0) - expected
     residuals = deviations - coefficient * control_deviations
-    # variance of the mean, and of the coefficient times the controls' offset
+    # Variance of the mean, and of the coefficient times the offset of the controls.
     share = (1 / count + inner(offset[None], offset[None]) / divisor) / (count - 2)
     error = jnp.sqrt(jnp.sum(residuals**2, axis=0) * share)
     return jnp.mean(samples, axis=0) - coefficient * offset, error, jnp.sqrt(inner(residuals, residuals) * share)
 
 
 class MatrixFreeSaddle(DisplayMixin, eqx.Module):
-    """The outcome of `solve` with the solver `MatrixFree`.
+    """The result of `solve` with the solver `MatrixFree`.
 
-    - `order_parameters`: the mean over repeats, in the coordinates of the solver.
+    - `order_parameters`: the mean over repeats, in the solver's coordinates.
     - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats.
-    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts there, undivided; the energy by fresh probes.
+    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts at `order_parameters`, undivided; fresh probes give the
+      energy.
     - `standard_error`: of `action`, as an estimate of S at `order_parameters`.
-    - `excess`: an estimate of how far S there is above its minimum.
-    - `bias`: a bound of what unfinished iterations leave out of the energy.
+    - `excess`: an estimate of S at `order_parameters` minus its minimum.
+    - `bias`: a bound of the error in the energy from unfinished iterations.
     - `stats`: `steps` and `residual` (largest change of a coordinate in the last step) of each repeat, and `samples`,
       their solutions as coordinates.
     - `architecture`: the network that was solved.
@@ -384,11 +386,11 @@ class MatrixFreeSaddle(DisplayMixin, eqx.Module):
         yield from order_parameter_blocks(self.order_parameters, self.architecture)
 
     def error(self, deviations: float = 3.0) -> Number:
-        """The stated error of `action` as the minimum of S: `deviations` times standard error and excess, plus bias."""
+        """Return the error of `action` as minimum of S: `deviations` times standard error and excess, plus bias."""
         return checked_number("deviations", deviations, least=0.0) * (self.standard_error + self.excess) + self.bias
 
     def margins(self, probability: float = 0.99) -> OrderParameters:
-        """How far each entry of the saddle point is from `order_parameters` at most, with this probability."""
+        """Return bounds of the distance of each entry from the saddle point that hold with this probability."""
         require_float64()
         checked_number("probability", probability, above=0.0, below=1.0)
         quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
@@ -396,7 +398,7 @@ class MatrixFreeSaddle(DisplayMixin, eqx.Module):
 
 
 class _SampleAverage:
-    """The energy's estimate for one set of probes, as a function of the order parameters."""
+    """The estimated energy for one set of probes, as a function of the order parameters."""
 
     def __init__(self, data: Operands, solver: MatrixFree, key: PRNGKeyArray):
         self.data, self.solver, self.order = data, replace(solver, key=key), solver.order
@@ -404,7 +406,7 @@ class _SampleAverage:
 
     def at(self, point: OrderParameters) -> EnergyEstimate:
         estimate = estimate_at(self.data, point.first, self.probes, self.solver, self.order)
-        # conditions change little from step to step: what sufficed for the last is tried first
+        # Try the order of the last step first, because the condition number changes little from step to step.
         self.order = estimate.stats["order"]
         return estimate
 
@@ -412,7 +414,7 @@ class _SampleAverage:
 def solve_matrix_free(
     problem: Problem, solver: MatrixFree, start: Coordinates, tolerance: float, max_steps: int, throw: bool
 ) -> MatrixFreeSaddle:
-    """Solve so many times with fresh probes, until no coordinate changes by more than `tolerance` in a step."""
+    """Solve once per repeat with fresh probes, until no coordinate changes by more than `tolerance` in a step."""
     with outside_meshes():
         data = operands_of(problem)
         *keys, last = jax.random.split(solver.key, solver.repeats + 1)
@@ -420,7 +422,7 @@ def solve_matrix_free(
         ends, steps, residuals, memory = [], [], [], AndersonMemory.empty(_MEMORY, len(start))
         with Progress("matrix-free saddle", unit="step", shown=solver.progress) as report:
             for sample in samples:
-                # with other probes the map is another, but its derivative is nearly the same
+                # Other probes change the map, but hardly its derivative, so keep the secants.
                 memory = memory.restarted()
                 start, taken, residual, memory = _fixed_point(sample, start, memory, max_steps, tolerance, report)
                 ends.append(start)
@@ -439,7 +441,7 @@ def solve_matrix_free(
 
 
 def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, report):
-    """The fixed point of a majorise-minimise step by Anderson acceleration, steps, their least change, and secants."""
+    """Find the fixed point of a majorise-minimise step; return it with its steps, smallest change, and secants."""
     bound, point, best, lowest, taken = sample.data.bound, start, start, math.inf, 0
     while taken < max_steps and lowest > tolerance:
         taken += 1
@@ -451,7 +453,7 @@ def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, re
         if change <= _THROWN_OFF * lowest:
             point, memory = memory.next_point(point, image)
         else:
-            # on from the best point, without the history that led here
+            # Restart from the best point, without the history that led here.
             point, memory = best, AndersonMemory.empty(_MEMORY, len(start))
     return best, taken, lowest, memory
 
@@ -463,7 +465,7 @@ def _minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes
     if bound.compiled.minima:
         return from_order_parameters(bound.architecture, bounded.minimise(bound, here))
 
-    # a skip connection leaves no closed form
+    # Next to a skip connection there is no closed form.
     def above(coordinates, _):
         point = _order_parameters(bound, coordinates)
         return (bound.entropy(point) + bounded.value(bound, point.first)) / largest_width(bound.architecture)
@@ -477,11 +479,11 @@ def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderPara
 
 
 def _pool(samples: list[_SampleAverage], ends, fresh, stats) -> MatrixFreeSaddle:
-    """The mean of the `ends` of all repeats, and its energy by probes of the keys `fresh`: its own flatter it."""
+    """Average the `ends` of all repeats, and estimate its energy with fresh probes, because its own are biased low."""
     data, solver, repeats = samples[0].data, samples[0].solver, len(samples)
     bound = data.bound
     centre, point, errors = _mean(bound, ends)
-    # S is quadratic about each sample's minimum: half the slope at the centre times the way there
+    # S is quadratic about each sample's minimum: half the slope at the mean times the distance.
     climbs = [
         _gradient(bound, centre, sample.at(point).slopes.gradient) @ (centre - end) / 2
         for sample, end in zip(samples, ends, strict=True)

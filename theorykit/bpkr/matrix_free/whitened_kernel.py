@@ -1,8 +1,8 @@
-"""The kernel of many examples as a linear operator, never formed, and whitened by its leading eigenvectors.
+"""The kernel of many examples as a linear operator that is never formed, whitened by its leading eigenvectors.
 
-With A = K + T I and a low-rank P = T I + Q diag(lambda) Q^T close to A and below it, M = P^{-1/2} A P^{-1/2} has the
-eigenvalues that iterations see: none is below `floor`, about one, and the large ones of A are gone. Then
-logdet A = logdet P + logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2} y), whatever P is.
+Let A = K + T I, and P = T I + Q diag(lambda) Q^T a low-rank approximation of A from below. Iterations then use M =
+P^{-1/2} A P^{-1/2}, which has no large eigenvalues and none below `floor`, about one. For any P, logdet A = logdet P +
+logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2} y).
 
 Source of P: Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning" (arXiv 2110.02820), Alg. 2.1.
 """
@@ -23,7 +23,7 @@ _BLOCK_BYTES = 2**25
 
 
 class Design(eqx.Module):
-    """The matrix Phi of `flat_features` as an operator: outputs share the features, sharded over examples or not.
+    """The matrix Phi of `flat_features` as an operator; outputs share the features, sharded over examples or not.
 
     Rows are (example, output), columns (path, output, feature), the last fastest.
     """
@@ -35,7 +35,7 @@ class Design(eqx.Module):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, exchanged where the operator is transposed."""
+        """Rows and columns, swapped if the operator is transposed."""
         examples, paths, features = self.features.shape
         rows, columns = examples * self.outputs, paths * self.outputs * features
         return (columns, rows) if self.is_transposed else (rows, columns)
@@ -49,7 +49,7 @@ class Design(eqx.Module):
         examples, paths, features = self.features.shape
         flat = self.features.reshape(examples, paths * features)
         if self.is_transposed:
-            # rows from the left: of one column XLA's product with a transpose takes fifteen times as long
+            # Multiply from the left, because XLA's product of a transpose with one column takes fifteen times as long.
             product = (right.reshape(examples, -1).T @ flat).T
             by_path = product.reshape(paths, features, self.outputs, -1).swapaxes(1, 2)
             return by_path.reshape(self.shape[0], -1)
@@ -58,7 +58,7 @@ class Design(eqx.Module):
 
 
 class Kernel(eqx.Module):
-    """A = K(U_1) + T I as an operator on columns; O(P D) each."""
+    """A = K(U_1) + T I as an operator on columns; O(P D) per column."""
 
     bound: BoundAction
     design: Design
@@ -66,22 +66,22 @@ class Kernel(eqx.Module):
 
     @property
     def rows(self) -> int:
-        """Rows of the kernel: examples times outputs."""
+        """Number of rows of the kernel: examples times outputs."""
         return self.design.shape[0]
 
     @property
     def temperature(self) -> Number:
-        """T, what is added to the diagonal of K."""
+        """T, which is added to the diagonal of K."""
         return jnp.asarray(self.bound.architecture.temperature, dtype=jnp.float64)
 
     def product(self, columns: Columns) -> Columns:
-        """A V, Eq. (10)."""
+        """Return A V, Eq. (10)."""
         symbols, compiled = self.bound.symbols, self.bound.compiled
         arguments = {symbols.first: self.first, symbols.features: self.design, compiled.columns: columns}
         return compiled.kernel_product.call_from(self.bound.numbers() | arguments)["product"]
 
     def slope(self, left: Columns, right: Columns) -> PathMatrix:
-        """The gradient of tr(left^T K(U_1) right) in U_1, a symmetric matrix."""
+        """Return the symmetric gradient of tr(left^T K(U_1) right) in U_1."""
 
         def form(first):
             return jnp.sum(left * Kernel(self.bound, self.design, first).product(right))
@@ -93,7 +93,7 @@ class Kernel(eqx.Module):
 class WhitenedKernel(eqx.Module):
     """M = P^{-1/2} A P^{-1/2}, with P = T I + Q diag(eigenvalues) Q^T.
 
-    `floor`: a lower bound of M's eigenvalues, one less what rounding may take.
+    `floor`: a lower bound of the eigenvalues of M, which is one minus an allowance for rounding.
     """
 
     kernel: Kernel
@@ -103,17 +103,17 @@ class WhitenedKernel(eqx.Module):
 
     @property
     def rounding(self) -> Number:
-        """About how far rounding moves M."""
+        """Approximate size of rounding errors in M."""
         return jnp.finfo(jnp.float64).eps * (1 + jnp.max(self.eigenvalues) / self.kernel.temperature)
 
     def whiten(self, columns: Columns) -> Columns:
-        """P^{-1/2} V."""
+        """Return P^{-1/2} V."""
         temperature = self.kernel.temperature
         weights = 1 / jnp.sqrt(self.eigenvalues + temperature) - 1 / jnp.sqrt(temperature)
         return columns / jnp.sqrt(temperature) + self.basis @ (weights[:, None] * (self.basis.T @ columns))
 
     def product(self, columns: Columns) -> Columns:
-        """M V."""
+        """Return M V."""
         return self.whiten(self.kernel.product(self.whiten(columns)))
 
     @property
@@ -129,14 +129,14 @@ class WhitenedKernel(eqx.Module):
         return rest / temperature + jnp.sum(1 / (self.eigenvalues + temperature))
 
     def slope_of_trace(self, path_gram: PathMatrix) -> PathMatrix:
-        """The gradient of tr(P^{-1} K(U_1)) in U_1 at fixed P, from that of tr K(U_1)."""
+        """Return the gradient of tr(P^{-1} K(U_1)) in U_1 at fixed P, from the gradient of tr K(U_1)."""
         temperature = self.kernel.temperature
         removed = self.eigenvalues / (self.eigenvalues + temperature)
         return (path_gram - self.kernel.slope(removed * self.basis, self.basis)) / temperature
 
 
 def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKernel:
-    """Whiten by a randomised Nyström approximation of rank `rank`, from `rank` products with the kernel."""
+    """Whiten by a randomised Nyström approximation of rank `rank`, with `rank` products with the kernel."""
     rows, temperature, sharding = kernel.rows, kernel.temperature, kernel.design.sharding
     sketch, _ = tall_qr(shard_like(jax.random.normal(key, (rows, rank), dtype=jnp.float64), sharding), sharding)
     image = kernel.product(sketch) - temperature * sketch
@@ -151,16 +151,16 @@ def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKerne
 
     outer, triangle = tall_qr(by_shard(over_factor, sharding, shifted, whole=(factor,)), sharding)
     turn, singular, _ = jnp.linalg.svd(triangle)
-    # K + shift is no less than Q diag(singular^2) Q^T, so that A is no less than P - shift
+    # K + shift >= Q diag(singular^2) Q^T, so A >= P - shift.
     eigenvalues = jnp.maximum(singular**2 - shift, 0.0)
     return WhitenedKernel(kernel, outer @ turn, eigenvalues, 1 - shift / temperature)
 
 
 def tall_qr(array: Columns, sharding: NamedSharding | None) -> tuple[Columns, Float[Array, "k k"]]:
-    """Q and R of no more columns than rows: each device factorises its own rows, and all together these factors R.
+    """Compute Q and R of a tall matrix: each device factorises its rows, and then all factors R are factorised.
 
     Source: J. Demmel, L. Grigori, M. Hoemmen, J. Langou, "Communication-optimal parallel and sequential QR and LU
-    factorizations", SIAM J. Sci. Comput. 34 (2012) A206. As stable as Householder's for all rows.
+    factorizations", SIAM J. Sci. Comput. 34 (2012) A206. It is as stable as Householder QR of all rows.
     """
     if sharding is None:
         return jnp.linalg.qr(array)
@@ -170,7 +170,7 @@ def tall_qr(array: Columns, sharding: NamedSharding | None) -> tuple[Columns, Fl
 
 
 def path_gram(design: Design) -> Float[Array, "n n"]:
-    """The gradient of tr K(U_1) in U_1: inner products of the paths' features, block of examples by block."""
+    """Compute the gradient of tr K(U_1) in U_1: inner products of the paths' features, in blocks of examples."""
     features, sharding = design.features, design.sharding
     block = max(1, _BLOCK_BYTES // (8 * features.shape[1] * features.shape[2]))
     return jnp.kron(of_this_process(_gram(features, block, sharding), sharding), jnp.eye(design.outputs))

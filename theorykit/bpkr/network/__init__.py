@@ -1,1 +1,1 @@
-"""The finite network itself: attention, paths, forward pass, pruned heads."""
+"""The finite network itself: attention, paths, forward pass, and pruning of heads."""

@@ -1,4 +1,4 @@
-"""Attention: softmax over keys of the bare input, the same in every layer; Eq. (3)."""
+"""Attention: a softmax over keys of the bare input, computed from the input in every layer; Eq. (3)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import counted, number
 from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
-# arrays of the size of attention that are there at once
+# Arrays of the size of the attention that exist at the same time.
 _COPIES = 2
 
 Attention = Float[Array, "examples heads keys queries"]
-"""The attention of one layer; what a query pays to all keys sums to one."""
+"""The attention of one layer; for each query it sums to one over keys."""
 
 
 class AbstractHeads(DisplayMixin, eqx.Module):
-    """The fixed parameters of every layer's attention heads."""
+    """The fixed parameters of the attention heads in all layers."""
 
     @property
     @abc.abstractmethod
     def layers(self) -> tuple[Array, ...]:
-        """One parameter array per layer, (heads, ..., features)."""
+        """One parameter array (heads, ..., features) per layer."""
 
     def _view(self) -> Iterator[Block]:
         name = type(self).__name__
@@ -43,20 +43,20 @@ class AbstractHeads(DisplayMixin, eqx.Module):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Heads of each layer."""
+        """Number of heads of each layer."""
         return tuple(len(layer) for layer in self.layers)
 
     @property
     def input_features(self) -> int:
-        """Features of the tokens that the heads act on."""
+        """Number of features of the tokens that the heads act on."""
         return self.layers[0].shape[-1]
 
     @abc.abstractmethod
     def unchecked_logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
-        """Per layer, the scores (examples, heads, keys, queries) of inputs that are known to fit."""
+        """Return the scores (examples, heads, keys, queries) per layer, without checks of the inputs."""
 
     def unchecked(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
-        """Per layer, the attention without a mask on inputs that are known to fit, for compiled loops."""
+        """Return the attention per layer, without masks and checks, for compiled loops."""
         return _softmax(self.unchecked_logits(inputs), None)
 
     @usual_settings()
@@ -68,10 +68,10 @@ class AbstractHeads(DisplayMixin, eqx.Module):
         isolated: Isolated = "refuse",
         layout: Layout | None = None,
     ) -> tuple[Attention, ...]:
-        """Per layer, the attention (examples, heads, keys, queries); each column sums to one.
+        """Return the attention (examples, heads, keys, queries) per layer; each column sums to one.
 
-        `mask`, `isolated` and `layout` are as in `bpkr.attention`. Raises `ValueError` if a score is beyond the range
-        of double precision.
+        `mask`, `isolated` and `layout` are as in `bpkr.attention`. Raises `ValueError` if a score exceeds the range of
+        double precision.
         """
         check_aligned(inputs=inputs, **dict(named_parts(mask)))
         inputs = finite_array("inputs", inputs, "examples tokens features")
@@ -111,7 +111,7 @@ class KeyQueryHeads(AbstractHeads):
 class ProjectionHeads(AbstractHeads):
     """Heads given by their query and key matrices (heads, G, features); scores are divided by sqrt(G).
 
-    Biases (heads, G), if there are any, are added to queries and keys before the product.
+    Optional biases (heads, G) are added to queries and keys before the product.
     """
 
     query: tuple[Float[Array, "_ _ features"], ...]
@@ -147,7 +147,7 @@ class ProjectionHeads(AbstractHeads):
 
 
 def array_rows(module: eqx.Module) -> Iterator[tuple[str, str, str]]:
-    """The name, shape and size of every array of `module`, as rows of a table."""
+    """Yield the name, shape and size of every array of `module`, as rows of a table."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(module):
         shape = " x ".join(map(str, np.shape(leaf))) or "number"
         yield jax.tree_util.keystr(path)[1:], shape, number(np.sqrt(np.mean(np.square(leaf))), 4)
@@ -156,7 +156,7 @@ def array_rows(module: eqx.Module) -> Iterator[tuple[str, str, str]]:
 def _arrays(
     name: str, values: Sequence[ArrayLike], axes: str, queries: tuple[Array, ...] | None = None
 ) -> tuple[Array, ...]:
-    """One array per layer that has heads, of the sizes that the `queries` have, if these are given."""
+    """Check one array per layer that has heads; with the sizes of the `queries`, if these are given."""
     layers = checked_sequence(name, values, "arrays, one per layer that has heads")
     arrays = tuple(finite_array(f"{name}[{i}]", value, axes) for i, value in enumerate(layers))
     if queries is None:
@@ -170,7 +170,7 @@ def _arrays(
 
 
 def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> Requirement:
-    """That what inputs make is finite; `beyond` says what is not, and what to do."""
+    """Require finite results from inputs; the message `beyond` describes the error and its remedy."""
     return Requirement(
         f"inputs {beyond}",
         on_host(finite),
@@ -180,14 +180,14 @@ def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> 
 
 @jit
 def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
-    """The scores of every layer, and whether all are finite: the softmax of infinities is not a number."""
+    """Return the scores of every layer, and whether all are finite; a softmax of infinities is NaN."""
     scores = heads.unchecked_logits(inputs)
     return scores, jnp.all(jnp.array([jnp.all(jnp.isfinite(layer)) for layer in scores]))
 
 
 @jit
 def _softmax(scores: tuple[Array, ...], added: Array | None) -> tuple[Array, ...]:
-    # jax.nn.softmax subtracts the largest score, so that large scores do not overflow
+    # jax.nn.softmax subtracts the largest score, so that large scores do not overflow.
     shifted = scores if added is None else [layer + added for layer in scores]
     return tuple(jax.nn.softmax(layer, axis=2) for layer in shifted)  # Eq. (3)
 
@@ -200,10 +200,10 @@ def heads(
     query_bias: Sequence[ArrayLike] | None = None,
     key_bias: Sequence[ArrayLike] | None = None,
 ) -> AbstractHeads:
-    """The heads of all layers, one array for each that has heads: `key_query`, or both `query` and `key`.
+    """Make the heads of all layers from one array per layer that has heads: `key_query`, or both `query` and `key`.
 
     `key_query` (heads, features, features) is the product K^T Q with the key index left. `query` and `key` are (heads,
-    G, features); their scores are divided by sqrt(G), and `query_bias` and `key_bias` (heads, G) belong to them.
+    G, features), and their scores are divided by sqrt(G). They can have a `query_bias` and a `key_bias` (heads, G).
     """
     if key_query is not None and query is key is query_bias is key_bias is None:
         return KeyQueryHeads(key_query)
@@ -227,26 +227,26 @@ def attention(
     isolated: Isolated = "refuse",
     layout: Layout | None = None,
 ) -> tuple[Attention, ...]:
-    """The attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
+    """Compute the attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
 
-    Parameters are those of `bpkr.heads`, one array per layer that has heads. Returns, per layer, an array (examples,
-    heads, keys, queries) that sums to one over keys.
+    Parameters are as in `bpkr.heads`, one array per layer that has heads. Returns one array (examples, heads, keys,
+    queries) per layer, which sums to one over keys.
 
-    `mask` says which keys a query may attend to, in every layer; keys come before queries, as in the result:
+    `mask` determines which keys a query can attend to, in every layer. Like the result, it has keys before queries:
 
-    - `"causal"`: none after itself;
-    - whole numbers (examples,): how many tokens of each example are real, counted from the first, the others padding;
+    - `"causal"`: no keys after the query itself;
+    - whole numbers (examples,): how many tokens of each example are real, counted from the first; the others are
+      padding;
     - booleans (examples, tokens), or 0 and 1: which tokens are real;
-    - booleans (examples, heads, keys, queries), True where attention is allowed, with 1 for axes that are the same, or
-      (keys, queries) if all but these are;
-    - numbers of that shape, which are added to the scores; -inf, or any number up to -10000, forbids;
-    - a tuple of these, all of which hold.
+    - booleans (examples, heads, keys, queries), True if attention is allowed, with 1 for axes that are the same, or
+      (keys, queries) if all other axes are the same;
+    - numbers of these shapes, which are added to the scores; -inf, or any number up to -10000, forbids attention;
+    - a tuple of these, which all apply.
 
     With `layout="torch"` the last two axes of such arrays are (queries, keys), as in PyTorch and transformers; the
-    result is keys first all the same. Masks (examples, 1, 1, keys) of transformers are understood without it. A mask by
-    which queries attend to later tokens alone is refused as a causal one in the other order, unless
-    `layout="keys-first"` says that it is meant. A query that may attend to no key is refused, or attends to itself if
-    `isolated` is "self".
+    result is keys first anyway. Masks (examples, 1, 1, keys) of transformers need no `layout`. A mask that lets queries
+    attend only to later tokens is refused, because it looks like a causal mask in the other order. To use it, pass
+    `layout="keys-first"`. A query without any key is refused, or attends to itself if `isolated` is "self".
 
         >>> import numpy as np
         >>> import theorykit

@@ -1,4 +1,4 @@
-"""Which tokens are real, and which keys each query may attend to."""
+"""Masks: which tokens are real, and which keys each query can attend to."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -24,14 +24,14 @@ from ...checks import (
 )
 
 Isolated = Literal["refuse", "self"]
-"""What a query does that may attend to no key: it is refused, or attends to itself."""
+"""What to do with a query without any key: refuse it, or let it attend to itself."""
 Layout = Literal["keys-first", "torch"]
 """The order of the last two axes of attention and masks: (keys, queries), or (queries, keys) as in PyTorch."""
 Mask = Literal["causal"] | ArrayLike | tuple[Any, ...]
-"""Which keys a query may attend to; the forms that it takes are those of `attention`."""
+"""Which keys a query can attend to; see `attention` for all forms."""
 AddedScores = Float[Array, "examples heads keys queries"]
 
-# libraries that add the lowest number of their precision, -3e38 or -6e4, to scores mean that nothing is attended to
+# Libraries add the lowest number of their precision, such as -3e38 or -6e4, to forbid attention.
 _LOWEST = -1e4
 
 _FORMS = (
@@ -42,7 +42,7 @@ _FORMS = (
 
 
 def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int) -> Bool[Array, "examples tokens"]:
-    """Which tokens are real: from their number (examples,), counted from the first, or booleans (examples, tokens)."""
+    """Return which tokens are real, from their number (examples,), counted from the first, or booleans of both axes."""
     value = in_order_of_names(name, value, "examples tokens") if len(axis_names(value)) == 2 else value
     kind, shape = _kind(name, value), np.shape(value)
     if shape == (examples,) and kind == "i":
@@ -71,10 +71,10 @@ def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int)
 def add_masks(
     mask: Mask | None, examples: int, tokens: int, heads: Sequence[int], isolated: Isolated, layout: Layout | None
 ) -> AddedScores | None:
-    """What `mask` adds to the scores of layers of so many heads: 0 where attention is allowed, -inf where it is not.
+    """Return the terms that `mask` adds to scores, per head count: 0 if attention is allowed, otherwise -inf.
 
-    Axes along which it is the same have length 1; None if there is no mask. A query that may attend to no key attends
-    to itself if `isolated` is "self"; otherwise `ValueError` names it.
+    Axes along which the mask is constant have length 1. Returns None without a mask. A query without any key attends to
+    itself if `isolated` is "self"; otherwise `ValueError` names it.
     """
     checked_choice("isolated", isolated, get_args(Isolated))
     if layout is not None:
@@ -102,7 +102,7 @@ def add_masks(
 def join_masks(
     mask: Mask | None, real: Bool[Array, "examples tokens"] | None, layout: Layout | None = None
 ) -> Mask | None:
-    """The mask that allows what `mask` does, and no attention to tokens that are not `real`."""
+    """Combine `mask` with a mask that forbids attention to tokens that are not `real`."""
     if real is None:
         return mask
     of_keys = real[:, None, None, :] if layout == "torch" else real[:, None, :, None]
@@ -110,7 +110,7 @@ def join_masks(
 
 
 def named_parts(mask: Mask | None) -> list[tuple[str, Any]]:
-    """The parts of a mask, with what errors call them."""
+    """Return the parts of a mask with their names in errors."""
     return [(f"mask[{i}]", part) for i, part in enumerate(mask)] if isinstance(mask, tuple) else [("mask", mask)]
 
 
@@ -137,7 +137,7 @@ def _added(
         return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     if len(given) != 4:
         raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
-    # a mask that is the same for every key would forbid nothing or everything: the other axis must be the keys
+    # A mask that is constant over keys would forbid nothing or everything, so the other axis must be the keys.
     is_torch = layout == "torch" or (layout is None and given[2] == 1 < given[3])
     order, other = ("queries, keys", "keys-first") if is_torch else ("keys, queries", "torch")
     for count in heads:
@@ -165,7 +165,7 @@ def _added(
 
 
 def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
-    """A mask with named axes in the order of `layout`, with 1 for axes that it has not; any other as it is."""
+    """Bring a mask with named axes into the order of `layout`, with 1 for missing axes; return others unchanged."""
     names = axis_names(part)
     order = ["example", "head", "query", "key"] if layout == "torch" else ["example", "head", "key", "query"]
     if not {"key", "query"} & set(names):
@@ -179,16 +179,16 @@ def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
 
 
 def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -> Requirement:
-    """Require that queries do not attend to the future alone: the axes of a causal mask are in the `other` order.
+    """Require that queries attend not only to later tokens, as in a causal mask with axes in the `other` order.
 
-    Neither do blocks of queries, as with a causal mask that lets a prefix attend to all of itself.
+    The same holds for blocks of queries, for causal masks with a prefix that attends to all of itself.
     """
     allowed = jnp.any(added > -jnp.inf, axis=(0, 1))
     allowed = on_host(jnp.broadcast_to(allowed, (tokens, tokens)))
     keys, queries = np.arange(tokens)[:, None], np.arange(tokens)
     earlier, later = keys < queries, keys > queries
     module = array_module(allowed)
-    # the earliest key that each query and those after it may attend to
+    # The earliest key that each query, and all later queries, can attend to.
     earliest = module.minimum.accumulate(module.argmax(allowed, axis=0)[::-1])[::-1]
     last_block_is_alone = (earliest[1:] >= np.arange(1, tokens)).any() & (allowed | earlier).all()
     return Requirement(

@@ -1,4 +1,4 @@
-"""The finite network itself, layer by layer, and its rewriting as a sum over paths; Eqs. (1)-(6)."""
+"""The finite network, layer by layer and as a sum over paths; Eqs. (1)-(6)."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from .attention_heads import AbstractHeads, array_rows, within_precision
 from .masks import Layout, Mask, checked_real_tokens, join_masks
 from .paths import Readout, chosen_readout, over_examples, readout_weights, stack_heads
 
-# arrays of the size of the weights that are there at once when a network is drawn
+# Arrays of the size of the weights that exist at the same time when a network is drawn.
 _COPIES = 4
 
 
 class Network(DisplayMixin, eqx.Module):
-    """A deep network of linear values; attention acts on the bare input in every layer.
+    """A deep network that is linear in its values; attention acts on the bare input in every layer.
 
-    Embedded tokens, and what dense layers above them make of these, may pass through a function.
+    The embedding, and dense layers directly above it, can have nonlinear activation functions.
 
     - `embedding`: V^0 (N_1, N_0).
     - `weights`: per layer V_l (N_{l+1}, blocks N_l), its weight blocks side by side, with N_{L+1} = N_a.
-    - `readout_weights`: a (outputs, N_a); where every token is read, with a row for each (token, output).
+    - `readout_weights`: a (outputs, N_a); if every token is read, one row per (token, output).
     - `heads`: the attention parameters of all layers that have heads.
-    - `layers`, `variances`: the kinds of the layers with their own numbers, and their prior variances.
-    - `readout`: the token that is read. `activation`: the embedding's function.
+    - `layers`, `variances`: the layers with their own numbers, and their prior variances.
+    - `readout`: the token that is read. `activation`: phi of the embedding.
     """
 
     embedding: Float[Array, "_ _"]
@@ -61,9 +61,9 @@ class Network(DisplayMixin, eqx.Module):
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: AbstractHeads, *, readout: Readout | None = None
     ) -> Network:
-        """The network of given `weights`: embedding, every layer's, and readout.
+        """Make a network from given `weights`: embedding, every layer, and readout.
 
-        Raises `ValueError` where a shape, or the heads, are not the architecture's.
+        Raises `ValueError` if a shape or the heads do not fit the architecture.
         """
         require_float64()
         readout = chosen_readout(architecture, readout, architecture.read_tokens)
@@ -106,7 +106,7 @@ class Network(DisplayMixin, eqx.Module):
 
     @property
     def is_linear(self) -> bool:
-        """Whether no hidden unit passes through a function."""
+        """Whether all hidden units are linear."""
         return self.activation.is_linear and nonlinear_layers(self.layers) == 0
 
     @property
@@ -116,12 +116,12 @@ class Network(DisplayMixin, eqx.Module):
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers the embedding, all weights, the readout, and the heads' queries and keys hold together."""
+        """Number of parameters: embedding, all weights, readout, and the heads' queries and keys."""
         parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
         return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
     def layer_numbers(self) -> Mapping[str, Any]:
-        """The value of every symbol in the layers' expressions that is not an array, by name."""
+        """Return the value of every symbol in the layers' expressions, except arrays, by name."""
         return numbers_of_layers(self.layers, self.widths, self.variances)
 
     def __call__(
@@ -132,10 +132,10 @@ class Network(DisplayMixin, eqx.Module):
         real_tokens: ArrayLike | None = None,
         layout: Layout | None = None,
     ) -> Float[Array, "examples *outputs"]:
-        """The output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs.
+        """Compute the output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs.
 
-        `mask` and its `layout` are as in `bpkr.attention`. No token attends to what is not one of the `real_tokens`, as
-        in `bpkr.path_features`, and it is these that are read.
+        `mask` and `layout` are as in `bpkr.attention`. No token attends to tokens outside `real_tokens`, and only these
+        are read, as in `bpkr.path_features`.
         """
         inputs = finite_array("inputs", inputs, "examples tokens features")
         tokens, read_tokens = inputs.shape[1], len(self.readout_weights) // self.outputs
@@ -157,7 +157,7 @@ class Network(DisplayMixin, eqx.Module):
         attention: Sequence[Float[Array, "examples _ keys queries"]],
         read: Float[Array, "... tokens read"],
     ) -> Float[Array, "examples *outputs"]:
-        """The output of what is known to fit, read by `readout_weights`, for compiled loops."""
+        """Compute the output without checks, read by `readout_weights`, for compiled loops."""
         forms, numbers = layer_forms(self.layers), self.layer_numbers()
 
         def of_example(tokens, mixings, read):
@@ -174,7 +174,7 @@ class Network(DisplayMixin, eqx.Module):
 
     @checked_arguments
     def path_outputs(self, architecture: Architecture, features: Any) -> Float[Array, "examples paths *outputs"]:
-        """What each path adds to the network's output, given path features: the terms of the sum in Eq. (5)."""
+        """Return what each path adds to the network's output, given path features: the terms of the sum in Eq. (5)."""
         if not self.is_linear:
             raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
         here, there = (
@@ -205,14 +205,14 @@ def sample_network(
     readout: Readout | None = None,
     key: Key,
 ) -> Network:
-    """A network with every weight but the queries and keys drawn from its Gaussian prior.
+    """Draw a network from its Gaussian prior, except for the queries and keys, which are given.
 
-    By default it reads the last token, or every token if the architecture reads several.
+    By default the network reads the last token, or every token if the architecture reads several.
     """
     shapes = weight_shapes(architecture, input_features)
     sizes = [math.prod(shape) for shape in shapes]
     blocks = [columns // before for (_, columns), (before, _) in zip(shapes[1:-1], shapes[:-2], strict=True)]
-    # the numbers that are drawn, what is made of them, and the covariance of the blocks
+    # Memory for the random numbers, the weights made from them, and the covariance of the blocks.
     size = 8 * _COPIES * (sum(sizes) + sum(count**2 for count in blocks))
     check_fits(f"a network of widths {', '.join(f'{rows:,}' for rows, _ in shapes[:-1])}", size, "take smaller widths")
     keys = jax.random.split(key, len(shapes))
@@ -228,9 +228,9 @@ def network_of_whitened(
     *,
     readout: Readout | None = None,
 ) -> Network:
-    """The network whose weights are `white`, of `weight_shapes`, in units of their prior.
+    """Make the network with weights `white`, with shapes as in `weight_shapes`, in units of their prior.
 
-    Independent standard normal numbers make a network drawn from the prior.
+    Independent standard normal numbers give a network drawn from the prior.
     """
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
@@ -239,7 +239,7 @@ def network_of_whitened(
 
 
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
-    """The shapes of embedding, weights of every layer, and readout."""
+    """Return the shapes of the embedding, the weights of every layer, and the readout."""
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
@@ -247,7 +247,7 @@ def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tupl
 
 
 def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
-    """V_1, ..., V_L with their prior covariance between weight blocks, given those with none and unit variance."""
+    """Give V_1, ..., V_L their prior covariance, from uncorrelated weight blocks with unit variance."""
     numbers, coloured = architecture.layer_numbers(), []
     for form, white in zip(architecture.forms, layers, strict=True):
         root = layer_functions.covariance_root(form, numbers)
@@ -257,7 +257,7 @@ def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _
 
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
-    """(N_1, ..., N_L, N_a) as whole numbers of hidden units; `ValueError` where they are none."""
+    """Return (N_1, ..., N_L, N_a) as whole numbers of hidden units; `ValueError` if they are not whole."""
     widths = tuple(int(width) for width in architecture.widths)
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
         raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
@@ -266,10 +266,10 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
 
 @checked_arguments
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
-    """(w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
+    """Return (w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
 
-    With several outputs a row is a (partial path, output) pair, the output fastest. Raises `ValueError` for a network
-    whose hidden units pass through a function in a dense layer: no weights of a path go through it.
+    With several outputs a row is a (partial path, output) pair, with the output fastest. Raises `ValueError` if a dense
+    layer is nonlinear, because path weights cannot pass through it.
     """
     if nonlinear_layers(network.layers):
         raise ValueError(
@@ -284,8 +284,8 @@ def read_paths(
     embedding: Float[Array, "width features"],
     features: Float[Array, "examples paths features"],
 ) -> Float[Array, "examples outputs"]:
-    """The output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
-    # one product with the features: the embedding is applied to path weights, not to every example
+    """Compute the output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
+    # Apply the embedding to the path weights, not to every example, so that the features need one product.
     weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)
@@ -296,13 +296,13 @@ def _path_readings(first, embedding, paths: int) -> Float[Array, "paths outputs 
 
 
 def empirical_order_parameters(network: Network) -> OrderParameters:
-    """The order parameters of given weights, sampled or trained: U_l = w^(l) w^(l)T / N_l, Eq. (13).
+    """Compute the order parameters of given weights, sampled or trained: U_l = w^(l) w^(l)T / N_l, Eq. (13).
 
-    Singular, and not accepted by `evaluate`, where a layer has fewer hidden units than partial paths.
+    If a layer has fewer hidden units than partial paths they are singular, and `evaluate` refuses them.
     """
     return overlaps(path_weights(network))
 
 
 def overlaps(weights: Sequence[Float[Array, "_ _"]]) -> OrderParameters:
-    """The order parameters of the path weights (w^(1), ..., w^(L+1)), Eq. (13)."""
+    """Return the order parameters of the path weights (w^(1), ..., w^(L+1)), Eq. (13)."""
     return from_overlaps(weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)

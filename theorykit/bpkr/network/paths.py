@@ -1,4 +1,4 @@
-"""Attention paths: the features that each path of heads extracts from the input; Eq. (7)."""
+"""Attention paths: the features that each path through the heads extracts from the input; Eq. (7)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from ..specification.layer_form import LayerForm
 from .masks import Layout, checked_real_tokens
 
 Readout = Literal["first", "last", "mean", "all"]
-"""What the readout reads: the first token, the last, the mean over tokens, or every token with weights of its own."""
+"""Which token the readout reads: the first, the last, the mean over tokens, or all with separate weights per token."""
 
 
 class AttentionWarning(UserWarning):
-    """Attention is no softmax, which may not be meant."""
+    """Attention is not a softmax, which may be unintended."""
 
 
-# Half precision leaves this much attention to padding, and moves the sums of a softmax this far from one.
+# Half precision leaks this much attention to padding, and shifts the sums of a softmax by this much.
 _LEAK, _ONE = 1e-6, 1e-2
 
 
@@ -56,23 +56,23 @@ def path_features(
     real_tokens: ArrayLike | None = None,
     layout: Layout | None = None,
 ) -> PathFeatures:
-    """The path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
+    """Compute the path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
 
-    phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) for layers of attention: each path's attended input, scaled so that the
-    kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are in the order of `Architecture.path_branches`. Of a
-    nonlinear embedding there are no feature vectors but the kernels that take their place, `ImplicitFeatures`.
+    For layers of attention phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L), the attended input of each path. It is scaled so
+    that the kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are in the order of `Architecture.path_branches`. A
+    nonlinear embedding has no feature vectors; the result is then `ImplicitFeatures`, which holds kernels.
 
-    - `attention`: for each layer that has heads an array (examples, heads, keys, queries), as `bpkr.attention` returns
-      it, or (heads, keys, queries) for all examples. Any fixed numbers will do: maps recorded from a trained
+    - `attention`: one array (examples, heads, keys, queries) per layer that has heads, as `bpkr.attention` returns it,
+      or (heads, keys, queries) for all examples. Any fixed numbers are allowed: maps recorded from a trained
       transformer, gates, powers of a graph's adjacency matrix, shifts.
     - `readout`: the token that the network reads: the first, the last, the mean over tokens, or whole numbers
-      (examples,), counted from 0. "all" is every token with separate weights, for an architecture with as many
-      `read_tokens`. By default "last", or "all" if the architecture reads several.
-    - `real_tokens`: which tokens are no padding, as booleans (examples, tokens), or how many (examples,), counted from
-      the first. First, last and mean are then those of the real tokens.
+      (examples,), counted from 0. "all" reads every token with separate weights, and needs an architecture with as many
+      `read_tokens`. The default is "last", or "all" if the architecture reads several.
+    - `real_tokens`: which tokens are not padding, as booleans (examples, tokens), or their number (examples,), counted
+      from the first. The readouts "first", "last" and mean then use real tokens only.
     - `layout`: "torch" if the last two axes of attention are (queries, keys). By default they are (keys, queries), and
-      attention that sums to one over queries, not over keys, is refused; if it sums to one over neither, as maps
-      recorded with dropout, an `AttentionWarning` says so. "keys-first" says that it is meant.
+      attention that sums to one over queries, not over keys, is refused. If it sums to one over neither, as in maps
+      recorded with dropout, there is an `AttentionWarning`. "keys-first" accepts all of these.
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
@@ -100,8 +100,8 @@ def unchecked_path_features(
     architecture: Architecture,
     read: Float[Array, "... tokens read"],
 ) -> Float[Array, "examples paths features"]:
-    """`path_features` of arrays that are known to fit, `read` by `readout_weights`; not finite where they are not."""
-    # numbers as arrays: one compilation serves them all
+    """Compute `path_features` without checks, `read` by `readout_weights`; not finite if the arrays are not."""
+    # Convert numbers to arrays, so that one compilation serves them all.
     return _features(inputs, tuple(attention), architecture.with_arrays(), read)
 
 
@@ -119,7 +119,7 @@ def _readings(inputs, attention, architecture: Architecture, read) -> Float[Arra
 def _along_paths(
     of_reading: Callable[[Array, Array], Array], inputs, attention, architecture: Architecture, read
 ) -> Array:
-    """of_reading(tokens, how every path reads them (tokens x paths)) of every example, Eq. (7)."""
+    """Apply of_reading(tokens, how every path reads them (tokens x paths)) to every example, Eq. (7)."""
     forms, numbers = architecture.forms, architecture.layer_numbers()
     mixings = stack_heads(forms, architecture.heads, attention)
 
@@ -134,7 +134,7 @@ def _along_paths(
 def over_examples(
     of_example: Callable[..., Array], mixings: Mapping[int, Array], read: Float[Array, "... tokens read"]
 ) -> Callable[..., Array]:
-    """A function of (tokens, mixings, read) of one example, for all; what all share is computed once."""
+    """Map a function of (tokens, mixings, read) over examples; shared parts are computed once."""
     axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
     return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))
 
@@ -142,7 +142,7 @@ def over_examples(
 def stack_heads(
     forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "... _ keys queries"]]
 ) -> Mapping[int, Float[Array, "... _ queries"]]:
-    """Omega_l by the number of the layer, for every layer that has heads: the heads' attention one below the other."""
+    """Return Omega_l by layer number, for every layer that has heads: the heads' attention stacked vertically."""
     indices = [form.symbols.index for form, count in zip(forms, heads, strict=True) if count]
     layers = zip(indices, attention, strict=True)
     return {index: layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for index, layer in layers}
@@ -152,9 +152,9 @@ def stack_heads(
 def readout_weights(
     readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
 ) -> Float[Array, "... tokens read"]:
-    """How much the network reads of each token: all of the first or the last, or the same of each.
+    """Return the weight with which the network reads each token: one token, or all tokens equally.
 
-    One column, but for "all": there is one per token. Of the `real` tokens, if these are given, per example.
+    The result has one column, or one per token for "all". With `real` tokens, it has one such matrix per example.
     """
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
@@ -167,7 +167,7 @@ def readout_weights(
 
 
 def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Any:
-    """`readout`, or its default; refused if the architecture has readout weights for other tokens."""
+    """Return `readout`, or its default; refused if the architecture has readout weights for other tokens."""
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     needed = tokens if isinstance(readout, str) and readout == "all" else 1
@@ -236,7 +236,7 @@ def _checked_attention(
 
 
 def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], layout: Layout | None) -> Requirement:
-    """That it is no softmax over the wrong axis: libraries keep (..., queries, keys). Warn if it is none at all."""
+    """Require that a softmax is over keys, since libraries use (..., queries, keys). Warn if it is not a softmax."""
     least, over_keys, over_queries = map(on_host, _sums(layer))
     if not is_traced(over_keys) and over_keys > _ONE and (over_queries > _ONE or least < 0):
         warnings.warn(
@@ -257,7 +257,7 @@ def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], la
 
 @jit
 def _sums(layer: Float[Array, "... heads keys queries"]) -> tuple[Array, Array, Array]:
-    """The least entry, and how far sums over keys and over queries are from one at most."""
+    """Return the smallest entry, and the largest deviations from one of sums over keys and over queries."""
     sums = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
     return jnp.min(layer), *sums
 

@@ -1,4 +1,4 @@
-"""Removing attention heads from a network, which is smaller for it: Sec. 4.2 of arXiv 2405.15926.
+"""Prune attention heads, which makes the network smaller: Sec. 4.2 of arXiv 2405.15926.
 
 head_scores -> rank_heads -> removable_heads -> without_heads -> a smaller Network
 """
@@ -22,7 +22,7 @@ from ..specification.layers import AbstractLayer, Skip
 from .attention_heads import KeyQueryHeads, ProjectionHeads
 from .network import Network
 
-Keep = Bool[np.ndarray, "_"]  # which heads of a layer stay
+Keep = Bool[np.ndarray, "_"]  # the heads of a layer to keep
 
 
 class _Numbers(NamedTuple):
@@ -31,7 +31,7 @@ class _Numbers(NamedTuple):
 
 
 class Head(_Numbers):
-    """An attention head by the number of its layer and its number in the layer, both counted from 1."""
+    """An attention head: the number of its layer and its number in the layer, both counted from 1."""
 
     __slots__ = ()
 
@@ -43,9 +43,9 @@ class Head(_Numbers):
 
 
 def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
-    """All heads, the least important first; equal scores in the order of layers and then of heads.
+    """Return all heads, the least important first; ties are in the order of layers and then of heads.
 
-    `scores` are what `head_scores` returns: one array (H_l,) a layer, empty for a layer without heads.
+    `scores` are as `head_scores` returns them: one array (H_l,) per layer, empty for layers without heads.
 
         >>> import numpy as np
         >>> from theorykit import bpkr
@@ -64,9 +64,9 @@ def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
 
 @checked_arguments
 def removable_heads(order: Iterable[Head], head_counts: Sequence[Index]) -> list[Head]:
-    """The heads of `order` that may be removed one after another: no layer ever loses its last head.
+    """Return the heads of `order` that can be removed one after another so that every layer keeps at least one.
 
-    `head_counts` are (H_1, ..., H_L), as in `Architecture.heads`. `ValueError` if a head is unknown or named twice.
+    `head_counts` are (H_1, ..., H_L), as in `Architecture.heads`. Raises `ValueError` if a head is unknown or repeated.
     """
     _check_heads("order", order, head_counts)
     remaining, removable = dict(enumerate(head_counts, 1)), []
@@ -79,15 +79,15 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[Index]) -> list
 
 @checked_arguments
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
-    """A smaller network, whose output is that of `network` with the weight blocks of the heads `removed` set to zero.
+    """Return a smaller network that gives the output of `network` with the weights of the heads `removed` set to zero.
 
-    The weight blocks (N_{l+1}, N_l) of these heads are gone, and so are their queries and keys. If a layer keeps H' of
-    its H heads, its forward map divides by sqrt(H') instead of sqrt(H): the blocks that stay are multiplied by
-    sqrt(H' / H), or by the factor that the forward map of a custom layer needs. The heads that stay are renumbered.
-    Prior variances are kept: the weights are rescaled, and were not drawn from the prior of the smaller network.
+    The weight blocks (N_{l+1}, N_l), queries and keys of these heads are removed. If a layer keeps H' of its H heads,
+    its forward map divides by sqrt(H') instead of sqrt(H). The remaining blocks are therefore multiplied by sqrt(H' /
+    H), or by the factor that the forward map of a custom layer needs. The remaining heads are renumbered. Prior
+    variances stay the same: the weights are rescaled, and were not drawn from the prior of the smaller network.
 
-    Source: the pruning of Sec. 4.2, arXiv 2405.15926. `ValueError` if a head is unknown or named twice, if a layer
-    would lose all of its heads, and if not every head of its kind of layer has a separate weight block.
+    Source: Sec. 4.2 of arXiv 2405.15926. Raises `ValueError` if a head is unknown or repeated, if a layer would lose
+    all its heads, or if the heads of such a layer do not have separate weight blocks.
     """
     counts = [layer.heads for layer in network.layers]
     _check_heads("removed", removed, counts)
@@ -151,10 +151,10 @@ def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> Abstrac
 def _of_fewer_blocks(
     weights: Float[Array, "rows columns"], before: LayerForm, after: LayerForm, keep: Keep
 ) -> Float[Array, "rows fewer"]:
-    """The weight blocks of the heads that stay, so strong that the forward map of fewer heads gives the same."""
+    """Rescale the remaining weight blocks so that the forward map of fewer heads gives the same result."""
     if np.all(keep):
         return weights
-    # the factor that the forward map has before a weight block, apart from that of the width: 1 / sqrt(H)
+    # The factor of a weight block in the forward map, such as 1 / sqrt(H), without the factor of the width.
     ((all_heads, _),), ((fewer, _),) = (matrix_terms(form.block_tokens) for form in (before, after))
     ratio = all_heads.subs(before.symbols.heads, len(keep)) / fewer.subs(after.symbols.heads, int(np.sum(keep)))
     if not ratio.is_number:

@@ -5,7 +5,7 @@
     solution = theory.solve()
     prediction = theory.predict(solution)
 
-Both are ansaetze for examples in proportion to the widths; `NonlinearAction.ansatz` says what they assume.
+Both are ansaetze for numbers of examples proportional to the widths; `NonlinearAction.ansatz` lists the assumptions.
 """
 
 from .mean import MeanProblem, derive_with_mean

@@ -1,16 +1,16 @@
-"""Embeddings whose function has a mean: a second matrix of order parameters, and a min-max point.
+"""Embeddings with a function that has a mean: a second matrix of order parameters, and a min-max point.
 
-The readings of hidden units phi(h), given the weights w above a unit, are Gaussian with a mean and the centred
-covariance kappa - m m^T. Integrating w, of prior covariance C, out of one unit leaves
+Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with a mean and the centred
+covariance kappa - m m^T. Integrating w, with prior covariance C, out of one unit gives
 
-    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   B and b the readings' covariance and mean,
+    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   B and b the covariance and mean of the readings,
 
-so that with U conjugate to B and V = (C^{-1} + B)^{-1}
+With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
 
     S_1 = N_1 (tr(C^{-1} U) - tr(U V^{-1}) - logdet V + logdet C),   K = U on kappa - m m^T, V on m m^T.
 
-Without a mean V = U is stationary, and S_1 the entropy of `bpkr.derive`. Source: Pacelli et al., Nature Machine
-Intelligence (2023), arXiv 2209.04882, for one hidden layer and one path, where V = 1/(lambda_1 (1 + Qbar)).
+Without a mean V = U is stationary, and S_1 is the entropy of `bpkr.derive`. Source: Pacelli et al., Nature Machine
+Intelligence (2023), arXiv 2209.04882, for one hidden layer and one path, with V = 1/(lambda_1 (1 + Qbar)).
 """
 
 from functools import lru_cache
@@ -42,10 +42,10 @@ _ASSUMPTION = "the mean of the hidden units is kept apart: readings are Gaussian
 
 
 def derive_with_mean(architecture: Architecture) -> NonlinearAction:
-    """The action of a network whose embedding has a mean, in U_1, V_1, and the order parameters of `bpkr.derive`.
+    """Derive the action for an embedding with a mean, in U_1, V_1, and the order parameters of `bpkr.derive`.
 
-    A stationary point of it is a maximum in as many directions as V_1 has independent entries. Raises `ValueError`
-    for an embedding without a mean, for nonlinear layers above it, and for a skip connection in the first layer.
+    A stationary point is a maximum in as many directions as V_1 has independent entries. Raises `ValueError` for an
+    embedding without a mean, for nonlinear layers above it, and for a skip connection in the first layer.
     """
     checked_architecture(architecture)
     if len(architecture.activations) > 1:
@@ -71,7 +71,7 @@ def _derive(base: Action) -> NonlinearAction:
     other, means = mean_symbols(base)
     width = symbols.widths[0]
     entropy = expand(base.entropies[0])
-    # the log-determinant of U_1, which the entropy has with -N_1
+    # The log-determinant of U_1, which the entropy multiplies by -N_1.
     (volume,) = (node for node in entropy.atoms(LogDet) if node.matrix == first)
     in_v1 = Trace(first * Inverse(other)) + volume.xreplace({first: other})
     replaced = entropy + width * volume - width * in_v1
@@ -86,7 +86,7 @@ def _derive(base: Action) -> NonlinearAction:
 
 
 def mean_symbols(base: Action) -> tuple[MatrixSymbol, MatrixSymbol]:
-    """V_1, and the mean readings of the training examples along every path (labels x n_1)."""
+    """Return V_1, and the mean readings of the training examples along every path (labels x n_1)."""
     size = base.symbols.first.shape[0]
     return positive_definite("V_1", size), MatrixSymbol("m", base.symbols.features.shape[0], size)
 
@@ -105,7 +105,7 @@ class MeanProblem(AbstractNonlinearProblem):
     """The problem of `derive_with_mean` for an architecture with its data.
 
     Args:
-        problem: its features are those of `bpkr.path_features` for the architecture.
+        problem: has the features that `bpkr.path_features` returns for the architecture.
 
     Raises:
         ValueError: the embedding has no mean, a layer above it is nonlinear, or the first layer has a skip connection.
@@ -118,7 +118,7 @@ class MeanProblem(AbstractNonlinearProblem):
         problem.require_arrays("MeanProblem")
         bound, data, architecture = problem.bound, problem.data, problem.architecture
         _, means = mean_symbols(self.theory.base)
-        # feature vectors with the kernels of the features less their means, a column a path and example
+        # Feature vectors for the centred kernels, with one column per path and example.
         centred = square_root(_centred_kernels(data.features, mean_by_path(architecture, data.features)))
         values = bound.numbers() | bound.data(centred, data.labels)
         values[means] = _mean_readings(architecture, data.features)
@@ -127,7 +127,7 @@ class MeanProblem(AbstractNonlinearProblem):
     def solve(self, **options: Any) -> saddle.Solution:
         """Find the min-max point by `saddle.stationary`, which takes the `options`.
 
-        Starts from infinite width unless `initial` is given; `initial=None` starts at random points.
+        Starts at infinite width, unless `initial` is given; `initial=None` starts at random points.
         """
         architecture, base = self.problem.architecture, self.theory.base
         if "initial" not in options:
@@ -150,14 +150,14 @@ def _centred_kernels(features: ImplicitFeatures, means: Float[Array, "examples p
 
 
 def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
-    """The mean of what each path reads of each example."""
+    """Return the mean of what each path reads from each example."""
     flat = features.tokens.reshape(-1, features.tokens.shape[2])
     of_tokens = token_means(architecture.embedding, features.rules[0], flat).reshape(features.tokens.shape[:2])
     return jnp.einsum("es,esp->ep", of_tokens, features.readings)
 
 
 def _mean_readings(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "rows n"]:
-    """The same, a row a label and a column a path and output."""
+    """Return these means with one row per label and one column per (path, output)."""
     return flat_features(architecture, mean_by_path(architecture, features)[:, :, None])
 
 

@@ -2,8 +2,8 @@
 
     S = sum_l N_l (Q_l - log Q_l) + logdet(K_L + T) + y^T (K_L + T)^{-1} y,   K_l = sigma_l^2 Q_l kappa_l(K_{l-1}),
 
-K_0 the covariance of the embedding's hidden units. `bpkr.derive` has the other published form, in which the kernels
-are those of infinite width; both are the same for homogeneous functions. Source: Pacelli et al., Nature Machine
+where K_0 is the covariance of the embedding's hidden units. `bpkr.derive` uses the other published form, with the
+kernels of infinite width. Both forms agree for homogeneous functions. Source: Pacelli et al., Nature Machine
 Intelligence (2023), arXiv 2209.04882.
 """
 
@@ -38,9 +38,9 @@ _ASSUMPTION = "the order parameter of each layer multiplies the covariance that 
 
 
 def derive_nested(architecture: Architecture) -> NonlinearAction:
-    """The action of dense layers with the order parameters Q_1, ..., Q_{L+1} inside the kernels.
+    """Derive the action of dense layers with the order parameters Q_1, ..., Q_{L+1} inside the kernels.
 
-    Raises `ValueError` for other layers than dense ones, several outputs, and a readout of several tokens.
+    Raises `ValueError` for layers that are not dense, several outputs, and a readout of several tokens.
     """
     checked_architecture(architecture)
     others = [type(layer).__name__ for layer in architecture.layers if type(layer) is not Dense]
@@ -75,7 +75,7 @@ def _derive(base: Action, activations: tuple[Activation, ...]) -> NonlinearActio
 
 
 def _inputs(base: Action) -> MatrixSymbol:
-    """The tokens that are read, as columns, in units in which their products are covariances."""
+    """Return the tokens that are read, as columns, scaled so that their inner products are covariances."""
     return MatrixSymbol("X", base.symbols.input_features, base.symbols.examples)
 
 
@@ -83,7 +83,7 @@ class NestedProblem(AbstractNonlinearProblem):
     """The problem of `derive_nested` for an architecture with its data.
 
     Args:
-        problem: its features are those of `bpkr.path_features` for the architecture; its labels are (examples,).
+        problem: has the features that `bpkr.path_features` returns for the architecture, and labels (examples,).
 
     Raises:
         ValueError: a layer is not dense, or the network has several outputs or reads several tokens.
@@ -100,7 +100,7 @@ class NestedProblem(AbstractNonlinearProblem):
         self.values = {symbol: values[symbol] for symbol in self.theory.action.parameters}
 
     def solve(self, **options: Any) -> saddle.Solution:
-        """Find the minimum by `saddle.minimise`, which takes the `options`; from Q_l = 1 by default."""
+        """Find the minimum by `saddle.minimise`, which takes the `options`; starts at Q_l = 1 by default."""
         options.setdefault("initial", dict.fromkeys(self.theory.action.order_parameters, 1.0))
         found = saddle.minimise(self.theory.action, self.values, **options)
         self._check_kernel(found)
@@ -112,7 +112,7 @@ class NestedProblem(AbstractNonlinearProblem):
         return kernel[:count, :count], kernel[count:, :count], jnp.diagonal(kernel)[count:]
 
     def _kernel(self, point: Mapping[Expr, Array], tokens: Float[Array, "examples features"]) -> Float[Array, "e e"]:
-        """The kernel of the action at its order parameters, among the examples of `tokens`."""
+        """Compute the kernel of the action at its order parameters, among the examples of `tokens`."""
         compiled = _compiled(self.theory.kernel, self.theory.base, tuple(self.theory.action.order_parameters))
         return compiled.call_from(self.problem.bound.numbers() | dict(point) | {self._inputs: tokens.T})["kernel"]
 
@@ -141,7 +141,7 @@ class NestedProblem(AbstractNonlinearProblem):
 
 
 def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:
-    """The one token that is read of each example."""
+    """Return the token of each example that is read."""
     reading = np.asarray(features.readings[:, :, 0])
     if not np.all(np.isin(reading, (0.0, 1.0))) or not np.all(np.sum(reading, axis=1) == 1):
         raise ValueError('the nested form reads one token: make the features with readout="first", "last" or positions')

@@ -1,4 +1,4 @@
-"""An action of nonlinear hidden units for `theorykit.saddle`, and the kernel that it predicts from."""
+"""An action of nonlinear hidden units for `theorykit.saddle`, and the kernel for its predictions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from ..features.implicit import ImplicitFeatures
 
 @dataclass(frozen=True, eq=False)
 class NonlinearAction:
-    """An action of nonlinear hidden units, in other order parameters than those of `bpkr.Action`.
+    """An action of nonlinear hidden units, with other order parameters than `bpkr.Action`.
 
-    - `action`: S, as `theorykit.saddle` takes any action; `action.derivation` has the steps beyond those of `base`.
+    - `action`: S as a `theorykit.saddle` action; `action.derivation` has the steps beyond the derivation of `base`.
     - `kernel`: K, in its order parameters.
-    - `base`: what `bpkr.derive` makes of the architecture, whose symbols and energy it has.
-    - `ansatz`: what it assumes that no limit makes exact, in words.
+    - `base`: the action from `bpkr.derive`, whose symbols and energy it shares.
+    - `ansatz`: assumptions that no limit makes exact, in words.
     """
 
     action: saddle.Action
@@ -36,7 +36,7 @@ class NonlinearAction:
 
 
 class AbstractNonlinearProblem(ABC):
-    """A problem in the order parameters of another action than that of `bpkr.derive`.
+    """A problem with other order parameters than the action of `bpkr.derive`.
 
     - `theory`: the action, its kernel and its ansatz.
     - `values`: the value of every parameter of the action, by symbol.
@@ -48,13 +48,13 @@ class AbstractNonlinearProblem(ABC):
 
     @abstractmethod
     def solve(self, **options: Any) -> saddle.Solution:
-        """Find the stationary point; `options` are keywords of the function of `theorykit.saddle` that finds it."""
+        """Find the stationary point; `options` are passed to the function of `theorykit.saddle` that finds it."""
 
     @usual_settings()
     def predict(
         self, point: saddle.Solution | Mapping[Expr | str, ArrayLike], test_features: ImplicitFeatures | None = None
     ) -> Prediction:
-        """Predict the output on test examples, by default those of the problem, at a solution or a point by name."""
+        """Predict outputs on test examples, by default the problem's, at a solution or order parameters by name."""
         problem, test_features = self.problem, self.problem.test_features(test_features)
         kernels = self._kernels(order_parameters_of(self.theory, point), test_features)
         prediction = prediction_from_kernels(problem.bound, *kernels, problem.data.labels)
@@ -62,13 +62,13 @@ class AbstractNonlinearProblem(ABC):
 
     @abstractmethod
     def _kernels(self, point: Mapping[Expr, Array], test_features: ImplicitFeatures) -> tuple[Array, Array, Array]:
-        """K among the training examples, of the test examples with these, and the diagonal among the test examples."""
+        """Compute K among training examples, K between test and training examples, and its test diagonal."""
 
 
 def order_parameters_of(
     theory: NonlinearAction, point: saddle.Solution | Mapping[Expr | str, ArrayLike]
 ) -> Mapping[Expr, Float[Array, "..."]]:
-    """The order parameters at a solution, or those given by symbol or by name, of which none may be missing."""
+    """Return the order parameters of a solution, or of a mapping by symbol or name, which must be complete."""
     checked_instance("point", point, (saddle.Solution, Mapping), "a Solution, or order parameters by name")
     given = point.order_parameters if isinstance(point, saddle.Solution) else point
     named = by_name("point", given)

@@ -7,13 +7,13 @@ have the prior covariance W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(co
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-where the B are lower triangular with diagonal exp(theta) and the R_l are rectangular: the Bartlett factors of the prior
-law of U_l at finite width. The leading block of such a U_l is gain^2 U_{l+1} whatever the coordinates are.
-Every real vector is a set of order parameters, positive definite and consistent; zero is the Gaussian-process limit;
-and the curvature of the entropy there is the same whatever the prior is.
+The B are lower triangular with diagonal exp(theta), and the R_l are rectangular. They are Bartlett factors of the prior
+law of U_l at finite width. Across a skip connection the leading block of U_l is always gain^2 U_{l+1}. Every real
+vector gives consistent positive definite order parameters, and zero is the Gaussian-process limit. The curvature of the
+entropy there is the same for every prior.
 
-Triangular factors are a group, and `moved` multiplies by them: B -> B T, R -> R + B r. In such steps the
-affine-invariant metric is of order one about every point; in the coordinates themselves it is not.
+Triangular factors form a group, and `moved` multiplies by them: B -> B T, R -> R + B r. In such steps, unlike in the
+coordinates, the affine-invariant metric is of order one about every point.
 """
 
 import itertools
@@ -34,14 +34,14 @@ from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
-# (B, R) of a level
+# (B, R) of one order parameter.
 Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
 
 
 class PriorRoots(eqx.Module):
-    """What the prior makes of unit factors: sigma_a, and of layers L, ..., 1 chol(covariance) and a skip's gain.
+    """The prior's factors: sigma_a, and for layers L, ..., 1 chol(covariance) and the gain of a skip connection.
 
-    No function of the coordinates: whoever takes many steps makes them once, by `roots_of`.
+    They do not depend on the coordinates, so for many steps compute them once with `roots_of`.
     """
 
     forms: tuple[LayerForm, ...] = eqx.field(static=True)
@@ -51,7 +51,7 @@ class PriorRoots(eqx.Module):
 
 
 def roots_of(architecture: Architecture | PriorRoots) -> PriorRoots:
-    """The roots of the prior of an architecture; those that are given."""
+    """Return the roots of the prior of an architecture; given roots are returned unchanged."""
     if isinstance(architecture, PriorRoots):
         return architecture
     numbers, layers = architecture.layer_numbers(), []
@@ -63,29 +63,29 @@ def roots_of(architecture: Architecture | PriorRoots) -> PriorRoots:
 
 
 def to_order_parameters(roots: Architecture | PriorRoots, coordinates: Coordinates) -> OrderParameters:
-    """The order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1."""
+    """Return the order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1."""
     return of_factors(factors_at(roots, coordinates))
 
 
 def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
-    """The order parameters U_l = C_l C_l^T of [C_1, ..., C_{L+1}]."""
+    """Return the order parameters U_l = C_l C_l^T for [C_1, ..., C_{L+1}]."""
     return from_overlaps(factor @ factor.T for factor in factors)
 
 
 def factors_at(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
-    """[C_1, ..., C_{L+1}] at `coordinates`: the Cholesky factors of the order parameters."""
+    """Return the Cholesky factors [C_1, ..., C_{L+1}] of the order parameters at `coordinates`."""
     return factors(roots, _parts(roots, coordinates))[::-1]
 
 
 def factors_after(
     roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates
 ) -> list[Float[Array, "_ _"]]:
-    """[C_1, ..., C_{L+1}] after a `step`, see `moved`, from the point at `coordinates`."""
+    """Return [C_1, ..., C_{L+1}] after a `step` from the point at `coordinates`, see `moved`."""
     return factors(roots, _parts_after(roots, coordinates, step))[::-1]
 
 
 def _parts(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Part]:
-    """(B, R) of the readout and of layers L, ..., 1."""
+    """Return (B, R) of the readout and of layers L, ..., 1."""
     start, parts = 0, []
     for rows, nested in _shapes(roots.forms, roots.overlap_sizes):
         middle = start + rows * (rows + 1) // 2
@@ -103,9 +103,10 @@ def _parts_after(roots: Architecture | PriorRoots, coordinates: Coordinates, ste
 def factors(
     roots: Architecture | PriorRoots, parts: Iterable[Part], units: Iterable[Any] | None = None
 ) -> list[Float[Array, "_ _"]]:
-    """[C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
+    """Return [C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
 
-    B B^T and R R^T are in these `units`, one a level, by default 1. Without a skip connection R has no columns.
+    B B^T and R R^T are in these `units`, one per order parameter, by default 1. Without a skip connection R has no
+    columns.
     """
     roots = roots_of(roots)
     (readout, unit), *layers = zip(parts, units or itertools.repeat(1.0), strict=False)
@@ -122,7 +123,7 @@ def factors(
 
 
 def from_order_parameters(roots: Architecture | PriorRoots, order_parameters: OrderParameters) -> Coordinates:
-    """The coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
+    """Return the coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
     *matrices, readout = to_overlaps(order_parameters)
     roots, outer = roots_of(roots), jnp.linalg.cholesky(readout)
     pieces = [entries_of_factor(outer / roots.readout)]
@@ -136,9 +137,9 @@ def from_order_parameters(roots: Architecture | PriorRoots, order_parameters: Or
 
 
 def moved(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-    """The coordinates after a step from the point at `coordinates`: every B becomes B T, every R becomes R + B r.
+    """Return the coordinates after a step from the point at `coordinates`: B becomes B T, R becomes R + B r.
 
-    `step` holds T and r as coordinates hold B and R; zero is no step.
+    `step` has the layout of coordinates, with T and r in place of B and R; a zero vector is no step.
     """
     there = _parts_after(roots, coordinates, step)
     pieces = ((entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in there)
@@ -146,15 +147,15 @@ def moved(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coor
 
 
 def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Float[Array, ""]:
-    """The logarithm of |dU/dtheta|, up to a constant: densities of the order parameters times it are of coordinates.
+    """Return log |dU/dtheta| up to a constant; it converts densities of order parameters to densities of coordinates.
 
-    U_l is taken to vary on and above its diagonal, but for a block that is another order parameter.
+    U_l varies on and above its diagonal, except in a block that is another order parameter.
     """
     total, parts = jnp.zeros(()), _parts(roots, coordinates)
     for (blocks, crossing), factor in zip(parts, factors(roots, parts), strict=True):
         rows, nested = crossing.shape
         logarithms, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
-        # the diagonal of C_l is that of W_l times that of B
+        # The diagonal of C_l is the diagonal of W_l times the diagonal of B.
         log_whitening = jnp.sum(logarithms[nested:]) - jnp.sum(of_blocks)
         total += jnp.sum((rows + 1 - np.arange(rows)) * of_blocks)  # d(B B^T)
         total += (rows + 1 + nested) * log_whitening + rows * jnp.sum(logarithms[:nested])
@@ -162,14 +163,14 @@ def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Fl
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
-    """The Gaussian-process limit: the origin."""
+    """Return the coordinates of the Gaussian-process limit: the origin."""
     shapes = _shapes(architecture.forms, architecture.overlap_sizes)
     return jnp.zeros(sum([rows * (rows + 1) // 2 + rows * nested for rows, nested in shapes]))
 
 
 @lru_cache
 def _shapes(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The shape of R, which has as many rows as B, of the readout and layers L, ..., 1."""
+    """Return the shape of R, which has as many rows as B, for the readout and layers L, ..., 1."""
     *sizes, outer = overlap_sizes
     shapes = [(outer, 0)]
     for form, size in zip(reversed(forms), reversed(sizes), strict=True):

@@ -1,20 +1,19 @@
-"""The exact law of the order parameters at finite width, in whitened Bartlett coordinates: singular or not.
+"""The exact law of the order parameters at finite width, singular or not, in whitened Bartlett coordinates.
 
-Given U_{l+1} = C_{l+1} C_{l+1}^T, the columns of the new rows of w^(l) are N_l independent Gaussians of covariance
-W_l W_l^T, with W_l = chol(covariance) (x) C_{l+1}: they are W_l Z with Z of independent standard normal entries. Its LQ
-factor B is lower trapezoidal, with as many columns as Z has rows or columns, whichever are fewer, and
-C_l = W_l B / sqrt(N_l),
+Given U_{l+1} = C_{l+1} C_{l+1}^T, the columns of the new rows of w^(l) are N_l independent Gaussians of covariance W_l
+W_l^T, with W_l = chol(covariance) (x) C_{l+1}. They are W_l Z, where Z has independent standard normal entries. The LQ
+factor B of Z is lower trapezoidal, with as many columns as the smaller dimension of Z, and C_l = W_l B / sqrt(N_l),
 
     B_ii^2 ~ chi^2 of N_l - i + 1 degrees (i = 1, 2, ...),   B_ij ~ N(0, 1) below the diagonal.
 
-Across a skip connection, r of the N_l columns of Z, as many as C_{l+1} has, are taken along the rows of w^(l+1): they
-are R, of standard normal entries, and B is that of the other N_l - r. Then
+Across a skip connection, r of the N_l columns of Z, as many as C_{l+1} has columns, are chosen along the rows of
+w^(l+1). They form R, with standard normal entries, and the other N_l - r columns have the LQ factor B. Then
 
     C_l = [gain C_{l+1}, 0; W_l R / sqrt(N_l), W_l B / sqrt(N_l)].
 
-Where a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
-changes. Coordinates are all entries, layer by layer from the readout, the B_ii as B_ii = log(1 + exp(t)): a chi law of
-few degrees reaches zero, where log B_ii would have a long tail.
+If a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
+changes. The coordinates are all entries, layer by layer from the readout, with B_ii = log(1 + exp(t)). A chi law with
+few degrees of freedom reaches zero, so log B_ii would have a long tail.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ Coordinates = Float[Array, " coordinates"]
 class Level:
     """The coordinates of one order parameter, the readout's or a layer's.
 
-    - `rows`, `columns`: of the trapezoid B.
-    - `crossing`: columns of R; none without a skip connection.
+    - `rows`, `columns`: shape of the trapezoid B.
+    - `crossing`: number of columns of R; 0 without a skip connection.
     """
 
     rows: int
@@ -56,24 +55,24 @@ class Level:
 
     @property
     def rank(self) -> int:
-        """Columns of the factor C_l."""
+        """Number of columns of the factor C_l."""
         return self.crossing + self.columns
 
     @property
     def coordinates(self) -> int:
-        """How many coordinates there are: of B_ii, entries of B below the diagonal, entries of R."""
+        """Number of coordinates: the B_ii, the entries of B below the diagonal, and the entries of R."""
         return self.columns + self.entries_below + self.rows * self.crossing
 
     @property
     def entries_below(self) -> int:
-        """How many entries of B are below the diagonal: counted before any is made."""
+        """Number of entries of B below the diagonal, counted before any is made."""
         return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
 class FiniteWidthLaw(DisplayMixin, eqx.Module):
-    """The law of (U_1, ..., U_L, u) over the weights' prior, at the widths of `architecture`.
+    """The law of (U_1, ..., U_L, u) under the prior of the weights, at the widths of `architecture`.
 
-    `finite_width_law` makes it.
+    Make it with `finite_width_law`.
     """
 
     architecture: Architecture
@@ -89,26 +88,26 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """How many coordinates there are."""
+        """Number of coordinates."""
         return sum(level.coordinates for level in self.levels)
 
     @property
     def is_regular(self) -> bool:
-        """Whether every order parameter has an inverse: every layer as many hidden units as partial paths."""
+        """Whether every order parameter is invertible, because every layer has enough hidden units."""
         return all(level.columns == level.rows for level in self.levels)
 
     @property
     def is_singular(self) -> bool:
-        """Whether U_1 has no inverse, by too few hidden units in some layer."""
+        """Whether U_1 is singular, because some layer has too few hidden units."""
         return self.levels[-1].rank < self.architecture.overlap_sizes[0]
 
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """The logarithm of the density of the coordinates, normalised."""
+        """Return the normalised log density of the coordinates."""
         return self.unchecked_log_prior(self._checked(coordinates))
 
     def unchecked_log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """`log_prior` of coordinates that are known to fit, for compiled loops."""
+        """Return `log_prior` without checks, for compiled loops."""
         total = jnp.zeros(())
         for degrees, (logarithmic, *normals) in zip(self._degrees(), self._split(coordinates), strict=True):
             diagonal, constants = jax.nn.softplus(logarithmic), jax.scipy.special.gammaln(degrees / 2)
@@ -121,7 +120,7 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
 
     @usual_settings()
     def sample(self, key: PRNGKeyArray) -> Coordinates:
-        """Coordinates drawn from the prior."""
+        """Draw coordinates from the prior."""
         require_float64()
         drawn = []
         checked_key("key", key)
@@ -132,7 +131,7 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         return jnp.concatenate(drawn)
 
     def factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
-        """(C_1, ..., C_{L+1}), with U_l = C_l C_l^T; each has as many columns as U_l has rank."""
+        """Return (C_1, ..., C_{L+1}), with U_l = C_l C_l^T; C_l has as many columns as the rank of U_l."""
         return self._factors(self._checked(coordinates))
 
     def _factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
@@ -144,11 +143,11 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         return tuple(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """The order parameters at `coordinates`: singular where a layer has fewer units than partial paths."""
+        """Return the order parameters at `coordinates`; singular if a layer has fewer units than partial paths."""
         return self.unchecked_order_parameters(self._checked(coordinates))
 
     def unchecked_order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """`order_parameters` at coordinates that are known to fit, for compiled loops."""
+        """Return `order_parameters` without checks, for compiled loops."""
         return from_overlaps(factor @ factor.T for factor in self._factors(coordinates))
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
@@ -159,12 +158,12 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         return array
 
     def _degrees(self) -> Iterator[Float[Array, " columns"]]:
-        """Degrees of freedom of the squares of every level's diagonal."""
+        """Yield the degrees of freedom of the squared diagonal entries, per order parameter."""
         for level, width in zip(self.levels, reversed(self.architecture.widths), strict=True):
             yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
 
     def _split(self, coordinates: Coordinates) -> Iterator[tuple[Array, Array, Array]]:
-        """Of every level: diagonal and entries below it of B, and R."""
+        """Yield the diagonal of B, the entries below it, and R, per order parameter."""
         start = 0
         for level in self.levels:
             piece = coordinates[start : start + level.coordinates]
@@ -174,9 +173,9 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
 
 
 def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
-    """The exact law at finite width; `ValueError` for widths at which there is none.
+    """Return the exact law at finite width; `ValueError` if there is none at these widths.
 
-    A layer may have any real width of at least its number of partial paths, and below that any whole number of units.
+    A layer can have any real width of at least its number of partial paths. Smaller widths must be whole numbers.
     """
     counts = checked_architecture(architecture).head_counts()
     found = [_level(architecture.overlap_sizes[-1], 0, architecture.widths[-1], "N_a")]
@@ -202,5 +201,5 @@ def _level(rows: int, crossing: int, width, name: str) -> Level:
 
 
 def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The coordinate t of a diagonal entry B_ii = log(1 + exp(t))."""
+    """Return the coordinate t of a diagonal entry B_ii = log(1 + exp(t))."""
     return diagonal + jnp.log(-jnp.expm1(-diagonal))

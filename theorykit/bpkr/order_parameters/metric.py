@@ -1,6 +1,6 @@
 """The order parameters as a manifold: gradients and displacements in its affine-invariant metric.
 
-A tangent at U_l = C_l C_l^T is dU_l = C_l dW_l C_l^T, of length |dW_l|; nothing changes under U -> M U M^T. Where a
+A tangent at U_l = C_l C_l^T is dU_l = C_l dW_l C_l^T with length |dW_l|, which is invariant under U -> M U M^T. If a
 skip connection makes U_{l+1} a block of U_l, changes of the block are changes of U_{l+1} and are counted there.
 """
 
@@ -17,19 +17,19 @@ from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
 
 def largest_width(architecture: Architecture) -> Float[Array, ""]:
-    """The width that gradients and curvatures of the action are stated per."""
+    """Return the largest width, the unit for gradients and curvatures of the action."""
     return jnp.max(jnp.array(architecture.widths, dtype=jnp.float64))
 
 
 def gradient_length(
     architecture: Architecture, factors: Sequence[Float[Array, "_ _"]], gradient: OrderParameters
 ) -> Float[Array, ""]:
-    """Length of a gradient |C^T (dS/dU) C|, over all order parameters U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
+    """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
     slopes = to_overlaps(gradient)
     whitened = [factor.T @ slope @ factor for factor, slope in zip(factors, slopes, strict=True)]
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
-            # U_{l+1} is the leading block of U_l: what S gains there it gains in U_{l+1}
+            # U_{l+1} is the leading block of U_l, so this part of the gradient belongs to U_{l+1}.
             size = len(whitened[i + 1])
             whitened[i + 1] += whitened[i][:size, :size]
             whitened[i] *= _beyond(len(whitened[i]), size)
@@ -41,10 +41,10 @@ def metric(
     factors: Sequence[Float[Array, "_ _"]],
     changes: Sequence[Float[Array, "changes _ _"]],
 ) -> Float[Array, "changes changes"]:
-    """Inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along a first axis."""
+    """Return inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along a first axis."""
     products = 0.0
     for factor, change, nested in zip(factors, changes, _nested_sizes(architecture), strict=True):
-        # C^-1 A of every change A, side by side
+        # C^-1 A for every change A, side by side.
         side_by_side = change.swapaxes(0, 1).reshape(len(factor), -1)
         turned = solve_triangular(factor, side_by_side, lower=True).reshape(len(factor), -1, len(factor)).swapaxes(0, 1)
         white = turned + turned.swapaxes(1, 2)
@@ -56,13 +56,13 @@ def metric(
 
 
 def _beyond(size: int, nested: int) -> np.ndarray:
-    """One for every entry of a matrix but zero for those of its leading block of `nested` rows."""
+    """Return a matrix of ones, with zeros in its leading block of `nested` rows."""
     within = np.arange(size) < nested
     return 1.0 - np.outer(within, within)
 
 
 def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
-    """The order parameters C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
+    """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
     tangent, inner, moved = jnp.asarray(tangent), None, []
     for point, kept in reversed(list(zip(to_overlaps(order_parameters), _nested_sizes(architecture), strict=True))):
         rows, columns = _components(len(point), kept)
@@ -78,7 +78,7 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 
 
 def dimension(architecture: Architecture) -> int:
-    """How many components a tangent has."""
+    """Return the number of components of a tangent."""
     sizes = architecture.overlap_sizes
     nested = _nested_sizes(architecture)
     return sum(len(_components(size, kept)[0]) for size, kept in zip(sizes, nested, strict=True))
@@ -90,6 +90,6 @@ def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nested_sizes(architecture: Architecture) -> list[int]:
-    """The size of the block of each order parameter that is the next one, across a skip connection; 0 of none."""
+    """Return the size of the block of each order parameter that a skip connection makes the next one; 0 if none."""
     forms = zip(architecture.forms, architecture.overlap_sizes[1:], strict=True)
     return [*(size if form.has_skip else 0 for form, size in forms), 0]

@@ -1,4 +1,4 @@
-"""Order parameters: the overlaps of path weights that the action is a function of, and the Gaussian-process limit."""
+"""Order parameters: the overlaps of path weights, on which the action depends, and their infinite-width limit."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from ...symbolic.documents.values import heat_map, number
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 
-# largest departure, relative to the largest entry, of a block from what a skip connection makes it, that is rounding
+# A block across a skip connection may differ by this share of the largest entry because of rounding.
 _CONSISTENCY = 1e-8
-# rows of U_1 that have the names of their paths in a picture
+# Most rows of U_1 whose paths are named in a picture.
 _LABELLED = 1000
 
 
@@ -53,10 +53,10 @@ class OrderParameters(DisplayMixin, eqx.Module):
     """(U_1, ..., U_L) and u = U_{L+1}. Functions that take them also take the `Saddle` that a solve returns.
 
     - `matrices`: U_l, symmetric positive definite, n_l x n_l, from the input side; U_1 mixes pairs of attention paths.
-      Rows of several outputs: (path, output), the output fastest. Where layer l has a skip connection of strength s,
-      the leading block of U_l is s^2 U_{l+1}.
-    - `readout`: u > 0; of C > 1 outputs a symmetric positive definite matrix C x C. Where the readout has weights of
-      its own for every token, its rows are (token, output), the output fastest; without layers, it is U_1.
+      With several outputs, rows are (path, output), with the output fastest. If layer l has a skip connection of
+      strength s, the leading block of U_l is s^2 U_{l+1}.
+    - `readout`: u > 0, or a symmetric positive definite matrix C x C for C > 1 outputs. If the readout has separate
+      weights per token, rows are (token, output), with the output fastest. Without layers, it is U_1.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
@@ -69,12 +69,12 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
     @property
     def first(self) -> Float[Array, "n n"]:
-        """U_1, which the kernel is made of: of the first layer, or of the readout where there is no layer."""
+        """U_1, which determines the kernel: from the first layer, or from the readout if there are no layers."""
         return to_overlaps(self)[0]
 
 
 def order_parameter_blocks(point: OrderParameters, architecture: Architecture | None = None) -> Iterator[Block]:
-    """The sizes and entries of order parameters, or of a stack of them, and a picture of U_1, labelled by its paths."""
+    """Yield sizes and entries of order parameters, or of a stack of them, and a picture of U_1 with path labels."""
     arrays = [np.asarray(each) for each in (*point.matrices, point.readout)]
     first, rows = arrays[0], []
     is_drawn = first.ndim == 2 and len(first) > 1
@@ -100,27 +100,27 @@ def order_parameter_blocks(point: OrderParameters, architecture: Architecture | 
 
 @runtime_checkable
 class HasOrderParameters(Protocol):
-    """The outcome of a solve, such as a `Saddle`: it may stand wherever order parameters may."""
+    """The result of a solve, such as a `Saddle`, which can be used in place of order parameters."""
 
     order_parameters: OrderParameters
 
 
 def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
-    """[U_1, ..., U_{L+1}], all matrices, whatever the number of outputs."""
+    """Return [U_1, ..., U_{L+1}] as matrices for any number of outputs."""
     readout = order_parameters.readout
     return [*order_parameters.matrices, readout.reshape(1, 1) if readout.ndim == 0 else readout]
 
 
 def from_overlaps(overlaps: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
-    """The order parameters of the matrices U_1, ..., U_{L+1}; the last becomes a number for one output."""
+    """Make order parameters from the matrices U_1, ..., U_{L+1}; for one output the last becomes a number."""
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
 
 def gp_limit(architecture: Architecture) -> OrderParameters:
-    """The order parameters of infinite width, layer by layer their mean over the prior: the minimum of the entropy.
+    """Return the order parameters at infinite width: their prior means, which minimise the entropy.
 
-    For layers of attention alone, U_l = s_a^2 s_L^2 ... s_l^2 I.
+    If all layers are attention, U_l = s_a^2 s_L^2 ... s_l^2 I.
 
         >>> import theorykit
         >>> from theorykit import bpkr
@@ -137,7 +137,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
 
 
 def as_order_parameters(name: str, value: Any) -> OrderParameters:
-    """`value` itself if it is order parameters, or those of a saddle point, with a warning if it is none."""
+    """Return order parameters as they are, or take them from a saddle point; warn if it is not a saddle point."""
     point = getattr(value, "order_parameters", value)
     if isinstance(point, OrderParameters):
         if hasattr(type(value), "diagnosis") and not is_traced(value):
@@ -152,9 +152,9 @@ def as_order_parameters(name: str, value: Any) -> OrderParameters:
 def checked_order_parameters(
     architecture: Architecture, order_parameters: Any, name: str = "order_parameters", *, singular: bool = False
 ) -> OrderParameters:
-    """Order parameters, or those of a saddle point, refused unless they fit the architecture and are positive definite.
+    """Return order parameters, refused unless they fit the architecture and are positive definite.
 
-    With `singular` they may be semidefinite, up to rounding, as at widths below the number of paths.
+    With `singular` they can be semidefinite, up to rounding, as at widths below the number of paths.
     """
     point = as_order_parameters(name, order_parameters)
     (*sizes, _), given = checked_architecture(architecture).overlap_sizes, point.matrices
