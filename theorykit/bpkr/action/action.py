@@ -190,8 +190,7 @@ class Action(DisplayMixin):
         for u in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
             with suppress(PolynomialError):  # u may be inside a trace of an inverse
                 a, b, minus_c = Poly(expand(self.saddle_point_equations[u] * u**2), u).all_coeffs()
-                # Solves a u^2 + b u - c = 0 with a, c > 0, without cancellation for any sign of b, like the Riccati
-                # form.
+                # Solves a u^2 + b u - c = 0, a, c > 0, without cancellation for any sign of b, like the Riccati form.
                 solved[u] = sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
         return MappingProxyType(solved)
 
@@ -271,8 +270,7 @@ def render_latex(action: Action, steps: bool = False) -> str:
 
     Args:
         action: the action to write.
-        steps: write headings, closed forms and every step of the derivation too. Otherwise write one `align`
-            environment.
+        steps: write headings, closed forms and every step too. Otherwise write one `align` environment.
     """
     if steps:
         return as_latex(document.whole_document(action, steps=True), fragment=True)

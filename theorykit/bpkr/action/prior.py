@@ -143,7 +143,7 @@ def expand_about_infinite_width(
         if number < len(forms):
             form, outer = forms[number], overlaps[number + 1]
             if form.has_skip:
-                # The leading block is U_{l+1}, whose displacement follows from the entropy of its own layer.
+                # The leading block is U_{l+1}, whose displacement follows from the entropy of the next layer.
                 parts = (outer.shape[0], expand(form.blocks * outer.shape[0]))
                 of_outer = embed(principal_block(displacement, parts, 0), parts, 0)
                 displacement = expand_products(displacement - of_outer)

@@ -239,8 +239,7 @@ def score_classes(
 
     Returns:
         `accuracy`, the share of examples with the right class; `log_loss`, the mean of -ln P(true class); their
-        standard errors `accuracy_error` and `log_loss_error`; and `confusion` (true class, predicted class), in
-        examples.
+        standard errors `accuracy_error` and `log_loss_error`; and `confusion` (true class, predicted class).
     """
     checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
     return score_indices(classes, classes.indices_of(labels), mean, variance, noise)

@@ -149,8 +149,7 @@ class Data(DisplayMixin, eqx.Module):
                 labels). Named dimensions may be in any order: examples, paths, features, outputs.
             variables: the names of the arrays in a file.
             chunk: examples of a file in memory at a time; it affects the last digits of the sums.
-            files_per_task: files that a worker sums before it returns; it has the same effect. See `of_batches` for the
-                rest.
+            files_per_task: files that a worker sums before it returns; likewise. For the rest see `of_batches`.
         """
         pairs = (entry if isinstance(entry, tuple) else (entry,) for entry in files)
         sources = [reading.File(tuple(str(path.absolute()) for path in pair), variables, chunk) for pair in pairs]

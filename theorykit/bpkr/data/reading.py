@@ -102,8 +102,7 @@ def sum_batches(
 ) -> Sums:
     """Sum over `batches`: pairs (features, labels), functions that return one, `Chunk`s or `File`s.
 
-    The first number of `grouping` is the batches per task. All its numbers affect the last digits and must match a
-    checkpoint.
+    The first number of `grouping` is the batches per task. All affect the last digits and must match a checkpoint.
     """
     settings = store.settings_of("feature statistics", _VERSION, **grouping)
     per_task, numbered = next(iter(grouping.values())), enumerate(batches)
@@ -351,7 +350,7 @@ def rows_of(array: Any, rows: slice) -> Any:
 
 
 def _computed(array: Any) -> np.ndarray:
-    # In this thread, because workers must not ask a cluster for more workers.
+    # Compute in this thread, because workers must not ask a cluster for more workers.
     return np.asarray(array.compute(scheduler="synchronous"))
 
 

@@ -66,7 +66,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     "kernel_product": lambda action: {
         "product": action.kernel * _columns(action) + action.symbols.temperature * _columns(action)
     },
-    # With the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K.
+    # The energy, the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K.
     "kernel_energy": lambda action: _parts(
         action.kernel_energy, "energy", "resolvent", "representer", "minus_misfit_slope"
     ),
@@ -113,7 +113,7 @@ class CompiledAction(DisplayMixin):
     def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
         # The arguments are all symbols in the outputs, except sizes that follow from shapes.
         symbols, free = self.action.symbols, set().union(*(output.free_symbols for output in outputs.values()))
-        # In the dual form no array has an examples axis, so the number of examples is an argument.
+        # The number of examples is an argument in the dual form, in which no array has an examples axis.
         scalars = {*symbols.free, *symbols.numbers, *(self.action.dual.statistics if name.startswith("dual") else ())}
         arguments = {symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars}
         if symbols.features in arguments:

@@ -37,8 +37,7 @@ _PATH_KERNEL_BYTES = 2**25
 class EnergyPoint(eqx.Module):
     """The energy at U_1 = `u1`, undivided, and both parts of its gradient, positive semidefinite (n_1 x n_1).
 
-    `magnitude` is the size of the terms in `value` and sets its rounding. `solved` holds arrays for `curvature`, by
-    name.
+    `magnitude` is the size of the terms in `value`, for its rounding. `solved` has arrays for `curvature`, by name.
     """
 
     u1: PathMatrix
@@ -277,8 +276,7 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
     flat, paths = bound.flat(features), bound.architecture.overlap_sizes[0]
     if not tabulates_path_kernels(bound.architecture, len(features)):
         return KernelEnergy(bound, labels, features=flat, **rounding)
-    # K is linear in U_1 (Eq. 10), so tabulate its derivatives in the entries on and above the diagonal of a symmetric
-    # U_1.
+    # K is linear in U_1 (Eq. 10): tabulate its derivatives in the entries on and above the diagonal, U_1 symmetric.
     by_path, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
     upper = jax.vmap(bound.path_kernel, (1, 1))(by_path[:, rows], by_path[:, columns])
     kernels = upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)

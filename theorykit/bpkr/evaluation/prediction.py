@@ -32,9 +32,8 @@ _EXAMPLES, _OUTPUTS = 5, 4
 class Prediction(DisplayMixin, eqx.Module):
     """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
 
-    The shape is (examples,) for one output, and (examples, outputs) for several. `ansatz` describes assumptions beyond
-    the order parameters, and is empty for linear hidden units. `classes` come from the problem's data, if they have
-    any.
+    The shape is (examples,) for one output, and (examples, outputs) for several. `ansatz` describes further
+    assumptions; it is empty for linear hidden units. `classes` are those in the problem's data, if any.
     """
 
     mean: Float[Array, "examples *outputs"]
@@ -117,9 +116,8 @@ def prediction_from_kernels(
     test_diagonal: Float[Array, " testrows"],
     labels: Float[Array, "examples *outputs"],
 ) -> Prediction:
-    """Evaluate Eqs. (9), (29), (30) from kernels; pure and traceable.
-
-    The kernels are among training examples, `between` test and training examples, and of each test example with itself.
+    """Evaluate Eqs. (9), (29), (30) from kernels among training examples, `between` test and training examples, and of
+    each test example with itself; pure and traceable.
     """
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}

@@ -1,1 +1,1 @@
-"""What attention paths read from an example: feature vectors, or kernels if the embedding is nonlinear."""
+"""Features that attention paths read from examples, or their kernels if the embedding is nonlinear."""

@@ -237,7 +237,7 @@ def _series(
     root = np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
     weighted = weights * root * values
     before, now, found = np.zeros_like(root), root, []
-    # By Parseval, the mean square minus the squared coefficients so far bounds the remaining terms.
+    # The mean square minus the squared coefficients so far (Parseval) bounds the remaining terms.
     left, shares = squares.copy(), []
     for n in range(terms or rule.terms):
         found.append(np.sum(weighted * now, axis=1))
@@ -377,7 +377,7 @@ def _tried(places: tuple[float, ...], reach: float) -> np.ndarray:
     away = np.geomspace(reach * 1e-9, reach, 500)
     about = np.concatenate([[0.0], *([place + away, place - away] for place in (0.0, *places[:20]))], axis=None)
     points = np.concatenate([about, np.linspace(-8, 8, 1601), np.linspace(-reach, reach, 1601)])
-    # Leave out the steps themselves, where the function can have either value.
+    # Leave out the steps themselves, because either value is valid there.
     points = np.setdiff1d(points, places)
     return points[np.abs(points) < reach]
 

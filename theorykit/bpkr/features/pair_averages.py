@@ -6,9 +6,9 @@ Mehler's formula expands phi at each variance in orthonormal Hermite polynomials
 
 which is symmetric, and costs one multiplication per term and pair. The remainder is at most |rho|^N times the root of
 both remainders of Parseval's sum. It is not small for |rho| near one if the function is rough at these variances. Such
-pairs are integrated over panels in the rotated coordinates x = sqrt(v) (c p + s q), y = sqrt(w) (c p - s q), with c and
-s the cosine and sine of half the angle arccos(rho). Panels in p are split at every kink of either factor, and panels in
-q where these cross. Source: Mehler (1866); for the coordinates, Genz, Statistics and Computing 14 (2004) 251.
+pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p + s q) and y = sqrt(w) (c p - s q). Here c and
+s are the cosine and sine of half the angle arccos(rho). Panels in p are split at every kink of either factor, and
+panels in q where these cross. Source: Mehler (1866); for the coordinates, Genz, Statistics and Computing 14 (2004) 251.
 """
 
 from collections.abc import Callable
@@ -42,8 +42,7 @@ class Rule:
     """How the averages of a function are computed over a range of variances; `kernel_rules.rule_over` chooses it.
 
     - `least`, `most`: the range of variances.
-    - `edges`: edges of panels on which the function is smooth. `crossings`: pairs of edges at which to split the outer
-      integral.
+    - `edges`: edges of panels on which phi is smooth. `crossings`: pairs of edges that split the outer integral.
     - `terms`: number of terms of Mehler's sum. `parity`: 1 for an even function, -1 for an odd one, 0 for others.
     - `stretch`: how much wider than the Gaussian density the integrands are.
     - `uses_panels`: whether panels compute the pairs for which the sum is not enough.

@@ -1,8 +1,7 @@
 """z^T log(M) z and M^{-1/2} z for a large matrix M, from Lanczos runs that start at z, with error bounds.
 
-The k-node Gauss rule of a run is an upper bound of z^T log(M) z, because the even derivatives of the logarithm are
-negative. The Gauss-Radau rule with one more node at a lower bound of the spectrum is a lower bound, because the odd
-derivatives are positive.
+The k-node Gauss rule of a run bounds z^T log(M) z from above, since even derivatives of the logarithm are negative. Odd
+ones are positive, so the Gauss-Radau rule with another node at a lower bound of the spectrum bounds it from below.
 
 M^{-1/2} z = (2/pi) int_0^inf (M + s^2)^{-1} z ds is approximated in the Krylov space. The systems (M + s^2) x = z have
 residuals |r_s| <= |r_0| theta / (theta + s^2) there, with the smallest Ritz value theta. With the lower bound m of the

@@ -1,8 +1,7 @@
 """Energy and saddle point, with errors, if neither the P x P kernel nor the D x D Gram matrix fits in memory.
 
-The solver uses the kernel only through the generated product (K + T I) V. The misfit comes from conjugate gradients.
-The log-determinant and its gradient are means over random probes z, from Lanczos runs on M = P^{-1/2} (K + T I)
-P^{-1/2}:
+The kernel is used only in the generated product (K + T I) V. The misfit comes from conjugate gradients. The
+log-determinant and its gradient are means over random probes z, by Lanczos runs on M = P^{-1/2} (K + T I) P^{-1/2}:
 
     logdet(K + T I) = logdet P + E[ z^T log(M) z ]
     d logdet(K + T I) = E[ x^T dK x ],  x = P^{-1/2} M^{-1/2} z
@@ -346,8 +345,7 @@ class MatrixFreeSaddle(DisplayMixin, eqx.Module):
 
     - `order_parameters`: the mean over repeats, in the solver's coordinates.
     - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats.
-    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts at `order_parameters`, undivided; fresh probes give the
-      energy.
+    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts there, undivided; the energy is from fresh probes.
     - `standard_error`: of `action`, as an estimate of S at `order_parameters`.
     - `excess`: an estimate of S at `order_parameters` minus its minimum.
     - `bias`: a bound of the error in the energy from unfinished iterations.

@@ -235,8 +235,7 @@ def attention(
     `mask` determines which keys a query can attend to, in every layer. Like the result, it has keys before queries:
 
     - `"causal"`: no keys after the query itself;
-    - whole numbers (examples,): how many tokens of each example are real, counted from the first; the others are
-      padding;
+    - whole numbers (examples,): the number of real tokens of each example; those after them are padding;
     - booleans (examples, tokens), or 0 and 1: which tokens are real;
     - booleans (examples, heads, keys, queries), True if attention is allowed, with 1 for axes that are the same, or
       (keys, queries) if all other axes are the same;

@@ -268,7 +268,7 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
     """Return (w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
 
-    With several outputs a row is a (partial path, output) pair, with the output fastest. Raises `ValueError` if a dense
+    For several outputs a row is a (partial path, output) pair, with the output fastest. Raises `ValueError` if a dense
     layer is nonlinear, because path weights cannot pass through it.
     """
     if nonlinear_layers(network.layers):

@@ -105,8 +105,7 @@ def factors(
 ) -> list[Float[Array, "_ _"]]:
     """Return [C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
 
-    B B^T and R R^T are in these `units`, one per order parameter, by default 1. Without a skip connection R has no
-    columns.
+    B B^T and R R^T are in these `units`, one per order parameter, by default 1. R has no columns without a skip.
     """
     roots = roots_of(roots)
     (readout, unit), *layers = zip(parts, units or itertools.repeat(1.0), strict=False)

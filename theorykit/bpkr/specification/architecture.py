@@ -49,9 +49,8 @@ from .layer_functions import branch_heads, count
 from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
 from .view import architecture_view
 
-# Measured on two cores: arrays of the size of U_1, and of the data matrix, that a solve keeps in memory at once; arrays
-# of the size of U_1 to make a point; seconds of a solve per cubed row of U_1; and the seconds from which we warn before
-# starting.
+# Measured on two cores: arrays in memory in a solve, of the size of U_1 and of the data matrix, and to make a U_1;
+# seconds of a solve per cubed row of U_1, and the number of seconds above which we warn.
 _SOLVE_COPIES, _KERNEL_COPIES, _POINT_COPIES = 120, 16, 3
 _SECONDS, _LONG = 2.5e-7, 60.0
 # Labels per width below which the terms that the ansatz drops are as large as the terms that it keeps.
@@ -433,8 +432,7 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         got = "" if is_traced(value) else f", got {value!r}{advice}"
         holds = array_module(value).isfinite(value) & (value > 0)
         kind = require(kind, [Requirement(f"{name} must be finite and positive{got}", holds)])
-    # The path weights are Gaussian given those of the next layer only if the prior is independent of sizes that
-    # diverge.
+    # Path weights are Gaussian given the next layer only if the prior is independent of sizes that diverge.
     name = f"the prior covariance of the weight blocks of {layer}"
     sizes = {symbols.width, symbols.next_width, symbols.tokens}
     if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):

@@ -22,7 +22,7 @@ from .layers import AbstractLayer, LayerSymbols
 class LayerForm:
     """What follows from the forward map and the prior of one layer.
 
-    From the readout on, partial paths branch at the layer: first the skip connection, then the weight blocks.
+    Partial paths from the readout branch at the layer: first the skip connection, then the weight blocks.
 
     - `forward`: X_l as the layer writes it, in terms of `weights` V_l and `hidden` X_{l-1}.
     - `blocks`: number of weight blocks k. `covariance`: their prior covariance (k x k).
@@ -134,8 +134,7 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         if len(skips) > 1:
             raise _Refused("it has more than one skip connection; gather them in one")
         ((coefficient, factors),) = skips
-        # The gain is a number of the network. Factors that depend on the sequence length belong to the mixing of
-        # tokens.
+        # Factors that depend on the sequence length belong to the mixing of tokens, not to the gain.
         gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
         skip_tokens = from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
     return LayerForm(
