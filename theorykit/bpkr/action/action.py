@@ -42,7 +42,7 @@ class Majoriser:
 
     At a given U_1 = U_0 let G_+ be the gradient of the energy's log-determinant and -G_- the gradient of its misfit.
     The log-determinant is concave in U_1, so it lies below its tangent. The misfit is convex in U_1^-1, and lies below
-    tr(U_0 G_- U_0 U_1^-1) up to a constant. The bound equals the energy at U_0 and has the same gradient there.
+    tr(U_0 G_- U_0 U_1^-1) up to a constant. The bound touches the energy at U_0.
 
     - `logdet_gradient`, `weight`: symbols of G_+ and of U_0 G_- U_0 (n_1 x n_1).
     - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the bound up to a constant.
@@ -88,7 +88,7 @@ class Action(DisplayMixin):
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
-        """Symbolic form of each layer: everything that the theory needs."""
+        """The symbolic form of each layer."""
         return self.form.layers
 
     @property
@@ -161,7 +161,7 @@ class Action(DisplayMixin):
         """`saddle_point_equations` with nested order parameters under their own names, which is easier to read."""
         total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
-        # Apply the chain rule from the innermost block on, because a block may contain another.
+        # Chain rule, from the innermost block on, as a block may contain another.
         for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
             block, slope = self.nested[inner], slopes.pop(inner)
             (container,) = set(self.symbols.order_parameters) & block.free_symbols

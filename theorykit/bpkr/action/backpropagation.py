@@ -124,7 +124,7 @@ def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
     """
     route.section, symbols = "Gaussian equivalence", route.symbols
     for layer, activation in enumerate(form.activations):
-        # Start from tr(M R^T R)/N for the tokens that are read, with R = phi(V X) G.
+        # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
         width, tokens = symbols.widths[layer], Symbol("D", integer=True, positive=True)
         weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
         inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
@@ -242,7 +242,7 @@ def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
 
 
 def _meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
-    """Show Result 2, that U_1 is the mean overlap of path weights, with a source on the weights."""
+    """Result 2: a source on the path weights shows that U_1 is their mean overlap."""
     route.section, route.equations = "Meaning of U", "13, 81-99"
     width, size = route.symbols.widths[0], route.symbols.overlaps[0].shape[0]
     column, path_weights = MatrixSymbol("r", size, 1), MatrixSymbol("w", size, 1)

@@ -178,8 +178,8 @@ class DualForm:
 
     - `gram`: M = Phi^T Phi (columns x columns); `projection`: b = Phi^T y (columns x 1); `label_square`: y2 = y^T y;
       `examples`: P.
-    - `logdet_gradient`, `minus_misfit_gradient`: gradients of both parts of the energy in U_1, positive semidefinite.
-    - `mean`, `variance`: mean and variance of the outputs on test examples, as columns.
+    - `logdet_gradient`, `minus_misfit_gradient`: of both parts of the energy in U_1, positive semidefinite.
+    - `mean`, `variance`: of the outputs on test examples, as columns.
     """
 
     derivation: Derivation

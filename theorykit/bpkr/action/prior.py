@@ -6,8 +6,8 @@ and a Wishart. Only the last step takes a limit. The derivation shares only the 
 kernel renormalisation.
 
 At a fixed number of examples the energy is of order one and the entropies grow with the widths. The order parameters
-therefore move from their prior means by linear response. A force G_l = dE/dU_l acts on each layer; forces propagate to
-the readout, and displacements propagate back.
+therefore move from their prior means by linear response. Forces G_l = dE/dU_l on each layer propagate to the readout,
+and displacements propagate back.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class FiniteWidthPrior:
     """-2 log density of each order parameter given the next, from U_1 to U_{L+1}, up to constants.
 
     - `exact`: valid at any width N_l of at least n_l units, the number of partial paths; singular below.
-    - `leading`: the terms that grow with the width, which are the entropies of the action.
+    - `leading`: the terms that grow with the width: the entropies of the action.
     - `corrections`: exact - leading, of order one.
     """
 
@@ -143,7 +143,7 @@ def expand_about_infinite_width(
         if number < len(forms):
             form, outer = forms[number], overlaps[number + 1]
             if form.has_skip:
-                # The leading block is U_{l+1}, whose displacement follows from the entropy of the next layer.
+                # The leading block is U_{l+1}, which moves with the next layer.
                 parts = (outer.shape[0], expand(form.blocks * outer.shape[0]))
                 of_outer = embed(principal_block(displacement, parts, 0), parts, 0)
                 displacement = expand_products(displacement - of_outer)

@@ -14,10 +14,10 @@ class ActionSymbols:
     """The symbols of an action, layer by layer from the input side; readout last.
 
     `parameters` are the layers' own parameters, such as the gain of a skip connection. `overlaps` are the matrices U_1,
-    ..., U_{L+1}. `nested` are overlaps that a skip connection makes a block of the one before, so that they are not
-    arguments of the action. The data have path features Phi (labels x paths N_0), with one row and one label per
-    example and output, and test features. N_0, the outputs and the number of examples are sizes. `read_tokens` is the
-    number of tokens with separate readout weights.
+    ..., U_{L+1}. `nested` are overlaps that a skip connection makes a block of the one before; the action does not
+    depend on them. Path features Phi (labels x paths N_0) have one row per label, which is one per example and output.
+    There are also test features, N_0, the outputs, and the number of examples. `read_tokens` is the number of tokens
+    with separate readout weights.
     """
 
     heads: tuple[Symbol, ...]

@@ -1,1 +1,1 @@
-"""Training and test data: their forms, their checks, and quantities computed from data alone."""
+"""Training and test data: their forms, checks and statistics."""

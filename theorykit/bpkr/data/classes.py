@@ -1,4 +1,4 @@
-"""Class labels: their coding as outputs of a network, and probabilities and scores of predicted classes."""
+"""Class labels, their coding as outputs of a network, and scores of predicted classes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Labels = Sequence[Any] | Array | NDArray[Any]
 _MOST_NUMBERED = 20
 # Most classes that are listed in words.
 _LISTED = 8
-# Variances that are negative by less than this share of the largest are rounding.
+# Negative variances below this share of the largest are rounding.
 _ROUNDING = 1e-10
-# Smallest standard deviation relative to the mean, used in place of zero.
+# Smallest standard deviation, relative to the mean.
 _CERTAIN = 1e-60
 _KINDS = ((str, "text"), (bytes, "bytes"), ((bool, np.bool_), "truth values"), (object, "numbers"))
 
@@ -100,7 +100,7 @@ class Classes(DisplayMixin):
 
     @usual_settings()
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[Array, " examples"]:
-        """Return the log probability of the true class of each example, accurate for tiny probabilities too."""
+        """Return the log probability of each example's true class, however small."""
         return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
 
     def _log_probability(self, indices: Int[Array, " examples"], mean: Array, deviation: Array) -> Array:
@@ -181,7 +181,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
         refuse(int(np.argmax(labels.mask)), "masked")
     is_list = isinstance(labels, (list, tuple))
     if is_list or getattr(getattr(labels, "dtype", None), "kind", "") == "O":
-        # NumPy would convert missing labels to text, and also numbers that are mixed with text.
+        # NumPy would convert missing labels, and numbers among text, to text.
         kinds: dict[str, Any] = {}
         for example, label in enumerate(labels):
             if label is np.ma.masked:
@@ -234,8 +234,8 @@ def score_classes(
     """Score how well Gaussian predictions of outputs predict the classes `labels` (examples,).
 
     Args:
-        mean, variance: mean and variance of a `Prediction`, (examples,) or (examples, outputs).
-        noise: variance of the labels about the outputs, which is the temperature.
+        mean, variance: from a `Prediction`, (examples,) or (examples, outputs).
+        noise: variance of the labels about the outputs, the temperature.
 
     Returns:
         `accuracy`, the share of examples with the right class; `log_loss`, the mean of -ln P(true class); their
@@ -248,7 +248,7 @@ def score_classes(
 def score_indices(
     classes: Classes, truth: Int[Array | np.ndarray, " examples"], mean: ArrayLike, variance: ArrayLike, noise: float
 ) -> ClassScores:
-    """Score predictions as `score_classes` does, given the indices of the true classes."""
+    """Score as `score_classes` does, given indices of the true classes."""
     noise = checked_number("noise", noise, least=0.0)
     mean, deviation = classes._moments(mean, checked_array("variance", variance) + noise)
     if len(truth) != len(mean):
@@ -276,7 +276,7 @@ class LabelsWarning(UserWarning):
 
 
 def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
-    """Warn if the labels of a single output are 0, 1, 2, ..., which are then regressed."""
+    """Warn of labels 0, 1, 2, ... for one output, which are regressed."""
     if is_traced(labels):
         return
     try:
@@ -306,7 +306,7 @@ def are_classes(labels: ArrayLike | None) -> bool:
 
 
 def outputs_as_classes(labels: Float[np.ndarray, "examples *outputs"]) -> tuple[Classes, Int[np.ndarray, " examples"]]:
-    """Return the classes, numbered, of labels for which `are_classes` holds, and the class index of each label."""
+    """Return numbered classes for labels that `are_classes`, and the class index of each."""
     if labels.ndim == 1:
         return Classes((-1, 1), "signs"), (labels > 0).astype(int)
     return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)

@@ -45,14 +45,14 @@ def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
 
 
 def layout_of_examples(name: str, array: Array, axes: str) -> Array:
-    """Check the layout of a JAX array, with one row per example: sharded over examples, or on one device."""
+    """Check a JAX array with one row per example: sharded over examples, or on one device."""
     check_dtype(name, array.dtype, array)
     check_axes(name, array.shape, axes)
     return over_examples(name, array) if is_sharded(array) else array.addressable_data(0)
 
 
 def check_finite_examples(name: str, array: Array) -> None:
-    """Refuse entries that are not finite; sharded arrays are checked on their devices."""
+    """Refuse entries that are not finite, on their devices."""
     (check_finite if is_sharded(array) else checked_array)(name, array)
 
 
@@ -148,7 +148,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
     temperature = float(architecture.temperature)
     examples, paths, input_features = features.shape
     prior, rounding = prior_of_paths(architecture), examples * _EPS
-    # First try a bound on the trace of the kernel, which is cheaper.
+    # First try a cheap bound of the kernel's trace.
     if temperature > rounding * np.trace(prior) * square:
         return
     weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(prior))
@@ -167,7 +167,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
         )
     with threads_for(examples):
         singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
-    # The condition number of the kernel is the square of the features' condition number.
+    # The condition number of the kernel is that number of the features, squared.
     if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
         raise ValueError(
             f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "

@@ -67,7 +67,7 @@ def _log_probability(parts):
         return norm.logpdf((values - own_mean) / own_deviation) + below
 
     def slope(value):
-        # `log_normal_cdf` avoids a difference of logarithms that are large and nearly equal in the lower tail.
+        # Avoids a difference of large logarithms, nearly equal in the lower tail.
         ratio = log_normal_cdf(away(value), 1) / deviation
         return jnp.sum(jnp.where(is_other, ratio, 0.0)) - (value - own_mean) / own_deviation**2
 

@@ -60,7 +60,7 @@ class Chunk:
     rows: slice
 
     def sent(self) -> tuple[Any, Any]:
-        """Return the content for a worker: for each array a `Piece`, or the rows themselves."""
+        """Return what to send to a worker: `Piece`s, or the rows themselves."""
         return rows_of(self.features, self.rows), rows_of(self.labels, self.rows)
 
     @property
@@ -164,7 +164,7 @@ def _resume(
             compare(number, batch, digest_of_batch(number, _sent(batch)))
         elif number in (0, len(digests) - 1):
             again.append((number, _sent(batch)))
-    # Workers read these, because this process may not see the files.
+    # This process may not see the files of the workers.
     for task, digest in zip(again, run_in_order(executor, digest_of_batch, again, 2), strict=True):
         compare(*task, digest)
     return {**{name: arrays[name] for name in _SUMS}, "paths": int(arrays["paths"])}, digests
@@ -342,7 +342,7 @@ def rows_of(array: Any, rows: slice) -> Any:
         import dask
 
         if "distributed" in sys.modules and sys.modules["distributed"].futures_of(array):
-            # The values are in the memory of a cluster.
+            # In the memory of a cluster.
             return np.asarray(array.compute())
         # Keep only the part of its graph that these rows need.
         (array,) = dask.optimize(array)
@@ -400,7 +400,7 @@ def _opened(paths: tuple[str, ...], variables: tuple[str, str], stack: ExitStack
 
 
 def _kind(path: str) -> str:
-    """Return the kind of a file: npy, npz, hdf5, or other."""
+    """Return npy, npz, hdf5, or other."""
     with _reading(path):
         if os.path.isdir(path):
             return "other"

@@ -68,5 +68,5 @@ def in_spanned_directions(
     kept = min(flat.shape[1], step * -(-max(needed, 1) // step))
     if kept > width - step:
         return features
-    # eigh sorts in ascending order, so the directions to keep come last.
+    # eigh puts the largest eigenvalues last.
     return rotated[:, -kept:].reshape(examples, paths, kept)

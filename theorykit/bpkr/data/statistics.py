@@ -47,9 +47,9 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
 
     - `gram`: sum of phi phi^T (columns, columns), columns = paths x features of a path, the features fastest.
     - `projection`: sum of phi y^T (columns, outputs).
+    - `label_square`: sum of y^T y, a number.
     - `examples`: number of examples.
     - `paths`: number of paths in a row of `gram`.
-    - `paths`: how many paths a row of `gram` runs over.
     """
 
     gram: Float[Array, "_ _"] = _sum_of("gram", 2)
@@ -82,7 +82,7 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
 
     @property
     def outputs(self) -> int:
-        """Number of outputs, which is the number of columns of the labels."""
+        """Number of outputs, the columns of the labels."""
         return self.projection.shape[1]
 
     def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":

@@ -54,7 +54,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     "corrections": lambda action: {"corrections": action.corrections},
     # The stationary u given U_L.
     "readout": lambda action: {"u": action.readout_solution},
-    # The bound of the energy, up to a constant.
+    # Up to a constant.
     "majorised_energy": lambda action: {"bound": action.majoriser.bound},
     # The force of `Action.expansion`, and order parameters to first order in one over the widths, given this force.
     "force": lambda action: {"force": gradient(action.energy, action.symbols.first)},
@@ -78,7 +78,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     # The kernel of one pair of paths: the derivative of Eq. (10) in an entry of U_1.
     "path_kernel": lambda action: {"kernel": action.kernel_energy.path_kernel},
     "dual_energy": lambda action: action.dual.parts,
-    # Energy and gradients from one factorisation.
+    # From one factorisation.
     "dual_slopes": lambda action: {**action.dual.parts, **_parts(action.dual, *_GRADIENTS)},
     # Eqs. (9), (29), (30) from features, kernels, and second moments.
     "predictor": lambda action: _parts(action.predictor, *_MOMENTS),

@@ -46,7 +46,7 @@ def blocks_of_moments(
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,
 ) -> Blocks:
-    """Compute the blocks X_ba and z from M = Phi^T Phi and b = Phi^T y."""
+    """Compute X_ba and z from M = Phi^T Phi and b = Phi^T y."""
     paths, factor = len(u1), jnp.linalg.cholesky(u1)
     size = len(gram) // paths
     # Whiten by U_1 = C C^T, so that no entry is large: T I + (C^T (x) I) M (C (x) I).

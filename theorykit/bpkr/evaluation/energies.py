@@ -100,12 +100,12 @@ class AbstractEnergy(eqx.Module):
 
 
 class KernelEnergy(AbstractEnergy):
-    """The energy by the kernel of all examples, with one row per label.
+    """The energy by the kernel of all examples, one row per label.
 
-    K is computed from `features` (rows, columns), in the layout of `flat_features`. For few paths and examples it is
-    computed from `path_kernels` (pairs, rows, rows), its derivatives in the entries of U_1 on and above the diagonal,
-    which are computed once. Only `RotatedExamples` have `omitted` further rows, without features or labels, and
-    `features_error`, the largest error of a feature.
+    K comes from `features` (rows, columns), in the layout of `flat_features`. For few paths and examples it comes from
+    `path_kernels` (pairs, rows, rows), its derivatives in the entries of U_1 on and above the diagonal, computed once.
+    Only `RotatedExamples` have `omitted` further rows, without features or labels, and `features_error`, the largest
+    error of a feature.
     """
 
     bound: BoundAction

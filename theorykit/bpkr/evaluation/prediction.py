@@ -33,7 +33,7 @@ class Prediction(DisplayMixin, eqx.Module):
     """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
 
     The shape is (examples,) for one output, and (examples, outputs) for several. `ansatz` describes further
-    assumptions; it is empty for linear hidden units. `classes` are those in the problem's data, if any.
+    assumptions; it is empty for linear hidden units. `classes` come from the problem's data, if any.
     """
 
     mean: Float[Array, "examples *outputs"]
@@ -147,8 +147,8 @@ def kernel(
 ) -> Float[Array, "rows columns"]:
     """Return the kernel K (Eq. 10) between the training examples and `other` ones, by default the training examples.
 
-    It has one row per training example and one column per other example. With C outputs it has one per (example,
-    output) pair, with the output fastest. The data need no labels.
+    It has one row per training example and one column per other example; with C outputs, one per (example, output), the
+    output fastest. The data need no labels.
     """
     problem = as_problem(problem)
     features = problem.data.features
@@ -170,7 +170,7 @@ def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatu
     """Return the kernel phi^pi_mu . phi^pi'_nu of every pair of paths; K (Eq. 10) is their sum weighted by U_1.
 
     `features` (examples, paths, features) are as `path_features` returns them. Rows and columns are as in `kernel`.
-    With several outputs a path is a (path, output) pair, with the output fastest, as in U_1.
+    With several outputs a path is a (path, output) pair, the output fastest, as in U_1.
     """
     return _path_kernels(bind(architecture), checked_features(architecture, features))
 

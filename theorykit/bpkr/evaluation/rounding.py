@@ -18,7 +18,7 @@ from ..specification.architecture import Architecture
 from .contractions import Number, PathMatrix
 
 MACHINE = float(np.finfo(np.float64).eps)
-# Safety factor for an estimate that assumes random signs of the errors; nearly all errors are below the product.
+# Safety factor that covers nearly all errors, since the estimates assume random signs.
 MARGIN = 4.0
 
 

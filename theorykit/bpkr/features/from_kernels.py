@@ -65,7 +65,7 @@ def square_root(
 
 
 def _gram(kernels):
-    """Reshape to one row per (example, path) pair, with the path index fastest."""
+    """Reshape to one row per (example, path), the path fastest."""
     paths, examples = kernels.shape[1:3]
     return kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
 

@@ -29,7 +29,7 @@ from .pair_averages import NODES, PAIR_NODES, Rule
 Function = Callable[[np.ndarray], np.ndarray]
 # Errors relative to the root of both mean squares, above which we warn about a kernel, and refuse it.
 WARNED, REFUSED = 1e-10, 1e-3
-# Default variances of hidden units, when the data are not known yet.
+# Default variances of hidden units.
 _RANGE = 2.0**-10, 2.0**10
 # Use the closed form directly if its rounding errors are below this.
 _EXACT = 1e-11
@@ -41,10 +41,10 @@ _TERMS, _BESIDE_PANELS = (32, 64, 128, 256, 512, 1024, 2048, 4096), 1024
 _MOST_EDGES = 64
 # Number of variances in the range at which a rule is measured.
 _SAMPLE = 9
-# Largest width of the integrand, in standard deviations, that is accepted.
+# Largest width of the integrand in standard deviations.
 _MOST_STRETCH = 6.0
 _PROBED = (-0.99, 0.999, 0.99999, 1.0)
-# After this many terms, stop if so large a share is still left: the sum would converge too slowly.
+# After so many terms, a sum with such a share left converges too slowly.
 _SLOW = 1024, 1e-7
 # Nodes per panel. If they resolve both factors to _RESOLVED, their product is integrated to its square.
 _PANEL_NODES = 14
@@ -55,20 +55,20 @@ _COEFFICIENTS *= (2 * np.arange(_PANEL_NODES)[:, None] + 1) / 2
 # Values per call. Fixed sizes avoid recompilation.
 _AT_ONCE = 2**12, 2**16
 _MOST_PANELS = 400
-# Panels are not halved below this share of the range; a square that grows so fast there has no integral.
+# Smallest panel as a share of the range. A square that grows even there has no integral.
 _SMALLEST = 2.0**-60
 
 
 def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
     """Choose a rule for variances between the smallest and largest given, by default a usual range; return its error.
 
-    A rule of None is the closed form. The error is an upper estimate, relative to sqrt(E[phi(x)^2] E[phi(y)^2]). Raises
-    `ValueError` if the function is not square integrable at these variances.
+    None is the closed form. The error is an upper estimate, relative to sqrt(E[phi(x)^2] E[phi(y)^2]). Raises
+    `ValueError` if the function is not square integrable.
     """
     if variances is None:
         return _chosen(activation, *_RANGE)
     positive = [float(each) for each in variances if each > 0] or [1.0]
-    # Round to powers of two, so that similar data share a rule.
+    # Round, so that similar data share a rule.
     return _chosen(activation, 2.0 ** np.floor(np.log2(min(positive))), 2.0 ** np.ceil(np.log2(max(positive))))
 
 
@@ -218,8 +218,8 @@ def _series(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return coefficients a_n(v), mean squares, and the largest share of these in terms beyond the n-th.
 
-    Computes `terms` terms, or until little is left, at most `rule.terms`. Unless `patient`, it also stops early if the
-    terms decay as a power law, as they do for functions with kinks.
+    Computes `terms` terms, or until little is left, up to `rule.terms`. Unless `patient`, it also stops early if terms
+    decay as a power, as with kinks.
     """
     most = pair_averages.REACH * rule.stretch
     width = pair_averages.width_for(terms or rule.terms)
@@ -288,7 +288,7 @@ def _nodes(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
-    """Return phi as a function of NumPy arrays that also works during tracing."""
+    """Return phi for NumPy arrays, also during tracing."""
 
     def evaluate(points: np.ndarray) -> np.ndarray:
         count = _AT_ONCE[points.size > 4 * _AT_ONCE[0]]
@@ -351,7 +351,7 @@ def _panels(activation: Activation, reach: float, scale: float, finest: float) -
         # The last three Legendre coefficients show whether the panel resolves the function.
         coefficients = values @ _COEFFICIENTS.T
         error = np.max(np.abs(coefficients[:, -3:]), axis=1)
-        # Compare with more points, because all nodes may miss a narrow feature.
+        # All nodes may miss a narrow feature.
         for i, (a, b) in enumerate(zip(left, right, strict=True)):
             inside = slice(*np.searchsorted(trials, [np.nextafter(a, b), b]))
             at = (trials[inside] - middle[i]) / half[i]
@@ -377,7 +377,7 @@ def _tried(places: tuple[float, ...], reach: float) -> np.ndarray:
     away = np.geomspace(reach * 1e-9, reach, 500)
     about = np.concatenate([[0.0], *([place + away, place - away] for place in (0.0, *places[:20]))], axis=None)
     points = np.concatenate([about, np.linspace(-8, 8, 1601), np.linspace(-reach, reach, 1601)])
-    # Leave out the steps themselves, because either value is valid there.
+    # At a step, either value is valid.
     points = np.setdiff1d(points, places)
     return points[np.abs(points) < reach]
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from ..specification.activations import Activation, apply_to
 
-# Error of a pair, relative to the root of both mean squares, above which panels replace Mehler's sum.
+# Relative error of a pair above which panels replace Mehler's sum.
 TOLERANCE = 1e-11
 # A token and its copy have correlation one. Rounding of the scalar product can move it by this much.
 _ROUNDING = 8 * np.finfo(np.float64).eps
@@ -43,7 +43,7 @@ class Rule:
 
     - `least`, `most`: the range of variances.
     - `edges`: edges of panels on which phi is smooth. `crossings`: pairs of edges that split the outer integral.
-    - `terms`: number of terms of Mehler's sum. `parity`: 1 for an even function, -1 for an odd one, 0 for others.
+    - `terms`: of Mehler's sum. `parity`: 1 for an even function, -1 for an odd one, 0 for others.
     - `stretch`: how much wider than the Gaussian density the integrands are.
     - `uses_panels`: whether panels compute the pairs for which the sum is not enough.
     """
@@ -149,13 +149,13 @@ def _coefficients_jvp(rule, primals, tangents):
     found, orders = coefficients(rule, variance), rule.orders
     step = 1 if rule.parity else 2
     later = jnp.pad(found[:, step:], ((0, 0), (0, step)))
-    # Integration by parts gives d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
+    # By parts: d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
     slope = (orders * found + np.sqrt((orders + 1) * (orders + 2)) * later) / (2 * variance[:, None])
     return found, slope * change[:, None]
 
 
 def correlation_of(own: Array, between: Array, other: Array) -> Array:
-    """Return the correlations of pairs, rounded to +-1 if they differ from it only by rounding."""
+    """Return the correlations of pairs, +-1 if only rounding prevents it."""
     ratio = between / (jnp.sqrt(own) * jnp.sqrt(other))
     parallel = jnp.abs(ratio) > 1 - _ROUNDING
     return jnp.where(parallel, jax.lax.stop_gradient(jnp.sign(ratio)), jnp.where(parallel, 0.0, ratio))
@@ -257,7 +257,7 @@ def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Ar
     batches = -(-len(order) // _PAIRS)
     order = jnp.pad(order, (0, batches * _PAIRS - len(order)), mode="edge")
     rows, columns = jnp.divmod(order, len(other))
-    # The smaller variance comes first, so that the result is symmetric to the last bit.
+    # Smaller variance first, so that the result is exactly symmetric.
     v, w, ratio = own[rows], other[columns], correlation.ravel()[order]
     parts = jnp.minimum(v, w), jnp.maximum(v, w), ratio, off[order]
 
@@ -268,5 +268,5 @@ def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Ar
         )
 
     found = jax.lax.map(of_batch, tuple(part.reshape(batches, _PAIRS) for part in parts)).ravel()
-    # The padding repeats the last pair, which leaves the result unchanged.
+    # The padding repeats the last pair.
     return jnp.zeros(correlation.size).at[order].set(found).reshape(correlation.shape)

@@ -114,7 +114,7 @@ def token_kernel(
             continue
         correlation = pair_averages.correlation_of(own, between, others)
         if rule is None:
-            # Treat parallel tokens separately, because the formula in terms of correlations has no derivative there.
+            # The formula in terms of correlations has no derivative for parallel tokens.
             inner, parallel, opposite = _closed(activation)
             ends = jnp.abs(correlation) == 1
             at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))

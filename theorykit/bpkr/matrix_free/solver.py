@@ -149,8 +149,8 @@ def estimate_energy(
     `solver.max_order` is reached and the bias exceeds the standard error, there is a `MatrixFreeWarning`.
 
     - `value`: `log_determinant` plus `misfit`; for a fixed key it is a deterministic function of U_1.
-    - `standard_error`, `bias`: errors of `value`, from the scatter of the probes, and a bound of the error from
-      unfinished iterations, rigorous up to rounding. `error(deviations)` combines both.
+    - `standard_error`, `bias`: errors of `value`: from the scatter of the probes, and a bound for unfinished
+      iterations, rigorous up to rounding. `error(deviations)` combines both.
     - `slopes`: `gradient`, the estimated gradient of E, which is `logdet_gradient` minus `minus_misfit_gradient` (n_1 x
       n_1); `logdet_gradient_error` over probes, and a bias of each, entry by entry.
     - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, `condition` number of M.
@@ -237,7 +237,7 @@ def estimate_at(
 
 @jit
 def _of_labels(data, first, key, rank, solver):
-    """Return the preconditioner, then the misfit and minus its gradient with their biases, and the number of steps."""
+    """Return the preconditioner, the misfit and minus its gradient with their biases, and steps."""
     kernel = Kernel(data.bound, data.design, first)
     whitened = whiten_kernel(kernel, key, rank)
     right = whitened.whiten(data.labels)
@@ -318,8 +318,8 @@ def _per_entry(first, bound):
 def _controlled_mean(samples, controls, expected, metric):
     """Return the mean of `samples` (axis 0) with control variates `controls` of known mean `expected`, and its errors.
 
-    The errors are the standard error and its norm, |U^{1/2} X U^{1/2}| for matrices, where U is `metric`. The
-    coefficient of the control variates is one number, fitted by least squares over all samples and entries.
+    The errors are the standard error and its norm, |U^{1/2} X U^{1/2}| for matrices, where U is `metric`. The controls
+    have one coefficient, by least squares over all samples and entries.
     """
     count = len(samples)
     deviations, control_deviations = samples - jnp.mean(samples, axis=0), controls - jnp.mean(controls, axis=0)

@@ -93,7 +93,7 @@ class Kernel(eqx.Module):
 class WhitenedKernel(eqx.Module):
     """M = P^{-1/2} A P^{-1/2}, with P = T I + Q diag(eigenvalues) Q^T.
 
-    `floor`: a lower bound of the eigenvalues of M, which is one minus an allowance for rounding.
+    `floor`: a lower bound of M's eigenvalues, one minus a margin for rounding.
     """
 
     kernel: Kernel

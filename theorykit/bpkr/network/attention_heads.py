@@ -1,4 +1,4 @@
-"""Attention: a softmax over keys of the bare input, computed from the input in every layer; Eq. (3)."""
+"""Attention: a softmax over keys, of the bare input in every layer; Eq. (3)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _arrays(
 
 
 def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> Requirement:
-    """Require finite results from inputs; the message `beyond` describes the error and its remedy."""
+    """Require finite results; `beyond` describes the error and its remedy."""
     return Requirement(
         f"inputs {beyond}",
         on_host(finite),

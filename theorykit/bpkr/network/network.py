@@ -239,7 +239,7 @@ def network_of_whitened(
 
 
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
-    """Return the shapes of the embedding, the weights of every layer, and the readout."""
+    """Return the shapes of embedding, weights of every layer, and readout."""
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
@@ -268,8 +268,8 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
     """Return (w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
 
-    For several outputs a row is a (partial path, output) pair, with the output fastest. Raises `ValueError` if a dense
-    layer is nonlinear, because path weights cannot pass through it.
+    For several outputs a row is a (partial path, output) pair, the output fastest. Raises `ValueError` if a dense layer
+    is nonlinear, because path weights cannot pass through it.
     """
     if nonlinear_layers(network.layers):
         raise ValueError(

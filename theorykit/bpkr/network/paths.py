@@ -101,7 +101,7 @@ def unchecked_path_features(
     read: Float[Array, "... tokens read"],
 ) -> Float[Array, "examples paths features"]:
     """Compute `path_features` without checks, `read` by `readout_weights`; not finite if the arrays are not."""
-    # Convert numbers to arrays, so that one compilation serves them all.
+    # As arrays, all numbers share one compilation.
     return _features(inputs, tuple(attention), architecture.with_arrays(), read)
 
 
@@ -257,7 +257,7 @@ def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], la
 
 @jit
 def _sums(layer: Float[Array, "... heads keys queries"]) -> tuple[Array, Array, Array]:
-    """Return the smallest entry, and the largest deviations from one of sums over keys and over queries."""
+    """The smallest entry, and largest deviations from one of sums over keys and queries."""
     sums = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
     return jnp.min(layer), *sums
 

@@ -157,7 +157,7 @@ def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Floa
 
 
 def _mean_readings(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "rows n"]:
-    """Return these means with one row per label and one column per (path, output)."""
+    """The means, one row per label and one column per (path, output)."""
     return flat_features(architecture, mean_by_path(architecture, features)[:, :, None])
 
 

@@ -51,7 +51,7 @@ class PriorRoots(eqx.Module):
 
 
 def roots_of(architecture: Architecture | PriorRoots) -> PriorRoots:
-    """Return the roots of the prior of an architecture; given roots are returned unchanged."""
+    """Return the roots of the prior, unless they are given already."""
     if isinstance(architecture, PriorRoots):
         return architecture
     numbers, layers = architecture.layer_numbers(), []
@@ -138,7 +138,7 @@ def from_order_parameters(roots: Architecture | PriorRoots, order_parameters: Or
 def moved(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """Return the coordinates after a step from the point at `coordinates`: B becomes B T, R becomes R + B r.
 
-    `step` has the layout of coordinates, with T and r in place of B and R; a zero vector is no step.
+    `step` holds T and r in the layout of B and R; zero is no step.
     """
     there = _parts_after(roots, coordinates, step)
     pieces = ((entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in there)
@@ -154,7 +154,7 @@ def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Fl
     for (blocks, crossing), factor in zip(parts, factors(roots, parts), strict=True):
         rows, nested = crossing.shape
         logarithms, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
-        # The diagonal of C_l is the diagonal of W_l times the diagonal of B.
+        # diag(C_l) = diag(W_l) diag(B).
         log_whitening = jnp.sum(logarithms[nested:]) - jnp.sum(of_blocks)
         total += jnp.sum((rows + 1 - np.arange(rows)) * of_blocks)  # d(B B^T)
         total += (rows + 1 + nested) * log_whitening + rows * jnp.sum(logarithms[:nested])

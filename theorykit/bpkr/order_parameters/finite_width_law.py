@@ -6,8 +6,8 @@ factor B of Z is lower trapezoidal, with as many columns as the smaller dimensio
 
     B_ii^2 ~ chi^2 of N_l - i + 1 degrees (i = 1, 2, ...),   B_ij ~ N(0, 1) below the diagonal.
 
-Across a skip connection, r of the N_l columns of Z, as many as C_{l+1} has columns, are chosen along the rows of
-w^(l+1). They form R, with standard normal entries, and the other N_l - r columns have the LQ factor B. Then
+Across a skip connection, r of the N_l columns of Z, as many as C_{l+1} has, are along the rows of w^(l+1). They form R,
+with standard normal entries, and B is the factor of the other N_l - r. Then
 
     C_l = [gain C_{l+1}, 0; W_l R / sqrt(N_l), W_l B / sqrt(N_l)].
 
@@ -158,12 +158,12 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         return array
 
     def _degrees(self) -> Iterator[Float[Array, " columns"]]:
-        """Yield the degrees of freedom of the squared diagonal entries, per order parameter."""
+        """Yield degrees of freedom of the squared diagonals of B."""
         for level, width in zip(self.levels, reversed(self.architecture.widths), strict=True):
             yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
 
     def _split(self, coordinates: Coordinates) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the diagonal of B, the entries below it, and R, per order parameter."""
+        """Yield diagonal of B, entries below it, and R, per order parameter."""
         start = 0
         for level in self.levels:
             piece = coordinates[start : start + level.coordinates]

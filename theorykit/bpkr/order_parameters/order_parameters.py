@@ -53,10 +53,10 @@ class OrderParameters(DisplayMixin, eqx.Module):
     """(U_1, ..., U_L) and u = U_{L+1}. Functions that take them also take the `Saddle` that a solve returns.
 
     - `matrices`: U_l, symmetric positive definite, n_l x n_l, from the input side; U_1 mixes pairs of attention paths.
-      With several outputs, rows are (path, output), with the output fastest. If layer l has a skip connection of
-      strength s, the leading block of U_l is s^2 U_{l+1}.
+      With several outputs, rows are (path, output), the output fastest. If layer l has a skip connection of strength s,
+      the leading block of U_l is s^2 U_{l+1}.
     - `readout`: u > 0, or a symmetric positive definite matrix C x C for C > 1 outputs. If the readout has separate
-      weights per token, rows are (token, output), with the output fastest. Without layers, it is U_1.
+      weights per token, rows are (token, output), the output fastest. Without layers, it is U_1.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)

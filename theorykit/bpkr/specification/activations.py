@@ -88,7 +88,7 @@ def _compiled(activation: Activation) -> CompiledFunction:
 
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
-    """Return the matrix E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
+    """Return E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
 
     def kernel(own: Expr, between: Expr, other: Expr) -> Expr:
         return activation.kernel.xreplace({OWN: own, BETWEEN: between, OTHER: other})
@@ -144,8 +144,8 @@ _Terms = list[tuple[dict[int, Expr], Expr, Expr]]
 def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
     """Return the mean of the product of two such sums.
 
-    exp(b x + d y) has the mean exp((b, d) C (b, d)^T / 2). The factor exp(a x^2 + c y^2) turns the pair into another
-    Gaussian pair. Powers of x and y are derivatives in b and d.
+    exp(b x + d y) has the mean exp((b, d) C (b, d)^T / 2). exp(a x^2 + c y^2) turns the pair into another Gaussian one.
+    Powers are derivatives in b and d.
     """
     (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
     for (x_powers, x_square, x_slope), (y_powers, y_square, y_slope) in product(of_x, of_y):

@@ -76,8 +76,8 @@ class Architecture(DisplayMixin, eqx.Module):
     - `outputs`: number of outputs C per example.
     - `read_tokens`: number of tokens with separate readout weights; 1 reads one token, or the mean over tokens.
     - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or a
-      custom function such as `sympy.tanh`. For a nonlinear one the theory is an ansatz, Gaussian equivalence, which is
-      good if the number of examples is proportional to the widths; see `Action.ansatz`.
+      custom function such as `sympy.tanh`. For a nonlinear one the theory is an ansatz, Gaussian equivalence, good for
+      numbers of examples proportional to the widths; see `Action.ansatz`.
 
     The constructor derives
 
@@ -99,7 +99,7 @@ class Architecture(DisplayMixin, eqx.Module):
     outputs: int = eqx.field(static=True)
     read_tokens: int = eqx.field(static=True)
     embedding: Activation = eqx.field(static=True)
-    # These are fields and not properties because functions of arrays need them at every call.
+    # Fields, not properties, because functions of arrays need them at every call.
     heads: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
     branches: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
     overlap_sizes: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
@@ -143,7 +143,7 @@ class Architecture(DisplayMixin, eqx.Module):
         self.paths = math.prod(self.branches) * self.read_tokens
 
     def with_arrays(self) -> Architecture:
-        """Convert every number to a float64 array, so that all architectures of one structure share a compilation."""
+        """Convert every number to a float64 array, so that a structure is compiled once."""
         require_float64()
         return jax.tree.map(_as_array, self)
 
@@ -154,7 +154,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
-        """Symbolic form of each layer: everything that the theory needs."""
+        """The symbolic form of each layer."""
         return _forms(jax.tree.structure(self.layers))
 
     @property
@@ -181,8 +181,8 @@ class Architecture(DisplayMixin, eqx.Module):
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
         """Return the branches that each path takes, one per layer, counted from 1, in the order of the path axis.
 
-        The branch of the first layer varies slowest. Within a layer, the skip connection comes first. Paths to
-        different tokens that are read may take the same branches.
+        The first layer's branch varies slowest. A skip connection comes first. Paths to different tokens that are read
+        may take the same branches.
         """
         check_bytes(self, "the list of them", 64 * self.paths)
         branches = product(*(range(1, branches + 1) for branches in self.branches))
@@ -269,7 +269,7 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
 
 
 def counted_paths(architecture: Architecture) -> str:
-    """Describe how the branches make the number of paths, for error messages."""
+    """Explain the number of paths, for error messages."""
     tokens = f" and {architecture.read_tokens} tokens that are read" if architecture.read_tokens > 1 else ""
     return f"layers of {architecture.branches} branches{tokens} make {architecture.paths:,}"
 
@@ -354,7 +354,7 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
     width, forms = width_symbol("1"), []
     for index, layer in enumerate(layers, 1):
-        # A skip connection needs equal widths, so first try the layer with one width for both sides.
+        # A skip connection needs equal widths, so try them first.
         form = layer_form(layer, LayerSymbols(index, width, width))
         if not form.has_skip:
             next_width = width_symbol(str(index + 1) if index < len(layers) else "a")

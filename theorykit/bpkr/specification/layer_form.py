@@ -1,7 +1,6 @@
 """Forms of layers and networks: each forward map, read along attention paths from the readout to the input.
 
-Everything that the theory and the finite network need of a layer follows from its two expressions, the forward map and
-the prior; Eqs. (5)-(7).
+Everything that the theory and the finite network need of a layer follows from its forward map and prior; Eqs. (5)-(7).
 """
 
 from dataclasses import dataclass
@@ -67,11 +66,11 @@ class LayerForm:
         return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
 
     def skip_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """Return how tokens before the layer are read along the skip connection (tokens x n)."""
+        """`block_reading` for the skip connection (tokens x n)."""
         return expand_products(self.skip_tokens * reading)
 
     def reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """Return how tokens before the layer are read along all branches (tokens x branches n)."""
+        """`block_reading` for all branches (tokens x branches n)."""
         skip = [self.skip_reading(reading)] if self.has_skip else []
         return beside(*skip, self.block_reading(reading))
 
@@ -87,7 +86,7 @@ class LayerForm:
 
 
 class _Refused(Exception):
-    """The theory does not cover a forward map, for the given reason."""
+    """The theory does not cover a forward map."""
 
 
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
@@ -220,7 +219,7 @@ TOKENS = Symbol("N_tokens", integer=True, positive=True)
 
 @dataclass(frozen=True)
 class NetworkForm:
-    """The forms of all layers, from the input side, with the number of outputs and the activation functions.
+    """The forms of all layers, from the input side, with the outputs and activation functions.
 
     - `several_outputs`: whether there is more than one output.
     - `every_token`: whether the readout has separate weights for every token.
@@ -252,5 +251,5 @@ class NetworkForm:
 
 
 def width_symbol(name: str) -> Symbol:
-    """Return N_name, the number of hidden units before the layer with that name; "a" is the readout."""
+    """N_name, the hidden units before the layer of that name; "a" is the readout."""
     return Symbol(f"N_{name}", positive=True)

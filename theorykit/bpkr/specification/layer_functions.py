@@ -116,7 +116,7 @@ def interpret_prior_mean(
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
     """Return the lower Cholesky factor of the prior covariance of the layer's weight blocks.
 
-    If the blocks are independent, as in most layers, the factor is a number times I.
+    For independent blocks, as in most layers, it is a number times I.
     """
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):

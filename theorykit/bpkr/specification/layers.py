@@ -176,7 +176,7 @@ def activation_of(layer: AbstractLayer) -> Activation:
 
 
 def as_layer(layer: "AbstractLayer | int", name: str) -> AbstractLayer:
-    """Return a layer unchanged; convert a whole number to that many heads of attention."""
+    """Return a layer; a whole number becomes that many heads of attention."""
     if isinstance(layer, AbstractLayer):
         return layer
     try:
