@@ -130,7 +130,7 @@ class Action(DisplayMixin):
     def of_free_order_parameters(self) -> saddle.Action:
         """`total` as a `theorykit.saddle` action, with the domain of each free order parameter.
 
-        `saddle.minimise` minimises it as it would any action; `solve` uses the structure of the theory and is faster.
+        `saddle.minimise` minimises it like any action; `solve` knows the theory and is faster.
         """
         domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
         data = self.symbols.features, self.symbols.labels

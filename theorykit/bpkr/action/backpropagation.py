@@ -35,7 +35,7 @@ _EQUIVALENCE = (
 
 @dataclass(kw_only=True)
 class _Route(Recorder):
-    """The derivation in progress: its steps, and the expressions that later steps need.
+    """The derivation in progress: its steps, and expressions for later ones.
 
     `pending` holds terms of order parameters that wait for the next layer.
     """

@@ -217,7 +217,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 
 def definitions(action: Action) -> list[Definition]:
-    """Return the meaning of the symbols in the documents of an action; symbols of its derivations come last."""
+    """Return the meaning of symbols in documents of an action, those of its derivations last."""
     names = {action.dual.label_square: "y^{T} y"}
     found = dict(_meanings(action))
     steps = [step for derivation in action.derivations.values() for step in derivation.steps]

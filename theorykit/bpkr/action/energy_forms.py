@@ -114,7 +114,7 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
 
 
 def _curvature(energy, kernel, labels, solved, representer) -> KernelCurvature:
-    """Differentiate twice along A and B: write it in X = A R and Y = B R, then in their products with y and v = R y."""
+    """Differentiate along A and B; write it in X = A R and Y = B R, then in products with y and v = R y."""
     resolvent = solved[1]
     changes = tuple(positive_semidefinite(name, kernel.shape[0]) for name in "AB")
     through = tuple(MatrixSymbol(f"{change}R", *kernel.shape) for change in changes)

@@ -65,7 +65,7 @@ class Classes(DisplayMixin):
 
     @property
     def outputs(self) -> int:
-        """Number of outputs that a network needs for these classes."""
+        """Outputs for these classes."""
         return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
 
     def _shares(self, labels: Float[Array | np.ndarray, "examples *outputs"]) -> str:

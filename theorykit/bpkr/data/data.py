@@ -113,7 +113,7 @@ class Data(DisplayMixin, eqx.Module):
             batches: each has features (examples, paths, features) and labels (examples,) or (examples, outputs).
             executor: where to add up batches: a thread pool, a process pool that spawns, or a dask `Client`; by default
                 in this process. The result does not depend on it.
-            batches_per_task: batches that a worker sums before it returns; it affects the last digits.
+            batches_per_task: batches that a worker sums at a time; it affects the last digits.
             in_flight: largest number of unfinished tasks; use at least the number of workers to keep all busy.
             checkpoint: a file for the sums so far, from which a pass resumes. It is written every 20 seconds and at the
                 end. On resuming, finished batches are compared with the file: all that are in memory, and only the
@@ -149,7 +149,7 @@ class Data(DisplayMixin, eqx.Module):
                 labels). Named dimensions may be in any order: examples, paths, features, outputs.
             variables: the names of the arrays in a file.
             chunk: examples of a file in memory at a time; it affects the last digits of the sums.
-            files_per_task: files that a worker sums before it returns; likewise. For the rest see `of_batches`.
+            files_per_task: files that a worker sums at a time; likewise. For the rest see `of_batches`.
         """
         pairs = (entry if isinstance(entry, tuple) else (entry,) for entry in files)
         sources = [reading.File(tuple(str(path.absolute()) for path in pair), variables, chunk) for pair in pairs]
@@ -316,7 +316,7 @@ def checked_features(
             there = ", ".join(activation.name for activation in features.activations)
             raise ValueError(
                 f"{name} are of hidden units that pass through {there}, but those of the architecture pass through "
-                f"{', '.join(activations)}: make them anew with bpkr.path_features"
+                f"{', '.join(activations)}: make them again with bpkr.path_features"
             )
         parts = {part: on_host(getattr(features, part)) for part in ("tokens", "readings", "variances")}
         message = "{} are not finite: {} have entries that are infinite or not a number".format

@@ -87,7 +87,7 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     """Require that products of prior variances, labels and temperatures stay within double precision."""
     variances = [on_host(variance) for variance in architecture.prior_variances]
     numbers = array_module(variances)
-    # Magnitudes of the order parameters of every layer, from the readout on.
+    # Magnitudes of order parameters, from the readout on.
     exponents = numbers.cumsum(numbers.stack([numbers.log10(variance) for variance in reversed(variances)]))
     too_large = "{} beyond what double precision can square; rescale the {}".format
 
@@ -158,7 +158,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
     needs = (
         "temperature=0 needs an invertible kernel, but"
         if temperature == 0
-        else f"temperature={temperature:.3g} is lost beside a kernel that is not positive definite to double precision:"
+        else f"temperature={temperature:.3g} is lost in a kernel that is not positive definite to double precision:"
     )
     if examples > rank:
         raise ValueError(
@@ -167,7 +167,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
         )
     with threads_for(examples):
         singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
-    # The condition number of the kernel is that number of the features, squared.
+    # The kernel's condition number is the square of the features' one.
     if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
         raise ValueError(
             f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "

@@ -20,7 +20,7 @@ from ...codegen.functions import log_normal_cdf
 # Edges of panels in standard deviations of each output, and nodes per panel.
 _EDGES = np.arange(-9.0, 9.1, 3.0)
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
-# Smallest deviation relative to the largest number of an example, used for zero; rounding moves a mean by less.
+# Smallest deviation relative to the largest number of an example; rounding moves a mean by less.
 _LEAST = 1e-11
 # Examples per batch.
 _TOGETHER = 64

@@ -209,7 +209,7 @@ def _update(digest: Any, *arrays: np.ndarray) -> None:
 
 
 def _added(name: str, total: Sums | None, sums: Sums) -> Sums:
-    """Return `total`, if there is one yet, plus the `sums` of the batch `name`."""
+    """Return `total`, if any, plus the `sums` of batch `name`."""
     if total is None:
         return sums
     before, here = (
@@ -239,7 +239,6 @@ def _sums(name: str, features: np.ndarray, labels: np.ndarray) -> Sums:
 
 
 def _name(number: int, batch: Any) -> str:
-    """Return the name of a batch in messages."""
     return " and ".join(batch.paths) if isinstance(batch, File) else f"batch {number}"
 
 
@@ -271,7 +270,7 @@ def _array(name: str, kind: str, value: Any) -> np.ndarray:
 
 
 def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...]) -> int:
-    """Return the number of examples of arrays with these shapes, if they form a batch."""
+    """Return the number of examples, if arrays of these shapes form a batch."""
     for (kind, layouts), shape in zip(_AXES.items(), (features, labels), strict=True):
         if len(shape) not in {len(axes.split()) for axes in layouts} or 0 in shape:
             wanted = " or ".join(f"({', '.join(axes.split())})" for axes in layouts)
@@ -283,7 +282,7 @@ def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...])
 
 def refuse_kernels(features: Any, function: str) -> None:
     """Raise `TypeError` for kernels between paths, as nonlinear embeddings make them: they have no feature vectors."""
-    # Compare the name of the class, because its module imports JAX, which workers do not need.
+    # By name, because importing the class imports JAX, which workers do not need.
     if type(features).__name__ == "ImplicitFeatures":
         raise TypeError(
             f"{function} takes path features, and these are kernels between paths: use bpkr.solve, or "
@@ -309,7 +308,7 @@ def _reading(path: str) -> Iterator[None]:
         raise
     except Exception as error:
         host = socket.gethostname()
-        # For a source without a local path, only the error shows that it is missing.
+        # Without a local path, only the error shows what is missing.
         is_missing = not os.path.exists(path) if os.path.isabs(path) else isinstance(error, FileNotFoundError)
         if is_missing:
             process = f"process {os.getpid()} on {host}"
@@ -326,7 +325,7 @@ def rows_of(array: Any, rows: slice) -> Any:
         root = _memory_map(view)
         if root is None:
             return view
-        # The `offset` attribute of a view is the offset of its root, so compute it from addresses.
+        # A view has the `offset` attribute of its root, so compute it from addresses.
         offset = root.offset + view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
         path = os.path.abspath(root.filename)
         return Piece(path, partial(_read_mapped, path, view.dtype, view.shape, offset, view.strides))
@@ -350,7 +349,7 @@ def rows_of(array: Any, rows: slice) -> Any:
 
 
 def _computed(array: Any) -> np.ndarray:
-    # Compute in this thread, because workers must not ask a cluster for more workers.
+    # Stay in this thread: workers must not ask a cluster for more workers.
     return np.asarray(array.compute(scheduler="synchronous"))
 
 
@@ -400,7 +399,6 @@ def _opened(paths: tuple[str, ...], variables: tuple[str, str], stack: ExitStack
 
 
 def _kind(path: str) -> str:
-    """Return npy, npz, hdf5, or other."""
     with _reading(path):
         if os.path.isdir(path):
             return "other"
@@ -416,7 +414,7 @@ def _of_npy(path: str) -> _Opened:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
     with _reading(path):
-        # Map the file again for every part, so that the parts before need not stay in memory.
+        # Map the file again for every part, to free the parts before.
         return path, mapped().shape, lambda rows: np.array(mapped()[rows])
 
 

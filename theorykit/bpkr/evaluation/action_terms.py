@@ -131,8 +131,8 @@ def _first_order(bound: BoundAction, features, labels):
 def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:
     """Return the readout order parameter that is stationary given the last layer's U_L (n_L x n_L).
 
-    Returns a number for one output, or a matrix (outputs, outputs) for several. Raises `ValueError` if a skip
-    connection in the last layer makes the readout a block of U_L.
+    A number for one output, or a matrix (outputs, outputs) for several. Raises `ValueError` if a skip connection in the
+    last layer makes the readout a block of U_L.
     """
     bound = bind(checked_architecture(architecture))
     if architecture.depth == 0:

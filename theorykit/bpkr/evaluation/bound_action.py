@@ -50,16 +50,16 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
         for name, entropy in {**_entropies(action), "entropy": action.entropy}.items()
     },
     "entropy": lambda action: {"entropy": action.entropy},
-    # Corrections of the exact prior at finite width.
+    # Of the exact prior at finite width.
     "corrections": lambda action: {"corrections": action.corrections},
-    # The stationary u given U_L.
+    # u given U_L.
     "readout": lambda action: {"u": action.readout_solution},
-    # Up to a constant.
+    # up to a constant
     "majorised_energy": lambda action: {"bound": action.majoriser.bound},
     # The force of `Action.expansion`, and order parameters to first order in one over the widths, given this force.
     "force": lambda action: {"force": gradient(action.energy, action.symbols.first)},
     "first_order": lambda action: _by_name(action.expansion.order_parameters),
-    # The kernel, Eq. (10).
+    # Eq. (10)
     "training_kernel": lambda action: {"kernel": action.kernel},
     "kernel": lambda action: {"kernel": action.test_kernel},
     # (K + T I) V, multiplied from the right so that the kernel is never formed.
@@ -75,7 +75,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     # Moves by one change of K, and the second derivative along two changes, given the moves of both.
     "kernel_moves": lambda action: _by_name(action.kernel_energy.curvature.moves),
     "kernel_curvature": lambda action: {"curvature": action.kernel_energy.curvature.value},
-    # The kernel of one pair of paths: the derivative of Eq. (10) in an entry of U_1.
+    # Of one pair of paths: the derivative of Eq. (10) in an entry of U_1.
     "path_kernel": lambda action: {"kernel": action.kernel_energy.path_kernel},
     "dual_energy": lambda action: action.dual.parts,
     # From one factorisation.
@@ -113,7 +113,7 @@ class CompiledAction(DisplayMixin):
     def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
         # The arguments are all symbols in the outputs, except sizes that follow from shapes.
         symbols, free = self.action.symbols, set().union(*(output.free_symbols for output in outputs.values()))
-        # The number of examples is an argument in the dual form, in which no array has an examples axis.
+        # In the dual form no array has an axis of examples, so their number is an argument.
         scalars = {*symbols.free, *symbols.numbers, *(self.action.dual.statistics if name.startswith("dual") else ())}
         arguments = {symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars}
         if symbols.features in arguments:

@@ -46,7 +46,7 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
 
     Returns:
         `eigenvalues` of the kernel, the largest first, and `cosines`, the |cosine| of each component with the labels.
-        The squares of the cosines sum to one.
+        The squared cosines sum to one.
     """
     labels = finite_array("labels", labels, "examples")
     kernel = finite_array("kernel", kernel)
@@ -76,7 +76,6 @@ def head_scores(
 
 
 def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[Any, ...]:
-    """Compute the scores from U_1, in the array module `numbers`."""
     paths = architecture.paths
     magnitudes = numbers.sum(abs(first).reshape((paths, len(first) // paths) * 2), axis=(1, 3))
     path_branches = np.array(architecture.path_branches()) - 1

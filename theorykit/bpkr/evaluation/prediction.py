@@ -145,7 +145,7 @@ def kernel(
     order_parameters: OrderParameters | HasOrderParameters,
     other: ArrayLike | ImplicitFeatures | None = None,
 ) -> Float[Array, "rows columns"]:
-    """Return the kernel K (Eq. 10) between the training examples and `other` ones, by default the training examples.
+    """Return the kernel K (Eq. 10) between training examples and `other` ones, by default the same.
 
     It has one row per training example and one column per other example; with C outputs, one per (example, output), the
     output fastest. The data need no labels.

@@ -161,7 +161,7 @@ class Problem(DisplayMixin, eqx.Module):
 
 
 def matrix_rows(data: Data) -> int:
-    """Return the rows, per output, of the matrix that an evaluation of the action factorises."""
+    """Return the rows per output of the matrix that the action factorises."""
     if data.moments is not None:
         return len(data.moments.gram)
     return math.prod(data.features.shape[1:]) if has_dual_form(data.features) else len(data.features)

@@ -95,5 +95,5 @@ def dual_rounding(
 
 
 def _root(square: Number) -> Number:
-    """Return the root of a number that rounding can make negative."""
+    """The root of a number that rounding can make negative."""
     return jnp.sqrt(jnp.maximum(square, 0.0))

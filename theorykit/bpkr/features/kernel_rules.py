@@ -73,7 +73,7 @@ def rule_over(activation: Activation, variances: Iterable[float] | None) -> tupl
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
-    """Return a rule that covers the variances of both."""
+    """Return a rule for the variances of both."""
     if one is None or one == other:
         return one
     least, most = min(one.least, other.least), max(one.most, other.most)
@@ -188,7 +188,7 @@ def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tup
 def _stretch(activation: Activation, variance: float) -> float:
     """Return how much wider phi^2 times the Gaussian density is than the density.
 
-    Uses numbers with unlimited exponents, because the growth of phi far out decides, not its values at some nodes.
+    Exponents are unlimited, because the growth of phi far out decides, not values at some nodes.
     """
     function, deviation = many_digits(UNIT, activation.function), mpmath.sqrt(variance)
 

@@ -77,7 +77,7 @@ class MatrixFree(eqx.Module):
         rank: rank of the preconditioner; a larger one needs fewer products and gives smaller errors. If it exceeds the
             rank of the kernel, the estimate is exact.
         order: order of the first Lanczos runs; it doubles until their bias is below half the standard error.
-        max_order: largest number of products per vector, in conjugate gradients and in a Lanczos run.
+        max_order: most products per vector, in conjugate gradients and in a Lanczos run.
         tolerance: relative residual of conjugate gradients.
         block: number of vectors at a time.
         repeats: number of saddle points that `solve` averages, three or more.
@@ -96,7 +96,7 @@ class MatrixFree(eqx.Module):
 
     def __check_init__(self):
         checked_key("key", self.key)
-        # A standard error with a control variate needs four probes, and the scatter needs three repeats.
+        # Standard errors with a control variate need four probes, scatter needs three repeats.
         for name, least in {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         checked_number("tolerance", self.tolerance, above=0.0, below=1.0)
@@ -173,7 +173,7 @@ class Operands(eqx.Module):
 
 
 def operands_of(problem: Problem) -> Operands:
-    """Return the operands of a problem, refused unless it has training arrays and a positive temperature."""
+    """Return a problem's operands, refused without training arrays or a positive temperature."""
     architecture, data = problem.architecture, problem.data
     refuse_kernels(data.features, "the matrix-free form")
     if is_traced(problem):
@@ -241,7 +241,7 @@ def _of_labels(data, first, key, rank, solver):
     kernel = Kernel(data.bound, data.design, first)
     whitened = whiten_kernel(kernel, key, rank)
     right = whitened.whiten(data.labels)
-    # Solve for M^{-1} P^{-1/2} y, with columns of unit norm.
+    # M^{-1} P^{-1/2} y, with columns of unit norm.
     structure = jax.ShapeDtypeStruct(right.shape, right.dtype)
     operator = lx.FunctionLinearOperator(whitened.product, structure, lx.positive_semidefinite_tag)
     scale = jnp.linalg.norm(right)
@@ -404,7 +404,7 @@ class _SampleAverage:
 
     def at(self, point: OrderParameters) -> EnergyEstimate:
         estimate = estimate_at(self.data, point.first, self.probes, self.solver, self.order)
-        # Try the order of the last step first, because the condition number changes little from step to step.
+        # Try the last order first, because condition numbers change little from step to step.
         self.order = estimate.stats["order"]
         return estimate
 

@@ -48,7 +48,7 @@ class AbstractHeads(DisplayMixin, eqx.Module):
 
     @property
     def input_features(self) -> int:
-        """Number of features of the tokens that the heads act on."""
+        """Number of features of the tokens that heads act on."""
         return self.layers[0].shape[-1]
 
     @abc.abstractmethod

@@ -42,7 +42,7 @@ _FORMS = (
 
 
 def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int) -> Bool[Array, "examples tokens"]:
-    """Return which tokens are real, from their number (examples,), counted from the first, or booleans of both axes."""
+    """Find the real tokens from their number (examples,), counted from the first, or booleans (examples, tokens)."""
     value = in_order_of_names(name, value, "examples tokens") if len(axis_names(value)) == 2 else value
     kind, shape = _kind(name, value), np.shape(value)
     if shape == (examples,) and kind == "i":

@@ -34,7 +34,7 @@ _COPIES = 4
 
 
 class Network(DisplayMixin, eqx.Module):
-    """A deep network that is linear in its values; attention acts on the bare input in every layer.
+    """A deep network of linear values; attention acts on the bare input in every layer.
 
     The embedding, and dense layers directly above it, can have nonlinear activation functions.
 
@@ -228,7 +228,7 @@ def network_of_whitened(
     *,
     readout: Readout | None = None,
 ) -> Network:
-    """Make the network with weights `white`, with shapes as in `weight_shapes`, in units of their prior.
+    """Make the network with weights `white`, as in `weight_shapes`, in units of their prior.
 
     Independent standard normal numbers give a network drawn from the prior.
     """

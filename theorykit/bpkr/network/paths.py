@@ -210,7 +210,7 @@ def _checked_attention(
     attention: Any, shape: tuple[int, ...], architecture: Architecture, layout: Layout | None, real: Array | None
 ) -> tuple[Float[Array, "... _ keys queries"], ...]:
     counts = tuple(heads for heads in architecture.heads if heads)
-    attention = checked_sequence("attention", attention, "arrays, one a layer that has heads")
+    attention = checked_sequence("attention", attention, "arrays, one per layer that has heads")
     if len(attention) != len(counts):
         raise ValueError(
             f"attention has {len(attention)} layers, but {len(counts)} layers have heads, {counts}; give one "

@@ -53,7 +53,7 @@ def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
         [Head(layer=1, head=2), Head(layer=2, head=1), Head(layer=1, head=1)]
     """
     ranked = []
-    scores = checked_sequence("scores", scores, "arrays (heads,), one a layer")
+    scores = checked_sequence("scores", scores, "arrays (heads,), one per layer")
     for layer, of_layer in enumerate(scores, 1):
         array = real_array(f"scores[{layer - 1}]", of_layer) if np.size(of_layer) else np.zeros(0)
         if array.ndim != 1 or not np.all(np.isfinite(array)):

@@ -1,9 +1,9 @@
-"""Embeddings with a function that has a mean: a second matrix of order parameters, and a min-max point.
+"""Embedding functions with a mean: a second matrix of order parameters, and a min-max point.
 
 Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with a mean and the centred
 covariance kappa - m m^T. Integrating w, with prior covariance C, out of one unit gives
 
-    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   B and b the covariance and mean of the readings,
+    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   B and b the covariance and mean of the readings.
 
 With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
 
@@ -60,7 +60,7 @@ def derive_with_mean(architecture: Architecture) -> NonlinearAction:
         )
     if architecture.forms and architecture.forms[0].has_skip:
         raise ValueError(
-            "architecture has a skip connection in the first layer, beside which the embedding's mean is not covered"
+            "architecture has a skip connection in the first layer, for which the embedding's mean is not covered"
         )
     return _derive(derive(architecture))
 

@@ -80,7 +80,7 @@ def factors_at(roots: Architecture | PriorRoots, coordinates: Coordinates) -> li
 def factors_after(
     roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates
 ) -> list[Float[Array, "_ _"]]:
-    """Return [C_1, ..., C_{L+1}] after a `step` from the point at `coordinates`, see `moved`."""
+    """Return [C_1, ..., C_{L+1}] after a `step` from `coordinates`, see `moved`."""
     return factors(roots, _parts_after(roots, coordinates, step))[::-1]
 
 
@@ -162,7 +162,7 @@ def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Fl
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
-    """Return the coordinates of the Gaussian-process limit: the origin."""
+    """Return the origin, the Gaussian-process limit."""
     shapes = _shapes(architecture.forms, architecture.overlap_sizes)
     return jnp.zeros(sum([rows * (rows + 1) // 2 + rows * nested for rows, nested in shapes]))
 

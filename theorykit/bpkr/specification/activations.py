@@ -27,7 +27,7 @@ from ...symbolic.matrix_functions import kernel_matrix
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
-"""Covariances of a hidden unit's values: at one token, between two tokens, and at the other token."""
+"""Covariances of a hidden unit's values: at one token, between two, and at the other."""
 CORRELATION = Symbol("rho", real=True)
 """Correlation of a hidden unit's values at two tokens."""
 
@@ -109,7 +109,7 @@ def _kernel(function: Expr) -> Expr:
     if _exponential_terms(function) is not None:
         return _exact_kernel(function)
     cut = _exact_kernel(function).replace(is_root_of_difference, lambda root: sqrt(Max(0, root.base)))
-    # The argument of asin is a correlation, as in c_xy / sqrt(c_xx c_yy).
+    # The argument is a correlation, as in c_xy / sqrt(c_xx c_yy).
     return cut.replace(is_uncut_sine, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
 
 

@@ -159,7 +159,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def form(self) -> NetworkForm:
-        """Everything that the action depends on, except numbers."""
+        """All that the action depends on, except numbers."""
         activations = () if self.is_linear else self.activations
         return NetworkForm(self.forms, self.outputs > 1, self.read_tokens > 1, activations)
 
@@ -249,7 +249,7 @@ def checked_architecture(value: Any) -> Architecture:
 
 
 def ansatz_of(architecture: Architecture, labels: int) -> str:
-    """Describe the ansatz for nonlinear hidden units, and whether there are enough labels; empty if all are linear.
+    """Describe the ansatz for nonlinear units, and whether there are enough labels; empty if all are linear.
 
     Traced widths cannot be compared with the number of labels.
     """
@@ -263,7 +263,7 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
     if is_traced(architecture.widths) or labels >= _FEW * (widest := max(map(float, architecture.widths))):
         return said
     return (
-        f"{said}; here {labels} labels are few beside {widest:.6g} hidden units, and the ansatz drops terms of the "
+        f"{said}; here {labels} labels are few for {widest:.6g} hidden units, and the ansatz drops terms of the "
         "order of those that it keeps: the infinitely wide network, bpkr.gp_limit, is as good"
     )
 
@@ -370,7 +370,7 @@ def _as_array(number: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a NumPy scalar to a Python number; large whole numbers become floats, since JAX takes at most 64 bits."""
+    """Convert NumPy scalars to Python numbers, and large whole numbers to floats; JAX takes at most 64 bits."""
     if isinstance(value, int):
         return value if abs(value) < 2**53 else float(value)
     return value.item() if isinstance(value, np.generic) else value
@@ -444,7 +444,7 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         numbers = by_name("parameters", {**counts, symbols.variance: variance, **values})
         numbers = {key: np.asarray(value) if np.ndim(value) else float(value) for key, value in numbers.items()}
         scale, matrix = split_coefficient(form.covariance)
-        # Never form the identity, because the number of blocks may be large.
+        # Never form the identity: there can be very many blocks.
         is_diagonal = isinstance(matrix, Identity)
         covariance = np.full((1, 1), interpret(scale, numbers)) if is_diagonal else interpret(form.covariance, numbers)
         require(None, _is_positive_definite(name, covariance))

@@ -133,7 +133,7 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         if len(skips) > 1:
             raise _Refused("it has more than one skip connection; gather them in one")
         ((coefficient, factors),) = skips
-        # Factors that depend on the sequence length belong to the mixing of tokens, not to the gain.
+        # Factors that depend on sequence length belong to the mixing of tokens, not to the gain.
         gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
         skip_tokens = from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
     return LayerForm(
