@@ -2,13 +2,13 @@
 
     Architecture -> derive -> Action -> compile -> bind -> solve -> OrderParameters -> predict
 
-`theorykit.bpkr` is the theory of attention paths, `theorykit.dmft` the theory of self-attention dynamics, a map to
-iterate. `theorykit.symbolic` and `theorykit.codegen` are the expression compiler underneath both.
+`theorykit.bpkr` is the theory of attention paths. `theorykit.dmft` is the theory of self-attention dynamics, an
+iterated map. Both are built on the expression compiler in `theorykit.symbolic` and `theorykit.codegen`.
 `theorykit.checkpoints` reads the attention heads of trained transformers.
 """
 
 import lazy_loader
 
-# the names of __init__.pyi, each imported from its module when it is first asked for
+# Import each name of __init__.pyi from its module on first use, so that importing theorykit is fast.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0.dev0"

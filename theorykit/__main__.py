@@ -1,4 +1,4 @@
-"""`python -m theorykit`: the `theorykit` command."""
+"""Run the `theorykit` command with `python -m theorykit`."""
 
 from .cli import main
 

@@ -1,8 +1,8 @@
-"""Write files whole or not at all, with theorykit's mark; files without the mark are never replaced.
+"""Write files atomically, with theorykit's mark; files without the mark are never replaced.
 
-A file is written under a hidden name and renamed when it is whole and on disk. The mark is the last line of text, PDF
-and netCDF files, the comment of an npz archive, and the keyword Software of a PNG. In a netCDF file or an archive it
-follows the SHA-256 sum of all that is before it.
+A file is written under a hidden name and renamed once it is complete and on disk. The mark is the last line of text,
+PDF and netCDF files, the comment of an npz archive, and the keyword Software of a PNG. In a netCDF file or an archive
+it follows the SHA-256 sum of all bytes before it.
 """
 
 import hashlib
@@ -33,38 +33,38 @@ _COMMENTS = {
 }
 _SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
 _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
-# the end of a temporary name: host, process, and a random number; those that this process is writing; and the age in
-# seconds at which one of another host counts as abandoned
+# A temporary name ends in host, process and a random number. The other two are the temporary files that this process
+# is writing, and the age in seconds at which a file of another host counts as abandoned.
 _TEMPORARY = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)-[0-9a-f]{8}")
 _WRITTEN: set[str] = set()
 _ABANDONED = 86_400.0
-# how much of a file's beginning and end its mark is looked for in
+# The mark is searched for in this many bytes at the beginning and the end of a file.
 _HEAD, _TAIL = 512, 256
 
 
 def mark(content: bytes, ending: str) -> bytes:
-    """`content` with the mark as a comment, of a file that ends in `ending`: .md, .html, .tex, .py, .pdf or .svg."""
+    """Add the mark to `content` as a comment, by the `ending` of its file: .md, .html, .tex, .py, .pdf or .svg."""
     return content + b"\n" * (not content.endswith(b"\n")) + _COMMENTS[ending].encode() + b"\n"
 
 
 def with_sum(content: bytes | memoryview) -> bytes:
-    """`content` with its SHA-256 sum and the mark as a last line; for formats whose readers stop before it."""
+    """Append the SHA-256 sum and the mark as a last line, for formats whose readers stop before it."""
     return b"".join((content, f"\nsha256 {hashlib.sha256(content).hexdigest()} {MARK}\n".encode()))
 
 
 def is_damaged(content: bytes) -> bool:
-    """True if `content` ends in the sum that `with_sum` gave it, and what is before has another."""
+    """Check whether `content` ends in a sum from `with_sum` that does not match the bytes before it."""
     found = _SUM.search(content, max(0, len(content) - _SUM_LENGTH))
     return found is not None and hashlib.sha256(memoryview(content)[: found.start()]).hexdigest().encode() != found[1]
 
 
 def is_whole(content: bytes) -> bool:
-    """True if `content` ends in the sum of what is before, as `with_sum` and `npz` leave it."""
+    """Check whether `content` ends in the correct sum of the bytes before it, as `with_sum` and `npz` write it."""
     return _SUM.search(content, max(0, len(content) - _SUM_LENGTH)) is not None and not is_damaged(content)
 
 
 def is_marked(path: Path) -> bool:
-    """True if the file at `path` carries the mark."""
+    """Check whether the file at `path` carries the mark."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
@@ -76,15 +76,15 @@ def is_marked(path: Path) -> bool:
 
 
 def npz(arrays: Mapping[str, Any]) -> bytes:
-    """An npz archive of `arrays`, with its sum and the mark as its comment."""
+    """Return an npz archive of `arrays`, with its sum and the mark as its comment."""
     content = io.BytesIO()
     np.savez(content, **arrays)
-    # an archive ends in the length of its comment, none so far, and the comment
+    # An archive ends in the length of its comment, which is zero so far, and the comment.
     return with_sum(content.getvalue()[:-2] + _SUM_LENGTH.to_bytes(2, "little"))
 
 
 def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
-    """Raise `FileExistsError` if there is something at `path` but a marked file that `overwrite` allows to replace."""
+    """Raise `FileExistsError` unless `path` is free, or a marked file that `overwrite` allows to replace."""
     path = checked_path("path", path)
     checked_flag("overwrite", overwrite)
     try:
@@ -105,7 +105,7 @@ def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
 
 
 def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:
-    """Write `content` to `path`, whole or not at all; raises as `refuse_to_overwrite` does.
+    """Write `content` to `path` atomically; raises like `refuse_to_overwrite`.
 
     Links are followed, and the permissions and owner of a replaced file are kept.
     """
@@ -126,14 +126,14 @@ def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -
         else:
             temporary.touch(exist_ok=False)
         temporary.write_bytes(content)
-        # content before name: also after a power failure the name is that of a whole file
+        # Flush the content before renaming: even after a power failure, `path` is then a complete file.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
-        # of the file that the user knows
+        # Name the file that the user knows, not the temporary one.
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):
@@ -142,8 +142,8 @@ def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -
 
 
 def temporary_name(target: Path) -> Path:
-    """A hidden name next to `target` that no thread, process or host takes twice."""
-    # names end at 255 bytes
+    """Return a hidden name next to `target` that is unique among threads, processes and hosts."""
+    # File names are limited to 255 bytes.
     start = target.name.encode()[:200].decode(errors="ignore")
     return target.with_name(f".{start}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
 
@@ -154,13 +154,13 @@ def _host() -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what processes that have ended left of writing `target`, those of other hosts a day later."""
+    """Remove temporary files of `target` from processes that have ended; from other hosts, after a day."""
     beginning = temporary_name(target).name.rpartition(".")[0] + "."
     for entry in os.scandir(target.parent):
         found = _TEMPORARY.fullmatch(entry.name.removeprefix(beginning)) if entry.name.startswith(beginning) else None
         if found is None or entry.name in _WRITTEN or not entry.is_file(follow_symlinks=False):
             continue
-        with suppress(FileNotFoundError):  # another process removes it, too
+        with suppress(FileNotFoundError):  # Another process may remove it first.
             if found[1] == _host():
                 is_abandoned = not _runs(int(found[2]))
             else:
@@ -170,7 +170,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Whether a process runs that may be writing: not this one, whose number an ended one had before."""
+    """Check whether the process may still be writing. An id equal to ours is from an ended process."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -1,8 +1,8 @@
-"""The user's cache: derived actions, and JAX's machine code, kept from one process to the next.
+"""Cache derived actions and JAX's machine code on disk, from one process to the next.
 
-There is none unless `enable_cache` is called, as the command line does, or the environment variable THEORYKIT_CACHE
+The cache is off unless you call `enable_cache`, as the command line does, or the environment variable THEORYKIT_CACHE
 names its folder. An entry that is missing, damaged or cannot be written is never an error. The settings are environment
-variables, so that processes that this one starts have them too.
+variables, so that child processes inherit them.
 """
 
 import hashlib
@@ -21,24 +21,24 @@ from .checks import checked_path, checked_whole_number, shown
 _FOLDER, _LIMIT = "THEORYKIT_CACHE", "THEORYKIT_CACHE_SIZE"
 _OFF = ("off", "0", "no", "false")
 _DEFAULT_LIMIT = 2**30
-# how JAX is told to keep all that it compiles
+# JAX's setting for the folder of compiled functions
 _JAX_FOLDER = "jax_compilation_cache_dir"
 _JAX_SETTINGS = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
-# after how many seconds a file of a process that did not finish it is removed
+# Unfinished files of other processes are removed after this many seconds.
 _STALE = 3600.0
 
 
 def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | None = None) -> Path | None:
-    """Keep derived actions and compiled functions in `folder`, for this process and those that it starts.
+    """Keep derived actions and compiled functions in `folder`, for this process and its child processes.
 
-    JAX is left as it is if you have given it a folder for its compiled functions; so are the settings of its cache that
-    environment variables make.
+    If you already gave JAX a folder for compiled functions, that one stays in use. Settings of JAX's cache from
+    environment variables are kept too.
 
     Args:
-        folder: By default the one that the environment variable THEORYKIT_CACHE names, or else a folder of theorykit in
-            the user's cache folder. JAX runs what is in it: let only people whom you trust write to it.
-        size_limit: In bytes, by default THEORYKIT_CACHE_SIZE, or 1 GiB. Half of it is for either part; what has been
-            unused for the longest time is removed.
+        folder: By default the folder in the environment variable THEORYKIT_CACHE, or else a folder of theorykit in the
+            user's cache folder. JAX runs the code in it: give write access only to people whom you trust.
+        size_limit: In bytes, by default THEORYKIT_CACHE_SIZE, or 1 GiB. Derived actions and compiled functions get half
+            of it each; the least recently used entries are removed.
 
     Returns:
         The folder; None, and nothing is done, if THEORYKIT_CACHE is "off".
@@ -68,43 +68,43 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
 
 
 def turn_off() -> None:
-    """Have no cache in this process and those that it starts, also where one is asked for."""
+    """Turn off the cache in this process and its child processes, even if `enable_cache` is called."""
     os.environ[_FOLDER] = _OFF[0]
 
 
 def is_enabled() -> bool:
-    """Whether there is a cache in this process."""
+    """Check whether this process has a cache."""
     return _named_folder() is not None
 
 
 def read_entry(kind: str, name: str) -> bytes | None:
-    """What was written under this name, or None."""
+    """Return the content written under this name, or None."""
     folder = _named_folder()
     if folder is None:
         return None
     try:
-        # neither what a link points to, nor a pipe, which nobody may ever write to
+        # Do not follow links, and do not block on a pipe that nobody writes to.
         descriptor = os.open(folder / kind / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file, suppress(OSError):
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             content = file.read()
-            with suppress(OSError):  # when it was last used, for the limit of size
+            with suppress(OSError):  # Record the last use, for the size limit.
                 os.utime(descriptor)
             return content
     return None
 
 
 def write_entry(kind: str, name: str, content: bytes) -> None:
-    """Keep `content` under this name, in the place of what was there; nothing if that is not possible."""
+    """Write `content` under this name and replace an existing entry; do nothing if that is not possible."""
     folder = _named_folder()
     if folder is None or len(content) > _limit() // 2:
         return
     path = folder / kind / name
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # what is damaged has no mark of theorykit, without which no file is replaced
+        # A damaged entry may lack theorykit's mark, and files without it are not replaced.
         path.unlink(missing_ok=True)
         atomic_files.write(content, path)
         _remove_beyond(path.parent, _limit() // 2)
@@ -121,7 +121,7 @@ def _limit() -> int:
 
 
 def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
-    """Have JAX keep what it compiles in `folder`; `before` is the folder that it may have been told of here."""
+    """Let JAX keep compiled functions in `folder`; `before` is the folder from an earlier call, if any."""
     import jax
 
     current = jax.config.jax_compilation_cache_dir
@@ -146,7 +146,7 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
 
 
 def _of_compiled(folder: Path) -> Path:
-    """The folder of compiled functions of machines like this one: others may lack instructions that it has."""
+    """Return the folder of compiled functions for this kind of machine: others may lack instructions that it has."""
     machine = platform.machine()
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -156,7 +156,7 @@ def _of_compiled(folder: Path) -> Path:
 
 
 def _remove_beyond(folder: Path, limit: int) -> None:
-    """Remove files in `folder`, the one unused for the longest time first, until the others have `limit` bytes."""
+    """Remove the least recently used files in `folder` until the rest fit in `limit` bytes."""
     files, total = [], 0
     for path in folder.rglob("*"):
         with suppress(OSError):
@@ -164,7 +164,7 @@ def _remove_beyond(folder: Path, limit: int) -> None:
             if stat.S_ISREG(status.st_mode):
                 files.append((max(status.st_atime, status.st_mtime), status.st_size, path))
     for used, size, path in sorted(files, reverse=True):
-        # one that is hidden is under way in another process, or left by one that ended
+        # Another process is writing a hidden file, or ended before finishing it.
         is_hidden = path.name.startswith(".")
         total += 0 if is_hidden else size
         if (time.time() - used > _STALE) if is_hidden else total > limit:

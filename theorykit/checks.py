@@ -1,9 +1,9 @@
-"""Checks of values that enter the package; functions inside it trust their arguments.
+"""Checks of values that enter the package; internal functions trust their arguments.
 
-`checked_arguments` checks a function's arguments against its annotations, `check_fields` a dataclass's fields. An
+`checked_arguments` checks a function's arguments against its annotations, and `check_fields` a dataclass's fields. An
 annotation is a type, or carries a check: `Count` is `Annotated[int, partial(checked_whole_number, least=1)]`. A check
-returns the value that it admits, or raises an error that names it: `TypeError` for another kind, `ValueError` for a
-value out of range. Traced values are checked for kind and shape here, and for content when the compiled function runs.
+returns a valid value, or raises an error that names it: `TypeError` for a wrong type, `ValueError` for a value out of
+range. Traced values are checked for type and shape here, and for content when the compiled function runs.
 """
 
 import collections.abc
@@ -35,13 +35,13 @@ Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable)
 
 _LARGEST_WHOLE = 2**63 - 1
-# largest asymmetry, relative to the largest entry, that counts as rounding
+# Larger asymmetries, relative to the largest entry, are not rounding errors.
 _SYMMETRY = 1e-8
 
 
 def is_traced(*values: Any) -> bool:
-    """True if any leaf of `values` is a JAX tracer, whose content cannot be looked at."""
-    # a loop, not a generator: it runs many times in every call
+    """Check whether any leaf of `values` is a JAX tracer, whose content is unknown."""
+    # A loop is faster than a generator, and this runs many times per call.
     for leaf in jax.tree.leaves(values):  # noqa: SIM110
         if isinstance(leaf, jax.core.Tracer):
             return True
@@ -49,7 +49,7 @@ def is_traced(*values: Any) -> bool:
 
 
 class Requirement(NamedTuple):
-    """A condition that must hold everywhere, and its error; `known` words it better where the numbers are known."""
+    """A condition that must hold everywhere, and its error; `known` makes a better message if values are known."""
 
     message: str
     holds: Any
@@ -59,7 +59,7 @@ class Requirement(NamedTuple):
 def require(value: Kind, requirements: Iterable[Requirement]) -> Kind:
     """Return `value`; raise `ValueError` for the first known requirement that does not hold.
 
-    Traced ones are checked when the compiled function runs, by Equinox, if the returned value is used.
+    Equinox checks traced requirements when the compiled function runs, if the returned value is used.
     """
     return guard(value, refuse_known(requirements))
 
@@ -76,8 +76,8 @@ def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
 
 
 def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
-    """`value`, whose use is an error at run time if a traced condition does not hold."""
-    # without arrays, as the attention of a network without heads, there is nothing to use
+    """Return `value`; using it raises an error at run time if a traced condition does not hold."""
+    # A value without arrays, such as the attention of a network without heads, cannot carry the check.
     if not traced or not jax.tree.leaves(value):
         return value
     broken = jnp.stack([~jnp.all(requirement.holds) for requirement in traced])
@@ -85,17 +85,17 @@ def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
 
 
 def array_module(*values: Any) -> Any:
-    """`jax.numpy` if any value is traced; else `numpy`, whose results stay known while a function is traced."""
+    """Return `jax.numpy` if any value is traced; else `numpy`, whose results stay known during tracing."""
     return jnp if is_traced(*values) else np
 
 
 def on_host(value: Any) -> Any:
-    """A known number or array as NumPy's, on which operations are not traced; a traced one as it is."""
+    """Convert a known number or array to NumPy, so that operations on it are not traced; keep a traced one."""
     return value if is_traced(value) else np.asarray(value)
 
 
 def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...], example: str = "") -> Kind:
-    """`value`, an instance of `kind`; `example` says in the error how to make one."""
+    """Return `value`, an instance of `kind`; the error shows `example`, a way to make one."""
     if isinstance(value, kind):
         return value
     kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -104,7 +104,7 @@ def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...],
 
 
 def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
-    """`value`, one of the strings `choices`."""
+    """Return `value`, one of the strings `choices`."""
     choices = tuple(choices)
     if isinstance(value, str) and value in choices:
         return value
@@ -112,12 +112,12 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
+    """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
 
 def by_name(name: str, values: Any, what: str = "numbers and arrays by symbol or name") -> dict[str, Any]:
-    """Values of a mapping by the names of its keys, which are symbols or names; no two may have the same."""
+    """Replace symbols among the keys of a mapping by their names, which must all differ."""
     checked_instance(name, values, Mapping, what)
     found: dict[str, Any] = {}
     for key, value in values.items():
@@ -129,7 +129,7 @@ def by_name(name: str, values: Any, what: str = "numbers and arrays by symbol or
 
 
 def checked_text(name: str, value: Any) -> str:
-    """`value`, text that is not empty."""
+    """Return `value`, nonempty text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be text, got {shown(value)}")
     if not value:
@@ -138,17 +138,17 @@ def checked_text(name: str, value: Any) -> str:
 
 
 def checked_flag(name: str, value: Any) -> bool:
-    """`value`, True or False."""
+    """Return `value`, True or False."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(f"{name} must be True or False, got {shown(value)}")
 
 
 def checked_whole_number(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """`value` as an int within [least, most] and 64 bits; no boolean, and no float even if it is whole."""
+    """Return `value` as an int within [least, most] and 64 bits; refuse booleans and floats, even whole ones."""
     if is_traced(value):
         raise TypeError(f"{name} must be a whole number that is known before anything is traced, got {shown(value)}")
-    # time differences of NumPy count as integers
+    # NumPy counts time differences as integers.
     if isinstance(value, (bool, np.bool_, np.timedelta64)):
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     try:
@@ -179,7 +179,7 @@ def checked_number(
     most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """`value` as it came: one finite real number, > above, >= least, <= most and < below where these are given."""
+    """Return `value` unchanged: one finite real number, > above, >= least, <= most and < below if these are given."""
     check_is_number(name, value)
     bounds = {
         ">": (operator.gt, above),
@@ -188,7 +188,7 @@ def checked_number(
         "<": (operator.lt, below),
     }
     message = f"{name} must be finite"
-    # NumPy has no whole numbers beyond 64 bits
+    # `math` also takes integers beyond 64 bits, which NumPy does not have.
     valid = jnp.isfinite(value) if is_traced(value) else math.isfinite(value)
     for sign, (holds, bound) in bounds.items():
         if bound is not None:
@@ -198,7 +198,7 @@ def checked_number(
 
 
 def check_is_number(name: str, value: Any) -> None:
-    """Raise `TypeError` unless `value` is one real number; `ValueError` where it is known to be beyond float64."""
+    """Raise `TypeError` unless `value` is one real number, and `ValueError` if it is known to exceed float64."""
     if is_traced(value):
         if jnp.ndim(value) != 0:
             raise TypeError(f"{name} must be one number, got an array of shape {jnp.shape(value)}")
@@ -216,17 +216,17 @@ def check_is_number(name: str, value: Any) -> None:
 
 
 def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
-    """`value` as a finite float64 array of NumPy, or a traced one, with `axes` that are not empty.
+    """Return `value` as a finite float64 NumPy array, or a traced array, with nonempty `axes`.
 
-    Admitted is what NumPy reads as an array of real numbers, booleans too; not what a conversion would change, such as
-    complex numbers, text and masked arrays, also those with nothing masked.
+    Anything that NumPy reads as an array of real numbers is accepted, booleans too. Complex numbers, text and masked
+    arrays, even with nothing masked, are refused because conversion would change them.
     """
     array = numeric_array(name, value, axes)
     return require(array, [finite_entries(name, array)])
 
 
 def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
-    """`checked_array`, whose entries need not be finite."""
+    """Check like `checked_array`, but allow entries that are not finite."""
     value = value if axes is None else in_order_of_names(name, value, axes)
     if is_traced(value):
         array = jnp.asarray(value)
@@ -238,7 +238,7 @@ def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
     return array
 
 
-# axes that the documentation names besides examples, in the singular, and other words for some
+# Names of axes in the documentation, besides examples, in the singular, and synonyms for some.
 _KNOWN_AXES = {"head", "key", "query", "token", "path", "feature", "output"}
 _AXES = {"sample": "example", "observation": "example", "batch": "example", "querie": "query"}
 
@@ -254,14 +254,14 @@ def _axis(name: Any) -> str:
 
 
 def axis_names(value: Any) -> tuple[str, ...]:
-    """The names of an array's axes in the singular, none for an array without names."""
+    """Return the names of an array's axes in the singular; empty for an array without names."""
     return tuple(_axis(name) for name in _named_axes(value))
 
 
 def in_order_of_names(name: str, value: Any, axes: str) -> Any:
-    """An array with named axes, such as xarray's, in the order of `axes`, singular or plural; other values as they are.
+    """Transpose an array with named axes, such as xarray's, to the order of `axes`, singular or plural.
 
-    Raises `ValueError` if some, but not all, of its axes are in `axes`, in another order.
+    Other values are returned unchanged. Raises `ValueError` if only some of its axes are in `axes`, in another order.
     """
     given = _named_axes(value)
     if not given:
@@ -278,7 +278,7 @@ def in_order_of_names(name: str, value: Any, axes: str) -> Any:
 
 
 def check_aligned(**arrays: Any) -> None:
-    """Raise `ValueError` for arrays with named axes whose examples have other coordinates than those of the first."""
+    """Raise `ValueError` for arrays with named axes if the coordinates of examples differ from the first array's."""
     first = None
     for name, array in arrays.items():
         axes = _named_axes(array)
@@ -293,13 +293,13 @@ def check_aligned(**arrays: Any) -> None:
 
 
 def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
-    """`checked_array` as an array of JAX."""
+    """Return `checked_array` as a JAX array."""
     require_float64()
     return jnp.asarray(checked_array(name, value, axes))
 
 
 def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array:
-    """`value` as an array of JAX of so many axes, finite or not: that is checked where it is used."""
+    """Return `value` as a JAX array with `axes` axes. Its entries may be infinite or NaN: they are checked later."""
     require_float64()
     array = jnp.asarray(numeric_array(name, value))
     if axes is not None and array.ndim != axes:
@@ -310,7 +310,7 @@ def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array
 def checked_positive_definite(
     name: str, matrix: ArrayLike, size: int, *, singular: bool = False
 ) -> Float[Array, "size size"]:
-    """A symmetric positive definite `size x size` matrix; with `singular` a semidefinite one, up to rounding."""
+    """Check for a symmetric positive definite `size x size` matrix, or with `singular` a semidefinite one."""
     array = finite_array(name, matrix)
     if array.shape != (size, size):
         raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
@@ -326,7 +326,7 @@ def checked_positive_definite(
 
 
 def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
-    """A symmetric matrix, up to rounding."""
+    """Check for a symmetric matrix, up to rounding."""
     array = finite_array(name, matrix, "rows columns")
     if array.shape[0] != array.shape[1]:
         raise ValueError(f"{name} must be square, got {array.shape}")
@@ -340,7 +340,7 @@ def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]
 
 
 def single_precision_note(array: np.ndarray) -> str:
-    """What an error adds if all entries are numbers of single precision, and not of half precision alone."""
+    """Return a note for error messages if all entries are float32 numbers, and not all float16 ones."""
     with np.errstate(over="ignore"):
         is_single = np.array_equal(array, np.asarray(array, np.float32))
         is_shorter = np.array_equal(array, np.asarray(array, np.float16))
@@ -350,7 +350,7 @@ def single_precision_note(array: np.ndarray) -> str:
 
 
 def finite_entries(name: str, array: Any) -> Requirement:
-    """That every entry of an array is finite."""
+    """Require that every entry of an array is finite."""
 
     def known() -> str:
         bad = np.argwhere(~np.isfinite(array))
@@ -365,7 +365,7 @@ def finite_entries(name: str, array: Any) -> Requirement:
 
 
 def real_array(name: str, value: Any) -> np.ndarray:
-    """A known value as a float64 array of NumPy, of any shape, whose entries need not be finite."""
+    """Return a known value as a float64 NumPy array of any shape; entries need not be finite."""
     if _is_masked(value):
         raise TypeError(f"{name} is a masked array, whose mask would be lost: give .compressed() or .filled(...) of it")
     if isinstance(value, jax.Array) and not (value.is_fully_addressable or value.is_fully_replicated):
@@ -388,8 +388,8 @@ def _is_masked(value: Any) -> bool:
 
 
 def check_dtype(name: str, dtype: Any, value: Any) -> None:
-    """Raise `TypeError` unless entries of `dtype` are real numbers; booleans are."""
-    # of JAX, for its own floating-point types are none of NumPy's; time differences count as integers
+    """Raise `TypeError` unless entries of `dtype` are real numbers or booleans."""
+    # Ask JAX, since NumPy does not know its floating-point types. Time differences would count as integers.
     is_number = any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_))
     if not is_number or dtype.kind == "m":
         raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}{_UNREAL.get(dtype.kind, '')}")
@@ -407,7 +407,7 @@ _UNREAL = {
 
 
 def check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
-    """Raise `ValueError` unless a `shape` has as many axes as `axes` names, none of them empty."""
+    """Raise `ValueError` unless `shape` has one nonempty axis per name in `axes`."""
     names = () if axes is None else axes.split()
     if axes is not None and len(shape) != len(names):
         raise ValueError(f"{name} must have shape ({', '.join(names)}), got {shape}")
@@ -416,7 +416,7 @@ def check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
 
 
 def checked_sequence(name: str, value: Any, what: str, length: int | None = None) -> tuple:
-    """The entries of `value`, an iterable of `what`, as a tuple; no text, mapping or set."""
+    """Return the entries of `value`, an iterable of `what`, as a tuple; refuse text, mappings and sets."""
     if isinstance(value, (str, bytes, Mapping, Set)) or not has_entries(value):
         raise TypeError(f"{name} must be a sequence of {what}, got {shown(value)}")
     if _is_masked(value):
@@ -428,20 +428,20 @@ def checked_sequence(name: str, value: Any, what: str, length: int | None = None
 
 
 def has_entries(value: Any) -> bool:
-    """Whether `value` can be iterated over."""
-    # arrays of no axes are iterable by their type
+    """Check whether `value` can be iterated over."""
+    # Arrays without axes pass the test of their type, but cannot be iterated over.
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
 def checked_function(name: str, value: Any) -> Any:
-    """`value`, something that can be called."""
+    """Return `value`, a callable."""
     if callable(value):
         return value
     raise TypeError(f"{name} must be a function, got {shown(value)}")
 
 
 def checked_key(name: str, value: Any) -> Any:
-    """`value`, one JAX random key, of either kind that JAX has."""
+    """Return `value`, one JAX random key, new-style or legacy."""
     if isinstance(value, jax.Array):
         is_typed = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
         if (is_typed and value.shape == ()) or (value.dtype == jnp.uint32 and value.shape == (2,)):
@@ -450,32 +450,32 @@ def checked_key(name: str, value: Any) -> Any:
 
 
 def checked_path(name: str, value: Any) -> Path:
-    """`value`, the text or path of a place on disk, as a path."""
+    """Return `value`, text or a path, as a path."""
     if isinstance(value, (str, os.PathLike)) and os.fspath(value):
         return Path(os.fspath(value))
     raise TypeError(f"{name} must be a path, got {shown(value)}")
 
 
 def shown(value: Any) -> str:
-    """`value` as an error message shows it: at most 80 characters, an array by its type and shape."""
+    """Format `value` for an error message in at most 80 characters; an array by its type and shape."""
     if hasattr(value, "shape") and hasattr(value, "dtype") and value.shape != ():
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
-    if hasattr(value, "summary"):  # what such an object shows of itself is several lines
+    if hasattr(value, "summary"):  # The representation of such an object has several lines.
         return f"{'an' if type(value).__name__[0] in 'AEIOU' else 'a'} {type(value).__name__}"
     try:
         text = " ".join(repr(value).split())
-    except ValueError:  # Python refuses to write out whole numbers of very many digits
+    except ValueError:  # Python refuses to print integers with very many digits.
         text = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else object.__repr__(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def checked_expression(name: str, value: Any) -> Expr:
-    """`value`, a scalar or matrix expression; a finite number of Python becomes one of SymPy."""
+    """Return `value`, a scalar or matrix expression; a finite Python number becomes a SymPy number."""
     if isinstance(value, Expr):
         return value
-    # of the two, only floats can be infinite, and whole numbers too large for one
+    # Only floats can be infinite. Integers may be too large for a float, so they are not tested.
     is_float = isinstance(value, float) and math.isfinite(value)
     if is_float or (isinstance(value, int) and not isinstance(value, bool)):
         return sympify(value)
@@ -483,7 +483,7 @@ def checked_expression(name: str, value: Any) -> Expr:
 
 
 def checked_scalar(name: str, value: Any) -> Expr:
-    """`value`, an expression that is no matrix."""
+    """Return `value`, a scalar expression."""
     expression = checked_expression(name, value)
     if expression.is_Matrix:
         raise ValueError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
@@ -491,33 +491,33 @@ def checked_scalar(name: str, value: Any) -> Expr:
 
 
 def checked_matrix(name: str, value: Any) -> MatrixExpr:
-    """`value`, a matrix expression."""
+    """Return `value`, a matrix expression."""
     if isinstance(value, MatrixExpr):
         return value
     raise TypeError(f"{name} must be a matrix expression of SymPy, got {shown(value)}")
 
 
 def checked_square(name: str, value: Any) -> MatrixExpr:
-    """`value`, a matrix expression with as many rows as columns."""
+    """Return `value`, a square matrix expression."""
     if not are_equal_sizes(*checked_matrix(name, value).shape):
         raise ValueError(f"{name} must be a square matrix expression, got {shown(value)} of shape {value.shape}")
     return value
 
 
 def are_equal_sizes(size: Expr, other: Expr) -> bool:
-    """Whether two sizes are the same, however their products are written."""
+    """Check whether two sizes are the same, however their products are written."""
     return size == other or expand(size - other) == 0
 
 
 def checked_column(name: str, value: Any) -> MatrixExpr:
-    """`value`, a matrix expression of one column."""
+    """Return `value`, a matrix expression with one column."""
     if checked_matrix(name, value).shape[1] != 1:
         raise ValueError(f"{name} must be a column, got {shown(value)} of shape {value.shape}")
     return value
 
 
 def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
-    """`values`, at least one matrix expression."""
+    """Return `values`, at least one matrix expression."""
     matrices = checked_sequence(name, values, "matrix expressions")
     if not matrices:
         raise ValueError(f"{name} must be at least one matrix expression, got none")
@@ -525,7 +525,7 @@ def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
 
 
 def checked_size(name: str, value: Any) -> Expr:
-    """`value`, a whole number above zero, or an expression that may be one."""
+    """Return `value`, a positive integer, or an expression that may be one."""
     size = checked_scalar(name, value)
     if size.is_integer is False or size.is_positive is False:
         raise ValueError(f"{name} must be a whole number above zero, got {shown(value)}")
@@ -535,12 +535,12 @@ def checked_size(name: str, value: Any) -> Expr:
 
 
 def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
-    """`values`, two sizes."""
+    """Return `values`, two sizes."""
     first, second = checked_sequence(name, values, "sizes", length=2)
     return checked_size(f"{name}[0]", first), checked_size(f"{name}[1]", second)
 
 
-# annotations that carry their check
+# annotations with their checks
 Count = Annotated[int, partial(checked_whole_number, least=1)]
 Index = Annotated[int, partial(checked_whole_number, least=0)]
 Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
@@ -565,12 +565,12 @@ _OF_TYPE = {str: checked_text, bool: checked_flag, int: checked_whole_number, fl
 
 
 def checked_arguments(function: Function) -> Function:
-    """`function`, which checks its arguments by their annotations."""
+    """Decorate `function` so that it checks its arguments against their annotations."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*arguments, **keywords):
-        # not before the first call, when all that annotations speak of is there
+        # Annotations are resolved at the first call, when every name in them is defined.
         kinds = _annotations_of(function)
         bound = signature.bind(*arguments, **keywords)
         for name, value in bound.arguments.items():
@@ -590,7 +590,7 @@ def checked_arguments(function: Function) -> Function:
 
 
 def check_fields(instance: Any) -> None:
-    """Check the fields of a dataclass by their annotations; for `__post_init__`."""
+    """Check the fields of a dataclass against their annotations, in `__post_init__`."""
     kinds = _annotations_of(type(instance))
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
@@ -599,12 +599,12 @@ def check_fields(instance: Any) -> None:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    # also for text that is empty, as its default is
+    # Empty text is compared by value, since two empty strings need not be one object.
     return value is default or (isinstance(value, str) and isinstance(default, str) and value == default)
 
 
 def checked(name: str, value: Any, kind: Any) -> Any:
-    """`value`, checked by an annotation; entries of sequences as a tuple."""
+    """Return `value` checked against an annotation; entries of sequences as a tuple."""
     if kind is Any:
         return value
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
@@ -627,7 +627,7 @@ def checked(name: str, value: Any, kind: Any) -> Any:
         return tuple(checked(f"{name}[{i}]", *pair) for i, pair in enumerate(zip(entries, parts, strict=True)))
     if origin in (tuple, collections.abc.Sequence, collections.abc.Iterable):
         return _entries(name, checked_sequence(name, value, _called(parts[0])), parts[0])
-    if origin is list:  # stays the same list
+    if origin is list:  # Return the same list, not a copy.
         _entries(name, checked_instance(name, value, list), parts[0])
         return value
     if kind in _OF_TYPE:

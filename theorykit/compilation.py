@@ -1,4 +1,4 @@
-"""How XLA compiles the programs that users wait for."""
+"""Compile functions with XLA options that shorten compilation on CPUs."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
@@ -13,16 +13,16 @@ from .memory import memory_errors_in_words
 from .settings import usual_settings
 from .threads import threads_for
 
-# the older of XLA's two ways to emit a fusion: the large programs of a solve compile in two fifths of the time
+# With the older of XLA's two fusion emitters the large programs of a solve compile in two fifths of the time.
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 
 
 def jit(function: Callable) -> Callable:
-    """`equinox.filter_jit(function)`, which a CPU compiles in about half the time, for programs with solves in them.
+    """Compile `function` like `equinox.filter_jit`, in about half the time on a CPU; meant for programs with solves.
 
-    Within another jit, `function` is compiled as that one is. Floats are traced like arrays, so that another
-    temperature compiles nothing again. On a CPU the call waits for its results, and small matrices are factorised on
-    one thread. The result raises `MemoryError` if an array does not fit.
+    Within another jit, `function` is compiled with the options of that one. Floats are traced like arrays, so a new
+    temperature needs no compilation. On a CPU the call waits for its results, and small matrices are factorised on one
+    thread. The compiled function raises `MemoryError` if an array does not fit in memory.
 
         >>> import jax.numpy as jnp
         >>> import theorykit
@@ -54,7 +54,7 @@ def jit(function: Callable) -> Callable:
 
 @cache
 def _options() -> Mapping[str, Any] | None:
-    """The options, if this version of XLA knows them: it refuses those that it does not."""
+    """Return the options if this version of XLA has them: it refuses unknown options."""
     try:
         jax.jit(lambda: 0.0, compiler_options=_OPTIONS).lower().compile()
     except jax.errors.JaxRuntimeError:
@@ -63,6 +63,6 @@ def _options() -> Mapping[str, Any] | None:
 
 
 def rows_of(*values: Any) -> int:
-    """Rows of the largest matrix that a function of `values` may factorise: of square ones, else the longest axis."""
+    """Bound the rows of matrices in a function of `values`: per array, the rows if square, else the longest axis."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(values) if eqx.is_inexact_array(leaf) and leaf.shape]
     return max((shape[-1] if shape[-2:-1] == shape[-1:] else max(shape) for shape in shapes), default=0)

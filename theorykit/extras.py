@@ -1,4 +1,4 @@
-"""Libraries that only some features need, imported when they are used."""
+"""Import optional libraries when a feature first uses them."""
 
 from importlib import import_module
 from types import ModuleType
@@ -20,20 +20,20 @@ _EXTRAS = {
     "tyro": "cli",
     "zarr": "zarr",
 }
-"""The extra of pyproject.toml that brings a library."""
+"""The extra in pyproject.toml that installs each library."""
 
 
 class MissingLibrary(ImportError):
-    """A library of an extra is not installed."""
+    """An optional library is not installed."""
 
 
 def needed(module: str, feature: str) -> ModuleType:
-    """Import `module`, of a library that `feature` needs; `MissingLibrary` says how to install one that is missing."""
+    """Import `module`, whose library `feature` needs; raise `MissingLibrary`, with how to install it, if missing."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
     except ImportError as error:
-        # a library that is there, but lacks another one, says so itself
+        # The library is installed but lacks a dependency: its own error is clear enough.
         if (error.name or library).partition(".")[0] != library:
             raise
         raise MissingLibrary(
@@ -44,7 +44,7 @@ def needed(module: str, feature: str) -> ModuleType:
 
 
 class Lazy:
-    """A module of a library that `feature` needs, imported when it is first used."""
+    """A module that is imported on first use, from a library that `feature` needs."""
 
     def __init__(self, module: str, feature: str):
         self._module, self._feature = module, feature

@@ -1,4 +1,4 @@
-"""What fits in the memory of this machine."""
+"""Check that arrays fit in the memory of this machine."""
 
 import os
 import re
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import jax
 
-# what a container may have
+# files with the memory limit of a container
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @cache
 def memory() -> float:
-    """Bytes that this process may have: those of the machine, or of its container."""
+    """Return the memory of the machine, or of its container if that is less, in bytes."""
     found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for path in map(Path, _LIMITS):
         with suppress(OSError, ValueError):
@@ -24,7 +24,7 @@ def memory() -> float:
 
 
 def check_fits(what: str, size: float | int, advice: str = "") -> None:
-    """Raise `ValueError` unless `what`, which takes `size` bytes, fits in memory; `advice` says what to do."""
+    """Raise `ValueError` unless `what`, with a size of `size` bytes, fits in memory; the message ends in `advice`."""
     if size > memory():
         raise ValueError(
             f"{what} takes about {size:.3g} bytes of the {memory():.3g} that this machine has"
@@ -34,7 +34,7 @@ def check_fits(what: str, size: float | int, advice: str = "") -> None:
 
 @contextmanager
 def memory_errors_in_words(what: str) -> Iterator[None]:
-    """Raise `MemoryError` with the number of bytes where an array of `what` does not fit."""
+    """Raise `MemoryError` with the number of bytes if an array of `what` does not fit."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

@@ -1,11 +1,11 @@
-"""Double precision: switched on by the user, checked by every numerical entry point.
+"""Double precision: the user switches it on, and every numerical entry point checks it.
 
-JAX takes most of a second to import, so it is imported only where it is used.
+Functions here import JAX themselves, because that takes most of a second.
 """
 
 
 def enable_float64() -> None:
-    """Switch JAX to 64-bit numbers for the whole process; call it before the first array is made."""
+    """Switch JAX to 64-bit numbers for the whole process; call it before you create arrays."""
     import jax
 
     jax.config.update("jax_enable_x64", True)

@@ -1,7 +1,7 @@
-"""Report on long work: its cost before it begins, a bar while it runs, and plain lines in files.
+"""Report progress of long work: its cost before it begins, a bar while it runs, and plain lines in files.
 
-Work that ends within a second reports nothing. All bars are refreshed by one thread, so that they move, and name what
-the program is doing, while it compiles.
+Work that ends within a second reports nothing. One thread refreshes all bars, so that they move and show the current
+activity during compilation too.
 """
 
 import sys
@@ -12,9 +12,9 @@ from types import FrameType
 
 from tqdm.auto import tqdm
 
-# seconds before work counts as long, between refreshes of a bar, and between lines in a file
+# Seconds before work counts as long, between refreshes of a bar, and between lines in a file.
 _DELAY, _REFRESH, _INTERVAL = 1.0, 0.5, 60.0
-# what a program does that runs code of a module, or of a module below it
+# The activity that code of a module, or of its submodules, stands for.
 _ACTIVITIES = {
     "jax._src.compiler": "compiling",
     "jax._src.interpreters.mlir": "compiling",
@@ -28,21 +28,21 @@ _ACTIVITIES = {
 }
 
 _lock = threading.RLock()
-# reports under way, the outermost first; the thread that refreshes them; and the costs that have been told
+# Open reports, the outermost first; the thread that refreshes them; and costs printed so far.
 _open: "list[Progress]" = []
 _thread: threading.Thread | None = None
 _told: set[str] = set()
 
 
 class Progress:
-    """A context that reports on `work`: `total` pieces of a `unit`, or a single piece if there is no unit.
+    """Report progress of `work` within a context: `total` pieces, each a `unit`, or one piece without a unit.
 
     Args:
         work: What is done, in a word or two.
         total: The number of pieces, if it is known.
         unit: The name of a piece.
         shown: Whether anything is shown.
-        cost: What the work will cost, in a line that is told first.
+        cost: The cost of the work, a line that is printed first.
         initial: How many pieces are done already.
     """
 
@@ -66,7 +66,7 @@ class Progress:
         if self.shown:
             with _lock:
                 if _IN_NOTEBOOK:
-                    # widgets belong to the cell whose thread makes them
+                    # A widget appears under the notebook cell whose thread creates it.
                     self._bar = self._open_bar()
                 _open.append(self)
                 _start_thread()
@@ -90,12 +90,12 @@ class Progress:
                 _told.clear()
 
     def update(self, count: int = 1, note: str = "") -> None:
-        """Report that `count` more pieces are done, and a `note` on the last."""
+        """Report that `count` more pieces are done, with a `note` on the last."""
         with _lock:
             self.done += count
             self._note = note or self._note
             if not self._is_long():
-                # pieces of a former run, which say nothing of the time that others take
+                # Pieces from an earlier run do not count in the estimate of the remaining time.
                 self._free = self.done
 
     def _is_long(self) -> bool:
@@ -106,7 +106,7 @@ class Progress:
         return "" if self.unit is None else f", {self.done:,}{known} {_plural(self.unit)}"
 
     def _left(self) -> str:
-        """The time that the rest will take, by the pieces done so far; without the time that went into compiling."""
+        """Estimate the remaining time from the pieces done so far, without compilation time."""
         done, working = self.done - self._free, time.monotonic() - self._began - self._prepared
         if not done or self.total is None:
             return ""
@@ -116,7 +116,7 @@ class Progress:
         options = {"desc": self.work, "total": self.total, "initial": self.done, "unit": f" {_plural(self.unit or '')}"}
         form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]" if self.total else None
         form = form if self.unit else "{desc}: {elapsed}{postfix}"
-        # a bar below another is removed when it is full
+        # Only the outermost bar stays when it is full.
         is_outermost = not _open or self is _open[0]
         bar = tqdm(**options, bar_format=form, leave=is_outermost, dynamic_ncols=True)
         bar.start_t -= time.monotonic() - self._began
@@ -147,7 +147,7 @@ def _plural(unit: str) -> str:
 
 
 def tell(line: str) -> None:
-    """Write a line on standard error, above the bars that are there."""
+    """Write a line to standard error, above any bars."""
     if sys.stderr is not None:
         with _lock:
             tqdm.write(line, file=sys.stderr)
@@ -155,7 +155,7 @@ def tell(line: str) -> None:
 
 
 def activity() -> str:
-    """What this program is doing that takes long in itself, such as "compiling"; empty if it is nothing of the kind."""
+    """Return a slow activity of this program, such as "compiling"; empty if there is none."""
     for thread, frame in sys._current_frames().items():
         if thread != threading.get_ident() and (found := activity_of(frame)):
             return found
@@ -163,7 +163,7 @@ def activity() -> str:
 
 
 def activity_of(frame: FrameType | None) -> str:
-    """The activity of the thread that is at this frame."""
+    """Return the activity of the thread at this frame."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         for name, activity in _ACTIVITIES.items():
@@ -177,7 +177,7 @@ _IN_NOTEBOOK = any(parent.__module__ == "tqdm.notebook" for parent in tqdm.__mro
 
 
 def _has_bars() -> bool:
-    """Whether bars can be drawn: in a notebook, with widgets or without, and a terminal, not in a file."""
+    """Check whether bars can be drawn: in a notebook, with or without widgets, or in a terminal, not in a file."""
     return "ipykernel.zmqshell" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
@@ -198,6 +198,6 @@ def _refresh_all() -> None:
                 _thread = None
                 return
             for report in _open:
-                # nobody reads what is written any more
+                # The output may be closed by now.
                 with suppress(OSError, ValueError):
                     report._refresh(doing)

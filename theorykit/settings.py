@@ -1,6 +1,7 @@
-"""JAX's settings: those that other programs made are set aside while theorykit runs.
+"""Run theorykit under JAX's default settings, whatever other programs have set.
 
-Arrays of different ranks and types meet in it, and infinities, as of a density at its edge, occur on the way.
+Strict settings would fail: theorykit combines arrays of different ranks and types, and meets infinities, such as a
+density at the edge of its support.
 """
 
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import jax
 
-# a setting, what it is unless somebody sets it, and how it is set for a while
+# Each setting with its default value and the context that sets it.
 _USUAL = {
     "jax_numpy_rank_promotion": ("allow", jax.numpy_rank_promotion),
     "jax_numpy_dtype_promotion": ("standard", jax.numpy_dtype_promotion),
@@ -20,7 +21,7 @@ _USUAL = {
 
 @contextmanager
 def usual_settings() -> Iterator[None]:
-    """JAX's usual settings, whatever they are around it: a context, or `@usual_settings()` around a function."""
+    """Use JAX's default settings within this context, or within a function decorated by `@usual_settings()`."""
     with ExitStack() as settings:
         for name, (usual, set_to) in _USUAL.items():
             if getattr(jax.config, name) != usual:

@@ -1,6 +1,6 @@
-"""Arrays of JAX that are sharded over examples, their first axis: checked and summed where they lie.
+"""Check and sum JAX arrays that are sharded over examples, their first axis, without gathering them.
 
-Only sums over examples travel between devices.
+Devices exchange only sums over examples.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,24 +18,24 @@ from .checks import is_traced
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether `value` is a known array of JAX that no single device holds whole."""
+    """Check whether `value` is a known JAX array that is split over several devices."""
     return isinstance(value, jax.Array) and not is_traced(value) and not value.is_fully_replicated
 
 
 def sharding_of(array: Array) -> NamedSharding | None:
-    """How `array` is sharded, if it is."""
+    """Return the sharding of `array`, or None if it is not sharded."""
     return array.sharding if is_sharded(array) else None
 
 
 def outside_meshes() -> AbstractContextManager:
-    """A context without the caller's mesh, whose explicit axes would bind every operation in it."""
+    """Return a context without the caller's mesh, whose explicit axes would constrain every operation."""
     if jax.sharding.get_abstract_mesh().empty:
         return nullcontext()
     return jax.set_mesh(Mesh(np.empty((), dtype=object), ()))
 
 
 def over_examples(name: str, array: Array) -> Array:
-    """The same shards of `array`, the compiler splitting work; `ValueError` unless its first axis alone is sharded."""
+    """Return the shards of `array`, work split by the compiler; `ValueError` if sharded over any axis but the first."""
     found = array.sharding
     spec = found.spec if isinstance(found, NamedSharding) else None
     if spec is None or not spec or spec[0] is None or any(axis is not None for axis in spec[1:]):
@@ -46,7 +46,7 @@ def over_examples(name: str, array: Array) -> Array:
         )
     if AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types:
         raise ValueError(f"{name} is sharded, and a mesh of explicit axes is set by jax.set_mesh: call this without it")
-    # meshes of explicit axes have every operation say how its result is sharded
+    # A mesh with explicit axes would require every operation to state the sharding of its result.
     sharding = NamedSharding(Mesh(found.mesh.devices, found.mesh.axis_names), PartitionSpec(spec[0]))
     shards = [shard.data for shard in array.addressable_shards]
     return jax.make_array_from_single_device_arrays(array.shape, sharding, shards)
@@ -66,16 +66,16 @@ def check_finite(name: str, array: Array) -> None:
 
 @jax.jit
 def all_finite(array: Array) -> Array:
-    """Whether all entries are finite."""
+    """Check whether all entries are finite."""
     return jnp.all(jnp.isfinite(array))
 
 
 @partial(jax.jit, static_argnames="everywhere")
 def _not_finite(array, everywhere):
-    """How many entries are not finite, the first example that has one, and this example's entries."""
+    """Return the number of entries that are not finite, the first example with one, and its entries."""
     bad = ~jnp.isfinite(array)
     row = jnp.argmax(jnp.any(bad, axis=tuple(range(1, array.ndim))))
-    # summed rather than looked up, for which the compiler would bring all examples together
+    # Select the row by a masked sum: the compiler would gather all examples for an index.
     is_row = jnp.expand_dims(jnp.arange(len(array)) == row, tuple(range(1, array.ndim)))
     entries = jnp.sum(jnp.where(is_row, array, 0.0), axis=0)
     return jax.lax.with_sharding_constraint((jnp.sum(bad), row, entries), everywhere)
@@ -84,7 +84,7 @@ def _not_finite(array, everywhere):
 def by_shard(
     function: Callable[..., Any], sharding: NamedSharding | None, *arrays: Array, whole: Sequence[Array] = ()
 ) -> Any:
-    """`function` of `arrays` with a row per example, applied by every device to its own rows and to all of `whole`."""
+    """Apply `function` on every device to its rows of `arrays`, one row per example, and to all of `whole`."""
     if sharding is None:
         return function(*arrays, *whole)
     rows = PartitionSpec(sharding.spec[0])
@@ -93,7 +93,7 @@ def by_shard(
 
 
 def sum_by_blocks(function: Callable[..., Any], block: int, sharding: NamedSharding | None, *arrays: Array) -> Any:
-    """The sum of `function` over blocks of so many examples: every device its own blocks, and one all-reduce."""
+    """Sum `function` over blocks of `block` examples: every device sums its blocks, then one all-reduce."""
 
     def of_device(*own):
         count = min(block, len(own[0]))
@@ -122,12 +122,12 @@ def sum_by_blocks(function: Callable[..., Any], block: int, sharding: NamedShard
 
 
 def shard_like(array: Array, sharding: NamedSharding | None) -> Array:
-    """In a function being compiled: `array`, with a row per example, on the devices that hold the examples."""
+    """Within a jit: place `array`, with one row per example, on the devices that hold the examples."""
     return array if sharding is None else jax.lax.with_sharding_constraint(array, sharding)
 
 
 def replicate(tree: Any, sharding: NamedSharding | None) -> Any:
-    """In a function being compiled: every array of `tree` on every device, so that every process can read it."""
+    """Within a jit: place every array of `tree` on every device, so that every process can read it."""
     if sharding is None:
         return tree
     everywhere = NamedSharding(sharding.mesh, PartitionSpec())
@@ -139,7 +139,7 @@ def replicate(tree: Any, sharding: NamedSharding | None) -> Any:
 
 
 def of_this_process(tree: Any, sharding: NamedSharding | None) -> Any:
-    """Replicated arrays as arrays of this process on one device, so that later operations are of this process alone."""
+    """Copy replicated arrays to one device of this process, so that later operations involve no other process."""
     if sharding is None:
         return tree
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, jax.Array) else leaf, tree)

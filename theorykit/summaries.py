@@ -1,4 +1,4 @@
-"""Tables of labelled results: of a solution, a sweep, a comparison, and of draws."""
+"""Summarise labelled results in tables: a solution, a sweep, a comparison, or draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .checks import checked_choice, shown
 from .symbolic.documents.display import DisplayMixin, View
 from .symbolic.documents.document import Block, Table, Text
 
-# what is shown over width; unless one is chosen, the first that there is
+# Scores that can be shown over width; by default the first that a result has.
 TITLES = {
     "test_accuracy": "test accuracy",
     "test_log_loss": "test log loss",
@@ -22,18 +22,18 @@ TITLES = {
     "log_evidence": "log evidence",
     "action": "action",
 }
-# the scores of one solution, and how they are written
+# The scores of one solution, and their formats.
 _SCORES = {
     "test_error": (".6g", " (mean square)"),
     "test_r_squared": (".4f", ""),
     "test_accuracy": (".4f", ""),
     "test_log_loss": (".4f", ""),
 }
-# the part of an error that is due to the test examples, if all seeds share them
+# Suffix of the part of an error that is due to the test examples, if all seeds share them.
 OF_EXAMPLES = "_error_of_test_examples"
-# of a comparison: the approach that the others are measured by, and those that are sampled
+# In a comparison: the reference approach, and the sampled approaches.
 MEASURE, SAMPLED = "exact", ("exact", "gibbs", "nuts")
-# draws have at most so many rows
+# Largest number of rows in a table of draws.
 _ROWS = 12
 
 
@@ -43,12 +43,12 @@ def summary(result: Any) -> View:
     The commands `theorykit solve`, `sweep` and `compare` print the same tables.
 
     Args:
-        result: a dataset of `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or `bpkr.sampling.compare`, as
-            read from a file; draws of a sampler; or an object with its own `summary()`, such as a `bpkr.Saddle`.
+        result: a dataset of `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or `bpkr.sampling.compare`,
+            also read from a file; draws of a sampler; or an object with a `summary()` method, such as a `bpkr.Saddle`.
 
     Raises:
         TypeError: `result` is none of these.
-        ValueError: the dataset lacks what these have.
+        ValueError: the dataset lacks variables that these have.
 
     Example:
         >>> import numpy as np
@@ -111,7 +111,7 @@ def _solution(result: xr.Dataset) -> Iterator[Block]:
 
 
 def _beside(result: xr.Dataset, name: str, form: str, unit: str) -> str:
-    """A number with its error, or unit, and that of the infinitely wide network, if it is there."""
+    """Format a number with its error or unit, followed by the number for the infinitely wide network, if any."""
     error = f" +- {result[f'{name}_error'].item():.4f}" if f"{name}_error" in result else unit
     limit = f"infinite_width_{name}"
     beside = f"   infinitely wide: {result[limit].item():{form}}" if limit in result else ""
@@ -122,7 +122,7 @@ def _beside(result: xr.Dataset, name: str, form: str, unit: str) -> str:
 
 
 def _sweep(result: xr.Dataset) -> Iterator[Block]:
-    """A row per width, a column per temperature: a score with its best temperature, and the log evidence."""
+    """Tabulate a score and the log evidence, one row per width and one column per temperature."""
     result = with_temperatures(result)
     for name in dict.fromkeys((select_shown(result), "log_evidence")):
         if name not in result:
@@ -161,7 +161,7 @@ def _kind_of_error(result: xr.Dataset, points: xr.Dataset, name: str) -> str:
 
 
 def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
-    """The width and the temperature at which the mean of `name` over seeds is best; `ValueError` if it has no value."""
+    """Return the width and temperature with the best mean of `name` over seeds; `ValueError` if there is no value."""
     values = result[name].mean([axis for axis in result[name].dims if axis not in ("width", "temperature")])
     if not values.notnull().any():
         raise ValueError(f"{name} has no value at any width and temperature")
@@ -171,7 +171,7 @@ def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
 
 
 def select_shown(result: xr.Dataset, score: str | None = None) -> str:
-    """The `score`, one of `TITLES` that `result` has; by default the first."""
+    """Return `score`, one of `TITLES` that `result` has; by default the first."""
     if score is not None:
         checked_choice("score", score, TITLES)
     found = [name for name in TITLES if name in result]
@@ -181,7 +181,7 @@ def select_shown(result: xr.Dataset, score: str | None = None) -> str:
 
 
 def with_temperatures(result: xr.Dataset) -> xr.Dataset:
-    """`result` with an axis of temperatures, of the selected one; of NaN, if another was selected at each width."""
+    """Add an axis of temperatures, with the selected one, or NaN if each width has a different one."""
     if "width" not in result.dims:
         raise KeyError("it has no axis width: select widths by a list, such as result.sel(width=[20])")
     if "temperature" in result.dims:
@@ -194,14 +194,14 @@ def with_temperatures(result: xr.Dataset) -> xr.Dataset:
 
 
 def temperature_name(temperature: float) -> str:
-    """What a column, or a line of a legend, of the temperature is called."""
+    """Return the label of a temperature in tables and legends."""
     return "selected $T$" if np.isnan(temperature) else f"$T={temperature:g}$"
 
 
 def with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
-    """Means of `name` over seeds, if there are several, with their standard errors.
+    """Return means of `name` over seeds, if there are several, with their standard errors.
 
-    If all seeds share the test examples, the error of these is part of it; the two are independent.
+    If all seeds share the test examples, the error also includes the choice of these; the two are independent.
     """
     if "seed" not in result.dims:
         return result
@@ -216,7 +216,7 @@ def with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
 
 
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Mean over seeds and its standard error, zero where there is one seed; seeds without a number are left out."""
+    """Return the mean over seeds and its standard error, zero for a single seed; seeds with NaN are left out."""
     if "seed" not in values.dims:
         raise ValueError(f"values must have an axis seed, got the axes {values.dims}")
     if values.sizes["seed"] == 1:
@@ -228,7 +228,7 @@ def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 def _comparison(result: xr.Dataset) -> Iterator[Block]:
-    """A row per approach: an entry of U_1, accuracy, differences from the exact posterior, seconds of drawing."""
+    """Tabulate one row per approach: an entry of U_1, accuracy, differences from the exact posterior, seconds."""
     path, is_measured = result["path_1"].values[0], "U_1_deviation" in result
     measured = {"max dU": order_parameter_names(result)} if is_measured else {}
     measured |= {"rms dmean": ["mean"], "max dmean": ["mean"]} if is_measured and "mean" in result else {}
@@ -256,25 +256,25 @@ def _comparison(result: xr.Dataset) -> Iterator[Block]:
 
 
 def order_parameter_names(result: xr.Dataset) -> list[str]:
-    """The order parameters that a dataset has."""
+    """Return the names of the order parameters in a dataset."""
     return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
 
 
 def distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
-    """The numbers of `name`, of a symmetric matrix each only once."""
+    """Return the entries of `name`, only the distinct ones of a symmetric matrix."""
     array = result[name].sel(approach=approach)
     is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
     return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
 
 
 def standard_errors_between(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
-    """The standard errors between an approach and the exact posterior, of every number that has any."""
+    """Return absolute differences between an approach and the exact posterior, in standard errors, if finite."""
     found = np.concatenate([np.abs(distinct(result, approach, f"{name}_deviation")) for name in names])
     return found[np.isfinite(found)]
 
 
 def with_error(value: xr.DataArray, error: xr.DataArray) -> str:
-    """A value to five digits, or to two digits of its error."""
+    """Format a value to five digits, or to two digits of its error."""
     if not np.isfinite(value):
         return "-"
     if not error > 0:
@@ -287,7 +287,7 @@ def with_error(value: xr.DataArray, error: xr.DataArray) -> str:
 
 
 def _draws(tree: xr.DataTree) -> Iterator[Block]:
-    """Whether chains mixed, and per number: mean with its error, standard deviation, effective sizes and R-hat."""
+    """Show whether chains mixed, and for every number mean, error, deviation, effective sample sizes and R-hat."""
     chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     seconds = f"{tree.attrs['seconds']:.1f} s, and {tree.attrs['warmup_seconds']:.1f} s of warm-up"
     yield Table(

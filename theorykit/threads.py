@@ -1,7 +1,7 @@
-"""Threads of the linear algebra, by the size of its matrices.
+"""Set the number of linear-algebra threads by the size of the matrices.
 
-JAX factorises by SciPy's LAPACK, whose threads spin while they wait for each other: small matrices gain nothing by
-them, and take many times longer as soon as another process keeps one of the cores busy.
+JAX calls SciPy's LAPACK for factorisations. Its threads spin while they wait for each other. Small matrices gain
+nothing from them, and take many times longer once another process keeps one of the cores busy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from threading import Lock
 
 from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
-# from so many rows on, two threads factorise a matrix faster than one
+# Two threads factorise a matrix faster than one from this many rows on.
 MANY_ROWS = 1000
 
 _lock = Lock()
@@ -21,7 +21,7 @@ _before: Sequence[int] = ()
 
 @cache
 def _libraries() -> list[LibController]:
-    # the library must be loaded to be found
+    # threadpoolctl finds only libraries that are loaded.
     import scipy.linalg  # noqa: F401
 
     return ThreadpoolController().select(user_api="blas").lib_controllers
@@ -30,7 +30,7 @@ def _libraries() -> list[LibController]:
 def _set_threads(numbers: Sequence[int]) -> None:
     for library, number in zip(_libraries(), numbers, strict=True):
         library.set_num_threads(number)
-    # otherwise only the Python thread that comes first may ever set it, and a context of another could not end
+    # Otherwise only the first Python thread could ever set the number, and contexts of others could not restore it.
     OpenBLASController.clear_controlling_thread()
 
 
@@ -38,7 +38,7 @@ def _set_threads(numbers: Sequence[int]) -> None:
 def threads_for(rows: int) -> Iterator[None]:
     """Within the context, factorise on one thread if matrices have fewer rows than `MANY_ROWS`.
 
-    Contexts may be nested, and overlap in several Python threads: the last one to end restores the number of threads.
+    Contexts may be nested, and may overlap in several Python threads: the last to end restores the number of threads.
     """
     global _inside, _before
     if rows >= MANY_ROWS:

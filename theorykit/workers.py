@@ -1,7 +1,7 @@
 """Run tasks on executors: threads, processes of this machine, or the workers of a dask cluster.
 
-A task is a call of a module's function. Results do not depend on the executor: tasks know nothing of each other, and
-every worker computes in double precision with the same version of theorykit.
+A task is a call of a module-level function. Results do not depend on the executor: tasks are independent, and every
+worker computes in double precision with the same version of theorykit.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from . import __version__
 from .extras import needed
 from .precision import enable_float64
 
-# a concurrent.futures.Executor, a dask.distributed.Client, or None for this process alone
+# a concurrent.futures.Executor, a dask.distributed.Client, or None to run in this process
 Workers = Any
 
-# a worker process that imported this module itself is no fork of one that did
+# A forked worker inherits this id; a spawned one imports the module and sets its own.
 _IMPORTED_BY = os.getpid()
 _GO_ON = "; with a folder, the same call goes on"
-# seconds that a scheduler may take to answer
+# Seconds that a scheduler may take to answer.
 _PATIENCE = 10.0
-# how often dask runs a task again that failed by its worker's fault
+# How often dask retries a task whose worker was lost.
 _RETRIES = 3
-# a fork lacks the threads of JAX
+# JAX's threads do not survive a fork.
 _FORKS = (
     "the executor forks its processes, which may hang once JAX has run; give it "
     'mp_context=multiprocessing.get_context("spawn")'
@@ -39,21 +39,21 @@ _FORKS = (
 
 
 def check_executor(executor: Workers) -> None:
-    """Raise `TypeError` for what takes no work, and `ValueError` for an executor that forks this process."""
+    """Raise `TypeError` if `executor` is not an executor, and `ValueError` if it forks this process."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
         from .checks import shown
 
         raise TypeError(f"executor must be a concurrent.futures.Executor or a dask Client, got {shown(executor)}")
-    # the only sign of how a pool starts its processes; without it, a task in a fork raises the error
+    # No public attribute shows how a pool starts its processes. Without this one, a task in a fork raises the error.
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         raise ValueError(_FORKS)
 
 
 def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
-    """An executor of `count` processes on this machine, each bound to `cores` cores where the system can.
+    """Create an executor of `count` processes on this machine, each bound to `cores` cores if the system can.
 
-    Use it in a `with` statement. The last digits of results depend on `cores`, and not on `count`.
+    Use it in a `with` statement. The last digits of results depend on `cores`, but not on `count`.
     """
     from .checks import checked_whole_number
 
@@ -64,7 +64,7 @@ def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
 
 
 def _bind(started: Any, cores: int) -> None:
-    """Bind this process, and its linear algebra, to the next of the cores that no process before it took."""
+    """Bind this process, and its linear algebra, to the next free cores."""
     from threadpoolctl import threadpool_limits
 
     with started.get_lock():
@@ -73,13 +73,13 @@ def _bind(started: Any, cores: int) -> None:
         there = sorted(os.sched_getaffinity(0))
         own = {there[(number * cores + i) % len(there)] for i in range(cores)}
         os.sched_setaffinity(0, own)
-        # BLAS has counted all cores if a script imported it before
+        # BLAS uses all cores if a script imported it before this call.
         threadpool_limits(len(own))
 
 
 @contextmanager
 def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Workers]:
-    """Open an executor of `workers` processes of this machine, or of the dask cluster at an address, or None."""
+    """Open an executor with `workers` local processes, or for the dask cluster at `scheduler`; None for neither."""
     if workers is not None and scheduler is not None:
         raise ValueError("give --workers or --scheduler, not both: a cluster has workers of its own")
     opened = nullcontext() if scheduler is None else _connect(scheduler)
@@ -89,22 +89,22 @@ def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Worker
 
 def _connect(address: str) -> Any:
     distributed = needed("distributed", "--scheduler")
-    # its message on a lost scheduler is pages long
+    # Its message on a lost scheduler is pages long.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
     async def greet() -> None:
-        # the outer limit is the longer, for its error says less
+        # The outer limit is longer, because its error message is less specific.
         connecting = distributed.comm.connect(address, timeout=_PATIENCE)
         (await asyncio.wait_for(connecting, 1.1 * _PATIENCE)).abort()
 
     try:
-        # `Client` would wait for ever for a program that says nothing
+        # Try first: `Client` would wait forever for a program that never answers.
         asyncio.run(greet())
         client = distributed.Client(address, timeout=_PATIENCE)
     except (OSError, ValueError, TypeError, ImportError) as error:
         said = " ".join(str(error).split()) or f"nothing that dask understands came within {_PATIENCE:g} s"
         raise ValueError(f"no dask scheduler answers at {address}: {said}") from None
-    # what other programs send there cannot be foreseen: sizes of arrays beyond all memory, for one
+    # Another program may send anything, such as sizes of arrays beyond all memory.
     except Exception:
         raise ValueError(f"no dask scheduler answers at {address}: another program does") from None
     if not client.scheduler_info()["workers"]:
@@ -115,7 +115,7 @@ def _connect(address: str) -> Any:
 
 @contextmanager
 def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
-    """Raise `ConnectionError` for work that dask cancelled with its scheduler, or whose process has ended."""
+    """Raise `ConnectionError` if the scheduler or a worker process was lost before the work was done."""
     try:
         yield
     except CancelledError:
@@ -130,10 +130,10 @@ def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
 def run_tasks(
     executor: Workers, function: Callable[..., Any], tasks: Sequence[tuple], common: tuple = ()
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number, from 0 on, and the result of `function(*common, *task)` for every task, when it has ended.
+    """Yield the number of every task, from 0, and the result of `function(*common, *task)`, as tasks complete.
 
-    Without an `executor` tasks run here, in order. Dask runs a task again, three times at most, if its worker was lost.
-    If tasks raise, the others run to their end before the first error is raised.
+    Without an `executor` tasks run in this process, in order. Dask retries a task at most three times if its worker was
+    lost. If tasks raise, the others run to their end before the first error is raised.
     """
     if executor is None:
         for number, task in enumerate(tasks):
@@ -161,7 +161,7 @@ def run_tasks(
 def run_in_order(
     executor: Workers, function: Callable[..., Any], tasks: Iterable[tuple], under_way: int
 ) -> Iterator[Any]:
-    """Yield `function(*task)` for every task, in order, with at most `under_way` of them submitted ahead."""
+    """Yield `function(*task)` for every task, in order, with at most `under_way` tasks submitted ahead."""
     if executor is None:
         yield from (function(*task) for task in tasks)
         return
@@ -180,14 +180,14 @@ def run_in_order(
 
 
 def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[[tuple], Future]:
-    """A function that submits a task; what tasks have in common is sent to the executor once, if it can be."""
+    """Return a function that submits a task; the `common` arguments are sent to the executor once, if possible."""
     check_executor(executor)
     whole: Any = _Packed((function, common))
-    # a dask Client
+    # Only a dask Client has this method.
     if callable(getattr(executor, "get_executor", None)):
         options = {"pure": False, "retries": _RETRIES}
         with warnings.catch_warnings():
-            # what tasks have in common is a task, too: unlike scattered data it is made again when its worker is lost
+            # Send common arguments as a task: unlike scattered data, dask recomputes it when its worker is lost.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             whole = executor.submit(_hold, whole, **options)
         executor = executor.get_executor(**options)
@@ -199,15 +199,15 @@ def _hold(packed: "_Packed") -> "_Packed":
 
 
 class _Packed:
-    """Values that another process unpacks only once it computes in float64, without which arrays of JAX lose digits."""
+    """Values that another process unpacks only after enabling float64, without which JAX arrays lose digits."""
 
     def __init__(self, values: tuple):
         self._values, self._bytes = values, None
 
     def __getstate__(self) -> bytes:
-        # once, however many tasks it goes with
+        # Pickle only once for all tasks.
         if self._bytes is None:
-            # functions and classes of a script or a notebook go with their code
+            # cloudpickle also sends the code of functions and classes from a script or notebook.
             import cloudpickle
 
             self._bytes = cloudpickle.dumps(self._values, protocol=pickle.HIGHEST_PROTOCOL)
@@ -221,7 +221,7 @@ class _Packed:
 
 
 def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
-    """`function(*common, *task)` in a process that may compute it: the same version, no fork, in float64."""
+    """Compute `function(*common, *task)` in a worker, after checking version and start method and enabling float64."""
     if os.getpid() != _IMPORTED_BY:
         raise ValueError(_FORKS)
     if version != __version__:
@@ -229,7 +229,7 @@ def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
     if "jax" in sys.modules:
         enable_float64()
     else:
-        # not imported for a task that needs no more than NumPy
+        # Set this without importing JAX, since a task may need only NumPy.
         os.environ["JAX_ENABLE_X64"] = "1"
     function, arguments = common.unpack()
     return function(*arguments, *task.unpack())
