@@ -1,4 +1,4 @@
-"""One object from sequences with labels to predictions: a front of `Problem` and `solve` in scikit-learn's manner."""
+"""A scikit-learn estimator that fits labelled sequences by the theory, on top of `Problem` and `solve`."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _RANDOM_LAYERS = (2, 2)
 
 
 class Model(DisplayMixin):
-    """A deep network with given attention and all other weights averaged, from sequences with labels to predictions.
+    """Predict labels of sequences by a deep network with given attention, averaged over all other weights.
 
-    It follows scikit-learn: `fit`, `predict` and `score`, `get_params` and `set_params`, so that `clone`,
-    `cross_val_score` and `GridSearchCV` work. Every number is that of the functions that it calls: `path_features`,
-    `Problem`, `solve`, `predict`. Inputs are (examples, tokens, features).
+    This is a scikit-learn estimator with `fit`, `predict`, `score`, `get_params` and `set_params`, so `clone`,
+    `cross_val_score` and `GridSearchCV` work. It calls `path_features`, `Problem`, `solve` and `predict`, and returns
+    the same numbers as they do. Inputs are (examples, tokens, features).
 
     Args:
         layers: as in `Architecture`; by default one layer per array of the heads, or two layers of two random heads.
         widths: as in `Architecture`, or `math.inf` for the Gaussian process of infinitely wide layers.
         temperature: variance of the labels' noise.
-        heads: "random"; or what `bpkr.heads` returns, key-query products (heads, features, features) of each layer, or
-            the heads of one layer that `checkpoints.read_heads` returns, whose norm is applied to the inputs.
+        heads: "random"; or heads from `bpkr.heads`, key-query products (heads, features, features) of each layer, or
+            the heads of one layer from `checkpoints.read_heads`, whose norm is applied to the inputs.
         readout: "first", "last", "mean", or "all" for separate readout weights per token.
         mask: which keys a query may attend to, as in `bpkr.attention`; for all inputs, such as "causal".
         prior_variances: as in `Architecture`.
@@ -55,8 +55,8 @@ class Model(DisplayMixin):
         random_state: the seed of random heads. Their key-query products are normal with standard deviation
             1/features, so that scores are of order one if features are.
 
-    After `fit` there are `problem_`, `architecture_` and `heads_`; `order_parameters_`; `saddle_`, None at infinite
-    width; `log_evidence_`; `n_features_in_`; and for classes `classes_`.
+    `fit` sets `problem_`, `architecture_` and `heads_`; `order_parameters_`; `saddle_`, None at infinite width;
+    `log_evidence_`; `n_features_in_`; and for classes `classes_`.
 
         >>> import numpy as np
         >>> import theorykit
@@ -92,11 +92,11 @@ class Model(DisplayMixin):
         self.random_state = random_state
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor by name. `deep` changes nothing: none is an estimator."""
+        """Return the arguments of the constructor by name. `deep` has no effect: none of them is an estimator."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> "Model":
-        """Set arguments of the constructor, and return the model; it is to be fitted again."""
+        """Set arguments of the constructor and return the model; fit it again afterwards."""
         if unknown := sorted(set(params) - set(self.get_params())):
             raise ValueError(f"{unknown[0]} is no parameter of Model; there are {', '.join(self.get_params())}")
         for name, value in params.items():
@@ -104,7 +104,7 @@ class Model(DisplayMixin):
         return self
 
     def __sklearn_tags__(self) -> Any:
-        # scikit-learn is there if it asks for its tags
+        # Only scikit-learn calls this, so it is installed.
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
         is_classifier = self.classes or hasattr(self, "classes_")
@@ -152,14 +152,15 @@ class Model(DisplayMixin):
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
     def predict_distribution(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> Prediction:
-        """Predict the posterior mean and variance of the outputs, as `bpkr.predict` does, without the labels' noise."""
+        """Predict the posterior mean and variance of the outputs like `bpkr.predict`, without the labels' noise."""
         return predict(self._fitted(), self.order_parameters_, self._features(inputs, lengths))
 
     @property
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
         """Return the probability of each class, in the order of `classes_`; the temperature is noise of the outputs.
 
-        A function of inputs and lengths, as `predict`, which a model of numbers has not: scikit-learn looks for it.
+        Call it with inputs and lengths, like `predict`. It is a property because scikit-learn checks whether the
+        method exists, and a model of numbers has none.
         """
         if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
             raise AttributeError("predict_proba is for classes, but the model is of numbers")
@@ -173,7 +174,7 @@ class Model(DisplayMixin):
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
     def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:
-        """Return the accuracy of predicted classes, or the coefficient of determination R^2, mean over outputs."""
+        """Return the accuracy of predicted classes, or the coefficient of determination R^2 averaged over outputs."""
         predicted = self.predict(inputs, lengths)
         labels = _as_array(labels) if hasattr(self, "classes_") else checked_array("labels", labels)
         if labels.shape != predicted.shape:
@@ -184,16 +185,16 @@ class Model(DisplayMixin):
         return float(np.mean(1 - missed / spread))
 
     def head_scores(self) -> tuple[Float[Array, " _"], ...]:
-        """Score the importance of every head: one array per layer, as `bpkr.head_scores`."""
+        """Score the importance of every head like `bpkr.head_scores`: one array per layer."""
         return head_scores(self._fitted().architecture, self.order_parameters_)
 
     def path_weights(self) -> Float[Array, "paths paths"]:
-        """Return U_1, overlaps of the effective weights of paths, in the order of `architecture_.path_labels()`."""
+        """Return U_1, the overlaps of effective path weights, in the order of `architecture_.path_labels()`."""
         self._fitted()
         return self.order_parameters_.first
 
     def kernel(self, inputs: ArrayLike | None = None, lengths: ArrayLike | None = None) -> Float[Array, "rows columns"]:
-        """Return the kernel between training examples and `inputs`, by default among training examples."""
+        """Return the kernel between training examples and `inputs`, or by default between all training examples."""
         problem = self._fitted()
         if inputs is None and lengths is not None:
             raise ValueError("lengths belong to inputs: give both, or none for the training examples")
@@ -204,7 +205,7 @@ class Model(DisplayMixin):
         return self._fitted().action
 
     def plot(self) -> Any:
-        """Draw head scores and U_1, and return the figure of matplotlib."""
+        """Draw head scores and U_1, and return the Matplotlib figure."""
         from ..plots.solution import figure
         from ..plots.style import use_style
         from .sweeps.datasets import label_infinite_width, label_saddle
@@ -234,8 +235,8 @@ class Model(DisplayMixin):
             widths: as in `sweeps.sweep`; `math.inf` is the Gaussian process of infinitely wide layers.
             temperatures: the temperatures; by default the model's own.
             test: test data (inputs, labels) or (inputs, labels, lengths), to predict and score.
-            seeds: how many draws of random heads, with `random_state` and the numbers after it as seeds. Heads that are
-                given are used as they are, once.
+            seeds: the number of draws of random heads, with seeds `random_state`, `random_state + 1` and so on. Given
+                heads are used once, unchanged.
             options: passed to `sweeps.sweep`, such as `folder`, `executor` and `progress`.
 
         Returns:
@@ -289,7 +290,7 @@ class Model(DisplayMixin):
     def _prepare(
         self, inputs: Any, labels: Any, lengths: Any = None, test: Any = None, seed: int | None = None
     ) -> tuple[Architecture, Data, Any]:
-        """The architecture, the data and the heads, random ones of a `seed`."""
+        """Return the architecture, the data and the heads; random heads are drawn with `seed`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         labels = _as_given(labels)
         classes = self._find_classes(labels)
@@ -324,7 +325,7 @@ class Model(DisplayMixin):
         return find_classes(labels) if self.classes else None
 
     def _find_heads(self, features: int, seed: int) -> Any:
-        """Heads with `counts`, or those of a checkpoint."""
+        """Return random heads, heads with `counts`, or heads from a checkpoint."""
         if self._is_random:
             layers = _RANDOM_LAYERS if self.layers is None else self.layers
             counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]

@@ -17,7 +17,7 @@ def solved(widths):
 def test_a_layer_of_fewer_units_than_paths_is_out_of_range(widths, least):
     found = solved(widths)
     assert found.converged and np.isclose(found.stats["units_per_path"], least)
-    said = f"a layer has {least:.2g} hidden units a partial path"
+    said = f"a layer has {least:.2g} hidden units per partial path"
     assert (said in found.diagnosis) == (least < 1)
 
 

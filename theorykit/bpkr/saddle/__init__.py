@@ -1,1 +1,1 @@
-"""The saddle point of given data: found, certified, differentiated, and what fluctuates about it."""
+"""Find, certify and differentiate the saddle point for given data, and compute fluctuations about it."""

@@ -1,10 +1,11 @@
-"""Retries of a saddle point, one strategy after another until one converges.
+"""Retry a solve with one strategy after another until one converges.
 
 Part of stage 4 of `Architecture -> derive -> Action -> compile -> Problem -> solve -> predict`.
 
-Solves fail for two reasons. If examples nearly depend on each other, rounding hides the way down: the examples are
-rotated into their principal axes. If the temperature is tiny compared to the labels, the order parameters lie in a
-narrow curved valley, along which steps are short: its minimum is followed down from a temperature without a valley.
+Solves fail for two reasons. If examples are nearly linearly dependent, rounding errors hide the descent direction; the
+remedy is to rotate the examples into their principal axes. If the temperature is tiny compared to the labels, the order
+parameters lie in a narrow curved valley, along which steps are short. Then the minimum is followed by continuation in
+temperature, from a high temperature without such a valley.
 """
 
 import math
@@ -23,20 +24,20 @@ from ..evaluation.bound_action import BoundAction
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters
 
-# steps of an attempt after which another strategy is likely to be shorter
+# After this many steps of one attempt, another strategy is likely to be faster.
 MOST_STEPS = 150
-# ratio of successive temperatures, and the steps and the gradient norm that are enough at all but the last
+# Ratio of successive temperatures; and steps and gradient norm that suffice at all temperatures but the last.
 _COOLING, _STAGE_STEPS, _STAGE_TOLERANCE = 10.0, 60, 1e-3
-# misfit of unexplained labels, per least width, at the temperature that continuation starts from
+# Continuation starts at the temperature at which the misfit of unexplained labels is this times the least width.
 _HOT = 10.0
-# largest number of entries of features that are rotated
+# Features with more entries than this are not rotated.
 _ROTATED_SIZE = 2**25
-# largest number of coordinates of which the Hessian is formed when nothing else has helped
+# Retries of the default solver form the Hessian up to this number of coordinates.
 _NEWTON_SIZE = 500
 
 
 class Attempt(NamedTuple):
-    """What is solved, where from, and how; `solver` None is the default one."""
+    """One attempt at a solve: the action, the starting point and the solver, None for the default."""
 
     bound: BoundAction
     start: Coordinates
@@ -46,10 +47,10 @@ class Attempt(NamedTuple):
 
 
 def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt: Attempt) -> Any:
-    """Return the saddle point of `attempt`, whose `first` solve did not converge, with all the work spent on it.
+    """Retry `attempt`, whose `first` solve did not converge; the `stats` of the result count the total work.
 
-    `solve` takes data in principal axes, and an attempt. The default solver has the steps of `attempt` in all, a given
-    one has them in each of two attempts: from the nearest end point, and from the start.
+    `solve` takes data in principal axes, and an attempt. The default solver may take the steps of `attempt` in total. A
+    given solver may take them in each of two attempts: from the nearest end point, and from the start.
     """
     codes, is_default = optx.RESULTS, attempt.solver is None
     if (not is_default and first.result == codes.nonlinear_max_steps_reached) or data.features.size > _ROTATED_SIZE:
@@ -70,7 +71,7 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
 
     def end_of(saddle: Any, otherwise: Coordinates) -> Coordinates:
         coordinates = from_order_parameters(architecture, saddle.order_parameters)
-        # rounding may have left no order parameters there
+        # The end may have become NaN by rounding.
         return coordinates if bool(jnp.all(jnp.isfinite(coordinates))) else otherwise
 
     def nearest_end() -> Coordinates:
@@ -89,7 +90,7 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
     if is_default:
         ways = [(cooled, MOST_STEPS), (nearest_end, budget)]
         if first.result != codes.nonlinear_max_steps_reached:
-            # rounding hid the way down, which is not far
+            # Rounding errors stopped the first solve, probably close to the minimum.
             ways.insert(0, (nearest_end, MOST_STEPS))
         if len(start) <= _NEWTON_SIZE:
             attempt = attempt._replace(solver=Newton(atol=attempt.tolerance))
@@ -106,13 +107,13 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
     best = last if last.converged else min(attempts, key=_distance)
     stats, result = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}, best.result
     if is_default and not best.converged and bool(jnp.isfinite(best.gradient_norm)):
-        # the result of the best attempt may be for the few steps that it had
+        # The best attempt may report a lack of steps only because its own budget was small.
         result = codes.nonlinear_max_steps_reached if steps_left() <= 0 else codes.nonlinear_divergence
     return eqx.tree_at(lambda saddle: (saddle.stats, saddle.result), best, (stats, result))
 
 
 def _temperatures(architecture, label_square: float) -> list[float]:
-    """From one at which the misfit of unexplained labels is comparable to the entropy, to above the architecture's."""
+    """Return temperatures from one at which the misfit is comparable to the entropy, to above the architecture's."""
     coldest = float(architecture.temperature)
     hottest = label_square / (_HOT * min(map(float, architecture.widths)))
     if not 0 < coldest < hottest:

@@ -1,14 +1,14 @@
-"""Fluctuations of the order parameters about the saddle point: what the theory says to the next order in one over N.
+"""Fluctuations of the order parameters about the saddle point: the theory to next order in 1/N.
 
-In coordinates theta, the exact posterior at finite width is exp(-V/2), V = S + c - 2 log |dU/dtheta|: the action, of
-order N, and the corrections c of the exact prior and the volume element, of order one. About the minimum of S, with
-Sigma = (S''/2)^-1 and the drift
+In coordinates theta the exact posterior at finite width is exp(-V/2) with V = S + c - 2 log |dU/dtheta|. The action S
+is of order N. The corrections c of the exact prior and the volume element are of order one. About the minimum of S,
+define Sigma = (S''/2)^-1 and the drift
 
-    delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|),
+    delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|).
 
-the mean of any function g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij + O(1/N^2), its covariance with another h
-sum_ij g_i Sigma_ij h_j + O(1/N^2), and the log evidence that of a Gaussian of covariance Sigma, up to O(1/N): all at a
-fixed number of examples. Derivatives are those of the compiled action.
+The mean of any function g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij + O(1/N^2). Its covariance with another
+function h is sum_ij g_i Sigma_ij h_j + O(1/N^2). The log evidence is a Gaussian integral with covariance Sigma, up to
+O(1/N). All orders are at a fixed number of examples. JAX differentiates the compiled action.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from .problem import SaddleProblem
 
 
 class Fluctuations(DisplayMixin, eqx.Module):
-    """The posterior of the order parameters to the next order in one over the widths.
+    """The posterior of the order parameters to next order in one over the widths.
 
-    - `mean`: of the order parameters; `modes`: their deviations along independent directions of unit variance, stacked
-      along a first axis, so that the covariance of any two entries is the sum of products over modes.
-    - `prediction`: mean and variance of the network's output on the test examples; None if there were none.
+    - `mean`: mean order parameters. `modes`: their deviations along independent directions of unit variance, stacked
+      along a first axis; the covariance of two entries is the sum over modes of the product of their deviations.
+    - `prediction`: mean and variance of the network's output on the test examples; None without test examples.
     - `log_evidence`: log p(y).
-    - `ansatz`: what they rest on beyond large widths, in words; empty for linear hidden units.
+    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
     """
 
     mean: OrderParameters
@@ -82,11 +82,11 @@ class Fluctuations(DisplayMixin, eqx.Module):
 
     @property
     def deviation(self) -> OrderParameters:
-        """The standard deviation of every entry of the order parameters."""
+        """Return the standard deviation of every entry of the order parameters."""
         return jax.tree.map(lambda mode: jnp.sqrt(jnp.sum(mode**2, axis=0)), self.modes)
 
     def covariance(self, layer: int) -> Float[Array, "n n n n"]:
-        """The covariance of the entries of U_l with each other; layers count from 1."""
+        """Return the covariance of all entries of U_l; layers count from 1."""
         layer = checked_whole_number("layer", layer, least=1, most=len(self.modes.matrices))
         modes = self.modes.matrices[layer - 1]
         return jnp.einsum("mab,mcd->abcd", modes, modes)
@@ -98,13 +98,13 @@ def fluctuations(
     order_parameters: OrderParameters | HasOrderParameters,
     test_features: ArrayLike | ImplicitFeatures | None = None,
 ) -> Fluctuations:
-    """Expand about a saddle point to the next order in one over the widths.
+    """Expand about a saddle point to next order in one over the widths.
 
     Args:
-        problem: the architecture with its training data. Every layer must have as many units as partial paths.
-        order_parameters: the saddle point that `solve` finds.
-        test_features: path features (examples, paths, features) to predict from; by default those of the problem's
-            data, if it has any.
+        problem: the architecture with its training data. Every layer must have at least as many units as partial paths.
+        order_parameters: the saddle point, as `solve` returns it.
+        test_features: path features (examples, paths, features) to predict from; by default the test features of the
+            problem's data, if it has any.
 
     Raises:
         ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
@@ -132,12 +132,12 @@ def fluctuations(
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
-    """What the exact prior density, -2 log p, adds to the entropy; up to a constant."""
+    """Return the terms of -2 log p, the exact prior, beyond the entropy; up to a constant."""
     return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
 
 
 def _corrections(problem: SaddleProblem, coordinates: Coordinates) -> Float[Array, ""]:
-    """What minus twice the log density of the coordinates has beyond the action: of order one."""
+    """Return the terms of order one, beyond the action, in minus twice the log density of the coordinates."""
     of_prior = prior_corrections(problem.bound, problem.order_parameters(coordinates))
     return of_prior - 2 * log_volume(problem.roots, coordinates)
 
@@ -147,7 +147,7 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
     problem = SaddleProblem(energy_of(bound, Data(features, labels)))
     coordinates = from_order_parameters(bound.architecture, order_parameters)
     factor = _curvature_factor(problem.action, coordinates)
-    # columns are independent deviations: Sigma = directions directions^T
+    # The columns are independent deviations: Sigma = directions directions^T.
     directions = solve_triangular(factor, jnp.eye(len(coordinates)), lower=True).T
     drift = -cho_solve((factor, True), _force(problem, coordinates, directions)) / 2
 
@@ -164,12 +164,12 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
 
 
 def _curvature_factor(function, coordinates: Coordinates) -> Float[Array, "n n"]:
-    """The Cholesky factor of half the Hessian: of the inverse covariance, for a density exp(-function/2)."""
+    """Return the Cholesky factor of half the Hessian, the inverse covariance of the density exp(-function/2)."""
     return jnp.linalg.cholesky(jax.hessian(function)(coordinates) / 2)
 
 
 def _log_evidence(problem: SaddleProblem, coordinates: Coordinates, factor: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The posterior's Gaussian integral over the prior's, at its minimum: what both miss alike cancels."""
+    """Return the log ratio of the Gaussian integrals about the minima of posterior and prior; common errors cancel."""
     bound, origin = problem.bound, gp_coordinates(problem.architecture)
 
     def of_prior(theta):
@@ -185,7 +185,7 @@ def _log_evidence(problem: SaddleProblem, coordinates: Coordinates, factor: Floa
 
 
 def _force(problem: SaddleProblem, coordinates: Coordinates, directions: Float[Array, "n n"]) -> Coordinates:
-    """The gradient of tr(S'' Sigma)/2 + corrections: what moves the mean away from the minimum."""
+    """Return the gradient of tr(S'' Sigma)/2 + corrections, which moves the mean away from the minimum."""
 
     def curvature_along(direction):
         return jax.grad(lambda theta: _second(problem.action, theta, direction))(coordinates)
@@ -196,7 +196,7 @@ def _force(problem: SaddleProblem, coordinates: Coordinates, directions: Float[A
 
 
 def _second(function, theta: Coordinates, direction: Coordinates):
-    """The second derivative of `function` along `direction`, of every output."""
+    """Return the second derivative of every output of `function` along `direction`."""
 
     def first(at):
         return jax.jvp(function, (at,), (direction,))[1]
@@ -205,7 +205,7 @@ def _second(function, theta: Coordinates, direction: Coordinates):
 
 
 def _mean(function, coordinates: Coordinates, directions: Float[Array, "n n"], drift: Coordinates):
-    """The mean of a function of the coordinates, whose values are trees of arrays."""
+    """Return the posterior mean of a function of the coordinates, whose values are pytrees of arrays."""
     value, moved = jax.jvp(function, (coordinates,), (drift,))
     spread = jax.lax.map(lambda direction: _second(function, coordinates, direction), directions.T)
     return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
@@ -213,7 +213,7 @@ def _mean(function, coordinates: Coordinates, directions: Float[Array, "n n"], d
 
 def _prediction(predicted, coordinates: Coordinates, directions: Float[Array, "n n"], mean_of) -> Prediction:
     given = mean_of(predicted)
-    # of the output, whose mean differs with the order parameters: the law of total variance
+    # Law of total variance: add the variance of the conditional mean, which depends on the order parameters.
     _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
     between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
     return Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))

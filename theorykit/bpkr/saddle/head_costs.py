@@ -1,4 +1,4 @@
-"""What leaving out an attention head costs: log evidence, and predictions of test examples; one solve per head."""
+"""Measure the cost of leaving out each attention head, in log evidence and in test predictions."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
 
 @dataclass(frozen=True, repr=False)
 class HeadCosts(DisplayMixin):
-    """Costs of leaving out single heads, beside their scores: one array (H_l,) per layer, empty without heads.
+    """Costs of leaving out single heads, with head scores: one array (H_l,) per layer, empty without heads.
 
-    Costs are positive if the network is better with the head, and NaN if the solve without it failed. They do not add
-    up: of two heads that do the same, each alone costs nothing. `rank_heads` takes any of them.
+    A cost is positive if the network is better with the head, and NaN if the solve without it failed. Costs do not add
+    up: if two heads are redundant, leaving out either one costs nothing. `rank_heads` takes any of these fields.
 
     - `log_evidence`: log evidence with all heads minus log evidence without the head, to leading order in the widths.
-    - `log_evidence_error`: its error by rounding. Corrections of finite width are not in it.
-    - `prediction`: mean over test examples of the lost probability that a network drawn from the posterior names the
-      right class; of labels that are no classes, how much its expected squared error rises. Empty without test labels.
+    - `log_evidence_error`: its rounding error. Finite-width corrections are not included.
+    - `prediction`: mean over test examples of the loss in expected accuracy, the probability that a network drawn from
+      the posterior names the right class. If labels are not classes, it is the rise of the expected squared error.
+      Empty without test labels.
     - `prediction_error`: standard error of this mean of paired differences.
     - `measure`: "expected accuracy" or "expected squared error"; empty without test labels.
     - `scores`, `infinite_width_scores`: `head_scores` at the saddle point and at infinite width.
@@ -79,17 +80,17 @@ def _heads(counts: Iterable[int]) -> list[Head]:
 
 
 def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **options: Any) -> HeadCosts:
-    """Find what leaving out each attention head costs: log evidence, and predictions of the test examples.
+    """Measure the cost of leaving out each attention head, in log evidence and in predictions of test examples.
 
     A head is left out by setting its contribution to zero. All other heads keep their prior variances and the factor
-    1/sqrt(H_l) of the whole layer. This is the network with one head less and the path features of the remaining paths,
-    not rescaled. Without the only head of a layer the network's output is zero, unless a skip connection goes around.
+    1/sqrt(H_l) of the whole layer. This is the network with one head less and the unscaled path features of the
+    remaining paths. Without the only head of a layer the output is zero, unless a skip connection bypasses the layer.
 
-    Each head takes a solve, which starts from `saddle` restricted to the remaining paths.
+    Each head takes one solve, which starts from `saddle` restricted to the remaining paths.
 
     Args:
         problem: the architecture with its training data, and test data for costs of predictions.
-        saddle: its solution, as `solve` returns it.
+        saddle: the solution of `problem`, as `solve` returns it.
         progress: show a bar.
         options: keywords of `solve`, such as `tolerance`.
 
@@ -139,7 +140,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
                 report.update(1)
                 continue
             lost = mean_and_error(quality - _expected(without, found.order_parameters)[1]) if measure else (0.0, 0.0)
-            # S is twice minus the log evidence
+            # S is minus twice the log evidence.
             error = (saddle.action_error + found.action_error) / 2
             rows.append([float(saddle.log_evidence - found.log_evidence), float(error), *lost])
             report.update(1)
@@ -153,7 +154,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
 
 
 def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
-    """Which paths do not pass through the head."""
+    """Mark the paths that do not pass through the head."""
     through = problem.architecture.branch_heads(head.layer)
     if np.any(np.sum(through, axis=1) > 1):
         raise ValueError(f"{head} cannot be left out: heads of this layer share a weight block")
@@ -162,13 +163,13 @@ def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
 
 
 def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarray, " paths"]) -> OrderParameters:
-    """The solution among the paths that stay, and the prior among all others.
+    """Combine the solution on the remaining paths with the prior on all others.
 
-    Started from the solution itself, Newton's method takes up to twice as many steps.
+    Newton's method takes up to twice as many steps when started from the full solution.
     """
 
     def of(ours: Array, prior: Array) -> Array:
-        # partial paths: the first layers' branches are the slowest in the order of paths, outputs the fastest
+        # In the order of partial paths, branches of the first layers vary slowest and outputs fastest.
         rows = np.repeat(stays, len(point.first) // len(stays)).reshape(-1, len(ours)).any(axis=0)
         return jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior)
 
@@ -176,7 +177,7 @@ def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarra
 
 
 def _of_paths(data: Data, stays: Bool[np.ndarray, " paths"]) -> Data:
-    """The data with zero features of all other paths: their order parameters keep the prior, and cost no evidence."""
+    """Set the features of all other paths to zero: their order parameters keep the prior and cost no evidence."""
 
     def of(features: Any) -> Any:
         if features is None:
@@ -194,7 +195,7 @@ def _of_paths(data: Data, stays: Bool[np.ndarray, " paths"]) -> Data:
 
 
 def _expected(problem: Problem, point: OrderParameters) -> tuple[str, Float[np.ndarray, " examples"]]:
-    """Per test example, the expected accuracy of a network drawn from the posterior, or minus its squared error."""
+    """Return the expected accuracy, or minus the squared error, of a posterior network for every test example."""
     if problem.data.test_labels is None:
         return "", np.zeros(0)
     prediction, labels = predict(problem, point), np.asarray(problem.data.test_labels)

@@ -1,6 +1,6 @@
-"""Whether the action has other minima: solves from many starting points, and along the way from infinite width.
+"""Search for other minima of the action: solve from many starting points, and by continuation from infinite width.
 
-The action is not convex, and a solve finds one minimum. Nothing proves that there is no other; this looks for one.
+The action is not convex, and a solve finds one minimum. No proof excludes others; this module searches for them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
 
-# coordinates closer than this are one minimum: far above what a solve leaves, far below what tells two minima apart
+# Coordinates closer than this are one minimum. Solves are far more exact, and distinct minima far more distant.
 _SAME = 1e-4
 
 
 @dataclass(frozen=True, repr=False)
 class Minima(DisplayMixin):
-    """What a search found.
+    """The result of a search.
 
     - `saddles`: distinct minima, lowest action first.
     - `starts`: how many solves ended in each. `failures`: how many did not converge.
-    - `followed`: which of `saddles` continuation from infinite width leads to; None if a solve on the way failed.
+    - `followed`: index in `saddles` of the end of continuation from infinite width; None if one of its solves failed.
     """
 
     saddles: tuple[Saddle, ...]
@@ -52,7 +52,7 @@ class Minima(DisplayMixin):
 
     @property
     def is_unique(self) -> bool:
-        """Whether every solve that converged ended in the same minimum."""
+        """Check whether all converged solves ended in the same minimum."""
         return len(self.saddles) == 1
 
     def _view(self) -> Iterator[Block]:
@@ -83,9 +83,9 @@ def search(
     Args:
         problem: the architecture with its data, or the architecture alone, with `data`.
         key: draws the random points.
-        starts: how many random points.
+        starts: the number of random points.
         spread: standard deviation of their coordinates (whitened Cholesky factors, logarithmic on the diagonal).
-        executor: where the solves run, see `bpkr.sweeps.sweep`.
+        executor: selects where the solves run, see `bpkr.sweeps.sweep`.
         progress: show a bar.
         options: keywords of `bpkr.solve`.
 
@@ -101,7 +101,7 @@ def search(
     architecture = problem.architecture
     origin = gp_coordinates(architecture)
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
-    # the longest first: a solve at every width on the way
+    # Begin with the longest task, continuation, which solves at several widths.
     tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
     common = (problem, options)
     cost = describe_cost(architecture, problem.data)
@@ -128,7 +128,7 @@ def search(
 def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Saddle:
     """Solve from a starting point, or, without one, by continuation from infinite width.
 
-    Continuation solves at falling widths, each from the solution before, and ends at the first that does not converge.
+    Continuation solves at decreasing widths, each time from the previous solution, until a solve does not converge.
     """
     if coordinates is not None:
         return _quietly(problem, to_order_parameters(problem.architecture, coordinates), options)
@@ -145,7 +145,7 @@ def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Sad
 
 
 def _falling(width: float, examples: float) -> Sequence[float]:
-    """Factors on the widths, from where the network is all but a Gaussian process down to one."""
+    """Return factors on the widths, from one at which the network is nearly a Gaussian process down to 1."""
     highest = max(100.0 * examples / width, 10.0)
     count = int(np.ceil(np.log2(highest))) + 1
     return np.geomspace(highest, 1.0, count).tolist()

@@ -1,4 +1,4 @@
-"""The action of an architecture and data as a solver takes it.
+"""The action of an architecture and data, in the form that solvers need.
 
 Part of stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
@@ -30,12 +30,12 @@ from ..order_parameters.metric import dimension, displaced, gradient_length, lar
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 
-# of the misfit, what is bounded in a model of the Hessian: tried on problems of 64 and 256 paths
+# Fraction of the misfit that the surrogate Hessian bounds, tuned on problems with 64 and 256 paths.
 _MODEL_SHARE = 0.3
 
 
 class Evaluated(eqx.Module):
-    """The two parts of the action at a point, undivided, and the factors of the order parameters: a `Point`'s details.
+    """Details of a `Point`: the two parts of the action, not divided by the width, and order parameters with factors.
 
     `factors` are [C_1, ..., C_{L+1}], with U_l = C_l C_l^T.
     """
@@ -47,7 +47,7 @@ class Evaluated(eqx.Module):
 
 
 class SaddleProblem(AbstractSaddleProblem):
-    """The action of an architecture and data, whose energy it takes in whatever form."""
+    """The action of an architecture and data, with any implementation of the energy."""
 
     energy: AbstractEnergy
     roots: PriorRoots
@@ -57,12 +57,12 @@ class SaddleProblem(AbstractSaddleProblem):
 
     @property
     def bound(self) -> BoundAction:
-        """The action that the energy is of."""
+        """Return the action that the energy belongs to."""
         return self.energy.bound
 
     @property
     def architecture(self) -> Architecture:
-        """The architecture that the action is of."""
+        """Return the architecture that the action belongs to."""
         return self.energy.architecture
 
     @property
@@ -74,14 +74,14 @@ class SaddleProblem(AbstractSaddleProblem):
         return bool(self.bound.compiled.minima)
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """The order parameters at `coordinates`."""
+        """Return the order parameters at `coordinates`."""
         return to_order_parameters(self.roots, coordinates)
 
     def moved(self, coordinates, step):
         return moved(self.roots, coordinates, step)
 
     def parts(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Entropy and energy, undivided."""
+        """Return entropy and energy, not divided by the width."""
         order_parameters = to_order_parameters(self.roots, coordinates)
         return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
 
@@ -141,7 +141,7 @@ class SaddleProblem(AbstractSaddleProblem):
         return majorised
 
     def action_error(self, point: Point) -> Mapping[str, Float[Array, ""]]:
-        """How well double precision knows S, by where the uncertainty comes from; the error is their sum."""
+        """Estimate the rounding error of S by source; the total error is the sum."""
         details = point.details
         parts = {
             "order_parameters": entropy_rounding(self.architecture, details.factors),
@@ -156,7 +156,7 @@ def _bounded_energy(point: Point, share: Array | float) -> BoundedEnergy:
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    """Gradients in the order parameters, with another in U_1 added."""
+    """Add a gradient in U_1 to gradients in all order parameters."""
     if not slopes.matrices:
         return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
     u1, *others = slopes.matrices

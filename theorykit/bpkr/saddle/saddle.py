@@ -1,7 +1,7 @@
 """The saddle point: order parameters at which the action is stationary and minimal.
 
-Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. A minimiser
-finds it; what decides success is the gradient norm measured there, never the minimiser's own word.
+Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. A minimiser finds it. Success
+depends on the gradient norm and curvature measured there, never on the minimiser's own report.
 """
 
 from __future__ import annotations
@@ -49,45 +49,45 @@ from ..specification.architecture import Architecture, check_solve
 from .attempts import MOST_STEPS, Attempt, retry
 from .problem import SaddleProblem
 
-# the likely cause for each part of the action's uncertainty
+# The likely cause of each part of the rounding error of the action.
 _CAUSES = {
     "order_parameters": (
         "the order parameters are nearly singular: widths below the number of paths, variances or labels of extreme "
         "magnitude"
     ),
-    "kernel": "the kernel is nearly singular: a temperature tiny beside it, and examples that depend on each other",
-    "labels": "the labels are large beside what the kernel and the temperature explain of them",
+    "kernel": "the kernel is nearly singular: a temperature tiny next to it, and examples that depend on each other",
+    "labels": "the labels are large compared to the part that the kernel and the temperature explain",
 }
-# a gradient norm that is small by any measure but that of the tolerance
+# The default tolerance. A gradient norm below it is small, even if a given tolerance is smaller still.
 _USUAL_TOLERANCE = 1e-9
-# forming the curvature is worth this many evaluations' work, and as many bytes
+# The curvature is formed if that costs at most this many evaluations, and at most this many bytes.
 _CURVATURE_EVALUATIONS = 20
 _CURVATURE_BYTES = 2**30
 
 
 class Saddle(DisplayMixin, AbstractOutcome):
-    """The outcome of `solve`. Differentiable in all that the action depends on, by the implicit function theorem.
+    """The result of `solve`. It is differentiable in all inputs of the action, by the implicit function theorem.
 
     - `order_parameters`: every U_l, and u.
-    - `action`, `entropy`, `energy`: values of S (Eq. 32) and its parts there, undivided.
+    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts at the saddle point, not divided by the width.
     - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
-      for P labels. S_0, the least entropy, is what the prior alone has instead of the constants that S drops.
-    - `gradient_norm`: of S, in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T over all order parameters,
-      per largest width. Slopes in a block of U_l that a skip connection makes U_{l+1} are slopes in U_{l+1}.
-    - `min_hessian_eigenvalue`: of S in that metric, per largest width: positive at a minimum. An upper bound if there
-      are too many paths to form the Hessian.
+      for P labels. S_0, the least entropy, is the entropy of the prior; it replaces the constants that S drops.
+    - `gradient_norm`: gradient of S per largest width in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T
+      over all order parameters. If a skip connection makes a block of U_l equal U_{l+1}, its slopes count in U_{l+1}.
+    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue of S in that metric, per largest width; positive at a
+      minimum. With too many paths to form the Hessian, it is an upper bound.
     - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` positive.
-    - `action_error`: how well double precision knows `action` here, by the conditioning of all that was factorised.
-    - `ansatz`: what the result rests on beyond large widths, in words; empty for linear hidden units.
+    - `action_error`: rounding error of `action`, estimated from the condition numbers of all factorised matrices.
+    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
     - `architecture`: the network that was solved.
-    - `stats`: `steps`, `evaluations` and `curvatures` of the solver (zero if it does not count), its `attempts`, the
-      `tolerance`, whether the solver was `content`; `remaining`, by how much a Newton step would lower the action (NaN
-      without a Hessian); `error_of_order_parameters`, `error_of_kernel`, `error_of_labels`, parts of `action_error`;
-      `units_per_path`, the least ratio of hidden units to partial paths: below one, order parameters of the network are
-      singular, and the saddle point is out of its range.
+    - `stats`: `steps`, `evaluations` and `curvatures` of the solver (zero if it does not count them), its `attempts`,
+      the `tolerance`, and `content`, whether the solver reported success. `remaining` is the decrease of the action by
+      one more Newton step (NaN without a Hessian). `error_of_order_parameters`, `error_of_kernel` and `error_of_labels`
+      are parts of `action_error`. `units_per_path` is the least ratio of hidden units to partial paths: below one the
+      network's order parameters are singular, and the saddle point is outside its range of validity.
 
     Under `vmap` every leaf has the batch's axes: `converged` is an array, `failures` counts, and `throw=True` raises an
-    error if any solve failed. A batch that failed, or what `jit` returns, warns when its order parameters are used.
+    error if any solve failed. A failed batch, or a failed result from `jit`, warns when its order parameters are used.
     """
 
     order_parameters: OrderParameters
@@ -139,7 +139,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
             )
         reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {steps} steps"
         if self.result == optx.RESULTS.nonlinear_max_steps_reached:
-            # if S is not known to 1, exp(-S/2) is not resolved, however many steps there are
+            # If the error of S exceeds 1, exp(-S/2) is not resolved, and more steps do not help.
             hopeless = float(self.action_error) > 1
             more = "Raise it, or start from a neighbouring solution (initial=...)"
             return f"{reached}, all that max_steps allows. {_rounding_of(self) if hopeless else more}"
@@ -149,14 +149,14 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     @property
     def diagnosis(self) -> str:
-        """What came of the solve or solves, what to do if one failed, and whether a layer is too narrow."""
+        """Describe the result, what to do if a solve failed, and whether a layer is too narrow."""
         least = float(np.min(self.stats["units_per_path"]))
         if least >= 1:
             return super().diagnosis
         return (
-            f"{super().diagnosis}. Out of the range of a theory of wide layers: a layer has {least:.2g} hidden units a "
-            "partial path, the network's order parameters are singular then, and may be as far from the saddle point "
-            "as they are large; sampling.sample_order_parameters has their exact posterior"
+            f"{super().diagnosis}. Out of the range of a theory of wide layers: a layer has {least:.2g} hidden units "
+            "per partial path, the network's order parameters are singular then, and may be as far from the saddle "
+            "point as they are large; sampling.sample_order_parameters has their exact posterior"
         )
 
 
@@ -185,26 +185,26 @@ def solve(
     Args:
         problem: the architecture with its data, or the architecture alone.
         data: the data, if `problem` is an architecture.
-        solver: by default `Newton`, or `AcceleratedSweeps` for so many paths that forming the curvature costs too much.
-            Any Optimistix minimiser works. `bpkr.MatrixFree(key)` uses products with the kernel alone, for data of
-            which no P x P matrix fits in memory, and returns a `MatrixFreeSaddle`.
-        initial: where to start; by default the Gaussian-process limit.
-        tolerance: largest gradient norm (see `Saddle`) of a solution, 1e-9 by default; of a matrix-free solve the
-            largest change of a coordinate in a step, 1e-6 by default.
+        solver: by default `Newton`, or `AcceleratedSweeps` if there are too many paths to form the curvature.
+            Any Optimistix minimiser works. `bpkr.MatrixFree(key)` uses only products with the kernel, for data whose
+            P x P matrices do not fit in memory, and returns a `MatrixFreeSaddle`.
+        initial: starting point; by default the Gaussian-process limit.
+        tolerance: largest gradient norm (see `Saddle`) of a solution, 1e-9 by default; for a matrix-free solve, the
+            largest change of a coordinate in one step, 1e-6 by default.
         max_steps: steps of the solver, 1000 by default and 200 for each repeat of a matrix-free solve.
-        throw: raise an error if the solve does not converge, in place of a `ConvergenceWarning`.
+        throw: raise an error instead of a `ConvergenceWarning` if the solve does not converge.
 
     Returns:
-        A `Saddle`. Its result code is success if the measured gradient norm is within the tolerance and no eigenvalue
-        of the Hessian is negative, whatever the solver reports.
+        A `Saddle`. Its result code is success if the measured gradient norm is within the tolerance and all eigenvalues
+        of the Hessian are positive, whatever the solver reports.
 
     Raises:
         ValueError: the data do not fit, or `solver` is not a minimiser. Optimistix accepts a root finder as a
             minimiser, and reports success at points that are not stationary.
 
-    If the default solver fails, it is tried again, with `max_steps` steps in all: in the principal axes of the
-    features, and by continuation from a higher temperature. A given solver has `max_steps` in each attempt. Memory
-    grows as the square of the number of examples or of paths times features, whichever is smaller.
+    If the default solver fails, it retries in the principal axes of the features, and by continuation from a higher
+    temperature, with `max_steps` steps in total. A given solver has `max_steps` in each attempt. Memory grows as the
+    square of the number of examples or of paths times features, whichever is smaller.
 
         >>> import numpy as np
         >>> import theorykit
@@ -244,7 +244,7 @@ def solve(
     rows = matrix_rows(data)
     check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
-        # the default solver has few steps at first: after them, another strategy is likely to be shorter
+        # The default solver gets few steps at first, because another strategy is likely to be faster after that.
         short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
         saddle = _minimise(_prepare(_in_spanned_directions(problem), short))
         if not saddle.converged and data.moments is None:
@@ -265,9 +265,9 @@ def _in_spanned_directions(problem: Problem) -> Data:
 
 
 class _Minimisation(NamedTuple):
-    """An attempt as it is compiled, its numbers arrays: one compilation serves them all.
+    """An attempt as it is compiled. Its numbers are arrays, so that one compilation serves all values.
 
-    `steps` are the keywords of `optimistix.minimise` that bound them.
+    `steps` are the keywords of `optimistix.minimise` that limit its steps.
     """
 
     bound: BoundAction
@@ -279,7 +279,7 @@ class _Minimisation(NamedTuple):
 
 
 def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> _Minimisation:
-    """An attempt for checked `data`; the default solver is the one found fastest for a problem of this size."""
+    """Prepare an attempt for checked `data`; the default solver is the fastest for a problem of this size."""
     bound, solver = attempt.bound, attempt.solver
     if solver is None:
         leaves, structure = jax.tree.flatten((bound, data))
@@ -303,7 +303,7 @@ def _newton(tolerance: float) -> Newton:
 
 @lru_cache(maxsize=1024)
 def _shapes_of(structure, shapes) -> SaddleProblem:
-    """The problem, with shapes for arrays."""
+    """Return the problem, with shapes instead of arrays."""
     leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
     return eqx.filter_eval_shape(
         lambda bound, data: SaddleProblem(energy_of(bound, data)), *jax.tree.unflatten(structure, leaves)
@@ -346,7 +346,7 @@ def _minimise(task: _Minimisation) -> Saddle:
     found_there, there = point.details, (problem, coordinates)
     parts = found_there.entropy, found_there.energy.value
     of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, there)
-    # its gradient, and that of the evidence, need no linear system with the Hessian
+    # The action is stationary, so gradients of it and of the evidence need no linear solve with the Hessian.
     action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
     labels = problem.energy.label_count
     of_prior = problem.bound.entropy(gp_limit(problem.architecture))
