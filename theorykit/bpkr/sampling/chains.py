@@ -1,4 +1,4 @@
-"""Markov chains: compiled loops over steps, run as tasks, with checkpoints that a stopped run resumes from."""
+"""Run Markov chains in compiled loops, as tasks, with checkpoints from which a stopped run resumes."""
 
 import abc
 import time
@@ -20,40 +20,40 @@ from ...progress import Progress
 from ...workers import Workers, run_tasks
 from .settings import Schedule
 
-# steps per call of compiled code: enough to hide the cost of the call, few enough for frequent checkpoints
+# Steps per call of compiled code: enough to hide the cost of the call, few enough for frequent checkpoints.
 _STEPS = 50
-# prefixes of the names of drawn arrays
+# Prefixes of the names of drawn arrays.
 _RECORD, _STATS = "record ", "stats "
 
 
 class AbstractSampler(eqx.Module):
     """A Markov chain whose stationary distribution is a posterior.
 
-    `lockstep`: whether every step takes the same work, so that chains advance best as one batch on any device.
+    `lockstep`: whether every step costs the same, so that one batch of all chains is fastest on any device.
     """
 
     lockstep: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def start(self, key: PRNGKeyArray) -> Any:
-        """The state of a new chain, its randomness included."""
+        """Return the state of a new chain, including its random key."""
 
     @abc.abstractmethod
     def step(self, state: Any) -> Any:
-        """The state after one step."""
+        """Return the state after one step."""
 
     @abc.abstractmethod
     def record(self, state: Any) -> Mapping[str, Array]:
-        """The quantities that are kept of a draw."""
+        """Return the quantities to keep from a draw."""
 
     @abc.abstractmethod
     def stats(self, state: Any) -> Mapping[str, Array]:
-        """Statistics of the sampler at this step, by arviz's names."""
+        """Return statistics of the sampler at this step, with arviz's names."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of chains: arrays (chains, draws, ...), and the seconds of warm-up and of drawing, summed over chains."""
+    """Draws of all chains as arrays (chains, draws, ...), and seconds of warm-up and drawing, summed over chains."""
 
     record: Mapping[str, np.ndarray]
     stats: Mapping[str, np.ndarray]
@@ -71,15 +71,15 @@ def run_chains(
     executor: Workers = None,
     progress: bool = True,
 ) -> Draws:
-    """Run `schedule.chains` chains of the sampler that `make` makes, from independent starts.
+    """Run `schedule.chains` chains of the sampler that `make` creates, from independent starts.
 
-    An `executor` pickles `make`. In a `folder`, which `settings` identify, a run that was stopped, or that wants more
-    draws, resumes exactly.
+    An `executor` pickles `make`. With a `folder`, identified by `settings`, a stopped run resumes exactly, and so does
+    a run that needs more draws.
     """
-    # plain numbers instead of typed keys, so that states can be written to disk
+    # Plain numbers instead of typed keys can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
-    # On an accelerator all chains are one batch, which makes up for their waiting for one another. Elsewhere each chain
-    # is compiled alone, so that it draws the same wherever it runs. A resumed run has the batches that it began with.
+    # On an accelerator one batch of all chains is fastest, although chains wait for each other. Elsewhere each chain is
+    # compiled alone, so that its draws do not depend on where it runs. A resumed run keeps its batches.
     together = {"chains": list(range(schedule.chains))}
     alone = {f"chain-{chain}": [chain] for chain in range(schedule.chains)}
     batches = together if executor is None and jax.default_backend() != "cpu" else alone
@@ -93,13 +93,13 @@ def run_chains(
     cost = f"{schedule.chains} chains of {schedule.warmup:,} steps of warm-up and {schedule.draws:,} draws"
     with Progress(settings["sampler"], steps * len(batches), "step", shown=progress, cost=cost) as report:
         common = (make if executor is not None else cache(make), schedule)
-        # workers report whole chains only
+        # Workers report only complete chains.
         run = _run_batch if executor is not None else partial(_run_batch, advance=report.update)
         for number, arrays in run_tasks(executor, run, tasks, common):
             found[number] = arrays
             if executor is not None:
                 report.update(steps)
-            # a worker may not have reached the folder
+            # The folder may be out of reach for a worker.
             if paths[number] is not None and not paths[number].exists():
                 store.write_arrays(arrays, described[number], paths[number])
     runs = [found[number] for number in range(len(tasks))]
@@ -122,7 +122,7 @@ def _run_batch(
     settings: Mapping[str, str],
     advance: Callable[[int], Any] = lambda steps: None,
 ) -> Mapping[str, Any]:
-    """Run chains from `keys` side by side to the end of the schedule; return all that a longer run depends on."""
+    """Run chains from `keys` in parallel to the end of the schedule; return all arrays that a longer run needs."""
     sampler = make()
     states = _start(sampler, jnp.asarray(keys))
     steps, seconds = 0, {"warmup_seconds": 0.0, "seconds": 0.0}
@@ -136,14 +136,14 @@ def _run_batch(
 
     def arrays() -> Mapping[str, Any]:
         if blocks:
-            # joined in place, so that no checkpoint joins the same blocks again
+            # Join in place, so that the next checkpoint does not join the same blocks again.
             blocks[:] = [{name: np.concatenate([block[name] for block in blocks], axis=1) for name in blocks[0]}]
         return {"steps": steps, **seconds, **store.leaf_arrays(states), **(blocks[0] if blocks else {})}
 
     total, saved = schedule.warmup + schedule.draws, steps
     advance(min(steps, total))
     if steps < total:
-        # compile before the clock starts
+        # Compile before the clock starts.
         jax.block_until_ready(_advance(sampler, states, jnp.array(0), jnp.array(True)))
     checkpointed = time.monotonic()
     try:
@@ -172,7 +172,7 @@ def _start(sampler: AbstractSampler, keys):
 
 @jit
 def _advance(sampler: AbstractSampler, states, steps, keep):
-    """Advance all chains by `steps`, at most `_STEPS`; with `keep`, also return their draws, followed by zeros."""
+    """Advance all chains by `steps`, at most `_STEPS`; with `keep`, also return their draws, padded by zeros."""
 
     def drawn_at(state):
         record = {f"{_RECORD}{name}": values for name, values in sampler.record(state).items()}
@@ -192,7 +192,7 @@ def _advance(sampler: AbstractSampler, states, steps, keep):
 
         return jax.lax.fori_loop(0, steps, body, (state, empty))
 
-    # trees of different sizes would wait for one another in a batch, which only an accelerator makes up for
+    # In a batch, NUTS trees of different sizes wait for each other, which pays off only on an accelerator.
     if sampler.lockstep or jax.default_backend() != "cpu":
         return jax.vmap(chain)(states)
     return jax.lax.map(chain, states)

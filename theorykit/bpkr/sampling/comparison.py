@@ -1,4 +1,4 @@
-"""Theory and samplers next to each other, with every difference in units of its standard error."""
+"""Compare theory and samplers, with every difference in units of its standard error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
     "gibbs": sample_weights_by_gibbs,
     "nuts": sample_weights,
 }
-# keywords that a comparison gives its samplers itself
+# `compare` sets these keywords of its samplers.
 _OWN = ("key", "folder", "executor", "progress")
 
 
@@ -49,22 +49,22 @@ def compare(
     Args:
         approaches: some of
 
-            - `saddle`: the action at its minimum. `one_over_n`: fluctuations about it, to the next order in one over
-              the widths; left out, with the reason as `diagnosis`, for layers with fewer units than partial paths.
-            - `exact`: the exact posterior of the order parameters, sampled; the reference for all others.
-            - `gibbs`, `nuts`: the weights of the finite network, sampled.
+            - `saddle`: the minimum of the action. `one_over_n`: fluctuations about it, to next order in one over the
+              widths; NaN for layers with fewer units than partial paths, with the reason as `diagnosis`.
+            - `exact`: samples from the exact posterior of the order parameters; the reference for all others.
+            - `gibbs`, `nuts`: samples of the weights of the finite network.
             - `infinite_width`: the Gaussian process of infinitely wide layers.
         options: keywords of the samplers, by approach, such as
-            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}, and under "saddle" of `bpkr.solve`.
-        folder: samplers keep their draws in folders in it, and resume from them.
-        executor: runs the chains of a sampler side by side, see `bpkr.sweeps.sweep`.
+            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}; "saddle" has those for `bpkr.solve`.
+        folder: each sampler keeps its draws in a subfolder, and resumes from it.
+        executor: runs the chains of a sampler in parallel, see `bpkr.sweeps.sweep`.
 
     Returns:
         A dataset along an axis `approach`:
 
         - `U_l`, `u`, `mean` and `variance` of the output on test examples, and, if test labels stand for classes,
           `accuracy` of `mean`; each with its Monte Carlo error, `U_l_error` and so on, zero for theory.
-        - `U_l_deviation` and so on, if `exact` is there: see `deviations`.
+        - `U_l_deviation` and so on, if `exact` is one of the approaches: see `deviations`.
         - `mixed`, `diagnosis`, `seconds` of each approach.
     """
     check_executor(executor)
@@ -81,7 +81,7 @@ def compare(
         known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in _OWN]
         if unknown := [name for name in keywords if name not in known]:
             raise ValueError(f"options[{approach!r}] has {unknown[0]!r}, but there are {', '.join(known)}")
-    # all that can be refused is refused before a sampler takes its time
+    # Refuse invalid requests before a sampler starts to work.
     for approach in (approach for approach in approaches if approach in _SAMPLERS):
         check_can_be_sampled(approach, problem.architecture)
     saddle, found = None, []
@@ -109,9 +109,9 @@ def compare(
 
 @checked_arguments
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """Return how far each approach of a `compare` is from the `reference`, in standard errors of the difference.
+    """Return the differences between each approach and the `reference`, in standard errors of the difference.
 
-    NaN for a difference without any error.
+    `result` is from `compare`. A difference without any error is NaN.
     """
     if "approach" not in result.coords:
         raise ValueError("result has no axis approach: it must be what compare returns")
@@ -119,7 +119,7 @@ def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
-        # the reference itself, and entries that a skip connection fixes: zero difference and zero error
+        # Zero error and zero difference: the reference itself, and entries that a skip connection fixes.
         difference = result[name] - there[name]
         found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
     return xr.Dataset(found)

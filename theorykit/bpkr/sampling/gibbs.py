@@ -1,11 +1,11 @@
 """Exact block Gibbs sampling of all weights: the network is linear in each block of weights given the others.
 
-So each conditional is Gaussian, and a draw of it is one linear solve (Matheron's rule): with a draw w_0 of the block's
-prior and e of the labels' noise,
+Each conditional is therefore Gaussian. One linear solve draws from it by Matheron's rule,
 
     w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e),
 
-A (labels x weights of the block) being the block's design. Blocks are whitened, so that their prior is N(0, I).
+where w_0 is a draw from the block's prior, e a draw of the labels' noise, and A (labels x weights of the block) the
+block's design matrix. Blocks are whitened, so that their prior is N(0, I).
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class _State(eqx.Module):
 
 
 class Gibbs(AbstractSampler):
-    """Sweeps over embedding, layers and readout; a state has their whitened weights and the key of the next draw."""
+    """Sweep over embedding, layers and readout; the state has their whitened weights and the key of the next draw."""
 
     lockstep: ClassVar[bool] = True
 
@@ -43,7 +43,7 @@ class Gibbs(AbstractSampler):
         key, embedding_key, *block_keys = jax.random.split(state.key, len(state.white) + 1)
         embedding = self._embedding(state.white, embedding_key)
         white = (embedding, *state.white[1:])
-        # V^0 phi / sqrt(N_1), which the path weights multiply
+        # The path weights multiply V^0 phi / sqrt(N_1).
         readings = jnp.einsum("ni,pki->pkn", embedding, self.posterior.features) / jnp.sqrt(len(embedding))
         for block, block_key in enumerate(block_keys, 1):
             drawn = self._layer(block, white, readings, block_key)
@@ -62,7 +62,7 @@ class Gibbs(AbstractSampler):
         by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
         flat = flat_features(self.posterior.architecture, features)
         by_row = flat.reshape(len(flat), len(first), -1)
-        # cheaper than the product of the design itself if there are more hidden units than paths
+        # With more hidden units than paths this is cheaper than forming the design matrix.
         mixed = jnp.einsum("ab,pbi->pai", first @ first.T / width, by_row)
         return self._draw(
             white[0],
@@ -77,7 +77,7 @@ class Gibbs(AbstractSampler):
             return self.posterior.path_weights((*white[:block], own, *white[block + 1 :]))[0]
 
         _, transposed_first = jax.vjp(first, white[block])
-        # the derivative of every output in w^(1): the readings, in the rows of that output
+        # The derivative of every output in w^(1) is the readings, in the rows of that output.
         rows = flat_features(self.posterior.architecture, readings)
         by_label = rows.reshape(*self.posterior.labels.shape, -1, readings.shape[2])
         (design,) = jax.vmap(jax.vmap(transposed_first))(by_label)
@@ -99,7 +99,7 @@ class Gibbs(AbstractSampler):
         transposed: Callable[[Array], Array],
         key: PRNGKeyArray,
     ) -> Float[Array, "rows columns"]:
-        """Draw a block shaped like `block` from its conditional: `outputs` is A, `transposed` A^T, `gram` A A^T."""
+        """Draw a block shaped like `block` from its conditional; `outputs` is A, `transposed` A^T, `gram` A A^T."""
         prior_key, noise_key = jax.random.split(key)
         temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
         prior = jax.random.normal(prior_key, block.shape)

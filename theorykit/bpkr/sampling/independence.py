@@ -1,17 +1,18 @@
-"""NUTS, by NumPyro, and independence Metropolis: proposals from a distribution fitted in warm-up, without a gradient.
+"""NUTS from NumPyro, and independence Metropolis with a proposal distribution fitted in warm-up.
 
 Warm-up runs NUTS and fits a multivariate Student t distribution to its draws, then fits again to a chain of proposals
-from the first fit. After warm-up the chain is fixed: proposals from the fit, with NUTS steps in between, the more often
-the longer proposals leave the chain in one place. If they hardly ever lead on, NUTS runs alone. The t distribution has
-power-law tails and the posterior of the order parameters exponential or lighter ones: no region is missed for long.
+from the first fit. After warm-up the kernel is fixed: proposals from the fit, which need no gradient, with NUTS steps
+in between. NUTS steps are more frequent if proposals leave the chain in one place for long; if proposals are hardly
+ever accepted, NUTS runs alone. The t distribution has power-law tails, while the posterior of the order parameters has
+exponential or lighter tails. Proposals therefore reach every region before long.
 
-Let w be the posterior's density over the proposals' density. A chain leaves a place of weight w after about w / E[w]
-proposals. The mean of w over the posterior, not the acceptance rate, therefore tells how many proposals make a draw
-that hardly depends on the one before.
+Let w be the posterior's density divided by the proposals' density. A chain leaves a point of weight w after about
+w / E[w] proposals. The mean of w over the posterior, not the acceptance rate, therefore determines how many proposals
+make a nearly independent draw.
 
 Sources: L. Tierney, "Markov chains for exploring posterior distributions", Ann. Statist. 22 (1994) 1701 (independence
 chains); J. S. Liu, "Metropolized independent sampling with comparisons to rejection sampling and importance sampling",
-Stat. Comput. 6 (1996) 113 (their rates of convergence, by the weights). Fitting and choosing in warm-up is our own.
+Stat. Comput. 6 (1996) 113 (their convergence rates from the weights). We chose the fits and decisions in warm-up.
 """
 
 import threading
@@ -33,30 +34,30 @@ from .settings import NoUTurn
 
 numpyro = Lazy("numpyro", "the No-U-Turn sampler")
 
-# NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, belong to the whole process
+# NumPyro's handler stack, and what a kernel stores while a function is traced, are shared by all threads.
 _TRACING = threading.RLock()
-# fractions of warm-up: before the first fit, up to it, and up to the second; the rest is a trial
+# Fractions of warm-up at which the burn-in, the first fit and the second fit end; the rest is a trial.
 _BURN_IN, _FIT, _REFIT = 0.25, 0.8, 0.9
-# proposals per batch; they do not depend on the chain, so a batch is drawn at once
+# Proposals per batch. They do not depend on the chain, so a batch is drawn at once.
 _AT_A_TIME = 4
-# fewer draws per coordinate make no fit, and then there are no proposals
+# With fewer draws per coordinate than this there is no fit, and no proposals.
 _A_COORDINATE = 3
-# proposals after each step of NUTS between the first fit and the end of warm-up
+# Proposals after each NUTS step between the first fit and the end of warm-up.
 _BESIDE = 64
-# A draw takes as many proposals as leave the chain at a place of the mean weight with this probability, at most _MOST.
+# A draw takes so many proposals that the chain stays at a point of mean weight with probability _STAYS; at most _MOST.
 _STAYS, _MOST = 0.1, 16
-# the fit is shrunk by as many draws of uncorrelated coordinates
+# The covariance is shrunk as if the data included this many draws of uncorrelated coordinates.
 _UNCORRELATED = 5.0
-# degrees of freedom of the t distribution
+# Degrees of freedom of the t distribution.
 _FREEDOM = 30
-# NUTS steps at least once in as many draws; a chain that stays longer than that goes without proposals
+# There is at least one NUTS step in this many draws. A chain that stays longer than that uses no proposals.
 _EVERY = 32
-# if a draw would need more than _MOST proposals, NUTS steps every _OFTEN draws over that ratio
+# If a draw needs r > 1 times _MOST proposals, there is one NUTS step in every _OFTEN / r draws.
 _OFTEN = 4
 
 
 class NoUTurnSampler(AbstractSampler):
-    """NUTS on `posterior`, which adapts its step size and mass matrix in `warmup` steps."""
+    """NUTS on `posterior`, with step size and mass matrix adapted in `warmup` steps."""
 
     lockstep: ClassVar[bool] = False
 
@@ -94,7 +95,7 @@ class NoUTurnSampler(AbstractSampler):
 
 @lru_cache
 def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
-    # one object for all posteriors of this dimension: compiled code is remembered by it
+    # Reuse one object for all posteriors of this dimension, because it is the key to compiled code.
     def model(posterior):
         support = numpyro.distributions.constraints.real_vector
         density = numpyro.distributions.ImproperUniform(support, (), (dimension,))
@@ -106,14 +107,14 @@ def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
 
 
 class Moments(eqx.Module):
-    """Running mean and scatter of points, the sum of outer products of deviations from the mean."""
+    """Running mean and scatter of points; the scatter is the sum of outer products of deviations from the mean."""
 
     count: Int[Array, ""]
     mean: Float[Array, " coordinates"]
     scatter: Float[Array, "coordinates coordinates"]
 
     def with_points(self, points: Float[Array, "points coordinates"]) -> "Moments":
-        """B. P. Welford's update: no difference of large sums."""
+        """Add points by B. P. Welford's update, which avoids differences of large sums."""
         count = self.count + len(points)
         before = points - self.mean
         mean = self.mean + jnp.sum(before, axis=0) / count
@@ -128,57 +129,57 @@ class StudentLaw(eqx.Module):
 
     @classmethod
     def fitted(cls, moments: Moments) -> "StudentLaw":
-        """The fit to moments, with the covariance shrunk a little towards its diagonal, and widened."""
+        """Fit the moments, with the covariance shrunk slightly towards its diagonal, and widened."""
         count, size = moments.count, len(moments.mean)
         covariance = moments.scatter / jnp.maximum(count - 1, 1)
         diagonal = jnp.diag(jnp.diagonal(covariance))
         shrunk = (count * covariance + _UNCORRELATED * diagonal) / (count + _UNCORRELATED)
-        # The covariance of n draws in d dimensions is too small by 2 sqrt(d / n) in some direction. Half of that is
-        # made up for: one direction that is too narrow is worse than many that are too wide.
+        # The covariance of n draws in d dimensions is too small by 2 sqrt(d / n) in some direction. Widening corrects
+        # half of that: one direction that is too narrow is worse than many that are too wide.
         wider = 1 + jnp.sqrt(size / jnp.maximum(count, size)) / 2
         return cls(moments.mean, wider * jnp.linalg.cholesky(shrunk))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, " coordinates"]:
-        """One draw."""
+        """Return one draw."""
         of_direction, of_length = jax.random.split(key)
         normal = jax.random.normal(of_direction, self.mean.shape, dtype=jnp.float64)
         square = 2 * jax.random.gamma(of_length, _FREEDOM / 2, dtype=jnp.float64)
         return self.mean + self.factor @ normal * jnp.sqrt(_FREEDOM / square)
 
     def log_density(self, point: Float[Array, " coordinates"]) -> Float[Array, ""]:
-        """Up to a constant."""
+        """Return the log density up to a constant."""
         white = solve_triangular(self.factor, point - self.mean, lower=True)
         return -(_FREEDOM + len(self.mean)) / 2 * jnp.log1p(white @ white / _FREEDOM)
 
 
 class Trial(eqx.Module):
-    """Logarithms of sums of weights: of proposals, of their squares, and at draws of NUTS."""
+    """Logarithms of three sums: weights of proposals, their squares, and weights at draws of NUTS."""
 
     proposed: Float[Array, ""]
     squared: Float[Array, ""]
     walked: Float[Array, ""]
 
     def with_proposals(self, weights: Float[Array, " proposals"]) -> "Trial":
-        """Add proposals, by the logarithms of their weights."""
+        """Add proposals, given the logarithms of their weights."""
         proposed = jnp.logaddexp(self.proposed, logsumexp(weights))
         return Trial(proposed, jnp.logaddexp(self.squared, logsumexp(2 * weights)), self.walked)
 
     def with_walk(self, weight: Float[Array, ""]) -> "Trial":
-        """Add a draw of NUTS, by the logarithm of its weight."""
+        """Add a draw of NUTS, given the logarithm of its weight."""
         return Trial(self.proposed, self.squared, jnp.logaddexp(self.walked, weight))
 
     def stay(self, steps: int) -> Float[Array, ""]:
-        """How many proposals a chain stays at a place of the posterior's mean weight, after `steps` on trial.
+        """Return how many proposals a chain stays at a point of the posterior's mean weight, after `steps` on trial.
 
-        The mean weight is estimated from the proposals, weighted, and from the draws of NUTS, of which either may have
-        missed a region: the larger estimate counts.
+        The mean weight is estimated twice, from the weighted proposals and from the draws of NUTS. Either may have
+        missed a region, so the larger estimate is used.
         """
         mean = self.proposed - jnp.log(steps * _BESIDE)
         return jnp.exp(jnp.maximum(self.squared - self.proposed, self.walked - jnp.log(steps)) - mean)
 
 
 class _State(eqx.Module):
-    """A chain: its walk by NUTS, the adaptation, and its place, which is the walk's up to the first fit."""
+    """A chain: its walk by NUTS, the adaptation, and its position, which is the walk's position until the first fit."""
 
     walk: Any
     key: Array
@@ -187,14 +188,14 @@ class _State(eqx.Module):
     proposals: StudentLaw
     trial: Trial
     coordinates: Float[Array, " coordinates"]
-    density: Float[Array, ""]  # the posterior's, logarithmic, at the coordinates
+    density: Float[Array, ""]  # log density of the posterior at the coordinates
     rate: Float[Array, ""]  # mean acceptance probability of the last proposals
 
 
 class IndependenceSampler(AbstractSampler):
-    """NUTS, and after warm-up independent proposals.
+    """NUTS in warm-up, and independent proposals with NUTS steps after it.
 
-    On an accelerator, where chains are one batch, every step costs one of NUTS in any case.
+    On an accelerator chains are one batch, so every step costs as much as a NUTS step.
     """
 
     lockstep: ClassVar[bool] = False
@@ -217,11 +218,11 @@ class IndependenceSampler(AbstractSampler):
         return replace(state, steps=state.steps + 1)
 
     def _step_of_walk(self, state: _State) -> _State:
-        """A step of NUTS and proposals after it, with adaptation to both in warm-up."""
+        """Take a NUTS step and proposals after it; adapt to both in warm-up."""
         step, warmup, (burnt_in, fit, refit) = state.steps, self.no_u_turn.warmup, self._ends()
 
         def moved():
-            """The walk, taken to the chain's place after draws of proposals."""
+            """Move the walk to the position of the chain after proposals."""
             slope = jax.grad(self.no_u_turn.posterior.log_density)(state.coordinates)
             there = {"z": {"coordinates": state.coordinates}, "z_grad": {"coordinates": -slope}}
             return state.walk._replace(**there, potential_energy=-state.density)
@@ -234,7 +235,7 @@ class IndependenceSampler(AbstractSampler):
         proposals = _where((step == fit) | (step == refit), lambda: StudentLaw.fitted(moments), state.proposals)
         weight = density - proposals.log_density(walked)
         trial = _where((refit <= step) & (step < warmup), lambda: state.trial.with_walk(weight), state.trial)
-        # chain and walk are apart only from the first fit to the end of warm-up
+        # Chain and walk differ only from the first fit to the end of warm-up.
         apart = (fit < step) & (step < warmup)
         here = jnp.where(apart, state.coordinates, walked), jnp.where(apart, state.density, density)
         enough = fit - burnt_in >= _A_COORDINATE * self.no_u_turn.posterior.dimension
@@ -261,35 +262,35 @@ class IndependenceSampler(AbstractSampler):
         return {**stats, "lp": state.density, "proposals": count}
 
     def _ends(self) -> tuple[int, ...]:
-        """The steps of warm-up at which adaptation begins, and of the two fits."""
+        """Return the steps of warm-up at which adaptation begins and of the two fits."""
         return tuple(int(part * self.no_u_turn.warmup) for part in (_BURN_IN, _FIT, _REFIT))
 
     def _wanted(self, state: _State) -> Float[Array, ""]:
-        """How many proposals make a draw that hardly depends on the one before."""
+        """Return how many proposals make a nearly independent draw."""
         stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends()[-1], 1))
-        # there is no fit if a coordinate did not move in warm-up
+        # Without a fit, as if a coordinate did not move in warm-up, `stay` is NaN.
         return -jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf)
 
     def _proposals(self, state: _State) -> Int[Array, ""]:
-        """How many proposals one draw takes: a multiple of a batch."""
+        """Return the number of proposals per draw, a multiple of the batch."""
         wanted = self._wanted(state)
         count = _AT_A_TIME * jnp.ceil(jnp.minimum(wanted, _MOST) / _AT_A_TIME).astype(int)
         return jnp.where(wanted > _MOST * _EVERY, 0, count)
 
     def _walks(self, state: _State, step: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether the draw at a `step` has a step of NUTS."""
+        """Check whether the draw at `step` includes a NUTS step."""
         after, draws = step - self.no_u_turn.warmup, self._wanted(state) / _MOST
         every = jnp.where(draws <= 1, _EVERY, jnp.maximum(jnp.ceil(_OFTEN / draws), 1)).astype(int)
         return (after < 0) | (after % every == every - 1)
 
     def _propose(self, state: _State, count: Int[Array, ""]) -> _State:
-        """Make `count` proposals, each accepted or not; in warm-up, learn of them."""
+        """Make `count` proposals and accept or reject each; in warm-up, adapt to them."""
         _, fit, refit = self._ends()
         fits = (fit <= state.steps) & (state.steps < refit)
         on_trial = (refit <= state.steps) & (state.steps < self.no_u_turn.warmup)
 
         def choose(here, proposed):
-            # the Metropolis-Hastings rule for an independent proposal
+            # Metropolis-Hastings rule for an independent proposal.
             *there, chance = proposed
             rate = jnp.exp(jnp.minimum(there[2] - here[2], 0.0))
             here = tuple(jnp.where(chance < rate, new, old) for new, old in zip(there, here, strict=True))
@@ -301,7 +302,7 @@ class IndependenceSampler(AbstractSampler):
             points = jax.vmap(state.proposals.sample)(jax.random.split(of_proposals, _AT_A_TIME))
             densities = self.no_u_turn.posterior.log_densities(points)
             weights = densities - jax.vmap(state.proposals.log_density)(points)
-            # a density that cannot be evaluated, NaN, has no weight
+            # A density that cannot be evaluated is NaN, and gets no weight.
             weights = jnp.where(jnp.isfinite(weights), weights, -jnp.inf)
             chances = jax.random.uniform(of_choices, (_AT_A_TIME,), dtype=jnp.float64)
             proposed = (points, densities, weights, chances)
@@ -320,5 +321,5 @@ class IndependenceSampler(AbstractSampler):
 
 
 def _where(condition: Bool[Array, ""], found: Callable[[], Any], other: Any) -> Any:
-    """`found()`, computed only if the condition holds."""
+    """Return `found()`, computed only if the condition holds, or else `other`."""
     return jax.lax.cond(condition, found, lambda: other)

@@ -1,7 +1,7 @@
-"""Posteriors for samplers: a log density over flat coordinates, where to start, and the quantities to keep of a draw.
+"""Posteriors for samplers: a log density over flat coordinates, a starting point, and quantities to keep from a draw.
 
-`OrderParameterPosterior` integrates the weights out. `WeightPosterior` is that of all weights of the finite network,
-Eqs. (5), (6) and (8), in whitened coordinates: every weight N(0, 1) in the prior.
+`OrderParameterPosterior` integrates the weights out. `WeightPosterior` has all weights of the finite network, Eqs. (5),
+(6) and (8), in whitened coordinates: every weight is N(0, 1) in the prior.
 """
 
 import itertools
@@ -28,16 +28,16 @@ White = tuple[Float[Array, "_ _"], ...]
 
 
 def _named(order_parameters: OrderParameters, first: int = 1) -> Mapping[str, Array]:
-    """U_l of layer `first` and above, and u, by the names that draws are kept under."""
+    """Return U_l of layers `first` and above, and u, by the names used in draws."""
     matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(order_parameters.matrices, first)}
     return {**matrices, "u": order_parameters.readout}
 
 
 class OrderParameterPosterior(eqx.Module):
-    """p(U_1, ..., U_L, u | data), exact at any width: a density in the coordinates of `law`, the prior.
+    """The posterior p(U_1, ..., U_L, u | data), exact at any width, a density in the coordinates of `law`, the prior.
 
     With the input projection V^0 integrated out, the likelihood is N(y; 0, K(U_1) + T I). It depends on the weights
-    through U_1 alone, so a few coordinates stand for all weights. `test_features` are empty without predictions.
+    only through U_1, so a few coordinates replace all weights. `test_features` are empty without predictions.
     """
 
     law: FiniteWidthLaw
@@ -48,30 +48,30 @@ class OrderParameterPosterior(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """The number of coordinates."""
+        """Return the number of coordinates."""
         return self.law.dimension
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
-        """A draw of the prior."""
+        """Draw from the prior."""
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """log p(coordinates) + log p(y | coordinates), normalised: its integral is the evidence."""
+        """Return log p(coordinates) + log p(y | coordinates), normalised: the density integrates to the evidence."""
         first = self.law.unchecked_order_parameters(coordinates).first
         return self.law.unchecked_log_prior(coordinates) + self._log_likelihood(first)
 
     def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
-        """`log_density` at each of some points."""
+        """Return `log_density` at each of several points."""
         firsts = jax.vmap(lambda point: self.law.unchecked_order_parameters(point).first)(points)
-        # the likelihoods one by one: LAPACK gains nothing by many small matrices at once
+        # Loop over likelihoods, because LAPACK is not faster on a batch of small matrices.
         return jax.vmap(self.law.unchecked_log_prior)(points) + jax.lax.map(self._log_likelihood, firsts)
 
     def _log_likelihood(self, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
-        """log N(y; 0, K(U_1) + T I)."""
+        """Return log N(y; 0, K(U_1) + T I)."""
         return -(_value(self.energy, first) + self.energy.label_count * jnp.log(2 * jnp.pi)) / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """U_l, u, and the mean and variance of the output on test examples given them."""
+        """Return U_l, u, and the mean and variance of the output on test examples given them."""
         point = self.law.unchecked_order_parameters(coordinates)
         if not len(self.test_features):
             return _named(point)
@@ -81,7 +81,7 @@ class OrderParameterPosterior(eqx.Module):
 
 @jax.custom_vjp
 def _value(energy: AbstractEnergy, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
-    """The energy, with the gradient in U_1 that one evaluation gives: half the time of differentiating it."""
+    """Return the energy. Its gradient in U_1 comes from the same evaluation, in half the time of differentiation."""
     return energy.value(first)
 
 
@@ -99,10 +99,10 @@ _value.defvjp(_value_and_slope, _times_slope)
 
 
 class WeightPosterior(eqx.Module):
-    """p(weights | data), a density in whitened weights: embedding, layers from the input side, readout, side by side.
+    """The posterior p(weights | data) as a density in whitened weights: embedding, layers from the input side, readout.
 
-    `shapes` are those of embedding, weights of every layer, and readout. `test_features` are empty without predictions.
-    Features given by their kernels hold the tokens, which nonlinear networks need.
+    `shapes` are the shapes of embedding, weights of every layer, and readout. `test_features` are empty without
+    predictions. Features given by their kernels contain the tokens, which nonlinear networks need.
     """
 
     architecture: Architecture
@@ -114,15 +114,15 @@ class WeightPosterior(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """The number of weights."""
+        """Return the number of weights."""
         return sum(map(math.prod, self.shapes))
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
-        """A draw of the prior."""
+        """Draw from the prior."""
         return jax.random.normal(key, (self.dimension,))
 
     def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
-        """(w^(1), ..., w^(L+1)), Eq. (6), from the first layer on above which all layers are linear."""
+        """Return (w^(1), ..., w^(L+1)), Eq. (6), starting at the first layer above which all layers are linear."""
         _, *layers, readout = white
         nonlinear = nonlinear_layers(self.architecture.layers)
         blocks = colour_layers(self.architecture, layers)[nonlinear:]
@@ -131,25 +131,25 @@ class WeightPosterior(eqx.Module):
         return layer_functions.all_path_weights(forms, numbers, blocks, readout)
 
     def outputs(self, white: White, features: Features) -> Array:
-        """f(x) (examples, outputs) of every example, Eq. (5); the embedding's own variance is in the features."""
+        """Return f(x) of shape (examples, outputs), Eq. (5); the features include the variance of the embedding."""
         first = self.path_weights(white)[0]
         if not isinstance(features, ImplicitFeatures):
             return read_paths(first, white[0], features)
         variances = (1.0, *self.architecture.prior_variances[1:-1])
         hidden = features.tokens
         for layer, activation in enumerate(self.architecture.activations):
-            # the tokens' own scale is in the features
+            # At the first layer the features already include the scale.
             scale = jnp.sqrt(variances[layer] / hidden.shape[2]) if layer else 1.0
             hidden = apply_to(activation, scale * jnp.einsum("mn,esn->esm", white[layer], hidden))
         return read(first, jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2]))
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
+        """Return log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
         residual = self.outputs(split_weights(coordinates, self.shapes), self.features) - self.labels
         return -(jnp.sum(coordinates**2) + jnp.sum(residual**2) / self.architecture.temperature) / 2  # Eq. (8)
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """U_l and u of the path weights, Eq. (13), and the output on test examples."""
+        """Return U_l and u of the path weights, Eq. (13), and the output on test examples."""
         white = split_weights(coordinates, self.shapes)
         recorded = dict(_named(overlaps(self.path_weights(white)), nonlinear_layers(self.architecture.layers) + 1))
         if self.keeps_weights:
@@ -161,7 +161,7 @@ class WeightPosterior(eqx.Module):
 
 
 def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
-    """Arrays of the given shapes, from all their entries side by side."""
+    """Split flat coordinates into arrays of the given shapes."""
     ends = itertools.accumulate(map(math.prod, shapes))
     pieces = jnp.split(coordinates, list(ends)[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
@@ -170,6 +170,6 @@ def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -
 def read(
     first: Float[Array, "rows width"], readings: Float[Array, "examples paths width"]
 ) -> Float[Array, "examples outputs"]:
-    """The network's outputs from w^(1), with one row per path and output, and the hidden readings, Eq. (5)."""
+    """Return the outputs from w^(1), with one row per path and output, and the hidden readings, Eq. (5)."""
     by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
     return jnp.einsum("kcn,pkn->pc", by_output, readings)  # Eq. (5)

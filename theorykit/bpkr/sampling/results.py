@@ -1,4 +1,4 @@
-"""Draws as one labelled tree, with the diagnostics that tell whether to trust them."""
+"""Label draws in one tree, with diagnostics of their convergence."""
 
 import json
 import warnings
@@ -23,18 +23,18 @@ R_HAT, ESS_PER_CHAIN = 1.01, 100
 # M. Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo", arXiv 1604.00695 (2016)
 BFMI = 0.3
 _FEWEST_DRAWS = 8
-# the jackknife leaves out this many parts of all chains in turn, at least
+# Least number of parts of the chains that the jackknife leaves out in turn.
 _JACKKNIFE = 20
 
 STATISTICS = ("mean", "sd", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")
 
 
 class MixingWarning(UserWarning):
-    """Chains did not mix, or are too short to tell: their means and error bars may be wrong."""
+    """Chains did not mix, or are too short to judge: their means and error bars may be wrong."""
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping[str, str]) -> xr.DataTree:
-    """The tree that `sample_order_parameters` describes; warns with `MixingWarning` if the chains did not mix."""
+    """Return the tree described in `sample_order_parameters`; issue a `MixingWarning` if the chains did not mix."""
     dims = {f"U_{layer}": list(axes(layer)) for layer in range(1, architecture.depth + 1)}
     dims["u"] = list(readout_axes(architecture))
     predicted = ["test_example"] if architecture.outputs == 1 else ["test_example", "output"]
@@ -62,13 +62,13 @@ def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping
 
 
 def summarise(posterior: xr.Dataset) -> xr.Dataset:
-    """`STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN of too few draws."""
+    """Return `STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN for too few draws."""
     parts = [posterior.mean(("chain", "draw"))]
     if posterior.sizes["draw"] < _FEWEST_DRAWS:
         nothing = xr.full_like(posterior.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
         parts += [nothing] * (len(STATISTICS) - 1)
     else:
-        with np.errstate(invalid="ignore", divide="ignore"):  # statistics of a constant are NaN
+        with np.errstate(invalid="ignore", divide="ignore"):  # Statistics of a constant are NaN.
             parts += [
                 posterior.std(("chain", "draw"), ddof=1),
                 arviz_stats.mcse(posterior, method="mean"),
@@ -80,7 +80,7 @@ def summarise(posterior: xr.Dataset) -> xr.Dataset:
 
 
 def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
-    """The reasons not to trust the draws."""
+    """List the reasons not to trust the draws."""
     chains, draws = tree["posterior"].sizes["chain"], tree["posterior"].sizes["draw"]
     if draws < _FEWEST_DRAWS:
         return [f"{draws} draws a chain are too few for any diagnostic, which needs {_FEWEST_DRAWS}"]
@@ -112,7 +112,7 @@ def _varies(summary: xr.Dataset) -> bool:
 
 
 def _extreme(summary: xr.Dataset, statistic: str, sign: int) -> tuple[str, float]:
-    """The entry of all variables with the largest `sign` times a statistic, and the value; constants have none."""
+    """Return the entry with the largest `sign` times `statistic`, and the value; constants are left out."""
     found = []
     for name, values in summary.sel(statistic=statistic).data_vars.items():
         if bool(values.notnull().any()):
@@ -124,7 +124,7 @@ def _extreme(summary: xr.Dataset, statistic: str, sign: int) -> tuple[str, float
 
 
 def worst_diagnostics(tree: xr.DataTree) -> Mapping[str, float]:
-    """The largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries; NaN if there is none."""
+    """Return the largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries; NaN without entries."""
     summary = tree["summary"].to_dataset()
     if not _varies(summary):
         return {"r_hat": np.nan, "ess": np.nan}
@@ -133,13 +133,13 @@ def worst_diagnostics(tree: xr.DataTree) -> Mapping[str, float]:
 
 
 def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
-    """The posterior mean of every order parameter, and its standard error as `U_l_error` and so on."""
+    """Return the posterior mean of every order parameter, and its standard error as `U_l_error` and so on."""
     summary = tree["summary"].to_dataset()
     names = [str(name) for name in summary.data_vars if str(name) == "u" or str(name).startswith("U_")]
     means, errors, deviations = (
         summary[names].sel(statistic=statistic, drop=True) for statistic in ("mean", "mcse_mean", "sd")
     )
-    # an entry that a skip connection fixes is known exactly
+    # An entry that a skip connection fixes has no error.
     errors = errors.where(deviations != 0, 0.0)
     return means.merge(errors.rename({name: f"{name}_error" for name in names})).drop_attrs()
 
@@ -149,7 +149,7 @@ def _predicted_means(posterior: xr.Dataset) -> xr.DataArray:
 
 
 def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
-    """`mean` and `variance` of the network's output on test examples, with standard errors; law of total variance."""
+    """Return `mean` and `variance` of outputs on test examples, with standard errors, by the law of total variance."""
     means = _predicted_means(posterior)
     squares = (means - means.mean(("chain", "draw"))) ** 2
     spread = squares + posterior["variance"] if "mean" in posterior else squares
@@ -159,7 +159,7 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
 
 
 def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[float, float]:
-    """How often the posterior mean of the output says the label's class, and its standard error by a jackknife."""
+    """Return the accuracy of the posterior mean of the output, and its standard error by a jackknife."""
     means, labels = _predicted_means(posterior).values, np.asarray(test_labels)
     accuracy, error = of_posterior_mean(means, lambda mean: float(class_accuracy(mean, labels)))
     return float(accuracy), float(error)
@@ -168,9 +168,9 @@ def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[fl
 def of_posterior_mean(
     draws: Float[np.ndarray, "chains draws *axes"], function: Callable[[np.ndarray], ArrayLike]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`function` of the mean over all draws, of any shape, and its standard error by a jackknife.
+    """Return `function` of the mean over all draws, of any shape, and its standard error by a jackknife.
 
-    The parts left out in turn are contiguous and, if the chains mix, longer than draws are correlated.
+    Parts that are left out are contiguous. If the chains mix, parts are longer than the correlation time.
     """
     pieces = max(1, -(-_JACKKNIFE // len(draws)))
     parts = [piece for chain in draws for piece in np.array_split(chain, min(pieces, len(chain)))]
@@ -181,6 +181,6 @@ def of_posterior_mean(
         return estimate, np.full(estimate.shape, np.nan)
     parts = zip(sums, counts, strict=True)
     without = np.stack([np.asarray(function((total - one) / (number - count))) for one, count in parts])
-    # exactly zero if nothing changes, not the rounding of the mean
+    # Keep the error exactly zero if nothing changes, without rounding of the mean.
     spread = np.where(np.ptp(without, axis=0) > 0, without - without.mean(axis=0), 0.0)
     return estimate, np.asarray(np.sqrt((len(without) - 1) / len(without) * np.sum(spread**2, axis=0)))

@@ -1,4 +1,4 @@
-"""Three samplers of one posterior, from one architecture and one data set, and the networks of draws."""
+"""Three samplers of the posterior for an architecture and data, and networks from their draws."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .posterior import OrderParameterPosterior, WeightPosterior, split_weights
 from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 
-# part of the settings of a run: raised whenever a sampler comes to draw other numbers from the same arguments
+# Part of the settings of a run. Increase it whenever a sampler changes its draws for the same arguments.
 _VERSION = 6
 _NAMES = {
     "exact": "NUTS and independent proposals on the order parameters",
@@ -35,7 +35,7 @@ _NAMES = {
     "nuts": "NUTS on the weights",
 }
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
-# how many differences an error message names
+# Number of differences that an error message names.
 _NAMED = 5
 
 
@@ -53,20 +53,20 @@ def sample_order_parameters(
 ) -> xr.DataTree:
     """Draw from the exact posterior of the order parameters at the architecture's widths, however small.
 
-    Layers with fewer units than partial paths, whose order parameters are singular, are sampled too. For nonlinear
-    hidden units the likelihood given the order parameters is that of Gaussian equivalence, so the posterior is not
-    exact; the attribute `ansatz` says so. Warm-up runs NUTS and fits a proposal distribution to its draws. After it we
-    run independence Metropolis, with NUTS steps in between, the more of them the fewer proposals are accepted.
+    Layers with fewer units than partial paths, whose order parameters are singular, are allowed too. For nonlinear
+    hidden units the likelihood given the order parameters assumes Gaussian equivalence, so the posterior is not exact;
+    the attribute `ansatz` states this. Warm-up runs NUTS and fits a proposal distribution to its draws. After it we run
+    independence Metropolis, with NUTS steps in between, more of them if fewer proposals are accepted.
 
     Args:
-        folder: a run that was stopped, or that wants more draws, resumes from it.
-        executor: runs chains side by side, see `bpkr.sweeps.sweep`, with the same results.
+        folder: a stopped run, or one that needs more draws, resumes from here.
+        executor: runs chains in parallel, see `bpkr.sweeps.sweep`, with the same results.
 
     Returns:
-        A tree of four parts; a `MixingWarning` tells if the chains did not mix.
+        A tree with four parts; a `MixingWarning` is issued if the chains did not mix.
 
         - `posterior` (chain, draw, ...): U_l, u and, for test examples, `mean` and `variance` of the output given the
-          order parameters; the posterior mean of `mean` is the network's, exactly.
+          order parameters; the posterior mean of `mean` is exactly the network's mean output.
         - `sample_stats` (chain, draw): the sampler's statistics, such as `diverging`, `energy`, `n_steps`, `proposals`.
         - `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the standard
           error of the mean, bulk and tail effective sample size, and split R-hat.
@@ -93,12 +93,12 @@ def sample_weights(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
-    """Draw all weights but queries and keys from the posterior of Eq. (8), by NUTS, as in the paper.
+    """Draw all weights but queries and keys from the posterior of Eq. (8) by NUTS, as in the paper.
 
-    Arguments and result are like those of `sample_order_parameters`; U_l and u are computed from the weights, Eq. (13),
-    and for test examples there is the network's output, `sampled_output`. If the schedule has `keep_weights`,
-    `network_of` makes networks of draws. Slow: at a low temperature the posterior of the weights is far from isotropic,
-    and a draw takes up to 2^max_tree_depth gradients.
+    Arguments and result are as in `sample_order_parameters`, but U_l and u are computed from the weights, Eq. (13), and
+    for test examples there is the network's output, `sampled_output`. With `keep_weights` in the schedule, `network_of`
+    makes networks from draws. This sampler is slow: at a low temperature the posterior of the weights is far from
+    isotropic, and a draw takes up to 2^max_tree_depth gradients.
     """
     return _run("nuts", as_problem(problem, data), schedule, no_u_turn, key, folder, executor, progress)
 
@@ -114,16 +114,16 @@ def sample_weights_by_gibbs(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
-    """Draw the weights as `sample_weights` does, by exact block Gibbs: each block from its Gaussian conditional.
+    """Draw the weights like `sample_weights`, but by exact block Gibbs: each block from its Gaussian conditional.
 
-    There is no step size and no rejection; a draw is one sweep over all blocks. It mixes fast at temperatures
-    comparable to the kernel, and slowly if the labels are nearly interpolated.
+    There is no step size and no rejection; a draw is one sweep over all blocks. Mixing is fast at temperatures
+    comparable to the kernel, and slow if the labels are nearly interpolated.
     """
     return _run("gibbs", as_problem(problem, data), schedule, None, key, folder, executor, progress)
 
 
 def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None:
-    """Raise `ValueError` for an architecture without the density that the sampler of an approach draws from."""
+    """Raise `ValueError` if the architecture lacks a density for the sampler of `approach`."""
     is_cold = float(architecture.temperature) == 0
     if approach == "exact":
         if is_cold and finite_width_law(architecture).is_singular:
@@ -148,7 +148,7 @@ def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None
 def sampler_of(
     approach: str, problem: bpkr.Problem, schedule: Schedule, no_u_turn: NoUTurn | None = None
 ) -> AbstractSampler:
-    """The sampler of an approach. It cannot be pickled: whoever runs a chain makes one."""
+    """Create the sampler of an approach. It cannot be pickled, so every process creates its own."""
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if approach == "exact":
@@ -186,13 +186,13 @@ def _run(
         features=data.features,
         labels=data.labels,
         test_features=data.test_features,
-        # not `draws`: more draws of the same chains are the same run
+        # Leave out `draws`: more draws from the same chains are the same run.
         chains=schedule.chains,
         warmup=schedule.warmup,
         key=key,
     )
     settings = {**settings, "sampler": _NAMES[approach]}
-    # absolute, for workers that run elsewhere
+    # Workers may run in another directory, so make the path absolute.
     folder = None if folder is None else folder.absolute()
     make = partial(sampler_of, approach, problem, schedule, no_u_turn)
     where = {"folder": folder, "executor": executor, "progress": progress}
@@ -210,10 +210,10 @@ def network_of(
     draw: int,
     readout: bpkr.Readout | None = None,
 ) -> bpkr.Network:
-    """Return the network of one draw of `sample_weights` or `sample_weights_by_gibbs`, with `keep_weights`.
+    """Return the network of one draw from `sample_weights` or `sample_weights_by_gibbs`, with `keep_weights`.
 
-    `chain` and `draw` are counted from 0. `heads` and `readout` must be those of the features that the weights were
-    sampled with: the draws do not know them.
+    `chain` and `draw` are counted from 0. Give the `heads` and `readout` of the features used in sampling: draws do not
+    contain them.
     """
     try:
         there = json.loads(tree.attrs["settings"])
@@ -229,7 +229,7 @@ def network_of(
     if "weights" not in posterior:
         raise ValueError("tree has no weights: sample the weights, with keep_weights=True in the schedule")
     white = posterior["weights"].sel(chain=chain, draw=draw).values
-    # the embedding's columns are whatever entries the other weights leave
+    # The number of columns of the embedding follows from the entries that the other weights leave.
     embedding, *others = weight_shapes(architecture, 1)
     shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
     return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)

@@ -1,4 +1,4 @@
-"""How long samplers run, and how the No-U-Turn sampler takes its steps."""
+"""Settings of samplers: the length of a run, and the steps of the No-U-Turn sampler."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...checks import Count, Index, check_fields, checked_number, checked_whole_
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a sampler runs, and what it keeps.
+    """The length of a run of a sampler, and the quantities that it keeps.
 
     - `chains`: Markov chains from independent starts.
-    - `warmup`: steps per chain that are dropped; NUTS adapts its step size and mass matrix in them.
-    - `draws`: steps per chain that are kept.
-    - `keep_weights`: whether samplers of weights keep the weights of each draw too.
+    - `warmup`: dropped steps per chain, in which NUTS adapts its step size and mass matrix.
+    - `draws`: kept steps per chain.
+    - `keep_weights`: whether samplers of weights also keep the weights of each draw.
     """
 
     chains: Count
@@ -29,18 +29,18 @@ class Schedule:
 
 
 _Rate = Annotated[float, partial(checked_number, above=0.0, below=1.0)]
-# NumPyro counts the steps of a trajectory in 32 bits
+# NumPyro counts the steps of a trajectory in 32 bits.
 _Depth = Annotated[int, partial(checked_whole_number, least=1, most=30)]
 
 
 @dataclass(frozen=True)
 class NoUTurn:
-    """How the No-U-Turn sampler takes its steps: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014).
+    """Settings of the No-U-Turn sampler: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014).
 
-    - `target_accept`: the acceptance rate, between 0 and 1, that warm-up adapts the step size to.
+    - `target_accept`: warm-up adapts the step size to this acceptance rate, between 0 and 1.
     - `max_tree_depth`: a draw takes up to 2^max_tree_depth gradients.
-    - `mass_matrix`: whether warm-up estimates the variances of the coordinates, "diagonal", or all their covariances,
-      "dense", which needs several times as many steps of warm-up as there are coordinates.
+    - `mass_matrix`: "diagonal" estimates the variances of the coordinates in warm-up. "dense" estimates all their
+      covariances, which needs several times as many warm-up steps as there are coordinates.
     """
 
     target_accept: _Rate = 0.8

@@ -1,4 +1,4 @@
-"""Networks trained by gradient descent, queries and keys too: their heads define the theory's fixed attention."""
+"""Train networks, including queries and keys, by gradient descent; their heads give the theory's fixed attention."""
 
 from .gradient_descent import Examples, initial_network, train
 from .labelled import label_network, network_from

@@ -1,4 +1,4 @@
-"""Training of the finite network by Adam on its squared error, chosen by validation, kept as it goes; paper, App. H."""
+"""Train the finite network by Adam on its squared error, with selection by validation and checkpoints; App. H."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .settings import TrainingSettings
 
 optax = Lazy("optax", "training a network")
 
-# part of the settings of a run: raised whenever a step comes to make other numbers of the same arguments
+# Part of the settings of a run. Increase it whenever training steps change for the same arguments.
 _VERSION = 1
-# columns of the history, one entry per validation
+# Columns of the history, with one entry per validation.
 _HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
-# numbers of features; arrays of more cannot be indexed
+# JAX cannot index arrays with more features.
 _Features = Annotated[int, partial(checked_whole_number, least=1, most=2**31)]
 
 
@@ -50,7 +50,7 @@ class Trained:
 
     @property
     def best_step(self) -> int:
-        """The step after which the network did best in validation."""
+        """Return the step with the best validation accuracy."""
         return int(self.history["validation_accuracy"].idxmax("step"))
 
 
@@ -63,8 +63,9 @@ def initial_network(
     readout: bpkr.Readout = "mean",
     key: Key,
 ) -> bpkr.Network:
-    """Draw a network to train: weights from their prior, queries and keys (heads, head_dimension, input_features)
-    with independent normal entries of variance 1 / input_features.
+    """Draw a network to train, with weights from their prior.
+
+    Queries and keys (heads, head_dimension, input_features) have normal entries of variance 1 / input_features.
     """
     query_key, key_key, weights_key = jax.random.split(key, 3)
     shapes = [(heads, head_dimension, input_features) for heads in architecture.heads if heads]
@@ -91,17 +92,17 @@ def train(
     folder: Path | str | None = None,
     progress: bool = True,
 ) -> Trained:
-    """Train all weights of `network`, queries and keys too, on fresh examples in every step.
+    """Train all weights of `network`, including queries and keys, on fresh examples in every step.
 
-    `network`, such as `initial_network`, is of the `architecture`, whose temperature does not matter. `training` and
-    `validation` are streams, functions `stream(examples, *, key)` that return random `Examples`, as many as asked for,
-    and JAX pytrees whose arrays are leaves. With a `folder`, training that was stopped resumes from its last validation
-    exactly; training with more `steps` or `patience` resumes from the last step.
+    `network`, for example from `initial_network`, has the `architecture`, whose temperature is not used. `training` and
+    `validation` are streams: functions `stream(examples, *, key)` that return the requested number of random
+    `Examples`, and JAX pytrees whose arrays are leaves. With a `folder`, stopped training resumes exactly from its last
+    validation; training with more `steps` or `patience` resumes from the last step.
 
     Returns:
-        The `network` with the highest accuracy in validation, after `best_step` steps; and the `history` over `step`:
-        the training `loss` since the validation before, `validation_error` (mean square) and `validation_accuracy` (how
-        often the sign is right).
+        The `network` with the highest validation accuracy, after `best_step` steps; and the `history` over `step`: the
+        mean training `loss` since the previous validation, `validation_error` (mean square), and `validation_accuracy`
+        (fraction of correct signs).
     """
     require_float64()
     _check_network(architecture, network)
@@ -116,11 +117,11 @@ def train(
         network=network,
         training=training,
         validation=validation,
-        # neither the number of steps nor what ends them determines a step
+        # Steps do not depend on when training ends, so leave out `steps` and `patience`.
         settings=replace(settings, steps=1, patience=None),
         key=key,
     )
-    # all that the rest of the training depends on: network, Adam's moments and the best network; and the history
+    # The rest of the training depends on the network, Adam's moments, the best network and the history.
     state = (network, optax.adam(0.0).init(_trained_part(network)), network)
     history = {name: np.zeros(0, int if name == "step" else float) for name in _HISTORY}
     path = None if folder is None else folder / "training.npz"
@@ -139,7 +140,7 @@ def train(
     note = ""
     with Progress("training", settings.steps, "step", shown=progress, cost=cost, initial=step) as report:
         while step < settings.steps and not _stopped_improving(history["validation_accuracy"], settings.patience):
-            # up to the next validation, or the last step
+            # Train up to the next validation or the last step.
             end = min(step - step % settings.validate_every + settings.validate_every, settings.steps)
             (network, moments, best), losses = state, []
             for number in range(step + 1, end + 1):
@@ -181,7 +182,7 @@ def _check_network(architecture: bpkr.Architecture, network: bpkr.Network) -> No
 
 
 def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArray) -> None:
-    """Raise unless `stream` makes examples for the network; only their shapes are computed."""
+    """Raise unless `stream` returns examples for the network; only shapes are computed."""
     if not callable(stream) or isinstance(stream, type):
         raise TypeError(f"{name} must be a function of a number of examples and a key, got {shown(stream)}")
     examples = eqx.filter_eval_shape(lambda: stream(2, key=key))
@@ -198,7 +199,7 @@ def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArr
 
 @eqx.filter_jit
 def _step(network, moments, architecture, training, rate, batch: int, key):
-    """One step of Adam on fresh examples."""
+    """Take one step of Adam on fresh examples."""
     examples = training(batch, key=key)
     trained = _trained_part(network)
 
@@ -208,8 +209,8 @@ def _step(network, moments, architecture, training, rate, batch: int, key):
 
     value, slope = jax.value_and_grad(loss)(trained)
     updates, moments = optax.adam(rate).update(slope, moments)
-    # Adam's steps are of one size for all weights. One learning rate suits values as well as queries and keys only in
-    # the units that are usual in practice and in the paper, where no forward map divides by the root of the width.
+    # Adam's steps have the same size for all weights. One learning rate suits values as well as queries and keys only
+    # in the units common in practice and in the paper, without division by the root of the width in forward maps.
     ones = jax.tree.map(lambda _: jnp.asarray(1.0), trained)
     roots = [jnp.sqrt(jnp.asarray(float(weights.shape[1]))) for weights in _all_weights(trained)]
     scaled = jax.tree.map(jnp.multiply, updates, eqx.tree_at(_all_weights, ones, roots))
@@ -224,7 +225,7 @@ def _validate(network, architecture, examples: Examples):
 
 
 def _trained_part(network: bpkr.Network) -> bpkr.Network:
-    """The weights, queries and keys; not the parameters of the layers' kinds and priors."""
+    """Select weights, queries and keys, but not the parameters of layer kinds and priors."""
     everything = jax.tree.map(lambda _: True, network)
     fixed = jax.tree.map(lambda _: False, (network.layers, network.variances))
     return eqx.filter(network, eqx.tree_at(lambda tree: (tree.layers, tree.variances), everything, fixed))
@@ -237,15 +238,15 @@ def _all_weights(network: bpkr.Network) -> list:
 def _outputs(
     network: bpkr.Network, architecture: bpkr.Architecture, inputs: Float[Array, "examples tokens features"]
 ) -> Float[Array, "examples *outputs"]:
-    """The network's outputs, by paths: the weights, which do not depend on tokens, are multiplied first.
+    """Return the outputs as a sum over paths: weights do not depend on tokens, so they are multiplied first.
 
-    Nonlinear hidden units are no sum over paths, and are evaluated layer by layer.
+    Nonlinear hidden units are not a sum over paths, and are evaluated layer by layer.
     """
     attention, read = network.heads.unchecked(inputs), readout_weights(network.readout, inputs.shape[1])
     if not network.is_linear:
         return network.unchecked(inputs, attention, read)
     features = unchecked_path_features(inputs, attention, architecture, read)
-    # the sum of `path_outputs` without their checks, which would run in every step
+    # This is the sum of `path_outputs`, without checks that would run in every step.
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     outputs = read_paths(path_weights(network)[0], embedding, features)
     return outputs[:, 0] if architecture.outputs == 1 else outputs

@@ -1,4 +1,4 @@
-"""A network as a labelled dataset, to be kept in a file, and the way back."""
+"""Convert a network to a labelled dataset, which can be saved to a file, and back."""
 
 import numpy as np
 import xarray as xr
@@ -11,8 +11,8 @@ from ...checks import checked_arguments, finite_array
 def label_network(network: bpkr.Network) -> xr.Dataset:
     """Label every weight: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
 
-    Biases of heads, `bpkr.ProjectionHeads`, are `query_bias_l` and `key_bias_l`. The parameters of the kinds of layers
-    belong to the architecture and are left out.
+    Biases of heads, `bpkr.ProjectionHeads`, are `query_bias_l` and `key_bias_l`. Parameters of layer kinds belong to
+    the architecture and are left out.
     """
     heads = network.heads
     if not isinstance(heads, bpkr.ProjectionHeads):
@@ -35,7 +35,7 @@ def label_network(network: bpkr.Network) -> xr.Dataset:
 
 @checked_arguments
 def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.Network:
-    """Return the network that `label_network` labelled; kinds and variances of its layers are the architecture's."""
+    """Return the network that `label_network` labelled; layer kinds and variances come from the architecture."""
     if "readout" not in weights.attrs:
         raise ValueError("weights do not say which token is read: they have no attribute readout")
     counts = tuple(heads for heads in architecture.heads if heads)

@@ -1,4 +1,4 @@
-"""How long and how fast a network is trained."""
+"""Settings of training: length, batch, learning rate and validation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ...checks import Positive, check_fields, checked_whole_number
 
-# a random key is made of each step's number, of which JAX takes 32 bits
+# The number of each step is folded into a random key, and JAX takes 32 bits of it.
 Number = Annotated[int, partial(checked_whole_number, least=1, most=2**32 - 1)]
 
 
@@ -17,9 +17,10 @@ class TrainingSettings:
     """Adam on the mean squared error, with fresh examples in every step.
 
     - `steps`: gradient steps. `batch`: examples per step.
-    - `learning_rate`: Adam's, for queries and keys; for values in the units that have no root of the width in front.
-    - `validate_every`: steps between two validations. `validation_examples`: the same in every validation.
-    - `patience`: training stops early if so many validations in a row were no better than the best before them.
+    - `learning_rate`: Adam's learning rate, for queries and keys; for values, in units without a factor of the root of
+      the width.
+    - `validate_every`: steps between two validations. `validation_examples`: their number, the same examples each time.
+    - `patience`: training stops early after this many validations in a row without a new best accuracy.
     """
 
     steps: Number = 1500
