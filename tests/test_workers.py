@@ -191,7 +191,7 @@ def test_classes_of_a_notebook_reach_worker_processes():
 
 
 def test_a_pool_whose_process_dies_says_what_to_do():
-    with local_workers(1) as pool, pytest.raises(ConnectionError, match="with a folder, the same call goes on"):
+    with local_workers(1) as pool, pytest.raises(ConnectionError, match="with a folder, the same call resumes"):
         list(run_tasks(pool, die, [()]))
 
 

@@ -26,7 +26,7 @@ Workers = Any
 
 # A forked worker inherits this id; a spawned one imports the module and sets its own.
 _IMPORTED_BY = os.getpid()
-_GO_ON = "; with a folder, the same call goes on"
+_GO_ON = "; with a folder, the same call resumes"
 # Seconds that a scheduler may take to answer.
 _PATIENCE = 10.0
 # How often dask retries a task whose worker was lost.

@@ -155,7 +155,7 @@ def test_what_has_no_values_is_not_described(value, tmp_path):
     if value is open:  # found by its name
         assert not any(UNKNOWN in text for text in described.values())
         return
-    with pytest.raises(ValueError, match=r"^part.* is .*, by which a run cannot be known again"):
+    with pytest.raises(ValueError, match=r"^part.* is .*, which cannot identify a run"):
         store.resume(tmp_path / "part.nc", described, lambda: pytest.fail("computed"))
     with pytest.raises(ValueError, match=r"^part.*cannot be known again"):
         store.read_arrays(tmp_path / "run.npz", "training", described)

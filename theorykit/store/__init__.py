@@ -1,7 +1,7 @@
-"""Results and runs on disk: files that are whole or not there, and runs known by what determines them."""
+"""Save results and runs on disk: files are written atomically, and runs are identified by their settings."""
 
 import lazy_loader
 
-# the names of __init__.pyi, imported when they are first asked for; those of runs are for this package alone
+# Import the names of __init__.pyi on first use. They are not in `__all__`, because runs are for internal use only.
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
 __all__ = ["read", "write", "write_document", "write_source", "write_text"]

@@ -1,4 +1,4 @@
-"""Describe a tree of arguments, leaf by leaf, as text that is the same for the same values and no others."""
+"""Describe a tree of arguments, leaf by leaf, as text that is equal if and only if the values are."""
 
 import dataclasses
 import functools
@@ -14,21 +14,21 @@ from typing import Any
 import jax
 import numpy as np
 
-# what the description of a leaf begins with that nothing tells from another
+# Prefix of the description of a leaf that cannot be told from others.
 UNKNOWN = "not known by its values: "
 _HEX = 32
 _LARGEST = sys.float_info.max
 
 
 def describe(**arguments: Any) -> dict[str, str]:
-    """Describe every leaf and every node of `arguments`, by its place, such as "architecture.widths[0]".
+    """Describe every leaf and every node of `arguments` by its place, such as "architecture.widths[0]".
 
-    - A number is its value, of whatever type: 10, 10.0 and `jnp.float32(10)` are one; so are -0.0 and 0.
-    - An array is its dtype, shape and a hash of its values, a random key its implementation and its words.
+    - A number is described by its value, not its type: 10, 10.0 and `jnp.float32(10)` are equal; so are -0.0 and 0.
+    - An array is described by dtype, shape and a hash of its values, a random key by its implementation and words.
     - Containers, dataclasses, Equinox modules (static fields too), JAX pytrees, `functools.partial`, and objects that
-      pickle takes apart are described part by part, with their types.
-    - A function or a class is where it is found by name. One that is not found there, such as a lambda, and an object
-      with hidden state are `UNKNOWN`, with their type: a run of them is not kept.
+      pickle can reduce are described part by part, with their types.
+    - A function or class is described by its module and name. One that cannot be imported so, such as a lambda, and an
+      object with hidden state are `UNKNOWN`, with their type: a run with them cannot be kept.
     """
     found: dict[str, str] = {}
 
@@ -36,7 +36,7 @@ def describe(**arguments: Any) -> dict[str, str]:
         if (leaf := _leaf(value)) is not None:
             found[place] = leaf
             return
-        # a tree that holds itself has no end
+        # A tree that contains itself would never end.
         node = None if id(value) in above else _node(value)
         if node is None:
             name = getattr(value, "__qualname__", None)
@@ -53,7 +53,7 @@ def describe(**arguments: Any) -> dict[str, str]:
 
 
 def _leaf(value: Any) -> str | None:
-    """The description of a value that has no parts; None of another."""
+    """Describe a value without parts; return None for others."""
     if value is None or value is ...:
         return "none" if value is None else "..."
     if isinstance(value, Enum):
@@ -80,7 +80,7 @@ def _number(value: bool | int | float | complex) -> str | None:
     if isinstance(value, (float, complex)):
         plain = complex(value) if isinstance(value, complex) else float(value)
         return repr(plain + 0.0).removesuffix(".0")
-    return None  # of more bits than double precision
+    return None  # Longer than double precision.
 
 
 def _array(value: Any) -> str | None:
@@ -109,11 +109,11 @@ def _hash(content: bytes) -> str:
 
 
 def _by_name(value: Any) -> str | None:
-    """Where a function or a class is found by name, if it is."""
+    """Return the module and name of a function or class, or None if it cannot be found there."""
     name = getattr(value, "__qualname__", None)
     if not isinstance(name, str):
         return None
-    module = getattr(value, "__module__", None) or "numpy"  # that of universal functions
+    module = getattr(value, "__module__", None) or "numpy"  # NumPy's universal functions do not name theirs.
     found: Any = sys.modules.get(module) if isinstance(module, str) else None
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -126,13 +126,13 @@ def _type_name(value: Any) -> str:
 
 
 def _node(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
-    """The type of a value that has parts, and the parts, each with what its place has beyond the value's."""
+    """Return the type of a value with parts, and each part with the suffix of its place."""
     if isinstance(value, functools.partial):
         return "partial", [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
     if isinstance(value, MethodType):
         return f"method {value.__func__.__qualname__}", [(".__self__", value.__self__), (".__func__", value.__func__)]
     if isinstance(getattr(value, "__qualname__", None), str):
-        return None  # a function or class that is not where its name says
+        return None  # A function or class that cannot be found by its name.
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _type_name(value), [(f".{name}", part) for name, part in zip(value._fields, value, strict=True)]
     if isinstance(value, (tuple, list, range)):
@@ -154,11 +154,11 @@ def _node(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
         children, static = jax.tree_util.default_registry.flatten_one_level(value)
         parts = [(f"[{index}]", child) for index, child in enumerate(children)]
         return _type_name(value), [*parts, (".static", static)]
-    except (TypeError, ValueError):  # no registered pytree: taken apart as pickle does, if that is all it is made of
+    except (TypeError, ValueError):  # Not a registered pytree: try to reduce it like pickle.
         pass
     try:
         made = value.__reduce_ex__(2)
-    except Exception:  # whatever a type's own method raises says that it is not for taking apart
+    except Exception:  # Any error from the type's own method means that it cannot be reduced.
         return None
     if isinstance(made, str) or any(items is not None for items in made[3:]):
         return None

@@ -1,6 +1,6 @@
-"""Write and read results, one labelled netCDF file each; check before a computation that its outputs can be written.
+"""Write and read results as labelled netCDF files, and check before a computation that its outputs can be written.
 
-No file is half-written, and none is overwritten unasked.
+Files are never half-written, and never overwritten without permission.
 """
 
 import io
@@ -26,32 +26,32 @@ from ..symbolic import Block, as_latex, as_markdown
 
 _ENGINE = "h5netcdf"
 _SOURCES = (".md", ".tex", ".html", ".py")
-# the ending of an `Output` that is a folder
+# Ending of an `Output` that is a folder.
 FOLDER = ""
 _FILE_ENDINGS = (*_SOURCES, ".nc", ".npz", ".png", ".pdf", ".toml", ".json")
 
 
 def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = False) -> None:
-    """Write a labelled result to the netCDF file `path`. A crash in between leaves no half-written file there."""
+    """Write a labelled result to the netCDF file `path`. A crash leaves no half-written file."""
     checked_instance("result", result, (xr.Dataset, xr.DataTree))
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
     needed(_ENGINE, "saving results")
-    # or xarray asks the dask cluster of this process for a lock, and clusters know no files in memory
+    # Otherwise xarray asks the dask cluster of this process for a lock, which fails for files in memory.
     dask = sys.modules.get("dask")
     with nullcontext() if dask is None else dask.config.set(scheduler="threads"):
-        # in memory, for HDF5 kills the process once it has met a full disk
+        # Write in memory first, because HDF5 kills the process when the disk is full.
         content = atomic_files.with_sum(result.to_netcdf(engine=_ENGINE))
     atomic_files.write(content, path, overwrite=overwrite)
 
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
-    """Write `text` to `path`, in UTF-8; only a file with theorykit's mark, as `write_source` gives, is replaced."""
+    """Write `text` to `path` in UTF-8; only a file with theorykit's mark, as from `write_source`, is replaced."""
     atomic_files.write(checked_instance("text", text, str).encode(), path, overwrite=overwrite)
 
 
 def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
-    """Write Markdown, LaTeX, HTML or Python to `path`, which ends in .md, .tex, .html or .py, its mark a comment."""
+    """Write Markdown, LaTeX, HTML or Python, with the mark as a comment, to `path` (.md, .tex, .html or .py)."""
     content, path = checked_instance("text", text, str).encode(), checked_path("path", path)
     if path.suffix not in _SOURCES:
         raise ValueError(f"path must end in one of {', '.join(_SOURCES)}, got {str(path)!r}")
@@ -85,7 +85,7 @@ def write_document(blocks: "Iterable[Block]", stem: Path, *, overwrite: bool = F
 
 
 def read(path: Path) -> xr.DataTree:
-    """Read the result in the netCDF file `path` into memory; `ValueError` if it is damaged or no netCDF 4."""
+    """Read the result in the netCDF file `path` into memory; `ValueError` if it is damaged or not netCDF 4."""
     path = checked_path("path", path)
     try:
         content = path.read_bytes()
@@ -96,7 +96,7 @@ def read(path: Path) -> xr.DataTree:
 
 
 def read_variables(path: Path, names: Collection[str] | None = None) -> dict[str, xr.Variable]:
-    """The variables of these `names`, or all, in a netCDF file; raises as `read`, or `ValueError` for a missing one."""
+    """Read all variables of a netCDF file, or `names` only; raises like `read`, or `ValueError` for a missing one."""
     content = path.read_bytes()
     with _opened(path, content), xr.open_dataset(io.BytesIO(content), engine=_ENGINE) as dataset:
         known = sorted(map(str, dataset.variables))
@@ -107,7 +107,7 @@ def read_variables(path: Path, names: Collection[str] | None = None) -> dict[str
 
 
 def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of these `names`, or all, in the npz archive `path`; raises as `read_variables`."""
+    """Read all arrays in the npz archive `path`, or those in `names`; raises like `read_variables`."""
     content = path.read_bytes()
     if content.startswith(b"\x93NUMPY"):
         raise ValueError(f"{path} is a single array, not an npz archive: write it by numpy.savez, under a name")
@@ -116,7 +116,7 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.n
         members = {name.removesuffix(".npy"): name for name in archive.namelist()}
         wanted = members if names is None else [name for name in names if name in members]
         for name in wanted:
-            # read whole, so that the archive's checksums are compared
+            # Read the entire member, so that zipfile verifies its checksum.
             stream = io.BytesIO(archive.read(members[name]))
             try:
                 found[name] = np.lib.format.read_array(stream, allow_pickle=False)
@@ -144,7 +144,7 @@ def _opened(path: Path, content: bytes) -> Iterator[None]:
     with _readable(path, content, "a netCDF file of version 4"):
         import h5py
 
-        # h5netcdf prints a traceback of its own when it gives up a file of which it cannot read that much
+        # Test first whether h5py can read an attribute: h5netcdf prints a traceback for a file without.
         with h5py.File(io.BytesIO(content)) as file:
             file.attrs.get("_nc3_strict")
         yield
@@ -152,9 +152,9 @@ def _opened(path: Path, content: bytes) -> Iterator[None]:
 
 @contextmanager
 def _readable(path: Path, content: bytes, kind: str) -> Iterator[None]:
-    """Within it, whatever readers stumble over in `content` becomes a `ValueError` that names the file."""
+    """Turn any error that readers raise for `content` into a `ValueError` that names the file."""
     if atomic_files.is_damaged(content):
-        raise ValueError(f"{path} is damaged: its content is not what its checksum is of; remove it, and make it anew")
+        raise ValueError(f"{path} is damaged: its content does not match its checksum; remove it and create it again")
     try:
         yield
     except Exception as error:
@@ -170,7 +170,7 @@ def _readable(path: Path, content: bytes, kind: str) -> Iterator[None]:
 
 
 class Output(NamedTuple):
-    """A file or folder to be written: its name in errors, its path, and its ending, which is `FOLDER` of a folder."""
+    """A file or folder to be written: its name in errors, its path, and its ending, which is `FOLDER` for a folder."""
 
     name: str
     path: Path
@@ -180,10 +180,10 @@ class Output(NamedTuple):
 def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, overwrite: bool) -> None:
     """Raise unless all `outputs` can be written, and none of them is one of `inputs`, by name, or another output.
 
-    Links, `..`, hard links and upper and lower case are seen through. Writing is tried, without a trace.
+    Symbolic links, `..`, hard links and case are resolved. The check writes temporary files and removes them.
 
-    Raises `ValueError` for an ending or a clash, `FileExistsError` for what must not be replaced, and `OSError` for a
-    place that cannot be written to.
+    Raises `ValueError` for a wrong ending or a clash, `FileExistsError` for a file that must not be replaced, and
+    `OSError` for a path that cannot be written to.
     """
     for name, path in (*inputs.items(), *((output.name, output.path) for output in outputs)):
         if "\0" in str(path):
@@ -194,7 +194,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, over
         if ending not in (FOLDER, place.suffix):
             raise ValueError(f"{called} must end in {ending}, got {str(place)!r}")
         for name, path in inputs.items():
-            # by name where it is not there; what is there may have several
+            # Compare names for missing files; an existing file may have several names.
             if _real(place) == _real(path) or _are_one(place, path):
                 raise ValueError(f"{called} would be {place}, which is {name}; choose another output")
             if ending == FOLDER and _real(place) in _real(path).parents:
@@ -218,7 +218,7 @@ def _real(path: Path) -> Path:
 
 
 def _is_there(path: Path) -> bool:
-    # of a name that is too long, the writing will tell
+    # Writing reports a name that is too long.
     with suppress(OSError):
         return path.exists()
     return False
@@ -229,7 +229,7 @@ def _are_one(one: Path, other: Path) -> bool:
 
 
 def _try_file(path: Path) -> None:
-    """Raise `OSError` unless `path` can be written to; folders that are made for it are gone afterwards."""
+    """Raise `OSError` unless `path` can be written to; folders created for the test are removed."""
     target, made = _real(path), []
     try:
         missing = [folder for folder in target.parents if not folder.exists()]
@@ -248,10 +248,10 @@ def _try_file(path: Path) -> None:
 
 
 def remove_kept(folder: Path) -> None:
-    """Remove the marked files in `folder` and below, and every folder that is empty then; what is the user's stays."""
+    """Remove marked files in `folder` and below, and folders that are then empty; the user's files stay."""
     for place, _, names in os.walk(folder, topdown=False):
         for path in (Path(place) / name for name in names):
             if path.is_file() and not path.is_symlink() and atomic_files.is_marked(path):
                 path.unlink()
-        with suppress(OSError):  # another's files are in it
+        with suppress(OSError):  # The folder still has other files.
             os.rmdir(place)

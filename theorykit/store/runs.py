@@ -1,11 +1,11 @@
-"""Keep and read what a stopped run goes on from, with the settings that it belongs to.
+"""Keep and read checkpoints from which a stopped run resumes, together with its settings.
 
-A run is known by its settings, text by name: which computation it is, the computation's version, and a description of
-every value that its numbers depend on. The version is a whole number next to the code that computes; raise it whenever
-that code comes to make other numbers of the same values.
+A run is identified by its settings, a mapping from names to text: the computation, its version, and a description of
+every value that the results depend on. The version is an integer next to the code of the computation. Increase it
+whenever that code returns different numbers for the same values.
 
-What was kept with the same settings is used; what was kept with others is refused, by an error that says what differs.
-A kept file ends with its checksum, so that one that was cut or changed is refused too.
+A checkpoint with the same settings is used. One with other settings is refused, and the error lists the differences. A
+kept file ends with its checksum, so that a truncated or modified file is refused too.
 """
 
 import hashlib
@@ -30,33 +30,33 @@ from .files import read, write
 
 Settings = Mapping[str, str]
 _SETTINGS = "settings"
-# of descriptions themselves: runs that were described otherwise cannot be compared
+# Version of the format of descriptions: runs described in another format cannot be compared.
 _DESCRIPTION = {"description": "1"}
-# between two checkpoints of a long computation
+# Seconds between two checkpoints of a long computation.
 CHECKPOINT_SECONDS = 20.0
-# how many differences an error message names
+# Number of differences that an error message names.
 _NAMED = 5
-# where a dataset has the settings of its run
+# Variable of a dataset with the settings of its run.
 _VARIABLE = "settings of the run"
 
 
 def settings_of(computation: str, version: int, **arguments: Any) -> dict[str, str]:
-    """The settings of a run: the name and version of its computation, and a description of every one of `arguments`."""
+    """Return the settings of a run: name and version of its computation, and descriptions of all `arguments`."""
     return {**_DESCRIPTION, "computation": computation, "version": str(version), **describe(**arguments)}
 
 
 def as_text(settings: Settings) -> str:
-    """Settings as one text."""
+    """Return settings as JSON text."""
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)
 
 
 def fingerprint(settings: Settings) -> str:
-    """Eight characters, for names of files, that differ with the settings."""
+    """Return a hash of the settings with eight characters, for file names."""
     return hashlib.sha256(as_text(settings).encode()).hexdigest()[:8]
 
 
 def differences(there: Settings, here: Settings) -> list[str]:
-    """What differs between two descriptions, leaf by leaf, in the order of those of now."""
+    """List the differences between two descriptions, leaf by leaf, in the order of the current one."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     return [f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} now" for name in names]
 
@@ -66,13 +66,13 @@ def refuse_unknown(settings: Settings) -> None:
     for name, value in settings.items():
         if value.startswith(UNKNOWN):
             raise ValueError(
-                f"{name} is {value.removeprefix(UNKNOWN)}, by which a run cannot be known again: give what a module "
+                f"{name} is {value.removeprefix(UNKNOWN)}, which cannot identify a run: give something that a module "
                 "defines by name, or no folder"
             )
 
 
 def resume(path: Path, settings: Settings, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
-    """The dataset in `path`, or if there is none, the one that `compute` returns, which is kept there."""
+    """Return the dataset in `path`; if there is none, keep and return the result of `compute`."""
     if (found := read_kept(path, settings)) is not None:
         return found
     keep(compute(), settings, path)
@@ -86,9 +86,9 @@ def resume_tasks(
     places: Sequence[tuple[Path, Settings] | None],
     common: tuple = (),
 ) -> Iterator[tuple[int, xr.Dataset]]:
-    """The number and the dataset of every task: those that are kept first, then what `run_tasks` computes, as it comes.
+    """Yield the number and the dataset of every task: first kept ones, then new ones from `run_tasks` as they complete.
 
-    `places` are the path and the settings where each is kept; None keeps nothing.
+    `places` has the path and settings under which each task is kept; None keeps nothing.
     """
     kept = [None if place is None else read_kept(*place) for place in places]
     yield from ((number, found) for number, found in enumerate(kept) if found is not None)
@@ -99,19 +99,19 @@ def resume_tasks(
 
 
 def keep(dataset: xr.Dataset, settings: Settings, path: Path) -> None:
-    """Write a dataset that a run of these `settings` goes on from."""
+    """Write a dataset from which a run with these `settings` resumes."""
     refuse_unknown(settings)
-    # a variable, since attributes of netCDF files take no more than 64 kB
+    # Use a variable, since attributes of netCDF files are limited to 64 kB.
     write(dataset.assign({_VARIABLE: as_text(settings)}), path, overwrite=True)
 
 
 def read_kept(path: Path, settings: Settings) -> xr.Dataset | None:
-    """The dataset that `keep` left in `path`, or None if there is no file.
+    """Read the dataset that `keep` wrote to `path`, or return None if there is no file.
 
-    Raises `FileExistsError` if it belongs to other `settings`, and `ValueError` for another or a damaged file.
+    Raises `FileExistsError` if it has other `settings`, and `ValueError` for another kind of file or a damaged one.
     """
     refuse_unknown(settings)
-    # before anything is computed that could not be kept
+    # Raise before computing results that could not be kept.
     needed("h5netcdf", "keeping a run in a folder")
     if not path.exists():
         return None
@@ -124,12 +124,12 @@ def read_kept(path: Path, settings: Settings) -> xr.Dataset | None:
 
 
 def leaf_arrays(tree: Any) -> dict[str, np.ndarray]:
-    """The leaves of a JAX pytree as arrays by name, for `write_arrays`."""
+    """Return the leaves of a JAX pytree as arrays by name, for `write_arrays`."""
     return {f"leaf {number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
 
 
 def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The pytree that `leaf_arrays` took apart, of the structure and shapes of `tree`; `ValueError` if they differ."""
+    """Rebuild the pytree from `leaf_arrays`, with the structure of `tree`; `ValueError` if shapes or types differ."""
     require_float64()
     leaves, structure = jax.tree.flatten(tree)
     names = (f"leaf {number}" for number in range(len(leaves)))
@@ -143,16 +143,16 @@ def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def write_arrays(arrays: Mapping[str, Any], settings: Settings, path: Path) -> None:
-    """Keep `arrays` and numbers, which a run of these `settings` goes on from, in the npz file `path`."""
+    """Write arrays and numbers, from which a run with these `settings` resumes, to the npz file `path`."""
     refuse_unknown(settings)
     content = atomic_files.npz({_SETTINGS: np.array(as_text(settings)), **arrays})
     atomic_files.write(content, path, overwrite=True)
 
 
 def read_arrays(path: Path, kind: str, settings: Settings) -> dict[str, np.ndarray] | None:
-    """What `write_arrays` left in `path`, or None if there is no file; raises as `read_kept` does.
+    """Read the arrays that `write_arrays` wrote to `path`, or return None if there is no file; raises like `read_kept`.
 
-    `kind` says in messages what run it is of.
+    `kind` is the kind of run in messages.
     """
     refuse_unknown(settings)
     if not path.exists():
@@ -165,7 +165,7 @@ def read_arrays(path: Path, kind: str, settings: Settings) -> dict[str, np.ndarr
 
 
 def _whole_content(path: Path, kind: str) -> bytes:
-    """What is in `path`; `ValueError` unless it ends with the sum of what is before."""
+    """Return the content of `path`; `ValueError` unless it ends with the checksum of the bytes before."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -178,7 +178,7 @@ def _whole_content(path: Path, kind: str) -> bytes:
 
 
 def _refuse_difference(path: Path, kind: str, there: Settings, here: Settings) -> None:
-    """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
+    """Raise `FileExistsError` unless the settings `there`, read from `path`, equal the settings `here`."""
     remedy = "Choose another folder, or remove this one if it is no longer wanted"
     if any(name in here and there.get(name) != value for name, value in _DESCRIPTION.items()):
         raise FileExistsError(f"{path} holds a {kind} of another version of theorykit. {remedy}")

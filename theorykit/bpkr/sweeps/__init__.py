@@ -1,4 +1,4 @@
-"""Saddle points as labelled datasets: of one solve, of a grid of widths and temperatures, of several data sets."""
+"""Saddle points as labelled datasets: one solve, a grid of widths and temperatures, or several data sets."""
 
 from .datasets import best_temperatures, label_saddle, order_parameters_of
 from .run import sweep, sweep_seeds

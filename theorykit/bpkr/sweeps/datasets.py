@@ -1,4 +1,4 @@
-"""A saddle point, and predictions from it, as datasets with named axes; and the way back."""
+"""Convert a saddle point and its predictions to datasets with named axes, and back."""
 
 from collections.abc import Mapping
 
@@ -26,14 +26,14 @@ _CLASS_AXES = ("class", "predicted_class")
 
 @checked_arguments
 def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset:
-    """Label everything that a solve found.
+    """Label all results of a solve.
 
     - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths from layer l on, whose labels
       are coordinates; with several outputs, "21:2" is path 21 to output 2.
-    - `u`: the readout's, a number, or (output, other_output); (token, other_token) for separate readout weights per
-      token.
-    - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: those of `bpkr.Saddle`.
-    - `converged`; `result`, the solver's word for it; and every number of its `stats`, such as `steps`.
+    - `u`: the order parameter of the readout: a number, or (output, other_output), or (token, other_token) for separate
+      readout weights per token.
+    - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: as in `bpkr.Saddle`.
+    - `converged`; `result`, the solver's result code in words; and every number in `stats`, such as `steps`.
     - `head_score_l` (head_l): the importance of the heads of each layer that has any.
     """
     point = saddle.order_parameters
@@ -42,7 +42,7 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
     found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
     if found != needed:
         raise ValueError(f"saddle has order parameters U_1, ..., u of shapes {found}, but the architecture {needed}")
-    # truth as 0 or 1, since a missing value next to it is no truth
+    # Store booleans as 0 or 1, since a boolean array cannot hold missing values.
     stats = {name: np.asarray(value).item() for name, value in saddle.stats.items()}
     quantities = {name: float(getattr(saddle, name)) for name in _QUANTITIES}
     result = "converged" if saddle.converged else optx.RESULTS[saddle.result]
@@ -51,9 +51,9 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
 
 
 def label_infinite_width(problem: bpkr.Problem) -> xr.Dataset:
-    """Label the infinitely wide network, a Gaussian process, as `label_saddle` labels a saddle point.
+    """Label the infinitely wide network, a Gaussian process, like `label_saddle`.
 
-    `log_evidence` is exact. There is no `action`, whose entropy is proportional to the widths.
+    `log_evidence` is exact. There is no `action`, because its entropy is proportional to the widths.
     """
     point = bpkr.gp_limit(problem.architecture)
     energy, evidence = evaluate_infinite_width(problem)
@@ -80,16 +80,16 @@ def _label_solution(
 
 
 def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> xr.Dataset:
-    """`U_l` and `u`, as `label_saddle` has them."""
+    """Label `U_l` and `u` like `label_saddle`."""
     matrices = {f"U_{layer}": (axes(layer), np.asarray(matrix)) for layer, matrix in enumerate(point.matrices, 1)}
     readout = (readout_axes(architecture), np.asarray(point.readout))
     return xr.Dataset({**matrices, "u": readout}, coords=path_coordinates(architecture))
 
 
 def label_predictions(problem: bpkr.Problem, order_parameters: bpkr.OrderParameters) -> tuple[xr.Dataset, ...]:
-    """Predict the test examples, if any: `label_prediction`, and with test labels `prediction_errors`.
+    """Predict the test examples, if any: return `label_prediction`, and with test labels `prediction_errors`.
 
-    The noise is the temperature; classes have the names that the data have for them.
+    The noise is the temperature. Names of classes come from the data.
     """
     data = problem.data
     if data.test_features is None:
@@ -104,7 +104,7 @@ def label_predictions(problem: bpkr.Problem, order_parameters: bpkr.OrderParamet
 
 
 def label_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
-    """`mean` and `variance` of the output, (test_example,) or (test_example, output)."""
+    """Label `mean` and `variance` of the output, (test_example,) or (test_example, output)."""
     return xr.Dataset({"mean": _of_test_examples(prediction.mean), "variance": _of_test_examples(prediction.variance)})
 
 
@@ -112,13 +112,13 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, no
     """Measure how well a prediction fits `test_labels`, (test_examples,) or (test_examples, outputs).
 
     - `test_error`: the mean square of the difference between labels and mean.
-    - `test_r_squared`: the share of the labels' variance that the mean explains, unless labels are all the same.
+    - `test_r_squared`: the fraction of the labels' variance that the mean explains, unless labels are all the same.
 
-    If labels stand for classes, 1 or -1 of one output, or one of several outputs, instead of the latter:
+    If labels stand for classes, 1 or -1 for one output, or one of several outputs, `test_r_squared` is replaced by:
 
-    - `test_accuracy`, `test_accuracy_error`: the share of examples of the right class, and its standard error.
-    - `test_log_loss`, `test_log_loss_error`: the mean of -ln P(true class) under the Gaussian of mean and variance, to
-      which `noise` is added.
+    - `test_accuracy`, `test_accuracy_error`: the fraction of correct examples, and its standard error.
+    - `test_log_loss`, `test_log_loss_error`: the mean of -ln P(true class) under a Gaussian with the predicted mean and
+      variance plus `noise`, and its standard error.
     - `test_confusion` (class, predicted_class): numbers of examples.
     """
     mean, labels = np.asarray(prediction.mean), np.asarray(test_labels)
@@ -139,7 +139,7 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, no
 
 
 def label_test_labels(data: bpkr.Data) -> xr.Dataset:
-    """`test_label`, on the axes of a prediction's `mean`, if there are any."""
+    """Label test labels, if any, as `test_label` with the axes of a prediction's `mean`."""
     return xr.Dataset({} if data.test_labels is None else {"test_label": _of_test_examples(data.test_labels)})
 
 
@@ -147,7 +147,7 @@ def label_test_labels(data: bpkr.Data) -> xr.Dataset:
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
     """Return the order parameters in a labelled solution, to predict from or to start another solve.
 
-    Raises `ValueError` if the dataset is of more than one point, or does not fit the architecture.
+    Raises `ValueError` if the dataset has more than one point, or does not fit the architecture.
     """
     layers = range(1, architecture.depth + 1)
     if missing := [name for name in (*(f"U_{layer}" for layer in layers), "u") if name not in solution]:
@@ -168,8 +168,8 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:
     """Return the temperature of the best predictions at every width, (width,), of a sweep with test labels.
 
-    Best is the highest `test_accuracy`, or if labels are no classes the lowest `test_error`; of equals, the lowest
-    temperature. Over seeds, their mean decides. Points that failed do not compete; NaN if all did.
+    Best is the highest mean `test_accuracy` over seeds, or the lowest mean `test_error` if labels are not classes. The
+    lowest temperature is chosen among equals. Failed points are ignored; NaN if all failed.
     """
     if "test_error" not in result:
         raise ValueError("result has no test_error to choose by: it was given no test_labels")
@@ -183,25 +183,25 @@ def best_temperatures(result: xr.Dataset) -> xr.DataArray:
 
 
 def axes(layer: int) -> tuple[str, str]:
-    """The names of the axes of U_l."""
+    """Return the names of the axes of U_l."""
     return f"path_{layer}", f"other_path_{layer}"
 
 
 def readout_axes(architecture: bpkr.Architecture) -> tuple[str, ...]:
-    """The names of the axes of u: none of a number, and else of outputs, or of the tokens that are read."""
+    """Return the names of the axes of u: none for a number, otherwise outputs, or the tokens that are read."""
     if architecture.overlap_sizes[-1] == 1:
         return ()
     return ("output", "other_output") if architecture.read_tokens == 1 else ("token", "other_token")
 
 
 def path_coordinates(architecture: bpkr.Architecture) -> dict[str, list[str]]:
-    """The labels along the axes of every U_l."""
+    """Return the labels along the axes of every U_l."""
     layers = range(1, architecture.depth + 1)
     return {axis: _row_labels(architecture, layer) for layer in layers for axis in axes(layer)}
 
 
 def _row_labels(architecture: bpkr.Architecture, layer: int) -> list[str]:
-    """The labels of the rows of U_l: partial paths, or, as in "21:2", paths and outputs."""
+    """Return the labels of the rows of U_l: partial paths, or, as in "21:2", paths and outputs."""
     paths, outputs = architecture.path_labels(layer), architecture.outputs
     return list(paths) if outputs == 1 else [f"{path}:{output + 1}" for path in paths for output in range(outputs)]
 

@@ -1,4 +1,4 @@
-"""Sweeps: the saddle point at every place of a grid, solved from its nearest solved neighbour and kept as it comes."""
+"""Sweeps: solve the saddle point at every point of a grid, starting from the nearest solved neighbour."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data, describe_cost
 from .datasets import label_infinite_width, label_predictions, label_saddle, label_test_labels, order_parameters_of
 
-# part of the settings of a sweep: raised whenever a point comes to have other numbers of the same arguments, beyond the
-# tolerance
+# Part of the settings of a sweep. Increase it whenever results change for the same arguments, beyond the tolerance.
 _VERSION = 2
 _POINTS = "points"
-# the `start` of a solve without a neighbour
+# Value of `start` for a solve without a neighbour.
 _COLD = "Gaussian-process limit"
-# the `result` of a point whose solve raised
+# Value of `result` for a point whose solve raised.
 _FAILED = "failed"
-# options of `bpkr.solve`, of which `max_steps` and `solver` affect whether it converges, but not to which solution
+# Options of `bpkr.solve`. `max_steps` and `solver` affect whether it converges, but not to which solution.
 _DEFAULTS = {"solver": None, "tolerance": 1e-9, "max_steps": 1000}
 _SOLVER_OPTIONS = ("max_steps", "solver")
 _OF_ARCHITECTURE = ("layers", "prior_variances", "outputs", "read_tokens", "embedding")
 _OF_DATA = ("features", "labels", "test_features", "test_labels")
-# how many causes a warning names
+# Number of causes that a warning names.
 _NAMED = 10
-# stands for T = 0 when temperatures are compared by their logarithms
+# Replaces T = 0 when temperatures are compared by their logarithms.
 _SMALLEST_TEMPERATURE = 1e-12
 
 Number = int | float
 Width = Number | tuple[Number, ...]
-# sequences, whose entries `grid_of` checks
+# `grid_of` checks the entries of these sequences.
 Widths = Annotated[Sequence[Width], partial(checked_sequence, what="widths")]
 Temperatures = Annotated[Sequence[Number], partial(checked_sequence, what="temperatures")]
 
@@ -65,37 +64,38 @@ def sweep(
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
-    """Solve the saddle point at every width and temperature; one labelled dataset over (width, temperature).
+    """Solve the saddle point at every width and temperature; return one dataset over (width, temperature).
 
-    At each width the temperature goes down from the highest, and each solve starts from the nearest that has converged.
-    A solve that does not converge from there is tried again from the Gaussian-process limit. A point that does not
-    converge is kept and flagged, one whose solve raises is recorded with the `message`; one `ConvergenceWarning` at
-    the end lists both.
+    At each width the temperature decreases from the highest, and each solve starts from the nearest converged one. If
+    it does not converge from there, it is retried from the Gaussian-process limit. A point that does not converge is
+    kept and flagged. A point whose solve raises is recorded with the `message`. One `ConvergenceWarning` at the end
+    lists both.
 
     Args:
-        problem: the architecture, whose own widths and temperature do not matter, with its data.
+        problem: the architecture with its data; its widths and temperature are not used.
         data: the data, if `problem` is an architecture. With test features each point also predicts, and with test
             labels it scores the predictions.
         widths: the width of all layers, or all widths (N_1, ..., N_L, N_a) as a tuple; then the axis has labels such as
-            "10-20-20". `math.inf` is the Gaussian process of infinitely wide layers, with order parameters of their
-            prior values, an exact `log_evidence`, and no `action`.
+            "10-20-20". `math.inf` is the Gaussian process of infinitely wide layers, where order parameters have their
+            prior values, `log_evidence` is exact, and there is no `action`.
         temperatures: the temperatures, at least 0.
-        folder: every point is written there when it is solved. A sweep that was stopped resumes from there, also with
-            more widths or temperatures. It tries again the points that failed, and, with another `max_steps` or
-            `solver`, those that did not converge.
-        executor: solves widths side by side: threads, spawned processes, such as `theorykit.workers.local_workers`
-            makes, or a dask `Client`. Results other than `seconds` do not depend on the number of workers, if each has
-            as many cores.
+        folder: every point is written here once it is solved. A stopped sweep resumes from here, also with more widths
+            or temperatures. Failed points are retried; points that did not converge are retried if `max_steps` or
+            `solver` changes.
+        executor: solves widths in parallel. Pass threads, spawned processes such as `theorykit.workers.local_workers`,
+            or a dask `Client`. Results other than `seconds` do not depend on the number of workers, if each has the
+            same number of cores.
         options: passed to `bpkr.solve`.
 
     Returns:
-        What `label_saddle` has of each point; `mean` and `variance` of the output on test examples, and with test
-        labels `test_error`, and of classes `test_accuracy`, `test_log_loss`, both with errors, and `test_confusion`, of
-        numbers `test_r_squared`; `start`, where the solve started, `seconds` it took, a compilation included, and
-        `message`, what went wrong, empty of a solution. A point that failed has only the latter.
+        The variables of `label_saddle` at each point; `mean` and `variance` of the output on test examples; with test
+        labels `test_error`, and either `test_accuracy`, `test_log_loss`, both with errors, and `test_confusion` for
+        classes, or `test_r_squared` for numbers; `start`, the starting point of the solve; `seconds`, including
+        compilation; and `message`, the cause of a failure, empty for a solution. A failed point has only `converged`,
+        `result` and the last three.
 
     Raises:
-        FileExistsError: `folder` holds a sweep of other data, architecture or tolerance.
+        FileExistsError: `folder` has a sweep with other data, architecture or tolerance.
 
     Example:
         >>> import math
@@ -140,11 +140,11 @@ def sweep_seeds(
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
-    """Run a `sweep` of each of several data sets, `data(seed)`; one dataset over (seed, width, temperature).
+    """Run a `sweep` for each data set `data(seed)`; return one dataset over (seed, width, temperature).
 
-    Each seed has its own folder in `folder`, and resumes from it. With an `executor`, seeds and widths are solved side
-    by side. Workers of other processes call `data` themselves, which must be a function of a module that they can
-    import, and write to `folder`, which all must see::
+    Each seed has a separate folder in `folder`, and resumes from it. With an `executor`, seeds and widths are solved in
+    parallel. Worker processes call `data` themselves, so it must be a function in a module that they can import. They
+    also write to `folder`, which all of them must see::
 
         with theorykit.workers.local_workers(2) as executor:
             sweep_seeds(architecture, data, range(5), widths=(10, 100), temperatures=(0.1,), executor=executor)
@@ -154,9 +154,9 @@ def sweep_seeds(
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be one or more different numbers, got {list(seeds)}")
     grid = grid_of(architecture, widths, temperatures)
-    # absolute, for workers that run elsewhere
+    # Workers may run in another directory, so make the path absolute.
     folder = None if folder is None else folder.absolute()
-    # the call's number: another call makes its data again, even of the same seeds
+    # A unique number per call: another call makes its data again, even for the same seeds.
     source = partial(_source_of_seed, architecture, data, uuid4().hex, folder, options)
     cost = f"{architecture.paths:,} paths x {architecture.outputs:,} outputs"
     found = _solve_all(source, seeds, grid, executor=executor, progress=progress, cost=cost)
@@ -181,27 +181,27 @@ class GridPoint:
 
     @property
     def is_infinitely_wide(self) -> bool:
-        """Whether the network is a Gaussian process, and nothing is to be solved."""
+        """Check whether the network is a Gaussian process, which needs no solve."""
         return self.width == math.inf
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
-        """The architecture `like`, but for width and temperature; of width 1 at infinite width, which uses none."""
+        """Return `like` with this width and temperature; at infinite width, where widths are not used, with width 1."""
         return replace(like, widths=1.0 if self.is_infinitely_wide else self.width, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All pairs of `widths` and `temperatures`, in the order of the result's axes; made by `grid_of`."""
+    """All pairs of `widths` and `temperatures`, in the order of the result's axes; create it by `grid_of`."""
 
     widths: tuple[Width, ...]
     temperatures: tuple[float, ...]
 
     @property
     def chains(self) -> list[list[GridPoint]]:
-        """The points at every width, from the widest to the narrowest, each down from the highest temperature.
+        """Return one chain of points per width, widest first; temperatures decrease along a chain.
 
-        The first solve of a chain starts from the Gaussian-process limit, and the others from their neighbours in it,
-        so that chains may be solved side by side.
+        The first solve of a chain starts from the Gaussian-process limit, and the others start from neighbours in the
+        chain, so chains can be solved in parallel.
         """
 
         def mean_logarithm(width: Width) -> float:
@@ -213,7 +213,7 @@ class Grid:
         return [[GridPoint(width, temperature) for temperature in temperatures] for width in widths]
 
     def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
-        """The datasets of all points as one, over `width` and `temperature`; values that a point lacks are NaN."""
+        """Join the datasets of all points over `width` and `temperature`; missing values are NaN."""
         rows = []
         for width in self.widths:
             row = [points[GridPoint(width, temperature)] for temperature in self.temperatures]
@@ -223,13 +223,13 @@ class Grid:
 
 
 def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]) -> xr.Dataset:
-    """Datasets along a new axis `name` with coordinates `values`."""
+    """Join datasets along a new axis `name` with coordinates `values`."""
     axis = xr.DataArray(np.array(values), dims=name, name=name)
     return xr.concat(datasets, dim=axis, data_vars="all", coords="minimal", compat="override", join="outer")
 
 
 def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
-    """The point to start from: of those `solved`, of one width, the nearest in temperature; None if none is needed."""
+    """Return the starting point, the nearest in temperature of points `solved` at one width; None if not needed."""
     if place.is_infinitely_wide:
         return None
 
@@ -241,7 +241,7 @@ def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
 
 
 def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures: Sequence[Any]) -> Grid:
-    """The grid as plain numbers; `ValueError` names one that is not admissible for the architecture."""
+    """Return the grid as plain numbers; `ValueError` names a value that is invalid for the architecture."""
     grid = Grid(
         tuple(_width(f"widths[{i}]", width) for i, width in enumerate(widths)),
         tuple(
@@ -260,12 +260,12 @@ def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures
 
 
 def _width_label(width: Width) -> str:
-    """A width, or the widths of all layers, such as "10-20-20"."""
+    """Format a width, or the widths of all layers, such as "10-20-20"."""
     return "-".join(f"{n!r}" for n in width) if isinstance(width, tuple) else f"{width!r}"
 
 
 def _width(name: str, width: Any) -> Width:
-    """A width, or the widths of all layers, as plain numbers: integers if they are whole, since 10 and 10.0 are one."""
+    """Return one or all widths as plain numbers; whole ones become integers, so that 10 and 10.0 are the same."""
     if isinstance(width, (tuple, list)):
         if math.inf in width:
             raise ValueError(f"{name} is infinite for some layers only, got {shown(width)}; give inf for all of them")
@@ -283,7 +283,7 @@ def _width(name: str, width: Any) -> Width:
 class _Source:
     """The architecture and the data of one sweep, and the folder, if any, with a file for every solved point.
 
-    `settings` are all that determines the solution at a place; `solver_options` those of points still to be solved.
+    `settings` determine the solution at every point; `solver_options` apply to points still to be solved.
     """
 
     architecture: bpkr.Architecture
@@ -294,21 +294,21 @@ class _Source:
     folder: Path | None
 
     def point_path(self, place: GridPoint) -> Path:
-        """The file of a point."""
+        """Return the file of a point."""
         return self.folder / _POINTS / f"{place}.nc".replace(", ", ",")
 
     def write(self, place: GridPoint, point: xr.Dataset) -> None:
-        """Write the file of a point; replaces one that had failed or not converged."""
+        """Write the file of a point, and replace one that failed or did not converge."""
         point = point.assign_attrs(place=str(place), solver_options=self.solver_options)
         store.keep(point, self.settings, self.point_path(place))
 
     def read(self, place: GridPoint) -> xr.Dataset | None:
-        """The point; None if it is missing, failed, or did not converge with other solver options than now."""
+        """Read a point; None if it is missing, failed, or did not converge with other solver options."""
         path = self.point_path(place)
         kept = store.read_kept(path, self.settings)
         if kept is None:
             return None
-        # the encoding of a number in one file cannot encode a dataset with missing points
+        # The encoding of a single file does not suit a dataset with missing points.
         point = kept.drop_encoding()
         if point.attrs.pop("place", None) != str(place):
             raise ValueError(f"{path} is of another width or temperature: remove it")
@@ -320,7 +320,7 @@ class _Source:
 def _source(
     architecture: bpkr.Architecture, data: bpkr.Data, folder: Path | None, options: Mapping[str, Any]
 ) -> _Source:
-    """The source of checked data. A folder of another sweep is refused, and so are options that name no run."""
+    """Create the source of checked data; refuse a folder with another sweep, and options that cannot identify a run."""
     if unknown := sorted(set(options) - set(_DEFAULTS)):
         raise TypeError(f"unknown options of the solve: {', '.join(unknown)}; there are {', '.join(sorted(_DEFAULTS))}")
     given, numbers = dict(sorted({**_DEFAULTS, **options}.items())), architecture.with_arrays()
@@ -334,9 +334,9 @@ def _source(
     of_solver = store.describe(**{name: value for name, value in given.items() if name in _SOLVER_OPTIONS})
     if folder is not None:
         store.refuse_unknown({**settings, **{f"option {name}": value for name, value in of_solver.items()}})
-        # absolute, for workers that run elsewhere
+        # Workers may run in another directory, so make the path absolute.
         folder = folder.absolute()
-        # all points that are there are of one sweep
+        # All points in a folder belong to one sweep, so one of them is enough to check.
         for point in itertools.islice((folder / _POINTS).glob("width=*.nc"), 1):
             store.read_kept(point, settings)
     return _Source(architecture, data, options, settings, store.as_text(of_solver), folder)
@@ -351,14 +351,14 @@ def _solve_all(
     progress: bool,
     cost: str,
 ) -> list[xr.Dataset]:
-    """The dataset of every seed over the grid, from one source, or the one that workers make of a seed."""
+    """Return the dataset of every seed over the grid, from one source, or from a source that workers make per seed."""
     tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
     total = sum(len(chain) for _, chain in tasks)
     grids = f"widths x temperatures x data sets: {len(grid.widths)} x {len(grid.temperatures)} x {len(seeds)}"
     with Progress("saddle points", total, "point", shown=progress, cost=f"{grids}; {cost}") as report:
-        # workers report whole chains only
+        # Workers report only complete chains.
         solve = _solve_chain if executor is not None else partial(_solve_chain, advance=report.update)
         for number, (chain, tested) in run_tasks(executor, solve, tasks, (source,)):
             seed, _ = tasks[number]
@@ -367,13 +367,13 @@ def _solve_all(
             if executor is not None:
                 report.update(len(chain))
             for place, point in chain.items():
-                # a worker may not have reached the folder
+                # The folder may be out of reach for a worker.
                 if isinstance(source, _Source) and source.folder and not source.point_path(place).exists():
                     source.write(place, point)
     return [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
 
 
-# the source of the last seed of a call that this process has made, for a seed has several chains
+# The last source that this process made. A seed has several chains, which share it.
 _LATEST: dict[tuple[str, int], _Source] = {}
 
 
@@ -403,7 +403,7 @@ def _solve_chain(
     places: Sequence[GridPoint],
     advance: Callable[[], object] = lambda: None,
 ) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
-    """The dataset of every place of a chain, from the folder, or else solved, in order; and the test labels."""
+    """Return the dataset of every point of a chain, read from the folder or solved in order, and the test labels."""
     source = source if isinstance(source, _Source) else source(seed)
     there = {place: None if source.folder is None else source.read(place) for place in places}
     points = {place: point for place, point in there.items() if point is not None}
@@ -412,7 +412,7 @@ def _solve_chain(
             start = nearest(place, [other for other in places if other in points and points[other]["converged"].item()])
             neighbour = None if start is None else (start, points[start])
             with warnings.catch_warnings():
-                # one warning at the beginning of the sweep tells of the labels
+                # The sweep warns of the labels once, at its beginning.
                 warnings.simplefilter("ignore", bpkr.LabelsWarning)
                 points[place] = _solve_place(source, place, neighbour)
             if source.folder is not None:
@@ -422,10 +422,10 @@ def _solve_chain(
 
 
 def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, xr.Dataset] | None) -> xr.Dataset:
-    """The labelled solution at `place`, with its predictions; or, if the solve raises, a record of why.
+    """Return the labelled solution at `place` with its predictions, or a record of the error if the solve raises.
 
-    The solve starts from `neighbour`, a solved point, and from the Gaussian-process limit if there is none or that
-    start does not converge. Of two solutions that have not converged, the one with the smaller gradient is kept.
+    The solve starts from `neighbour`, a solved point. If there is none, or that start does not converge, it starts from
+    the Gaussian-process limit. If neither converges, the result with the smaller gradient is kept.
     """
     architecture, began = place.architecture(source.architecture), time.perf_counter()
     starts, found = {_COLD: None}, {}
@@ -440,7 +440,7 @@ def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, 
         else:
             for start, initial in starts.items():
                 with warnings.catch_warnings():
-                    # one warning at the end of the sweep names them all
+                    # The sweep lists all failures in one warning at its end.
                     warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
                     try:
                         found[start] = bpkr.solve(problem, initial=initial, **source.options)
@@ -463,14 +463,14 @@ def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, 
 
 
 def _warn_of_unsolved(result: xr.Dataset) -> None:
-    """One warning that lists every point that is no solution, of one sweep or of several."""
+    """Warn once of all points that are not solutions, in one sweep or several."""
     axes = result["converged"].dims
     points = result[["converged", "message"]].stack(point=axes)
     unsolved = points.isel(point=~points["converged"].values)
     count = unsolved.sizes["point"]
     if not count:
         return
-    # points of one cause, whose messages differ in numbers alone, are one sentence
+    # Group points whose messages differ only in numbers: they have the same cause.
     causes: dict[str, list[xr.Dataset]] = {}
     for point in (unsolved.isel(point=i) for i in range(count)):
         causes.setdefault(re.sub(r"[-+.\d]+(e[-+]?\d+)?", "#", point["message"].item()), []).append(point)

@@ -1,4 +1,4 @@
-"""The sweep of a `Model`: over widths, temperatures, and draws of random heads."""
+"""Sweep a `Model` over widths, temperatures, and draws of random heads."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Score = Literal["evidence", "test_accuracy", "test_error", "test_log_loss", "tes
 class Runs(DisplayMixin):
     """The result of `bpkr.Model.sweep`.
 
-    - `dataset`: of `sweeps.sweep_seeds`, or of `sweeps.sweep` if the heads were given. If seeds share test examples,
-      it also has `test_accuracy_error_of_test_examples` and `test_error_error_of_test_examples` (width, temperature),
-      the standard errors of the mean over seeds that are due to the choice of test examples.
+    - `dataset`: the result of `sweeps.sweep_seeds`, or of `sweeps.sweep` if the heads were given. If seeds share test
+      examples, it also has `test_accuracy_error_of_test_examples` and `test_error_error_of_test_examples` (width,
+      temperature): standard errors of the mean over seeds due to the choice of test examples.
     """
 
     dataset: xr.Dataset
@@ -35,7 +35,7 @@ class Runs(DisplayMixin):
         return summary(self.dataset).blocks
 
     def plot(self, score: str | None = None) -> Any:
-        """Draw a score over width, with its errors, as `plots.draw_scores_over_width`, and return the axes."""
+        """Draw a score over width with its errors, by `plots.draw_scores_over_width`, and return the axes."""
         from ...plots.style import use_style
         from ...plots.sweep import draw_scores_over_width
 
@@ -46,7 +46,7 @@ class Runs(DisplayMixin):
     def best(self, score: Score = "evidence") -> dict[str, Any]:
         """Return the `widths` and the `temperature` of the best mean over seeds, for `Model.set_params`.
 
-        Losses and errors are best where they are lowest.
+        For losses and errors the lowest value is the best.
         """
         name = "log_evidence" if score == "evidence" else score
         if name not in self.dataset:
@@ -59,7 +59,7 @@ class Runs(DisplayMixin):
 
 
 def run_model(prepare: Callable[..., Any], seeds: Sequence[int] | None, **options: Any) -> Runs:
-    """Run the sweep of what `prepare(seed=...)` makes, an architecture and data, for all `seeds` or of given heads."""
+    """Sweep the architecture and data from `prepare(seed=...)` for all `seeds`, or once if heads are given."""
     architecture, data, _ = prepare(seed=None if seeds is None else seeds[0])
     if seeds is None:
         return Runs(sweep(architecture, data, **options))
@@ -72,7 +72,7 @@ def _data_of_seed(prepare: Callable[..., Any], seed: int) -> Data:
 
 
 def _errors_of_test_examples(found: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Standard errors over test examples of means over seeds, which have the same examples."""
+    """Return standard errors over test examples of means over seeds, if all seeds have the same examples."""
     if "test_label" not in found or "mean" not in found:
         return {}
     mean, label = found["mean"], found["test_label"]
