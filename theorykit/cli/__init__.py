@@ -1,4 +1,4 @@
-"""The `theorykit` command; `run` is for programs with commands of their own, as `examples/papers` is."""
+"""The `theorykit` command; other programs with commands, such as `examples/papers`, can use `run` too."""
 
 import difflib
 import errno
@@ -23,7 +23,7 @@ __all__ = ["Command", "run"]
 
 
 class Command(NamedTuple):
-    """A function, as "module:function", and the first line of its docstring, known before the module is imported."""
+    """A function, as "module:function", and the first line of its docstring, to show without importing the module."""
 
     function: str
     summary: str
@@ -49,15 +49,15 @@ _COMMANDS = {
 
 
 def main() -> None:
-    """Entry point of the `theorykit` command."""
+    """Run the `theorykit` command."""
     run(_COMMANDS, "theorykit", "The statistical mechanics of transformers.")
 
 
 def run(commands: Mapping[str, Command], program: str, description: str) -> None:
-    """Run the command that `sys.argv` names, with its options, as `theorykit` runs its own.
+    """Run the command that `sys.argv` names, with its options.
 
-    Mistakes of the user end in one line on standard error and exit code 1. `--version`, and `--no-cache` before a
-    command, are understood, too. Only the command that is asked for is imported.
+    User errors are shown in one line on standard error, with exit code 1. `--version` is supported, and `--no-cache`
+    before a command. Only the module of the requested command is imported.
     """
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
@@ -80,7 +80,7 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
                 if argument.startswith("--") and argument not in options:
                     _refuse_usage(f"{program} {name}", "option", argument, options)
         for each, command in commands.items():
-            # the others are not imported, and show their summary alone
+            # Show only the summary of the other commands, so that their modules need not be imported.
             app.command(loaded if each == name else _describe(command), name=each)
         more = (
             f"`{program} --version` prints the version; `{program} --no-cache COMMAND` keeps nothing in the user's "
@@ -90,7 +90,7 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
 
 
 def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
-    """The function of a command, which tells JAX how it computes only when it is called: JAX takes long to import."""
+    """Load the function of a command. It configures JAX only when it is called, because JAX takes long to import."""
     if "jax" not in sys.modules:
         os.environ["JAX_ENABLE_X64"] = "1"
     function = pkgutil.resolve_name(command.function)
@@ -108,7 +108,7 @@ def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
 
 
 def _options(function: Callable[..., None]) -> Collection[str]:
-    """The options that tyro makes of a function's arguments, and of the fields of dataclasses among them."""
+    """List the options that tyro makes from a function's arguments, and from fields of dataclasses among them."""
 
     def names_in(kinds: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         for name, kind in kinds.items():
@@ -139,7 +139,7 @@ def _describe(command: Command) -> Callable[[], None]:
 
 _REMEDIES = {
     **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, and say the same again: what is finished is kept"
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room and run the same again: what is finished is kept"
     ),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a place, or a file, that you have the rights to"),
     errno.ENAMETOOLONG: "choose a shorter name",
@@ -148,13 +148,13 @@ _REMEDIES = {
     errno.ENOENT: "is its name right?",
 }
 _USAGE, _INTERRUPTED = 2, 130
-# seconds in which an interrupted program may end by itself before it says what it still does
+# Seconds in which an interrupted program may end before it reports its current activity.
 _GRACE = 0.3
 
 
 @contextmanager
 def _answering_interrupts(program: str) -> Iterator[None]:
-    """Within it, Ctrl-C is answered at once by a thread, and ends the program at once when it is given again.
+    """Answer Ctrl-C immediately from a thread, and end the program immediately on a second Ctrl-C.
 
     Python raises `KeyboardInterrupt` only when compiled code returns, which may take minutes.
     """
@@ -182,7 +182,7 @@ def _answering_interrupts(program: str) -> Iterator[None]:
                 numbers = reader.recv(1)
             except TimeoutError:
                 if dropped:
-                    # Python drops an interruption that comes while it collects garbage: it is given again
+                    # Python drops an interrupt during garbage collection, so send it again.
                     dropped.clear()
                     count -= 1
                     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
@@ -205,8 +205,8 @@ def _answering_interrupts(program: str) -> Iterator[None]:
     except KeyboardInterrupt:
         ended.set()
         tell(f"{program}: {_RESUMED}")
-        # everything is closed and written by now, but compiled code may still run in threads: Python would wait for it
-        # at exit, and then crash
+        # All files are closed by now, but compiled code may still run in threads. Python would wait for it at exit, and
+        # then crash.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(_INTERRUPTED)
@@ -224,9 +224,9 @@ _RESUMED = "interrupted; run the same command again: it resumes from what was ke
 
 @contextmanager
 def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
-    """Within it, mistakes of the user, and failures of disks and memory, end in `SystemExit` with one line.
+    """Turn user errors, and failures of disks and memory, into `SystemExit` with a message of one line.
 
-    Other exceptions are mistakes of the program, and pass.
+    Other exceptions are bugs, and are not caught.
     """
     shown = warnings.formatwarning
     warnings.formatwarning = lambda message, *_: f"{program}: warning: {' '.join(str(message).split())}\n"
@@ -235,14 +235,14 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # the reader of the output, such as head, has enough
+        # A reader of the output, such as head, closed the pipe.
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{program}: {_RESUMED}", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     except (OSError, ValueError, MissingLibrary, MemoryError, RuntimeError) as mistake:
         message = str(mistake)
-        # XLA runs out of memory as a RuntimeError, the only one that is no mistake of the program
+        # XLA reports a lack of memory as RuntimeError. Any other RuntimeError is a bug.
         if isinstance(mistake, RuntimeError) and not message.startswith("RESOURCE_EXHAUSTED"):
             raise
         if isinstance(mistake, MemoryError | RuntimeError):
@@ -254,7 +254,7 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
         sys.exit(f"{program}: {' '.join(message.split())}")
     finally:
         warnings.formatwarning = shown
-        # Python tries once more, at exit, to write what is left of the output where there was no room for it
+        # On a full disk Python tries to write buffered output again at exit, so redirect it.
         try:
             if sys.stdout is not None:
                 sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`theorykit solve`, `sweep` and `compare`: for the user's data, a labelled file with its figure and table."""
+"""The commands `theorykit solve`, `sweep` and `compare`: read data, compute, and write a labelled file and a figure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from ..progress import Progress
 from ..workers import open_executor
 from .config import SolveConfig, read_config
 
-# what takes long to import is imported when it is used, so that mistakes are answered at once
+# Import slow modules on first use, so that user errors are reported immediately.
 jax, xr = Lazy("jax", "random draws"), Lazy("xarray", "labelled results")
 
 _OF_LIMIT = ("log_evidence", "mean", "variance", "test_error", "test_accuracy", "test_log_loss", "test_r_squared")
@@ -25,8 +25,8 @@ _ENDINGS = {"output": ".nc", "sweep": "-sweep.nc", "compare": "-comparison.nc"}
 def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """Solve the saddle point of an architecture on data from a file, and predict test examples if there are any.
 
-    The configuration is a TOML file with the tables [architecture], [data] and, if wanted, [solver] and [output]; the
-    file docs/command-line.md documents them. Writes one labelled netCDF file.
+    The configuration is a TOML file with the tables [architecture] and [data], and optionally [solver] and [output];
+    see docs/command-line.md. The result is one labelled netCDF file.
 
     Args:
         config: The configuration file.
@@ -43,7 +43,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     architecture, data = _read(settings, config.parent, 1.0 if is_infinite else None)
     with Progress("solving", cost=describe_cost(architecture, data)):
         problem, parts = bpkr.Problem(architecture, data), []
-        # a finite network first, so that one that cannot be solved is refused soon
+        # Solve the finite network first, so that an impossible problem fails early.
         if not is_infinite:
             solver = msgspec.structs.asdict(settings.solver)
             saddle = bpkr.solve(problem, **solver)
@@ -65,7 +65,7 @@ def _read(
     widths: float | tuple[float, ...] | None = None,
     temperature: float | None = None,
 ) -> tuple["bpkr.Architecture", "bpkr.Data"]:
-    """Read the architecture, with as many outputs as labels have unless the configuration says how many, and data."""
+    """Read architecture and data. The number of outputs is taken from the labels unless the configuration sets it."""
     from .data import read_data
 
     architecture = settings.architecture.build(widths, temperature)
@@ -81,14 +81,15 @@ def sweep(
 ):
     """Solve the saddle point at every width and temperature of a grid, on data from a file; predict test examples.
 
-    The configuration is that of `theorykit solve` with a table [sweep]; see docs/command-line.md. Prints a table, and
-    writes one labelled netCDF file and a figure. Every solved point is kept in a folder beside them, from where a sweep
-    that was stopped, or is given more widths or temperatures, goes on. The infinitely wide network is always there too.
+    The configuration has the tables of `theorykit solve` and a table [sweep]; see docs/command-line.md. The command
+    prints a table, and writes one labelled netCDF file and a figure. Every solved point is kept in a folder next to
+    them. A stopped sweep, or one with more widths or temperatures, resumes from there. The infinitely wide network is
+    always included.
 
     Args:
         config: The configuration file.
         overwrite: Replace the output file and the figure if they exist; solved points are used again.
-        workers: Solve as many widths side by side, each in a process and on a core of its own.
+        workers: Solve this many widths in parallel, each in a separate process on one core.
         scheduler: The address of a dask scheduler whose workers solve the widths, such as tcp://10.0.0.1:8786.
     """
     settings = read_config(config)
@@ -127,14 +128,14 @@ def compare(
 ):
     """Check theory by sampling, on data from a file: order parameters and predictions of every approach, side by side.
 
-    The configuration is that of `theorykit solve` with, if wanted, a table [compare]; see docs/command-line.md. Prints
-    a table, and writes one labelled netCDF file and a figure. Draws are kept in a folder beside them, from where a run
-    that was stopped, or is to draw more, goes on.
+    The configuration has the tables of `theorykit solve` and optionally a table [compare]; see docs/command-line.md.
+    The command prints a table, and writes one labelled netCDF file and a figure. Draws are kept in a folder next to
+    them. A stopped run, or one with more draws, resumes from there.
 
     Args:
         config: The configuration file.
         overwrite: Replace the output file and the figure if they exist; draws are used again.
-        workers: Run as many chains side by side, each in a process and on a core of its own.
+        workers: Run this many chains in parallel, each in a separate process on one core.
         scheduler: The address of a dask scheduler whose workers run the chains, such as tcp://10.0.0.1:8786.
     """
     settings = read_config(config)
@@ -161,9 +162,9 @@ def compare(
 def is_completed(
     path: Path, figures: Sequence[Path], settings: Any, draw: "Callable[[xr.DataTree], object]", overwrite: bool
 ) -> bool:
-    """Draw the figures of the result in `path` if it is of these `settings` and one is missing; whether it was so.
+    """Draw the figures if `path` has a result with these `settings` but a figure is missing; return whether it did.
 
-    A command that is killed between its result and its figures leaves that; the same command completes it.
+    This happens if a command is killed between writing its result and its figures; the same command completes it.
     """
     from ..atomic_files import is_marked
 
@@ -173,9 +174,7 @@ def is_completed(
     if result.attrs.get("settings") != _as_text(settings):
         return False
     draw(result)
-    print(
-        f"{path} is there, and of these settings: drew its figures, which were not complete; --overwrite computes anew"
-    )
+    print(f"{path} exists, with these settings: drew its figures, which were not complete; --overwrite computes again")
     return True
 
 
@@ -186,7 +185,7 @@ def _as_text(settings: Any) -> str:
 def _compute_and_report(
     config: Path, settings: SolveConfig, table: str, overwrite: bool, compute: "Callable[[Path], xr.Dataset]"
 ) -> None:
-    """Write what `compute` makes in its folder, with settings and figure, beside `config`; print its table."""
+    """Write the result of `compute`, with settings and figure, next to `config`, and print its table."""
     from .. import plots, summary
 
     module = {"sweep": plots.sweep, "compare": plots.comparison}[table]
@@ -207,12 +206,12 @@ def _compute_and_report(
 
 
 def _output(config: Path, settings: SolveConfig, table: str) -> Path:
-    """The file for the result, beside the configuration: `file` of the `table`, or one of the configuration's name."""
+    """Return the result file next to the configuration: `file` in the `table`, or the configuration's name."""
     return config.parent / (getattr(settings, table).file or f"{config.stem}{_ENDINGS[table]}")
 
 
 def _checked_output(config: Path, settings: SolveConfig, table: str, overwrite: bool) -> Path:
-    """The file for the result, if it, its figure and its folder can be written; or as `store.check_outputs` raises."""
+    """Return the result file if it, its figure and its folder can be written; raises like `store.check_outputs`."""
     output, is_named = _output(config, settings, table), getattr(settings, table).file is not None
     outputs = [store.Output(f"`file` of [{table}]" if is_named else "the output", output, ".nc")]
     if table != "output" and output.suffix == ".nc":

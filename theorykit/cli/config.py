@@ -1,4 +1,4 @@
-"""The configuration of `theorykit solve`, `sweep` and `compare`: a TOML file, read strictly."""
+"""The configuration of `theorykit solve`, `sweep` and `compare`: a TOML file with strict validation."""
 
 import difflib
 import re
@@ -12,47 +12,47 @@ import msgspec
 
 from .. import bpkr
 
-# one name, or one for each layer that has heads
+# One name, or one for each layer with heads.
 Names = str | tuple[str, ...]
 CAUSAL = "causal"
-# keys that name no array
+# Keys that do not name arrays.
 NOT_ARRAYS = (
     *("file", "classes", "readout", "attention_layout"),
     *("checkpoint", "layer", "prefix", "layout", "norm_first", "causal"),
 )
 _THEORIES = ("saddle", "one_over_n", "infinite_width")
 _APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
-# whole numbers that JAX can count with, and those that seed its random numbers
+# Integers that JAX can count with, and integers that can seed its random numbers.
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
-    """A layer of attention; with `skip`, a skip connection of that gain beside it."""
+    """A layer of attention; `skip` adds a parallel skip connection with that gain."""
 
     heads: int
     skip: float | None = None
 
     def build(self) -> "bpkr.AbstractLayer":
-        """The layer itself."""
+        """Build the layer."""
         layer = bpkr.Attention(self.heads)
         return layer if self.skip is None else bpkr.Skip(layer, self.skip)
 
 
 class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="dense"):
-    """A layer without attention; with `skip`, a skip connection of that gain beside it."""
+    """A layer without attention; `skip` adds a parallel skip connection with that gain."""
 
     skip: float | None = None
     activation: str = "identity"
 
     def build(self) -> "bpkr.AbstractLayer":
-        """The layer itself."""
+        """Build the layer."""
         layer = bpkr.Dense(activation=self.activation)
         return layer if self.skip is None else bpkr.Skip(layer, self.skip)
 
 
 class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [architecture]; see `bpkr.Architecture`. A sweep needs no widths, or no temperature, here."""
+    """The table [architecture]; see `bpkr.Architecture`. A sweep over either needs no widths or temperature here."""
 
     layers: tuple[int | AttentionConfig | DenseConfig, ...]
     widths: float | tuple[float, ...] | None = None
@@ -65,7 +65,7 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     def build(
         self, widths: float | tuple[float, ...] | None = None, temperature: float | None = None
     ) -> "bpkr.Architecture":
-        """The architecture itself, with other widths and another temperature if they are given."""
+        """Build the architecture; given widths and temperature replace those in the table."""
         return bpkr.Architecture(
             [layer if isinstance(layer, int) else layer.build() for layer in self.layers],
             _require("widths", self.widths if widths is None else widths),
@@ -86,8 +86,8 @@ def _require(name: str, value: Any) -> Any:
 class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [data]: an npz or netCDF file, and the names of the arrays in it; see docs/command-line.md.
 
-    Either `features`, path features (examples, paths, features), or `inputs` (examples, tokens, features) with what
-    attends to them: `key_query`, `query` and `key`, `attention`, or one `layer` of a `checkpoint`. No key is ignored.
+    It has either `features`, path features (examples, paths, features), or `inputs` (examples, tokens, features) with
+    their attention: `key_query`, `query` and `key`, `attention`, or one `layer` of a `checkpoint`. No key is ignored.
     """
 
     file: str
@@ -158,17 +158,17 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError('[data] has a `mask` that is "causal", which its `test_mask` is not')
 
     def given(self, *names: str) -> list[str]:
-        """Those of these keys that have a value."""
+        """Return the keys in `names` that have a value."""
         return [name for name in names if getattr(self, name) is not None]
 
     @property
     def is_causal(self) -> bool:
-        """Whether the mask is "causal" and nothing else, so that it fits any inputs."""
+        """Check whether the mask is only "causal", which fits any inputs."""
         return as_names(self.mask) == (CAUSAL,)
 
 
 def as_names(names: Names | None) -> tuple[str, ...]:
-    """The names that one key gives."""
+    """Return the names given by one key."""
     return () if names is None else (names,) if isinstance(names, str) else names
 
 
@@ -180,13 +180,13 @@ class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [output]: the file to write, beside the configuration."""
+    """The table [output]: the file to write, next to the configuration."""
 
     file: str | None = None
 
 
 class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [sweep]: the grid of `theorykit sweep`, by default of the architecture's own width or temperature."""
+    """The table [sweep]: the grid of `theorykit sweep`; by default the architecture's width or temperature."""
 
     widths: tuple[float | tuple[float, ...], ...] | None = None
     temperatures: tuple[float, ...] | None = None
@@ -197,7 +197,7 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError("[sweep] needs `widths` or `temperatures`, or both")
 
     def grid(self, architecture: ArchitectureConfig) -> tuple[Sequence[float | tuple[float, ...]], Sequence[float]]:
-        """Widths and temperatures."""
+        """Return widths and temperatures."""
         widths, temperatures = self.widths, self.temperatures
         return (
             (_require("widths", architecture.widths),) if widths is None else widths,
@@ -206,7 +206,7 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [compare]: which approaches `theorykit compare` takes, and how long samplers run, by default theirs."""
+    """The table [compare]: the approaches of `theorykit compare`, and lengths of sampler runs."""
 
     approaches: tuple[str, ...] = _APPROACHES
     chains: _AtLeastOne | None = None
@@ -216,7 +216,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: str | None = None
 
     def __post_init__(self):
-        # sampling takes long to import
+        # Avoid importing sampling, which takes long.
         if self.approaches == _APPROACHES:
             return
         from ..bpkr.sampling.comparison import APPROACHES
@@ -232,7 +232,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
 
     def options(self) -> Mapping[str, Mapping[str, Any]]:
-        """Keywords of every sampler: how long it runs."""
+        """Return the keywords of every sampler, the length of its run."""
         from ..bpkr.sampling.settings import DEFAULT_SCHEDULES
 
         given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
@@ -242,7 +242,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The whole file."""
+    """The complete configuration file."""
 
     architecture: ArchitectureConfig
     data: DataConfig
@@ -253,7 +253,7 @@ class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_config(path: Path) -> SolveConfig:
-    """The configuration in the TOML file `path`; `ValueError` names the file, the key and the cause."""
+    """Read the configuration from the TOML file `path`; `ValueError` names the file, the key and the cause."""
     if path.is_dir():
         raise IsADirectoryError(f"the configuration {path} is a folder; name a file in it")
     if not path.exists():
@@ -268,12 +268,12 @@ def read_config(path: Path) -> SolveConfig:
         raise ValueError(f"{path} is not valid TOML: {mistake}") from mistake
     except msgspec.ValidationError as mistake:
         raise ValueError(f"{path}: {mistake}{_suggestion(str(mistake))}") from mistake
-    except ValueError as mistake:  # a number of thousands of digits
+    except ValueError as mistake:  # Python refuses a number with thousands of digits.
         raise ValueError(f"{path} cannot be read: {mistake}") from mistake
 
 
 def _suggestion(message: str) -> str:
-    """How a layer is written, or which key was meant, which msgspec does not say."""
+    """Suggest the syntax of a layer, or the intended key, which messages of msgspec lack."""
     if re.search(r"missing required field `kind` - at `\$\.architecture\.layers\[.*\]`", message):
         return '; a layer is a number of heads, {kind = "attention", heads = ...} or {kind = "dense"}'
     unknown = re.search(r"unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?", message)

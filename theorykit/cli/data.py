@@ -1,4 +1,4 @@
-"""The user's arrays, read from npz or netCDF by name; raw inputs become path features."""
+"""Read the user's arrays by name from npz or netCDF, and convert raw inputs to path features."""
 
 import difflib
 import re
@@ -16,7 +16,7 @@ from ..store.files import read_npz, read_variables
 from .config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
 
 _NETCDF = (".nc", ".h5", ".netcdf")
-_TEXT = "text: convert it to numbers, or, where labels are classes, set `classes = true`"
+_TEXT = "text: convert it to numbers, or, if labels are classes, set `classes = true`"
 _KINDS = {
     "c": "complex numbers: give real and imaginary parts as features",
     "M": "dates: convert them to numbers",
@@ -27,16 +27,16 @@ _KINDS = {
     "U": _TEXT,
     "V": "records: write each of their fields as an array",
 }
-# what netCDF puts where nothing was written
+# netCDF's default fill value for entries that were never written.
 _UNWRITTEN = 9.969209968386869e36
 
 
 def read_data(
     config: DataConfig, architecture: bpkr.Architecture, folder: Path, *, infer_outputs: bool = False
 ) -> bpkr.Data:
-    """The data that `config` describes, its files relative to `folder`; of as many outputs as labels have, if inferred.
+    """Read the data in `config`, with files relative to `folder`.
 
-    Otherwise labels must be of the outputs of the architecture.
+    With `infer_outputs` the labels set the number of outputs. Otherwise they must match the architecture's outputs.
     """
     keys = (key for key in config.__struct_fields__ if key not in NOT_ARRAYS)
     named = [(key, name) for key in keys for name in as_names(getattr(config, key))]
@@ -64,7 +64,7 @@ def read_data(
     training, test = (_features(config, arrays, architecture, heads, prefix) for prefix in ("", "test_"))
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
     make = bpkr.Data.of_classes if config.classes else bpkr.Data
-    # before the solve, not after it
+    # Check the data before the solve, not after it.
     data = make(training, arrays[config.labels], test, test_labels)
     if infer_outputs:
         columns = np.shape(data.labels)[1:]
@@ -79,21 +79,21 @@ def _features(
     heads: checkpoints.CheckpointHeads | None,
     prefix: str,
 ) -> ArrayLike | None:
-    """Path features, given or made of inputs; of the test examples where `prefix` is "test_"."""
+    """Return path features, given or computed from inputs; test examples have `prefix` "test_"."""
     direct, name = getattr(config, f"{prefix}features"), getattr(config, f"{prefix}inputs")
     if direct is not None:
         return arrays[direct]
     if name is None:
         return None
     inputs, maps, mask = arrays[name], getattr(config, f"{prefix}attention"), getattr(config, f"{prefix}mask")
-    # a causal mask fits the inputs of test examples, too
+    # A causal mask also fits the inputs of test examples.
     words = as_names(config.mask if mask is None and config.is_causal else mask)
     masks = tuple(word if word == CAUSAL else arrays[word] for word in words)
     given = config.given("key_query", "query", "key", "query_bias", "key_bias")
     if maps is not None:
         attention: Sequence[ArrayLike] = [arrays[name] for name in as_names(maps)]
     elif heads is not None:
-        # attention is of inputs before their norm, which it applies itself
+        # `attention` normalises the inputs itself.
         attention = [heads.attention(inputs, mask=masks or None, layout=config.attention_layout)]
         inputs = heads.normalise(inputs)
     elif given or any(architecture.heads):
@@ -115,7 +115,7 @@ def _features(
 
 
 def read_arrays(path: Path, names: Sequence[str] | None, of_classes: Sequence[str] = ()) -> Mapping[str, np.ndarray]:
-    """The arrays of these names, of finite numbers; those `of_classes` may be text. Without names, all as they are."""
+    """Read arrays by name and check for finite numbers, or text if `of_classes`. Without names, read all unchecked."""
     if path.is_dir():
         raise IsADirectoryError(f"the data file {path} is a folder; name a file in it")
     if not path.exists():
@@ -136,7 +136,7 @@ def read_arrays(path: Path, names: Sequence[str] | None, of_classes: Sequence[st
 
 
 def _check_numbers(array: np.ndarray, here: str, fill: Any) -> None:
-    """Raise `ValueError` unless `array` is of finite real numbers, all of which were written."""
+    """Raise `ValueError` unless all entries of `array` are finite real numbers and were written."""
     if array.dtype.kind in _KINDS:
         raise ValueError(f"{here}, of dtype {array.dtype}, is of {_KINDS[array.dtype.kind]}")
     is_wide = array.dtype.kind == "f" and array.dtype.itemsize >= np.dtype(np.float32).itemsize
@@ -146,5 +146,5 @@ def _check_numbers(array: np.ndarray, here: str, fill: Any) -> None:
         missing = "" if fill is None else f", where its _FillValue {fill} says that a value is missing"
         raise ValueError(
             f"{here} has {len(bad)} entries that are not finite or were never written, the first {array[first]} at "
-            f"index {first}{missing}: leave these examples out, or mend them"
+            f"index {first}{missing}: leave these examples out, or correct them"
         )

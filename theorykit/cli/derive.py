@@ -1,4 +1,4 @@
-"""`theorykit derive`: the action of an architecture, as text, with every step that led to it if wanted."""
+"""The command `theorykit derive`: print the action of an architecture, optionally with every step of its derivation."""
 
 import sys
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from .. import bpkr, store
 from ..progress import Progress
 
 Format = Literal["latex", "markdown", "html", "python"]
-# of the largest number of heads
+# Largest number of digits in a number of heads.
 _DIGITS = 9
 _ENDINGS = {"latex": ".tex", "markdown": ".md", "html": ".html", "python": ".py"}
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What of a network its action depends on.
+    """The properties of a network that its action depends on.
 
     Attributes:
         layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
-            linear layer without attention, `dense:erf` for one of nonlinear units, `skip:` before either for a skip
-            connection beside it. None at all for a network whose readout reads the embedding.
+            linear layer without attention, `dense:erf` for nonlinear units, and `skip:` before either for a parallel
+            skip connection. No layers at all if the readout reads the embedding.
         embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
         outputs: Outputs per example.
-        read_tokens: For how many tokens the readout has separate weights; 1 is one token, or the mean over tokens.
+        read_tokens: Number of tokens with separate readout weights; 1 is one token, or the mean over tokens.
     """
 
     layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[LAYER ...]")]
@@ -35,7 +35,7 @@ class Structure:
     read_tokens: int = 1
 
     def architecture(self) -> "bpkr.Architecture":
-        """An architecture of this structure."""
+        """Return an architecture with this structure."""
         kinds = [parse_layer(layer) for layer in self.layers]
         more = {"outputs": self.outputs, "read_tokens": self.read_tokens, "embedding": self.embedding}
         return bpkr.Architecture(kinds, widths=1, temperature=1.0, **more)
@@ -54,15 +54,15 @@ def derive(
     """Derive the action of a deep network and print it.
 
     Args:
-        network: What of the network its action depends on.
-        format: LaTeX or Markdown of the action, its saddle-point equations, closed forms, expansion about infinite
-            width and predictor; a page of these for a browser, always with every step, which unfolds, and a table of
-            symbols; or the Python source of the generated function, as it runs.
+        network: The properties of the network that its action depends on.
+        format: LaTeX or Markdown of the action, saddle-point equations, closed forms, expansion about infinite width
+            and predictor; a web page of these with a table of symbols and all steps, which unfold; or the Python source
+            of the generated function.
         steps: Add every step of the derivation, each checked on random numbers, and the form for more examples than
             features.
-        finite_width: Add the exact prior at finite width, derived by a second route.
+        finite_width: Add the exact prior at finite width, derived by a second method.
         fragment: Write LaTeX without a preamble, for `\\input` in an article that loads amsmath.
-        verify: Check every step and report on each, on standard error; fail if one does not hold.
+        verify: Check every step and report on standard error; fail if a step does not hold.
         output: File to write, ending in .tex, .md, .html or .py; by default, standard output.
         overwrite: Replace the output file if it exists.
     """
@@ -73,7 +73,7 @@ def derive(
     if output is not None:
         store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
     architecture = network.architecture()
-    # what takes long to import is imported here, so that mistakes are answered at once
+    # Import slow modules here, so that user errors are reported immediately.
     from ..bpkr.action import document
     from ..symbolic import as_html, as_latex, as_markdown
 
@@ -103,11 +103,11 @@ def derive(
 
 
 def parse_layer(text: str) -> "bpkr.AbstractLayer":
-    """The layer that a word on the command line stands for."""
+    """Convert a word on the command line to a layer."""
     from ..checks import shown
 
     if text.startswith("skip:skip:"):
-        raise ValueError(f"`skip:` is said once for a layer, got {shown(text)}")
+        raise ValueError(f"`skip:` may appear once per layer, got {shown(text)}")
     if text.startswith("skip:"):
         return bpkr.Skip(parse_layer(text.removeprefix("skip:")))
     if text == "dense":

@@ -1,4 +1,4 @@
-"""`theorykit init`: a commented configuration for a data file, with the arrays' parts guessed from names and shapes."""
+"""The command `theorykit init`: write a configuration for a data file, with roles of arrays guessed from names."""
 
 import json
 import os
@@ -11,14 +11,14 @@ import tyro
 
 from .. import store
 
-# words in the names of arrays
+# Words in the names of arrays.
 _TEST, _TRAINING = {"test", "val", "valid", "validation", "eval"}, {"train", "training"}
 _LABELS = {"label", "labels", "y", "target", "targets", "class", "classes"}
 _FEATURES, _MASKS = {"phi", "features", "paths"}, {"mask", "length", "lengths"}
 _QUERIES, _KEYS = {"query", "queries", "q", "wq"}, {"key", "keys", "k", "wk"}
-# more different whole numbers than this are no classes
+# More distinct integers than this are not classes.
 _MOST_CLASSES = 100
-# keys with an array for each layer, and what of the training examples test examples need too
+# Keys with one array per layer, and keys of training examples that test examples need too.
 _OF_LAYERS = ("key_query", "query", "key", "attention")
 _OF_EXAMPLES = ("features", "inputs", "attention", "mask", "labels")
 
@@ -28,12 +28,12 @@ Roles = dict[str, list[str]]
 def init(data: tyro.conf.Positional[Path], output: Path | None = None, overwrite: bool = False):
     """Write a commented configuration for a data file, to start from.
 
-    Guesses from names and shapes which arrays are inputs or path features, heads, attention, labels and test examples.
-    Comments say what to change.
+    The command guesses from names and shapes which arrays are inputs or path features, heads, attention, labels and
+    test examples. Comments in the file describe what to change.
 
     Args:
         data: An npz or netCDF file.
-        output: File to write, ending in .toml; by default beside the data, with the same name.
+        output: File to write, ending in .toml; by default next to the data, with the same name.
         overwrite: Replace the output file if it exists.
     """
     output = data.with_suffix(".toml") if output is None else output
@@ -52,7 +52,7 @@ def init(data: tyro.conf.Positional[Path], output: Path | None = None, overwrite
 
 
 def configuration(arrays: Mapping[str, np.ndarray], file: str) -> tuple[str, list[str]]:
-    """The text of a configuration for these arrays of a `file`, and what could not be guessed."""
+    """Return the text of a configuration for the arrays in `file`, and a list of what could not be guessed."""
     roles = guess(arrays)
     chosen = {name: role for role, names in roles.items() for name in names}
     taken = {name: f"taken as {chosen[name]}" if name in chosen else "not used" for name in arrays}
@@ -98,7 +98,7 @@ def configuration(arrays: Mapping[str, np.ndarray], file: str) -> tuple[str, lis
 
 
 def guess(arrays: Mapping[str, np.ndarray]) -> Roles:
-    """The names of arrays by the keys of [data] that they are likely to be of."""
+    """Guess which arrays belong to which keys of [data]."""
     words = {name: _words(name) for name in arrays}
     ordered = sorted(arrays, key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
     training = [name for name in ordered if not words[name] & _TEST]
@@ -133,7 +133,7 @@ def guess(arrays: Mapping[str, np.ndarray]) -> Roles:
 
 
 def _of_test(arrays: Mapping[str, np.ndarray], words: Mapping[str, set[str]], roles: Roles) -> Roles:
-    """The arrays of test examples that are called as those of training are; none if one that is needed is not there."""
+    """Find test arrays whose names match the training arrays; none if a required one is missing."""
     found: Roles = {}
     for role in (role for role in _OF_EXAMPLES if role in roles):
         others = []
@@ -154,12 +154,12 @@ def _of_test(arrays: Mapping[str, np.ndarray], words: Mapping[str, set[str]], ro
 
 
 def _words(name: str) -> set[str]:
-    """The words of a name, in lower case."""
+    """Split a name into words in lower case."""
     return set(re.findall(r"[a-z]+|\d+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
 
 
 def _layers(arrays: Mapping[str, np.ndarray], roles: Roles) -> tuple[str, str]:
-    """The layers, and where they are from."""
+    """Return the layers, and a comment on their source."""
     for role, axis in (("key_query", 0), ("query", 0), ("attention", 1)):
         if role in roles:
             counts = [arrays[name].shape[axis] for name in roles[role]]
@@ -175,11 +175,11 @@ def _are_classes(labels: np.ndarray) -> bool:
         return False
     if labels.dtype.kind in "UST":
         return True
-    # labels of -1 and 1 are classes already
+    # Labels -1 and 1 are classes without `classes = true`.
     values, most = np.unique(labels), min(_MOST_CLASSES, len(labels) // 2)
     return labels.dtype.kind in "iub" and 1 < len(values) <= most and not np.isin(values, (-1, 1)).all()
 
 
 def _quoted(text: str) -> str:
-    """A TOML string, of one line whatever is in the text."""
+    """Quote text as a TOML string of one line."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,6 +1,6 @@
 """Figures and tables from labelled results.
 
-The exported functions each draw one panel, for your own figures; the modules draw whole figures.
+Each exported function draws one panel for your own figures; the modules draw complete figures.
 """
 
 import lazy_loader
@@ -9,5 +9,5 @@ from ..extras import needed
 
 needed("matplotlib", "theorykit.plots")
 
-# the names of __init__.pyi, each imported from its module when it is first asked for
+# Import each name of __init__.pyi from its module on first use.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Landscapes and phase diagrams of actions of your own."""
+"""Draw landscapes and phase diagrams of custom actions."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LINES = {
     "critical point": {"color": "black", "marker": "o", "linestyle": ""},
     "tricritical point": {"color": "black", "marker": "D", "linestyle": ""},
 }
-# nothing is drawn above the axes
+# The legend goes above the axes, where nothing is drawn.
 _ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
 
 
 @draws_results
 def draw_landscape(landscape: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw S over one order parameter as curves, or over two by contours, with its stationary points by kind.
+    """Draw S as curves over one order parameter, or as contours over two, with its stationary points by kind.
 
     Args:
-        landscape: what `saddle.landscape` returns.
-        axes: where to draw; new ones by default.
+        landscape: the result of `saddle.landscape`.
+        axes: where to draw; new axes by default.
     """
     axes, values = _new_axes(axes), landscape[landscape.attrs["action"]]
     names = [str(name) for name in values.dims]
@@ -60,11 +60,11 @@ def draw_landscape(landscape: xr.Dataset, axes: Axes | None = None) -> Axes:
 
 @draws_results
 def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw the lines of a phase diagram, and the critical points in which they end.
+    """Draw the lines of a phase diagram, and the critical points at their ends.
 
     Args:
-        diagram: what `saddle.PhaseDiagram.to_xarray` returns.
-        axes: where to draw; new ones by default.
+        diagram: the result of `saddle.PhaseDiagram.to_xarray`.
+        axes: where to draw; new axes by default.
     """
     axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
     kinds, lines = (diagram[diagram.attrs[name]].values for name in ("kind", "line"))

@@ -1,4 +1,4 @@
-"""Theory beside sampling, drawn from the result of `theorykit.bpkr.sampling.compare`."""
+"""Draw theory and sampling together, from the result of `theorykit.bpkr.sampling.compare`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,15 +17,15 @@ from .style import LIMITS, THEORY, _new_axes, save, use_style
 
 __all__ = ["draw", "figure"]
 
-# standard errors of error bars, and beyond which a difference is not by chance
+# Length of error bars, and the threshold beyond which a difference is not by chance, in standard errors.
 _BARS, _BEYOND_CHANCE = 2, 4
 _ENTRY_BY_ENTRY = 10
-# how wide an entry's place is, entries being one apart
+# Width of the slot of an entry, if entries are at distance one.
 _SLOT = 0.9
 
 
 class _Look(NamedTuple):
-    """How an approach is named and drawn."""
+    """Name and style of an approach."""
 
     name: str
     color: str
@@ -50,7 +50,7 @@ def draw(result: xr.Dataset, path: Path) -> Path:
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """U_1 entry by entry, and, if there are any, predictions and differences in standard errors."""
+    """Draw U_1 entry by entry, and, if available, predictions and differences in standard errors."""
     shown = _not_left_out(result)
     several = shown.sizes["approach"] > 1
     panels: list[Callable[[Axes, xr.Dataset], object]] = [_order_parameters]
@@ -70,9 +70,10 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Every distinct entry of U_1 by theory, as lines, and by samplers, as dots with bars of two standard errors.
+    """Draw every distinct entry of U_1: theory as lines, samplers as dots with error bars of two standard errors.
 
-    `result` is of `bpkr.sampling.compare`. Many entries are drawn over those of the exact posterior, or of the first.
+    `result` is from `bpkr.sampling.compare`. Many entries are drawn over the entries of the exact posterior, or of the
+    first approach.
     """
     axes = _new_axes(axes)
     _order_parameters(axes, result)
@@ -91,7 +92,7 @@ def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
     places, looks = np.arange(len(pairs)), {approach: _LOOKS[approach] for approach in _approaches(result)}
     theories = [approach for approach in looks if approach not in SAMPLED]
     for number, approach in enumerate(theories):
-        # later lines are shorter, so that none hides another
+        # Draw later lines shorter, so that they do not hide earlier ones.
         half, look = _SLOT / 2 * 0.65**number, looks[approach]
         values = distinct(result, approach, "U_1")
         axes.hlines(values, places - half, places + half, color=look.color, linewidth=1.6, label=look.name)
@@ -107,13 +108,13 @@ def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
 
 
 def _predictions(axes: Axes, result: xr.Dataset) -> None:
-    """The mean output on every test example, every approach over the one that is the measure."""
+    """Draw the mean output on every test example, for every approach over the reference approach."""
     _over_measure(axes, result, "mean")
     axes.set(title="mean output on test examples")
 
 
 def _differences(axes: Axes, result: xr.Dataset) -> None:
-    """Every difference from the exact posterior in standard errors: order parameters filled, mean outputs hollow."""
+    """Draw differences from the exact posterior in standard errors: order parameters filled, mean outputs hollow."""
     others = [approach for approach in _approaches(result) if approach != MEASURE]
     kinds = {"order parameters": order_parameter_names(result), "mean outputs": ["mean"] if "mean" in result else []}
     for side, (kind, names) in zip((-1, 1), kinds.items(), strict=True):
@@ -122,13 +123,13 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
         for place, approach in enumerate(others):
             sizes, color = standard_errors_between(result, approach, names), _LOOKS[approach].color
             face = color if side < 0 else "none"
-            # multiples of the golden ratio are far from their neighbours
+            # Multiples of the golden ratio spread neighbouring points evenly.
             spread = (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2) % 1 - 0.5
             at = place + 0.2 * side + 0.28 * spread
             axes.plot(at, sizes, "o", markersize=3, color=color, markerfacecolor=face, markeredgewidth=0.6)
         axes.plot([], [], "o", markersize=3, color="0.4", markerfacecolor="0.4" if side < 0 else "none", label=kind)
     axes.axhline(_BEYOND_CHANCE, color="0.4", linestyle="--", linewidth=1)
-    # linear where chance may reach, logarithmic beyond; a sixth of the height above is the legend's
+    # Use a linear scale up to the threshold and a logarithmic one beyond; a sixth of the height is for the legend.
     axes.set_yscale("symlog", linthresh=_BEYOND_CHANCE)
     top = max(float(axes.dataLim.ymax), 2.0 * _BEYOND_CHANCE)
     end = _BEYOND_CHANCE * 10 ** (1.2 * (1 + np.log10(top / _BEYOND_CHANCE)) - 1)
@@ -142,7 +143,7 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
 
 
 def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
-    """Every approach's values of `name` over the exact posterior's, or the first's, beside the line of equal ones."""
+    """Draw values of `name` over those of the exact posterior, or the first approach, with the diagonal."""
     approaches = _approaches(result)
     measure = MEASURE if MEASURE in approaches else approaches[0]
     values, errors = (distinct(result, measure, each) for each in (name, f"{name}_error"))

@@ -1,4 +1,4 @@
-"""Single panels for your own figures: each draws one labelled result into given axes, or new ones."""
+"""Draw single panels for your own figures: each function draws one labelled result into given axes, or new ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..checks import checked_arguments, checked_array, checked_choice, checked_w
 from .results import draws_results
 from .style import DIVERGING, LIMITS, THEORY, _new_axes
 
-# how far the spacing of parameters may be from even
+# Largest relative deviation of parameters from even spacing.
 _UNEVEN = 1e-6
-# labels beside each other that there is room for
+# Number of horizontal labels that fit next to each other.
 _UPRIGHT = 8
-# distance of lines of text, in units of their size, and the smallest size that is read, in points
+# Line spacing in units of the font size, and the smallest legible font size in points.
 _LINE, _SMALLEST = 1.3, 5.0
-# columns and rows of an orbit diagram at most, and the ink of a pixel with few marks
+# Largest numbers of columns and rows of an orbit diagram, and the ink of a pixel with few marks.
 _PIXELS = (1600, 420)
 _LEAST_INK = 0.5
 _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
@@ -34,7 +34,7 @@ _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
 
 @draws_results
 def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, layer: int = 1) -> Axes:
-    """U_l between pairs of partial paths from the `layer` on: of one solution, as `bpkr.sweeps.label_saddle` labels it.
+    """Draw U_l of one solution from `bpkr.sweeps.label_saddle`, between pairs of partial paths from `layer` on.
 
     With several outputs "21:2" is path 21 to output 2.
     """
@@ -48,7 +48,7 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
     axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
     axes.set(xlabel="path", ylabel="path")
-    # many labels are small, and of more only some are left
+    # Shrink labels if there are many, and leave some out if there are too many.
     points = min(axes.get_window_extent().size) * 72 / axes.figure.dpi / max(1, len(labels))
     usual = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
     size = float(np.clip(points / _LINE, _SMALLEST, usual))
@@ -61,9 +61,9 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
 
 @checked_arguments
 def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes | None = None) -> Axes:
-    """Eigenvalues (components,) of a kernel as a line, and squared cosines with the labels (components,) as bars.
+    """Draw eigenvalues (components,) of a kernel as a line, and squared cosines with the labels (components,) as bars.
 
-    They are what `bpkr.kernel_task_alignment` returns.
+    Both are from `bpkr.kernel_task_alignment`.
     """
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
@@ -75,7 +75,7 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
     right.set(ylabel="squared cosine with the labels")
     axes.plot(numbers, eigenvalues, "o-", markersize=3, color=THEORY)
     axes.set(xlabel="component", ylabel="eigenvalue", yscale="log")
-    # the line above the bars
+    # Draw the line above the bars.
     axes.set_zorder(right.get_zorder() + 1)
     axes.patch.set_visible(False)
     return axes
@@ -83,9 +83,10 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
 
 @draws_results
 def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "beta", pattern: int = 0) -> Axes:
-    """What orbits visit of the semantic overlap of a pattern, over a parameter: of `dmft.diagrams.orbit_diagram`.
+    """Draw the semantic overlaps of a pattern that orbits visit, over a parameter.
 
     Args:
+        diagram: the result of `dmft.diagrams.orbit_diagram`.
         over: "beta", "gamma" or "epsilon", whose values must be evenly spaced and ascend.
         pattern: The pattern, counted from 0.
     """
@@ -103,9 +104,9 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
 
 @draws_results
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
-    """Marks (parameter, level) as pixels, on as much of the level axis as has any; values must be evenly spaced.
+    """Draw marks (parameter, level) as pixels over the occupied part of the level axis; values must be evenly spaced.
 
-    A pixel is inked if any mark falls into it, so that none is lost.
+    A pixel is inked if any mark falls into it, so that no mark is lost.
     """
     (over,) = set(marks.dims) - {"level"}
     levels = np.flatnonzero(marks.any(over))
@@ -115,7 +116,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
     image = _ink(marks.values, side)
     values, level = marks[over].values, marks["level"].values
-    # the last pixels may be of marks beyond the last
+    # The last pixels may extend beyond the last marks.
     across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
     look = {"cmap": _INK, "vmin": 0, "vmax": 1, "origin": "lower", "aspect": "auto", "interpolation": "nearest"}
     axes.imshow(image.T, extent=(*_edges(values, across), *_edges(level, upwards)), **look)
@@ -123,7 +124,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
 
 
 def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
-    """Pixels of so many marks a side: 0 where there is none, else ink from 0.5 to 1 by their share."""
+    """Combine `side` marks into each pixel: 0 without marks, otherwise from 0.5 to 1 by their fraction."""
     padded = np.pad(marks, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
     pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
     share = pixels.mean(axis=(1, 3))
@@ -131,17 +132,18 @@ def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
 
 
 def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
-    """Where the first of `count` evenly spaced cells begins, and the last ends."""
+    """Return the beginning of the first and the end of the last of `count` evenly spaced cells."""
     step = centres[1] - centres[0]
     return centres[0] - step / 2, centres[0] + (count - 0.5) * step
 
 
 @checked_arguments
 def draw_head_costs(costs: HeadCosts, axes: Axes | None = None, *, cost: str = "log_evidence") -> Axes:
-    """Costs of leaving out each head, as bars, beside the published head scores, as dots: of `bpkr.head_costs`.
+    """Draw costs of leaving out each head as bars, and the published head scores as dots.
 
     Args:
-        cost: "log_evidence", or "prediction" for the cost on test examples, with a standard error over these.
+        costs: the result of `bpkr.head_costs`.
+        cost: "log_evidence", or "prediction" for the cost on test examples, with its standard error over them.
     """
     checked_choice("cost", cost, ("log_evidence", "prediction"))
     if cost == "prediction" and not costs.measure:

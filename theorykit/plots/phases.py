@@ -1,4 +1,4 @@
-"""Phase diagrams of self-attention, from the result of `theorykit.dmft.diagrams.phase_diagram`."""
+"""Draw phase diagrams of self-attention, from the result of `theorykit.dmft.diagrams.phase_diagram`."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,9 +27,9 @@ REGIME_COLORS = {
 
 @draws_results
 def phase_diagram(result: xr.Dataset) -> Figure:
-    """Regimes by exponents, where there are any, and by the published rule; and how many levels are visited.
+    """Draw regimes by Lyapunov exponents, if available, and by the published rule, and the number of levels visited.
 
-    Axes are both inverse temperatures. The title of the second says at how many points the rule says otherwise.
+    The axes are the two inverse temperatures. The second title has the fraction of points where the rule differs.
     """
     names = [name for name in ("regime", "regime_by_levels") if name in result]
     if not names:
@@ -59,7 +59,7 @@ def phase_diagram(result: xr.Dataset) -> Figure:
 
 @draws_results
 def share_that_differs(result: xr.Dataset) -> float:
-    """Of the points whose regime is decided by exponents, how many the published rule judges otherwise."""
+    """Return the fraction of points decided by exponents for which the published rule gives another regime."""
     decided = result["regime"].values != regimes.UNDECIDED
     return float(np.sum(result["differs"].values) / max(1, np.sum(decided)))
 

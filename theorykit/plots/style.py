@@ -1,4 +1,4 @@
-"""One look for all figures, and saving them."""
+"""The common style of all figures, and saving them."""
 
 import io
 from collections.abc import Iterator
@@ -34,21 +34,21 @@ _SETTINGS = {
 
 @contextmanager
 def use_style() -> Iterator[None]:
-    """Within it, figures have the common look."""
+    """Use the common style for figures within this context."""
     with plt.rc_context(_SETTINGS):
         yield
 
 
 def _new_axes(axes: Axes | None) -> Axes:
-    """The axes given, or new ones."""
+    """Return the given axes, or new ones."""
     return plt.figure().subplots() if axes is None else axes
 
 
 @checked_arguments
 def save(figure: Figure, path: Path) -> Path:
-    """Write `figure` to `path`, which ends in .png, .pdf or .svg, creating its folder, and close it.
+    """Write `figure` to `path`, which ends in .png, .pdf or .svg, create its folder if needed, and close the figure.
 
-    A figure that was written so is replaced; raises `FileExistsError` for anything else.
+    An existing figure from this function is replaced; any other file raises `FileExistsError`.
     """
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"a figure's file ends in .png, .pdf or .svg, got {str(path)!r}")

@@ -1,4 +1,4 @@
-"""A sweep over widths and temperatures, drawn, from the result of `theorykit.bpkr.sweeps.sweep`."""
+"""Draw a sweep over widths and temperatures, from the result of `theorykit.bpkr.sweeps.sweep`."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from .style import THEORY, _new_axes, save, use_style
 __all__ = ["draw", "figure"]
 
 _LEGEND_ENTRIES = 8
-# how the infinitely wide network is drawn
+# Line style of the infinitely wide network.
 _LIMIT = {"linestyle": "--", "linewidth": 0.8}
 
 
@@ -29,7 +29,7 @@ def draw(result: xr.Dataset, path: Path) -> Path:
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature."""
+    """Draw test accuracy or error, or else log evidence, and U_1 of single paths, both over width."""
     drawn = plt.figure(figsize=(8.4, 3.2))
     left, right = drawn.subplots(1, 2)
     draw_scores_over_width(result, left)
@@ -39,13 +39,13 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
-    """A score over width, a line per temperature: of `bpkr.sweeps.sweep`, or the mean over seeds of `sweep_seeds`.
+    """Draw a score over width, one line per temperature.
 
-    Bars are standard errors; the infinitely wide network is a dashed line, and of one temperature
-    its error is a band. Points that are not solutions are crossed
-    out.
+    Bars are standard errors. The infinitely wide network is a dashed line; with a single temperature, a band shows its
+    error. Points that are not solutions are crossed out.
 
     Args:
+        result: from `bpkr.sweeps.sweep`, or from `sweep_seeds` for the mean over seeds.
         score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; by default,
             the first of these that `result` has.
     """
@@ -66,9 +66,9 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
 
 @draws_results
 def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """The diagonal of U_1 over width, a line per path, at the best temperature, or the lowest.
+    """Draw the diagonal of U_1 over width, one line per path, at the best temperature, or the lowest.
 
-    `result` is of `bpkr.sweeps.sweep`, or of `sweep_seeds`, for the mean over seeds with its standard error.
+    `result` is from `bpkr.sweeps.sweep`, or from `sweep_seeds` for the mean over seeds with its standard error.
     """
     result = with_temperatures(result)
     axes = _new_axes(axes)
@@ -88,11 +88,11 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 
 
 def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str], colors: Any) -> None:
-    """Each line over finite widths, with bars of its errors; a dashed line, with a band, at infinite width."""
+    """Draw each line over finite widths with error bars, and a dashed line with a band at infinite width."""
     widths = lines[0]["width"].values
     is_numeric = np.issubdtype(widths.dtype, np.number)
     is_limit = np.isinf(widths) if is_numeric else np.zeros(len(widths), dtype=bool)
-    # a legend names all lines, or some evenly spaced; points are joined where there is something between them
+    # The legend has all lines, or some evenly spaced ones. Join points only if widths are numbers.
     named = np.linspace(0, len(lines) - 1, min(len(lines), _LEGEND_ENTRIES)).round().astype(int)
     style = {"marker": "o", "markersize": 3, "linewidth": 1.2, "linestyle": "-" if is_numeric else ""}
     for i, (line, label, color) in enumerate(zip(lines, labels, colors, strict=True)):
@@ -122,7 +122,7 @@ def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str
 
 
 def _by_width(result: xr.Dataset) -> xr.Dataset:
-    """Finite widths in ascending order; labels of several widths as they are."""
+    """Select finite widths in ascending order; keep labels of several widths unchanged."""
     if not np.issubdtype(result["width"].dtype, np.number):
         return result
     return result.sel(width=np.isfinite(result["width"])).sortby("width")
