@@ -1,4 +1,4 @@
-"""The attention heads of one layer of a trained transformer, and their attention on that layer's own inputs."""
+"""The attention heads of one layer of a trained transformer, and their attention on the inputs of that layer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 
-# means and variances of tokens that a norm made, in half precision; and a change that is more than rounding
+# Tolerance of the means and variances that mark normalised tokens in half precision, and the least change by a second
+# norm that is not rounding.
 _MADE, _CHANGED = 2e-3, 1e-2
 
 
 class LayerNorm(DisplayMixin, eqx.Module):
-    """A layer norm: features of zero mean and unit variance over each token, then `weight` times them plus `bias`.
+    """A layer norm: scale features to zero mean and unit variance over each token, multiply by `weight`, add `bias`.
 
     - `weight`, `bias`: (features,).
-    - `epsilon`: what is added to the variance before its root is taken.
+    - `epsilon`: added to the variance before taking the root.
     """
 
     weight: Float[Array, " features"]
@@ -38,7 +39,7 @@ class LayerNorm(DisplayMixin, eqx.Module):
 
     @usual_settings()
     def __call__(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
-        """The normalised `inputs` (examples, tokens, features)."""
+        """Normalise `inputs` (examples, tokens, features)."""
         inputs = _checked_inputs(inputs, len(self.weight))
         centred = inputs - jnp.mean(inputs, axis=-1, keepdims=True)
         variance = jnp.mean(centred**2, axis=-1, keepdims=True)
@@ -46,13 +47,13 @@ class LayerNorm(DisplayMixin, eqx.Module):
 
 
 class CheckpointHeads(DisplayMixin, eqx.Module):
-    """The attention heads of one layer, as `read_heads` reads them. Everything is float64.
+    """The attention heads of one layer, as `read_heads` returns them. All arrays are float64.
 
-    - `query`, `key`: (heads, G, features); scores are their products divided by sqrt(G).
-    - `query_bias`, `key_bias`: (heads, G), zero where the model has none.
-    - `norm`: the layer norm that the model applies to the layer's inputs first; None where it applies none.
-    - `causal`: whether a token attends to itself and those before it only.
-    - `layout`, `layer`, `layers`: how it was read, which layer this is, from 0, and of how many.
+    - `query`, `key`: (heads, G, features); scores are products of queries and keys divided by sqrt(G).
+    - `query_bias`, `key_bias`: (heads, G), zero if the model has none.
+    - `norm`: the layer norm that the model first applies to the inputs of the layer, or None.
+    - `causal`: whether a token attends only to itself and earlier tokens.
+    - `layout`, `layer`, `layers`: the layout of the file, the number of the layer, from 0, and the number of layers.
     """
 
     query: Float[Array, "heads G features"]
@@ -75,7 +76,7 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
 
     @usual_settings()
     def normalise(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
-        """Apply the layer's norm, if it has one: queries and keys act on the result.
+        """Apply the layer's norm, if any: queries and keys act on the result.
 
         Args:
             inputs: (examples, tokens, features), the hidden states that enter the layer, before its norm.
@@ -109,15 +110,15 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
         layout: Layout | None = None,
         normalised: bool | None = None,
     ) -> Float[Array, "examples heads keys queries"]:
-        """Compute the attention of the layer on its own inputs.
+        """Compute the attention of the layer on its inputs.
 
         Args:
             inputs: (examples, tokens, features), the hidden states that enter the layer. The layer's norm, if it has
                 one, is applied here.
             mask, isolated, layout: as in `bpkr.attention`. A causal model adds the causal mask.
             normalised: whether the inputs were recorded after the layer's norm, at the input of its attention module;
-                the norm is then left out. By default they are taken to be before it, and inputs that the norm has
-                certainly made are refused.
+                the norm is then skipped. By default inputs are assumed to be unnormalised, and refused if they are
+                clearly outputs of the norm.
 
         Returns:
             (examples, heads, keys, queries); every column sums to one over keys.

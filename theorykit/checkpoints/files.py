@@ -1,4 +1,4 @@
-"""Checkpoint files as mappings from names to arrays, each loaded when it is asked for. Nothing is ever unpickled."""
+"""Checkpoint files as mappings from names to arrays, which are loaded on access. Nothing is ever unpickled."""
 
 import contextlib
 import json
@@ -26,23 +26,23 @@ _INSTEAD = (
     "pickles can run any code and are not read: load it where you trust it, and save the arrays by "
     "safetensors.torch.save_file(model.state_dict(), 'model.safetensors')"
 )
-# the safetensors format's types that are numbers of NumPy; BF16 is read as float32
+# Types of the safetensors format that NumPy can represent; BF16 is read as float32.
 _TYPES = ("F64", "F32", "F16", "BF16", "BOOL", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8")
 # Trained weights hardly compress. An array that shrinks by more than the ratio, and is large, is a zip bomb.
 _MOST_RATIO, _ANY_RATIO_BYTES = 200, 2**24
-# an index or a configuration is not longer than the longest header of a safetensors file
+# The longest header of a safetensors file also limits the size of an index or a configuration.
 _MOST_BYTES = 100_000_000
 
 
 @dataclass(frozen=True, repr=False)
 class Checkpoint(DisplayMixin, Mapping):
-    """The arrays of the checkpoint file `path` by name; each is loaded anew whenever it is asked for."""
+    """The arrays of the checkpoint file `path` by name; every access loads the array again."""
 
     path: Path
     stored: Mapping[str, tuple[Path, tuple[int, ...]]]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The array `name`, in its type in the file; bfloat16 as float32."""
+        """Load the array `name` with its type in the file; bfloat16 as float32."""
         if name not in self.stored:
             raise KeyError(f"{self.path} has no array {shown(name)}")
         file = self.stored[name][0]
@@ -72,17 +72,17 @@ class Checkpoint(DisplayMixin, Mapping):
             yield Table(tuple(rows), ("array", "shape"))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of the array `name`, which is not loaded for it."""
+        """Return the shape of the array `name` without loading the array."""
         if not isinstance(name, str) or name not in self.stored:
             raise ValueError(f"name must be one of the arrays in {self.path}, got {shown(name)}")
         return self.stored[name][1]
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """The arrays in a checkpoint file: `.safetensors`, the `.safetensors.index.json` of a file in parts, or `.npz`.
+    """Open a checkpoint file: `.safetensors`, the `.safetensors.index.json` of a file in parts, or `.npz`.
 
-    A folder, as `save_pretrained` writes it, stands for the checkpoint in it. Only headers are read; an array is loaded
-    when it is asked for by its name.
+    You can also pass a folder from `save_pretrained`. Only headers are read; an array is loaded when you access it by
+    name.
 
     Raises:
         FileNotFoundError: there is no file.
@@ -116,7 +116,7 @@ def _in_folder(folder: Path) -> Path:
 
 
 def refuse_part(path: Path) -> None:
-    """Raise `ValueError` for one of several files that a checkpoint was divided into."""
+    """Raise `ValueError` if `path` is one part of a checkpoint in several files."""
     if (part := _PART.fullmatch(path.name)) and int(part["count"]) > 1:
         raise ValueError(
             f"{path} is part {int(part['number'])} of {int(part['count'])} of a checkpoint: give "
@@ -130,9 +130,9 @@ def _in_parts(path: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
         raise ValueError(f"{path} is no index of a checkpoint: it has no weight_map from names of arrays to files")
     parts = {}
     for file in sorted(set(places.values())):
-        # an index that someone else wrote may not choose which files are read
+        # Do not let an untrusted index choose files outside its folder.
         if Path(file).name != file or "\0" in file or not file.endswith(".safetensors"):
-            raise ValueError(f"{path} names {shown(file)}, which is no safetensors file beside it")
+            raise ValueError(f"{path} names {shown(file)}, which is no safetensors file next to it")
         part = path.parent / file
         if not part.is_file():
             raise FileNotFoundError(f"{path} names {part}, which is not there")
@@ -144,7 +144,7 @@ def _in_parts(path: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
 
 
 def read_object(path: Path, what: str) -> dict[str, Any]:
-    """The JSON object in the file at `path`, which errors call `what`; keys that are there twice are refused."""
+    """Read the JSON object in the file `path`, called `what` in errors; refuse duplicate keys."""
     damaged = f"{path} is damaged, or another file: {what}"
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{damaged} has {path.stat().st_size} bytes")
@@ -168,12 +168,12 @@ def _without_repetition(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Refused(Exception):
-    """What is wrong with a file, said already."""
+    """An error in a file, with a message for the user."""
 
 
 @contextlib.contextmanager
 def _reading(path: Path, what: str) -> Iterator[None]:
-    # whatever a damaged file makes its reader raise
+    # Readers may raise anything for a damaged file.
     try:
         yield
     except _Refused as refused:
@@ -187,7 +187,7 @@ def _reading(path: Path, what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _open_safetensors(path: Path) -> Iterator[Any]:
     safe_open = needed("safetensors", str(path)).safe_open
-    # Opened anew for every array: a file that is cut while it is mapped into memory would end the process.
+    # Open the file again for every array: truncating a file that is mapped into memory would kill the process.
     with _reading(path, "a safetensors file"), safe_open(path, framework="numpy") as opened:
         yield opened
 
@@ -198,7 +198,7 @@ def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes by the headers in an archive, which are held against its sizes, so that loading asks for no more."""
+    """Read shapes from headers and compare them with sizes in the archive, so that loading needs no more memory."""
     shapes = {}
     with _reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -206,7 +206,7 @@ def _npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             has = f"{path} has {shown(name)}"
             if name == member.filename:
                 raise _Refused(f"{has}, which is no array of NumPy: an archive that torch.save wrote has pickles in it")
-            # an archive can claim more compressed bytes than it has
+            # An archive can claim more compressed bytes than it has.
             compressed = min(member.compress_size, path.stat().st_size)
             if length > max(_ANY_RATIO_BYTES, _MOST_RATIO * compressed):
                 raise _Refused(f"{has}, which unpacks from {compressed} bytes to {length}: these are no weights")

@@ -1,4 +1,4 @@
-"""The layouts of checkpoints: by which names the libraries save queries, keys and norms, and with which axes."""
+"""The layouts of checkpoints: the names and axes with which libraries save queries, keys and norms."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,30 +17,30 @@ Vector = Float[np.ndarray, " rows"]
 
 @dataclass(frozen=True)
 class Source:
-    """The arrays of a checkpoint whose names begin with `prefix`; `called` is what errors call the checkpoint."""
+    """The arrays of a checkpoint whose names begin with `prefix`; `called` names the checkpoint in errors."""
 
     arrays: Mapping[str, Any]
     called: str
     prefix: str = ""
 
     def has(self, name: str) -> bool:
-        """Whether there is an array of this name behind the prefix."""
+        """Check whether there is an array with this name after the prefix."""
         return self.prefix + name in self.arrays
 
     def refuse(self, what: str) -> ValueError:
-        """The error that the layer has something."""
+        """Return an error that the layer has `what`."""
         return ValueError(f"{self.called} has, at {shown(self.prefix)}, {what}")
 
     def array(self, name: str, axes: str) -> np.ndarray:
-        """An array in float64, of these axes, finite."""
+        """Load an array as float64, and check that it has these axes and is finite."""
         name = self.prefix + name
         if name not in self.arrays:
             raise ValueError(f"{self.called} has no array {shown(name)}, which its layout needs")
         where, value = f"{shown(name)} in {self.called}", self.arrays[name]
-        if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor of torch
+        if hasattr(value, "detach") and hasattr(value, "numpy"):  # This is a torch tensor.
             try:
                 value = value.detach().cpu()
-                # NumPy has no bfloat16
+                # NumPy has no bfloat16.
                 value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
             except (RuntimeError, TypeError, NotImplementedError) as error:
                 raise TypeError(
@@ -48,17 +48,17 @@ class Source:
                     f"take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
                 ) from None
         dtype = getattr(value, "dtype", None)
-        # JAX's own floating-point types are none of NumPy's; of other libraries' arrays NumPy tells the type
+        # Ask JAX, since NumPy does not know its floating-point types; NumPy checks arrays of other libraries.
         if isinstance(dtype, np.dtype) and not jax.dtypes.issubdtype(dtype, np.floating):
             raise TypeError(f"{where} must be of floating-point numbers, got {shown(value)}: is it quantised?")
         return np.asarray(checked_array(where, value, axes))
 
     def matrix(self, name: str) -> Matrix:
-        """An array of two axes."""
+        """Load an array with two axes."""
         return self.array(name, "rows columns")
 
     def vector(self, name: str, length: int, may_lack: bool = False) -> Vector:
-        """An array of one axis of this length; zeros where it `may_lack` and does."""
+        """Load an array with one axis of this length; if it is missing and `may_lack`, return zeros."""
         if may_lack and not self.has(name):
             return np.zeros(length)
         found = self.array(name, "entries")
@@ -69,7 +69,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Projections:
-    """Queries and keys of all heads one below the other, the rows of a head together; `heads` where the file says."""
+    """Queries and keys of all heads, stacked along rows; `heads` is their number, if the file states it."""
 
     query: Matrix
     key: Matrix
@@ -80,16 +80,16 @@ class Projections:
 
 @dataclass(frozen=True)
 class Layout:
-    """How one library saves attention.
+    """The format in which one library saves attention.
 
-    - `example`: the name of an array by which the layout is known, of layer 0 if it has layers.
-    - `pattern`: of such names, with groups `prefix`, of what all layers are behind, `layer` where there are layers, and
-      `rest`. `read` reads what is behind the same beginning.
-    - `beside`: names behind the same beginning that `read` takes, or that leave attention as it is; others are refused.
-    - `output`: the name of the weights of a module's output map, by which a module in a list is told from other parts.
+    - `example`: the name of an array that identifies the layout, in layer 0 if it has layers.
+    - `pattern`: the pattern of such names, with groups `prefix`, common to all layers, `layer` if there are layers, and
+      `rest`. `read` reads arrays whose names begin like these, up to `rest`.
+    - `beside`: other names with this beginning that `read` uses, or that do not affect attention; others are refused.
+    - `output`: the name of the weights of a module's output map, which identifies modules in a list.
     - `norm`: the layer norm before attention; `epsilon` is the library's default.
-    - `namesakes`: models with another attention whose layers have the same names, which only config.json tells apart.
-    - `model_types`: what config.json calls models of exactly this attention; none if the library writes no config.json.
+    - `namesakes`: models with different attention but the same names of layers; only config.json distinguishes them.
+    - `model_types`: names in config.json of models with exactly this attention; empty if the library writes none.
     """
 
     library: str
@@ -106,21 +106,21 @@ class Layout:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it is the layout of an attention module, without the layer around it."""
+        """Check whether this is the layout of a single attention module, without a layer around it."""
         return "layer" not in self.pattern.groupindex
 
     def is_decoder(self, names: Iterable[str], stem: str) -> bool:
-        """Whether the layer also attends to another model's tokens, as layers do whose own attention is causal."""
+        """Check whether the layer also has cross-attention, as in decoders, whose self-attention is causal."""
         cross = re.compile(rf"{re.escape(stem)}(?:{_CROSS}|multihead_attn)\.")
         return any(map(cross.match, names))
 
     def module_at(self, stem: str, names: Collection[str]) -> bool:
-        """Whether an attention module of this layout has these arrays, its output map among them, behind `stem`."""
+        """Check whether the arrays after `stem` are an attention module of this layout, including its output map."""
         behind = [name.removeprefix(stem) for name in names if name.startswith(stem)]
         return "" in self.stems(behind) and any(map(self.output.fullmatch, behind)) if self.output else False
 
     def listed_modules(self, names: Collection[str]) -> Iterator[str]:
-        """The paths of modules of which there are several: in a list, or two in a layer."""
+        """Yield the paths of modules that occur several times: in a list, or twice in a layer."""
         for name in names if self.output else ():
             for mark in re.finditer(r"[./]", name):
                 stem, rest = name[: mark.end()], name[mark.end() :]
@@ -129,7 +129,7 @@ class Layout:
                     yield stem
 
     def stems(self, names: Iterable[str]) -> Mapping[str, Mapping[int, str]]:
-        """For each prefix that fits, what the names of each layer's arrays begin with, by the layer's number."""
+        """Return, for each matching prefix, the beginning of names of arrays in each layer, by layer number."""
         found: dict[str, dict[int, str]] = {}
         for name in names:
             if match := self.pattern.fullmatch(name):
@@ -146,9 +146,9 @@ def _check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) ->
 
 
 def _linear(source: Source, query: str, key: str, as_transformers: bool = False) -> Projections:
-    """Two linear maps with weights (rows, features), each with a bias or none.
+    """Read two linear maps with weights (rows, features), each with or without a bias.
 
-    Those of transformers have both biases or none, and as many rows as features.
+    Maps in transformers have both biases or none, and as many rows as features.
     """
     weights = [source.matrix(f"{name}.weight") for name in (query, key)]
     _check_pair(source, *(weight.shape for weight in weights))
@@ -161,7 +161,7 @@ def _linear(source: Source, query: str, key: str, as_transformers: bool = False)
 
 
 def _stacked(source: Source, name: str, transposed: bool = False) -> tuple[Matrix, Matrix]:
-    """Queries and keys of a matrix (3 features, features) of these and values; or of its transpose."""
+    """Split queries and keys from a matrix (3 features, features) of queries, keys and values, or its transpose."""
     stacked = source.matrix(name).T if transposed else source.matrix(name)
     features = stacked.shape[1]
     if len(stacked) != 3 * features:
@@ -191,14 +191,14 @@ def _read_gpt2(source: Source) -> Projections:
 
 
 def _read_vit(source: Source) -> Projections:
-    # transformers calls the maps otherwise in memory than in files
+    # transformers uses different names for the maps in memory and in files.
     is_file = source.has("attention.attention.query.weight")
     names = ("attention.query", "attention.key") if is_file else ("q_proj", "k_proj")
     return _linear(source, *(f"attention.{name}" for name in names), as_transformers=True)
 
 
 def _read_flax(source: Source) -> Projections:
-    """Flax: kernels (features, heads, G), of which heads and G become rows."""
+    """Read Flax kernels (features, heads, G), and flatten heads and G into rows."""
     mark = "/" if source.has("query/kernel") else "."
     query, key = (source.array(f"{name}{mark}kernel", "features heads G") for name in ("query", "key"))
     for axis in (1, 2):
@@ -213,9 +213,9 @@ def _read_flax(source: Source) -> Projections:
     return Projections(*rows, *(bias.reshape(-1) for bias in biases), heads=query.shape[1])
 
 
-# names of layers behind any prefix, such as that of a task's model
+# Names of layers after any prefix, such as the name of a task's model.
 _IN_LAYERS = r"(?P<prefix>(?:.*\.)?)"
-# a module that stands alone is in no list, whose entries have numbers for names
+# A single module is not in a list, so its path has no numbers.
 _ALONE = r"(?P<prefix>(?:(?!self_attn\.|multihead_attn\.)[^.\d][^.]*\.)*)"
 _WB = r"\.(?:weight|bias)"
 _CROSS = "crossattention|ln_cross_attn"
@@ -312,4 +312,4 @@ LAYOUTS: Mapping[str, Layout] = {
         beside=re.compile(rf"to_(?:q|k|v|out){_WB}"),
     ),
 }
-"""Every layout by its name, as `read_heads` takes it."""
+"""All layouts by the names that `read_heads` accepts."""

@@ -1,4 +1,4 @@
-"""The attention heads of one layer out of a checkpoint, whatever layout they are in; and whole published networks."""
+"""Read the attention heads of one layer from a checkpoint in any layout, or a complete published network."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _EMBEDDING, _READOUT = "learned_input_layer", "readout_layer"
 
 
 def _checked_given(name: str, value: Any) -> Any:
-    # the arrays of a mapping are loaded later, one by one
+    # The arrays of a mapping are loaded later, one by one.
     return value if isinstance(value, Mapping) else checked_path(name, value)
 
 
@@ -56,7 +56,7 @@ _Positive = Annotated[float, partial(checked_number, above=0.0)]
 
 @dataclass(frozen=True)
 class _Found:
-    """A layout found in a checkpoint: its name, and what the names of each layer's arrays begin with."""
+    """A layout found in a checkpoint: its name, and the beginning of names of arrays in each layer."""
 
     name: str
     stems: Mapping[int, str]
@@ -79,40 +79,39 @@ def read_heads(
     causal: bool | None = None,
     norm_first: bool | None = None,
 ) -> CheckpointHeads:
-    """Read the attention heads of one layer of a trained transformer, with the layer norm that comes before them.
+    """Read the attention heads of one layer of a trained transformer, with the layer norm before them.
 
     Args:
-        checkpoint: a file or folder that `read_checkpoint` reads, what it returns, or any mapping from names to arrays,
-            tensors of torch among them.
-        layer: counted from 0, as names count layers.
-        prefix: only arrays whose names begin with it are looked at, such as "decoder." of a model of several.
-        layout: "torch", "torch_encoder", "gpt2", "bert", "vit", "equinox", "flax" or "attention_paths"; None tells it
-            by the arrays' names.
-        heads: number of heads of the layer. Most files do not state it. None takes it from a config.json beside the
-            file, or from the arrays where they have an axis for it.
-        epsilon: of the layer norm. None takes that of config.json, or else the library's default: 1e-5 for
-            "torch_encoder" and "gpt2", 1e-12 for "vit".
-        causal: whether tokens attend to no later ones. By default those of GPT-2, of decoders, and of models that
-            config.json says to be causal do not.
+        checkpoint: a file or folder for `read_checkpoint`, its result, or any mapping from names to arrays, including
+            torch tensors.
+        layer: number of the layer, from 0, as in the names of arrays.
+        prefix: read only arrays whose names begin with it, such as "decoder." if there are several models.
+        layout: "torch", "torch_encoder", "gpt2", "bert", "vit", "equinox", "flax" or "attention_paths"; by default
+            inferred from the names of arrays.
+        heads: number of heads of the layer. Most files do not state it. By default it is taken from a config.json next
+            to the file, or from the arrays if they have an axis for it.
+        epsilon: epsilon of the layer norm. By default it is taken from config.json, or else the library's default: 1e-5
+            for "torch_encoder" and "gpt2", 1e-12 for "vit".
+        causal: whether tokens attend only to themselves and earlier tokens. By default this holds for GPT-2, decoders,
+            and models that are causal according to config.json.
         norm_first: for "torch_encoder", whether the norm is before attention. No file states it.
 
     Raises:
-        FileNotFoundError, ImportError: as `read_checkpoint`.
+        FileNotFoundError, ImportError: as in `read_checkpoint`.
         ValueError: the file cannot be read; the layer, a number of heads or an array is missing or does not fit;
-            attention is no softmax of queries and keys, as with rotary or relative positions or shared keys; or arrays
-            beside the heads, such as an adapter's, are not in the layout.
-        TypeError: weights are no floating-point numbers.
+            attention is not a softmax of queries and keys, as with rotary or relative positions or shared keys; or
+            there are arrays outside the layout, such as an adapter.
+        TypeError: weights are not floating-point numbers.
 
     Warns:
-        bpkr.AttentionWarning: neither `layout` nor a config.json says which of several models with the same names it
-            is.
+        bpkr.AttentionWarning: several models use the same names, and neither `layout` nor a config.json identifies it.
     """
     require_float64()
     arrays, called, configuration = _open(checkpoint)
     names = list(arrays)
     if prefix is not None:
         behind = {name[len(prefix) : len(prefix) + 1] for name in arrays if name.startswith(prefix)}
-        if behind in ({"."}, {"/"}):  # the path of a module, whose mark may be left out
+        if behind in ({"."}, {"/"}):  # The prefix is a module's path without the final separator.
             prefix += behind.pop()
         names = [name for name in arrays if name.startswith(prefix)]
         if not names:
@@ -124,7 +123,7 @@ def read_heads(
         layers = f"one of the {len(numbers)} layers of {called}, {numbers[0]} to {numbers[-1]}"
         raise ValueError(f"layer must be {layers}, got {layer}")
     source = Source(arrays, called, found.stems[layer])
-    # Refusals come before anything is loaded. Names around the layer count, those of other models beside it do not.
+    # Refuse models before loading arrays. Names around the layer matter, but not names in parallel models.
     refuse_names([name for name in arrays if name.startswith(found.prefix) or around(name, source.prefix)], called)
     if found.layout.namesakes:
         refuse_names(names, called, NAMESAKES)
@@ -146,12 +145,12 @@ def read_heads(
     query, key = (matrix.reshape(count, -1, matrix.shape[1]) for matrix in (projections.query, projections.key))
     biases = (projections.query_bias.reshape(count, -1), projections.key_bias.reshape(count, -1))
     factor = 1.0
-    if found.name == "gpt2":  # other scales of scores than 1/sqrt(G), whose switches are in config.json
+    if found.name == "gpt2":  # Switches in config.json select scales of scores other than 1/sqrt(G).
         factor = 1.0 if configuration.is_set("scale_attn_weights", default=True) else math.sqrt(query.shape[1])
         factor /= layer + 1 if configuration.is_set("scale_attn_by_inverse_layer_idx") else 1
     return CheckpointHeads(
         query=jnp.asarray(factor * query),
-        # a factor of scores is one of the queries
+        # The factor of the scores is in the queries.
         key=jnp.asarray(key),
         query_bias=jnp.asarray(factor * biases[0]),
         key_bias=jnp.asarray(biases[1]),
@@ -177,9 +176,9 @@ def _open(checkpoint: _Given) -> tuple[Mapping[str, Any], str, Configuration]:
 def _find_layout(
     arrays: Mapping[str, Any], names: Collection[str], called: str, layout: str | None, prefix: str | None = None
 ) -> _Found:
-    """The one layout that arrays of these names are in; `ValueError` for none, or several.
+    """Find the layout of arrays with these names; `ValueError` if there are none or several.
 
-    `prefix` begins all of the names; it may be the path of a module in a list, which is found by it alone.
+    All names begin with `prefix`. Only a `prefix` can select a module in a list.
     """
     chosen = LAYOUTS if layout is None else {layout: LAYOUTS[checked_choice("layout", layout, LAYOUTS)]}
     found = [_Found(name, stems, first) for name, one in chosen.items() for first, stems in one.stems(names).items()]
@@ -189,7 +188,7 @@ def _find_layout(
         refuse_unknown(arrays, names, called, {name: one.example for name, one in chosen.items()})
     if len(found) > 1:
         places = ", ".join(f"{each.name} at {shown(next(iter(each.stems.values())))}" for each in found[:4])
-        # the advised prefix begins the names of the first place, and of no other
+        # Suggest a prefix that matches names in the first place, and in no other.
         first, stems = found[0].prefix, [list(each.stems.values()) for each in found]
         if not first or any(stem.startswith(first) for each in stems[1:] for stem in each):
             shared = os.path.commonprefix(stems[0])  # noqa: RUF071 - of names, not of paths
@@ -203,7 +202,7 @@ def _find_layout(
 
 
 def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bool) -> None:
-    """Refuse a config.json of another attention; warn of names that others have, without it and a layout."""
+    """Refuse a config.json with different attention; warn of ambiguous names if there is neither it nor a layout."""
     kind, layout = configuration.model_type, found.layout
     if kind is None and layout.namesakes and not is_given:
         warnings.warn(
@@ -237,7 +236,7 @@ def _head_count(projections: Projections, given: int | None, configuration: Conf
             raise ValueError(f"heads={given} disagrees with {where}, which has {known}")
         given = known if given is None else given
     if given is None:
-        raise ValueError(f"heads must be given: neither {called} nor a config.json beside it says how many there are")
+        raise ValueError(f"heads must be given: neither {called} nor a config.json next to it states their number")
     return _divided(rows, given, f"the {rows} rows of the queries in {called}")
 
 
@@ -279,7 +278,7 @@ def _norm(
     if epsilon is None:
         epsilon = (configuration.epsilon if layout.model_types else None) or layout.epsilon
     weight = source.vector(f"{layout.norm}.weight", features)
-    # torch leaves the bias out where it is told to have none
+    # torch can leave out the bias.
     may_lack = not layout.model_types
     if may_lack and source.has("self_attn.in_proj_bias") and not source.has(f"{layout.norm}.bias"):
         raise source.refuse(f"{layout.norm} without a bias: another norm, such as RMSNorm, is not read")
@@ -293,21 +292,21 @@ def read_network_weights(
 ) -> tuple[tuple[Float[Array, "_ _"], ...], bpkr.AbstractHeads]:
     """Read all weights of a network in the layout "attention_paths", and its heads, for `bpkr.Network.of_weights`.
 
-    It is the network of Tiberi et al., arXiv 2405.15926, as its published program saves it, which divides by the root
-    of the number of heads alone. The theory's Eqs. (1), (2) and (4) divide by those of the widths, too, by which the
-    weights are multiplied here.
+    This is the network of Tiberi et al., arXiv 2405.15926, as their published program saves it. The program divides
+    only by the root of the number of heads. The theory's Eqs. (1), (2) and (4) also divide by the roots of the widths,
+    so the weights are multiplied by these here.
 
     Args:
-        checkpoint: as for `read_heads`.
-        heads: as for `read_heads`; all layers have as many heads.
+        checkpoint: as in `read_heads`.
+        heads: as in `read_heads`; all layers have the same number of heads.
 
     Returns:
-        The embedding V^0 (N_1, N_0), every layer's V_l (N_{l+1}, heads N_l), and the readout a (outputs, N_a), such
-        that the theory's network of these weights has the same outputs; and the heads, which act on the bare input. A
-        missing embedding is the identity. The file does not state skip connections, nor which token is read.
+        The embedding V^0 (N_1, N_0), every layer's V_l (N_{l+1}, heads N_l), and the readout a (outputs, N_a); with
+        these weights the theory's network has the same outputs. Also the heads, which act on the bare input. A missing
+        embedding is the identity. The file states neither skip connections nor which token is read.
 
     Raises:
-        ValueError: as `read_heads`, and for biases or projections after attention, which the theory's network has not.
+        ValueError: as in `read_heads`, and for biases or projections after attention, which the theory's network lacks.
     """
     require_float64()
     arrays, called, _ = _open(checkpoint)
@@ -330,7 +329,7 @@ def read_network_weights(
     for stem, count in zip(stems, counts, strict=True):
         stacked = Source(arrays, called, stem).matrix("to_v.weight")
         _divided(len(stacked), count, f"the {len(stacked)} rows of {shown(f'{stem}to_v.weight')} in {called}")
-        # V_l has its heads' blocks side by side; here rows (heads N_{l+1}) are below each other
+        # V_l has the blocks of its heads side by side; in the file they are stacked as rows (heads N_{l+1}).
         blocks = math.sqrt(stacked.shape[1]) * stacked.reshape(count, -1, stacked.shape[1])
         values.append(blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1))
     readout = source.matrix(f"{_READOUT}.weight")
@@ -339,8 +338,8 @@ def read_network_weights(
     for number, (weight, count) in enumerate(zip(weights, (1, *counts, 1), strict=True)):
         if weight.shape[1] != count * width:
             raise ValueError(
-                f"{called} does not fit together: matrix {number} of {len(weights)}, from the input, is for "
-                f"{weight.shape[1] // count} features, and {width} come in"
+                f"{called} does not fit together: matrix {number} of {len(weights)}, from the input, takes "
+                f"{weight.shape[1] // count} features, but gets {width}"
             )
         width = weight.shape[0]
     projections = bpkr.heads(query=[each.query for each in layers], key=[each.key for each in layers])

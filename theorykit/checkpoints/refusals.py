@@ -1,4 +1,4 @@
-"""Attention that is no softmax of queries and keys of the tokens alone: told by names and config.json, and refused."""
+"""Refuse attention that is not a softmax of queries and keys of the tokens alone, by names and config.json."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -13,31 +13,31 @@ from .files import read_object
 from .layouts import LAYOUTS, Layout
 
 _ROTARY = "rotary positions, which turn queries and keys"
-# What a part of an array's name tells of its attention: of any array of the model,
+# Patterns in the name of any array of the model that reveal its attention.
 _NAMES = {
     re.compile(r"rotary|rope_freqs|(?:^|\.)freqs_cis$|att(?:n|ention)\..*inv_freq$"): _ROTARY,
     re.compile(
         r"relative_attention_bias|relative_position|rel_pos|rel_embeddings|distance_embedding|pos_(?:key|query)_proj"
         r"|pos_proj|r_[rw]_bias|query_global"
-    ): "scores that depend on relative positions, or windows of tokens, beside queries and keys",
+    ): "scores that depend on relative positions, or windows of tokens, besides queries and keys",
     re.compile(r"(?:^|[._/])[qk](?:uery|ey)?_(?:norm|ln|layernorm|layer_norm)[./]"): "norms of queries and keys",
     re.compile(r"(?:^|[._])sinks?$"): "sinks, further keys that are no token's",
 }
-# of one in a model whose layers have the names of a layout,
+# Patterns in names of models that share names of layers with a layout.
 NAMESAKES = {
     re.compile(r"(?:^|\.)encoder\.embed_positions\.weight$"): "rotary positions, as RoFormer's",
     re.compile(r"(?:^|\.)chars_to_molecules\."): "blocks of text within which tokens attend, as CANINE's",
     re.compile(r"(?:^|\.)bbox_embeddings\."): "a term for the places of boxes, as BROS's",
     re.compile(r"(?:^|\.)tokens_embed\.weight$"): "its norm after it, as GPT-1 and not GPT-2 has it",
 }
-# of one that stands beside an attention module,
+# Patterns in names next to an attention module.
 _SIBLINGS = {
     re.compile(r"(?:^|[._])(?:probe|query_tokens|latents|query)$"): "learned queries, which are of no token",
     re.compile(r"(?:^|[._])(?:alibi_?)?slopes$|(?:^|[._])att(?:n|ention)_(?:temperature|bias|scale)s?$"): (
-        "a term or a factor of its own in the scores"
+        "a term or a factor of the scores besides queries and keys"
     ),
 }
-# and of one behind the layer's name that the layout has not.
+# Patterns in names within a layer that the layout does not have.
 _UNKNOWN = {
     re.compile(r"lora_|adapter|\.base_layer\."): "an adapter that",
     re.compile(r"scales?(?:_inv)?$|qzeros|qweight|weight_[gv]$|original[01]$|parametrizations"): (
@@ -45,10 +45,10 @@ _UNKNOWN = {
     ),
     re.compile(r"(?:^|[._/])(?:ln|norm|layer_?norm)", re.IGNORECASE): "a norm that",
 }
-# what the path of an attention module tells
+# Pattern in the path of a cross-attention module.
 _CROSS_ATTENTION = re.compile(r"(?:^|[._/])(?:cross|enc(?:oder)?_(?:dec(?:oder)?_)?att|EncDec)", re.IGNORECASE)
 
-# by a key of config.json that is set
+# Attention revealed by a key in config.json that is set.
 _SETTINGS = {
     "multi_query": "heads share keys",
     "rope_theta": _ROTARY,
@@ -61,7 +61,7 @@ _SETTINGS = {
     "sliding_window": "tokens attend within a window",
     "attention_window": "tokens attend within a window",
     **dict.fromkeys(("qk_norm", "use_qk_norm", "qk_layernorm"), "queries and keys are normalised"),
-    **dict.fromkeys(("attention_multiplier", "query_pre_attn_scalar"), "scores have a factor of their own"),
+    **dict.fromkeys(("attention_multiplier", "query_pre_attn_scalar"), "scores have an additional factor"),
 }
 OTHERS: Mapping[str, str] = {
     "bros": "its scores have a term for the places of boxes",
@@ -71,11 +71,11 @@ OTHERS: Mapping[str, str] = {
     "roformer": "its positions are rotary, which turn queries and keys",
     "yoso": "its attention is an approximation of a softmax, by hashing",
 }
-"""Kinds of models with the names of a layout, whose attention is another, by what config.json calls them."""
+"""Kinds of models, by their names in config.json, with the array names of a layout but different attention."""
 
-# the linear maps of LLaMA and those after it, whose files need not say that positions are rotary
+# The linear maps of LLaMA and its successors, whose files may not show that positions are rotary.
 _GATED = re.compile(r"(?:.*\.)?layers\.\d+\.(?:mlp\.(?:gate_proj|gate_up_proj)|feed_forward\.w1)\.weight")
-# parts of weights, as torch.nn.utils has them for parametrisations, pruning and norms of weights
+# Parts of weights that torch.nn.utils creates for parametrisation, pruning and weight norm.
 _COMPUTED = re.compile(r"(?:^|\.)parametrizations\.|weight_(?:orig|mask|[guv])$")
 _QUERY = re.compile(r"(?P<stem>.*(?:^|[._]))(?P<query>q_proj|wq|query_proj|query)\.weight")
 _KEYS = {"q_proj": "k_proj", "wq": "wk", "query_proj": "key_proj", "query": "key"}
@@ -83,13 +83,13 @@ _KEYS = {"q_proj": "k_proj", "wq": "wk", "query_proj": "key_proj", "query": "key
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the config.json at `path` says, as transformers writes it; no `values` where there is no such file."""
+    """The content of the config.json at `path`, as transformers writes it; no `values` if there is no such file."""
 
     path: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, name: str) -> "Configuration":
-        """The part about the model of the array `name`, if there are several models, such as encoder and decoder."""
+        """Return the part for the model with the array `name`, if there are several, such as encoder and decoder."""
         models = {
             key: value
             for key, value in self.values.items()
@@ -97,9 +97,9 @@ class Configuration:
         }
         for part in name.split("."):
             for key, value in models.items():
-                if part.partition("_")[0] == key.partition("_")[0]:  # such as vision_tower and vision_config
+                if part.partition("_")[0] == key.partition("_")[0]:  # For example vision_tower and vision_config.
                     return Configuration(self.path, value).of(name)
-        if not models or self.heads is not None:  # one model, or a model of its own with others in it
+        if not models or self.heads is not None:  # One model, possibly with others in it.
             return self
         raise ValueError(
             f"{self.path} is of several models ({', '.join(models)}), and {shown(name)} does not say of which it is: "
@@ -108,24 +108,24 @@ class Configuration:
 
     @property
     def heads(self) -> int | None:
-        """Heads of a layer."""
+        """Return the number of heads per layer."""
         value = self._first("num_attention_heads", "n_head")
         return None if value is None else checked_whole_number(f"the number of heads in {self.path}", value, least=1)
 
     @property
     def epsilon(self) -> float | None:
-        """What the layer norms add to the variance."""
+        """Return the number that layer norms add to the variance."""
         value = self._first("layer_norm_eps", "layer_norm_epsilon")
         return None if value is None else float(checked_number(f"layer_norm_eps in {self.path}", value, above=0.0))
 
     @property
     def model_type(self) -> str | None:
-        """The name that transformers has for the kind of model."""
+        """Return the name of the kind of model in transformers."""
         value = self.values.get("model_type")
         return value if isinstance(value, str) else None
 
     def is_set(self, name: str, default: bool = False) -> bool:
-        """A switch of the model."""
+        """Return a switch of the model."""
         value = self.values.get(name)
         return default if value is None else checked_flag(f"{name} in {self.path}", value)
 
@@ -133,10 +133,10 @@ class Configuration:
         return next((self.values[name] for name in names if self.values.get(name) is not None), None)
 
     def refuse(self) -> None:
-        """Raise `ValueError` if scores are not those of queries and keys of the tokens alone."""
+        """Raise `ValueError` if scores depend on more than queries and keys of the tokens."""
         values, shared = self.values, self.values.get("num_key_value_heads")
         positions = values.get("position_embedding_type")
-        # Big Bird attends to blocks unless another type is named
+        # Big Bird attends to blocks unless another type is given.
         attends = values.get("attention_type", "block_sparse" if self.model_type == "big_bird" else None)
         found = {}
         if shared is not None and self.heads is not None and shared != self.heads:
@@ -155,13 +155,13 @@ class Configuration:
 
 
 def configuration_beside(checkpoint: Path) -> Configuration:
-    """The config.json in the folder of `checkpoint`, which may be missing; `ValueError` if it is damaged."""
+    """Read config.json in the folder of `checkpoint`, if it exists; `ValueError` if it is damaged."""
     path = checkpoint.parent / "config.json"
     return Configuration(path, read_object(path, "a configuration")) if path.is_file() else Configuration()
 
 
 def refuse_names(names: Iterable[str], called: str, patterns: Mapping[re.Pattern[str], str] = _NAMES) -> None:
-    """Raise `ValueError` if a name tells of scores that are not of queries and keys alone."""
+    """Raise `ValueError` if a name reveals scores that depend on more than queries and keys."""
     for name in names:
         for pattern, what in patterns.items():
             if pattern.search(name):
@@ -169,14 +169,14 @@ def refuse_names(names: Iterable[str], called: str, patterns: Mapping[re.Pattern
 
 
 def around(name: str, stem: str) -> bool:
-    """Whether an array stands in one of the modules that the module at `stem` is in, and in none beside it."""
+    """Check whether an array belongs directly to a parent module of `stem`, not to a sibling of `stem`."""
     above = {stem[: mark.end()] for mark in re.finditer(r"[./]", stem)} | {""}
     module = re.sub(r"[./](?:weight|bias|scale|kernel|embedding|inv_freq|freqs_cis|\w+_table)$", "", name)
     return module[: max(module.rfind("."), module.rfind("/")) + 1] in above
 
 
 def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) -> None:
-    """Raise `ValueError` if there is an array behind the `stem` of a layer that may change its attention."""
+    """Raise `ValueError` if an array within the layer at `stem` may change its attention."""
     for name in names:
         if name.startswith(stem) and not layout.beside.fullmatch(name.removeprefix(stem)):
             what = next((what for pattern, what in _UNKNOWN.items() if pattern.search(name)), "which")
@@ -184,9 +184,9 @@ def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) 
 
 
 def refuse_outside(names: Collection[str], everything: Collection[str], called: str, stem: str) -> None:
-    """Raise `ValueError` if an attention module that stands alone, at the path `stem`, has arrays beside it.
+    """Raise `ValueError` if there are arrays next to a single attention module at the path `stem`.
 
-    A norm before it has another name in every model. `everything` has those that a prefix leaves out, too.
+    They could be a norm before it, whose name differs between models. `everything` includes names outside the prefix.
     """
     outer = stem[: max(stem.rfind(mark, 0, -1) for mark in "./") + 1]
     is_second = stem.endswith("multihead_attn.") and any(name.startswith(f"{outer}self_attn.") for name in everything)
@@ -195,7 +195,7 @@ def refuse_outside(names: Collection[str], everything: Collection[str], called: 
     refuse_names((name for name in everything if stem and name.startswith(outer)), called, _SIBLINGS)
     for name in names:
         if not name.startswith(stem):
-            raise ValueError(f"{called} has {shown(name)} beside the attention at {shown(stem)}. {_advice(stem)}")
+            raise ValueError(f"{called} has {shown(name)} next to the attention at {shown(stem)}. {_advice(stem)}")
 
 
 def _advice(stem: str) -> str:
@@ -208,7 +208,7 @@ def _advice(stem: str) -> str:
 def refuse_unknown(
     arrays: Mapping[str, Any], names: Collection[str], called: str, examples: Mapping[str, str]
 ) -> NoReturn:
-    """Raise `ValueError` that says what the arrays of these names are, in none of the layouts of the `examples`."""
+    """Raise `ValueError` for names in none of the layouts of `examples`, and explain what the arrays are."""
     for name in names:
         if match := _QUERY.fullmatch(name):
             key = f"{match['stem']}{_KEYS[match['query']]}.weight"
@@ -220,7 +220,7 @@ def refuse_unknown(
                 )
     refuse_names(names, called)
     if gated := [name for name in names if _GATED.fullmatch(name)]:
-        raise ValueError(f"{called} has {shown(gated[0])}, as LLaMA and its kin, most of them with {_ROTARY}")
+        raise ValueError(f"{called} has {shown(gated[0])}, as LLaMA and its successors, most of them with {_ROTARY}")
     if computed := [name for name in names if _COMPUTED.search(name)]:
         raise ValueError(
             f"{called} has {shown(computed[0])}, from which a weight is computed when the model runs: remove the "
