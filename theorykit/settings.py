@@ -1,7 +1,6 @@
 """Run theorykit under JAX's default settings, whatever other programs have set.
 
-Strict settings would fail: theorykit combines arrays of different ranks and types, and meets infinities, such as a
-density at the edge of its support.
+Strict settings would fail: theorykit mixes ranks and types, and meets infinities, as of a density at its edge.
 """
 
 from collections.abc import Iterator

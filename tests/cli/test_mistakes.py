@@ -269,7 +269,7 @@ def test_help_is_given(command, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("mistake", "line"),
     [
-        (OSError(28, "No space left on device", "a.nc"), "a.nc: No space left on device; make room, and say the same"),
+        (OSError(28, "No space left on device", "a.nc"), "a.nc: No space left on device; make room and run the same"),
         (PermissionError(13, "Permission denied", "a.nc"), "a.nc: Permission denied; choose a place"),
         (OSError(30, "Read-only file system", "a.nc"), "a.nc: Read-only file system; choose a place"),
         (OSError(5, "Input/output error"), "Input/output error"),

@@ -157,7 +157,7 @@ def test_what_has_no_values_is_not_described(value, tmp_path):
         return
     with pytest.raises(ValueError, match=r"^part.* is .*, which cannot identify a run"):
         store.resume(tmp_path / "part.nc", described, lambda: pytest.fail("computed"))
-    with pytest.raises(ValueError, match=r"^part.*cannot be known again"):
+    with pytest.raises(ValueError, match=r"^part.*cannot identify a run"):
         store.read_arrays(tmp_path / "run.npz", "training", described)
     assert not list(tmp_path.iterdir())
 

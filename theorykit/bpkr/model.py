@@ -159,8 +159,7 @@ class Model(DisplayMixin):
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
         """Return the probability of each class, in the order of `classes_`; the temperature is noise of the outputs.
 
-        Call it with inputs and lengths, like `predict`. It is a property because scikit-learn checks whether the
-        method exists, and a model of numbers has none.
+        Call it like `predict`. It is a property, because scikit-learn tests for it and a model of numbers has none.
         """
         if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
             raise AttributeError("predict_proba is for classes, but the model is of numbers")

@@ -18,8 +18,7 @@ from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 
-# Tolerance of the means and variances that mark normalised tokens in half precision, and the least change by a second
-# norm that is not rounding.
+# Tolerance of means and variances of normalised tokens in half precision, and the least change that is not rounding.
 _MADE, _CHANGED = 2e-3, 1e-2
 
 

@@ -72,8 +72,7 @@ def figure(result: xr.Dataset) -> Figure:
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """Draw every distinct entry of U_1: theory as lines, samplers as dots with error bars of two standard errors.
 
-    `result` is from `bpkr.sampling.compare`. Many entries are drawn over the entries of the exact posterior, or of the
-    first approach.
+    `result` is from `bpkr.sampling.compare`. Many entries are drawn over the exact posterior, or the first approach.
     """
     axes = _new_axes(axes)
     _order_parameters(axes, result)

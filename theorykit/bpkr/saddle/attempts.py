@@ -2,10 +2,9 @@
 
 Part of stage 4 of `Architecture -> derive -> Action -> compile -> Problem -> solve -> predict`.
 
-Solves fail for two reasons. If examples are nearly linearly dependent, rounding errors hide the descent direction; the
-remedy is to rotate the examples into their principal axes. If the temperature is tiny compared to the labels, the order
-parameters lie in a narrow curved valley, along which steps are short. Then the minimum is followed by continuation in
-temperature, from a high temperature without such a valley.
+Solves fail for two reasons. If examples are nearly linearly dependent, rounding hides the descent direction. Then we
+rotate the examples into their principal axes. If the temperature is tiny compared to the labels, the minimum lies in a
+narrow curved valley, where steps are short. Then we follow it down from a high temperature without such a valley.
 """
 
 import math

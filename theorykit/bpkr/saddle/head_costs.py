@@ -39,9 +39,8 @@ class HeadCosts(DisplayMixin):
 
     - `log_evidence`: log evidence with all heads minus log evidence without the head, to leading order in the widths.
     - `log_evidence_error`: its rounding error. Finite-width corrections are not included.
-    - `prediction`: mean over test examples of the loss in expected accuracy, the probability that a network drawn from
-      the posterior names the right class. If labels are not classes, it is the rise of the expected squared error.
-      Empty without test labels.
+    - `prediction`: mean loss over test examples of the probability that a network drawn from the posterior is right. If
+      labels are not classes, it is the rise of the expected squared error. Empty without test labels.
     - `prediction_error`: standard error of this mean of paired differences.
     - `measure`: "expected accuracy" or "expected squared error"; empty without test labels.
     - `scores`, `infinite_width_scores`: `head_scores` at the saddle point and at infinite width.

@@ -2,13 +2,12 @@
 
 Warm-up runs NUTS and fits a multivariate Student t distribution to its draws, then fits again to a chain of proposals
 from the first fit. After warm-up the kernel is fixed: proposals from the fit, which need no gradient, with NUTS steps
-in between. NUTS steps are more frequent if proposals leave the chain in one place for long; if proposals are hardly
-ever accepted, NUTS runs alone. The t distribution has power-law tails, while the posterior of the order parameters has
-exponential or lighter tails. Proposals therefore reach every region before long.
+in between. NUTS steps are more frequent if proposals leave the chain in one place for long; if they are hardly ever
+accepted, NUTS runs alone. The posterior of the order parameters has exponential or lighter tails, and the t
+distribution has power-law tails, so proposals reach every region.
 
 Let w be the posterior's density divided by the proposals' density. A chain leaves a point of weight w after about
-w / E[w] proposals. The mean of w over the posterior, not the acceptance rate, therefore determines how many proposals
-make a nearly independent draw.
+w / E[w] proposals. Hence the posterior mean of w, not the acceptance rate, sets the proposals per independent draw.
 
 Sources: L. Tierney, "Markov chains for exploring posterior distributions", Ann. Statist. 22 (1994) 1701 (independence
 chains); J. S. Liu, "Metropolized independent sampling with comparisons to rejection sampling and importance sampling",

@@ -17,8 +17,7 @@ class TrainingSettings:
     """Adam on the mean squared error, with fresh examples in every step.
 
     - `steps`: gradient steps. `batch`: examples per step.
-    - `learning_rate`: Adam's learning rate, for queries and keys; for values, in units without a factor of the root of
-      the width.
+    - `learning_rate`: Adam's learning rate for queries and keys, and for values in units without a root of the width.
     - `validate_every`: steps between two validations. `validation_examples`: their number, the same examples each time.
     - `patience`: training stops early after this many validations in a row without a new best accuracy.
     """
