@@ -33,12 +33,12 @@ _COMMENTS = {
 }
 _SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
 _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
-# A temporary name ends in host, process and a random number. The other two are the temporary files that this process
-# is writing, and the age in seconds at which a file of another host counts as abandoned.
+# Temporary names end in host, process and a random number. Then: the files that this process is writing, and the age in
+# seconds at which a file of another host counts as abandoned.
 _TEMPORARY = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)-[0-9a-f]{8}")
 _WRITTEN: set[str] = set()
 _ABANDONED = 86_400.0
-# The mark is searched for in this many bytes at the beginning and the end of a file.
+# Bytes at the beginning and the end of a file that are searched for the mark.
 _HEAD, _TAIL = 512, 256
 
 
@@ -59,7 +59,7 @@ def is_damaged(content: bytes) -> bool:
 
 
 def is_whole(content: bytes) -> bool:
-    """Check whether `content` ends in the correct sum of the bytes before it, as `with_sum` and `npz` write it."""
+    """Check whether `content` ends in the correct sum, as `with_sum` and `npz` write it."""
     return _SUM.search(content, max(0, len(content) - _SUM_LENGTH)) is not None and not is_damaged(content)
 
 
@@ -126,14 +126,14 @@ def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -
         else:
             temporary.touch(exist_ok=False)
         temporary.write_bytes(content)
-        # Flush the content before renaming: even after a power failure, `path` is then a complete file.
+        # Flush before renaming: then `path` is complete even after a power failure.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
-        # Name the file that the user knows, not the temporary one.
+        # Name the user's file, not the temporary one.
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):
@@ -170,7 +170,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Check whether the process may still be writing. An id equal to ours is from an ended process."""
+    """Check whether the process may still write. If it has our id, it has ended."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

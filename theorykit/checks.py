@@ -35,13 +35,13 @@ Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable)
 
 _LARGEST_WHOLE = 2**63 - 1
-# Larger asymmetries, relative to the largest entry, are not rounding errors.
+# Larger asymmetries, relative to the largest entry, are not rounding.
 _SYMMETRY = 1e-8
 
 
 def is_traced(*values: Any) -> bool:
     """Check whether any leaf of `values` is a JAX tracer, whose content is unknown."""
-    # A loop is faster than a generator, and this runs many times per call.
+    # A loop is faster than a generator.
     for leaf in jax.tree.leaves(values):  # noqa: SIM110
         if isinstance(leaf, jax.core.Tracer):
             return True
@@ -77,7 +77,7 @@ def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
 
 def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
     """Return `value`; using it raises an error at run time if a traced condition does not hold."""
-    # A value without arrays, such as the attention of a network without heads, cannot carry the check.
+    # A value without arrays, as of a network without heads, cannot carry the check.
     if not traced or not jax.tree.leaves(value):
         return value
     broken = jnp.stack([~jnp.all(requirement.holds) for requirement in traced])
@@ -104,7 +104,7 @@ def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...],
 
 
 def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
-    """Return `value`, one of the strings `choices`."""
+    """Require one of the strings `choices`."""
     choices = tuple(choices)
     if isinstance(value, str) and value in choices:
         return value
@@ -129,7 +129,7 @@ def by_name(name: str, values: Any, what: str = "numbers and arrays by symbol or
 
 
 def checked_text(name: str, value: Any) -> str:
-    """Return `value`, nonempty text."""
+    """Require nonempty text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be text, got {shown(value)}")
     if not value:
@@ -138,14 +138,14 @@ def checked_text(name: str, value: Any) -> str:
 
 
 def checked_flag(name: str, value: Any) -> bool:
-    """Return `value`, True or False."""
+    """Require True or False."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(f"{name} must be True or False, got {shown(value)}")
 
 
 def checked_whole_number(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """Return `value` as an int within [least, most] and 64 bits; refuse booleans and floats, even whole ones."""
+    """Require an int within [least, most] and 64 bits; refuse booleans and floats, even whole ones."""
     if is_traced(value):
         raise TypeError(f"{name} must be a whole number that is known before anything is traced, got {shown(value)}")
     # NumPy counts time differences as integers.
@@ -179,7 +179,7 @@ def checked_number(
     most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Return `value` unchanged: one finite real number, > above, >= least, <= most and < below if these are given."""
+    """Require one finite real number, > above, >= least, <= most and < below if these are given."""
     check_is_number(name, value)
     bounds = {
         ">": (operator.gt, above),
@@ -188,7 +188,7 @@ def checked_number(
         "<": (operator.lt, below),
     }
     message = f"{name} must be finite"
-    # `math` also takes integers beyond 64 bits, which NumPy does not have.
+    # NumPy has no integers beyond 64 bits.
     valid = jnp.isfinite(value) if is_traced(value) else math.isfinite(value)
     for sign, (holds, bound) in bounds.items():
         if bound is not None:
@@ -218,8 +218,8 @@ def check_is_number(name: str, value: Any) -> None:
 def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
     """Return `value` as a finite float64 NumPy array, or a traced array, with nonempty `axes`.
 
-    Anything that NumPy reads as an array of real numbers is accepted, booleans too. Complex numbers, text and masked
-    arrays, even with nothing masked, are refused because conversion would change them.
+    NumPy must read it as an array of real numbers or booleans. Complex numbers, text and masked arrays, even with
+    nothing masked, are refused because conversion would change them.
     """
     array = numeric_array(name, value, axes)
     return require(array, [finite_entries(name, array)])
@@ -299,7 +299,7 @@ def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
 
 
 def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array:
-    """Return `value` as a JAX array with `axes` axes. Its entries may be infinite or NaN: they are checked later."""
+    """Return `value` as a JAX array with `axes` axes. Entries that are not finite are refused later."""
     require_float64()
     array = jnp.asarray(numeric_array(name, value))
     if axes is not None and array.ndim != axes:
@@ -340,7 +340,7 @@ def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]
 
 
 def single_precision_note(array: np.ndarray) -> str:
-    """Return a note for error messages if all entries are float32 numbers, and not all float16 ones."""
+    """Note in error messages if all entries are float32 numbers, and not all float16."""
     with np.errstate(over="ignore"):
         is_single = np.array_equal(array, np.asarray(array, np.float32))
         is_shorter = np.array_equal(array, np.asarray(array, np.float16))
@@ -389,7 +389,7 @@ def _is_masked(value: Any) -> bool:
 
 def check_dtype(name: str, dtype: Any, value: Any) -> None:
     """Raise `TypeError` unless entries of `dtype` are real numbers or booleans."""
-    # Ask JAX, since NumPy does not know its floating-point types. Time differences would count as integers.
+    # Ask JAX, since NumPy does not know its types. Time differences count as integers.
     is_number = any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_))
     if not is_number or dtype.kind == "m":
         raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}{_UNREAL.get(dtype.kind, '')}")
@@ -429,19 +429,19 @@ def checked_sequence(name: str, value: Any, what: str, length: int | None = None
 
 def has_entries(value: Any) -> bool:
     """Check whether `value` can be iterated over."""
-    # Arrays without axes pass the test of their type, but cannot be iterated over.
+    # Arrays without axes are iterable by type only.
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
 def checked_function(name: str, value: Any) -> Any:
-    """Return `value`, a callable."""
+    """Require a callable."""
     if callable(value):
         return value
     raise TypeError(f"{name} must be a function, got {shown(value)}")
 
 
 def checked_key(name: str, value: Any) -> Any:
-    """Return `value`, one JAX random key, new-style or legacy."""
+    """Require one JAX random key, new-style or legacy."""
     if isinstance(value, jax.Array):
         is_typed = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
         if (is_typed and value.shape == ()) or (value.dtype == jnp.uint32 and value.shape == (2,)):
@@ -475,7 +475,7 @@ def checked_expression(name: str, value: Any) -> Expr:
     """Return `value`, a scalar or matrix expression; a finite Python number becomes a SymPy number."""
     if isinstance(value, Expr):
         return value
-    # Only floats can be infinite. Integers may be too large for a float, so they are not tested.
+    # Only floats can be infinite, and integers may exceed them.
     is_float = isinstance(value, float) and math.isfinite(value)
     if is_float or (isinstance(value, int) and not isinstance(value, bool)):
         return sympify(value)
@@ -483,7 +483,7 @@ def checked_expression(name: str, value: Any) -> Expr:
 
 
 def checked_scalar(name: str, value: Any) -> Expr:
-    """Return `value`, a scalar expression."""
+    """Require a scalar expression."""
     expression = checked_expression(name, value)
     if expression.is_Matrix:
         raise ValueError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
@@ -491,14 +491,14 @@ def checked_scalar(name: str, value: Any) -> Expr:
 
 
 def checked_matrix(name: str, value: Any) -> MatrixExpr:
-    """Return `value`, a matrix expression."""
+    """Require a matrix expression."""
     if isinstance(value, MatrixExpr):
         return value
     raise TypeError(f"{name} must be a matrix expression of SymPy, got {shown(value)}")
 
 
 def checked_square(name: str, value: Any) -> MatrixExpr:
-    """Return `value`, a square matrix expression."""
+    """Require a square matrix expression."""
     if not are_equal_sizes(*checked_matrix(name, value).shape):
         raise ValueError(f"{name} must be a square matrix expression, got {shown(value)} of shape {value.shape}")
     return value
@@ -510,14 +510,14 @@ def are_equal_sizes(size: Expr, other: Expr) -> bool:
 
 
 def checked_column(name: str, value: Any) -> MatrixExpr:
-    """Return `value`, a matrix expression with one column."""
+    """Require a matrix expression with one column."""
     if checked_matrix(name, value).shape[1] != 1:
         raise ValueError(f"{name} must be a column, got {shown(value)} of shape {value.shape}")
     return value
 
 
 def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
-    """Return `values`, at least one matrix expression."""
+    """Require at least one matrix expression."""
     matrices = checked_sequence(name, values, "matrix expressions")
     if not matrices:
         raise ValueError(f"{name} must be at least one matrix expression, got none")
@@ -525,7 +525,7 @@ def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
 
 
 def checked_size(name: str, value: Any) -> Expr:
-    """Return `value`, a positive integer, or an expression that may be one."""
+    """Require a positive integer, or an expression that may be one."""
     size = checked_scalar(name, value)
     if size.is_integer is False or size.is_positive is False:
         raise ValueError(f"{name} must be a whole number above zero, got {shown(value)}")
@@ -535,7 +535,7 @@ def checked_size(name: str, value: Any) -> Expr:
 
 
 def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
-    """Return `values`, two sizes."""
+    """Require two sizes."""
     first, second = checked_sequence(name, values, "sizes", length=2)
     return checked_size(f"{name}[0]", first), checked_size(f"{name}[1]", second)
 
@@ -570,7 +570,7 @@ def checked_arguments(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*arguments, **keywords):
-        # Annotations are resolved at the first call, when every name in them is defined.
+        # At the first call every name in annotations is defined.
         kinds = _annotations_of(function)
         bound = signature.bind(*arguments, **keywords)
         for name, value in bound.arguments.items():
@@ -599,7 +599,7 @@ def check_fields(instance: Any) -> None:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    # Empty text is compared by value, since two empty strings need not be one object.
+    # Two equal texts need not be one object.
     return value is default or (isinstance(value, str) and isinstance(default, str) and value == default)
 
 

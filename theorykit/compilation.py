@@ -20,9 +20,9 @@ _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 def jit(function: Callable) -> Callable:
     """Compile `function` like `equinox.filter_jit`, in about half the time on a CPU; meant for programs with solves.
 
-    Within another jit, `function` is compiled with the options of that one. Floats are traced like arrays, so a new
-    temperature needs no compilation. On a CPU the call waits for its results, and small matrices are factorised on one
-    thread. The compiled function raises `MemoryError` if an array does not fit in memory.
+    Within another jit, its options apply. Floats are traced like arrays, so a new temperature needs no compilation. On
+    a CPU the call waits for its results, and small matrices are factorised on one thread. The compiled function raises
+    `MemoryError` if an array does not fit.
 
         >>> import jax.numpy as jnp
         >>> import theorykit

@@ -15,7 +15,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 @cache
 def memory() -> float:
-    """Return the memory of the machine, or of its container if that is less, in bytes."""
+    """Return the memory of the machine or its container in bytes."""
     found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for path in map(Path, _LIMITS):
         with suppress(OSError, ValueError):
@@ -24,7 +24,7 @@ def memory() -> float:
 
 
 def check_fits(what: str, size: float | int, advice: str = "") -> None:
-    """Raise `ValueError` unless `what`, with a size of `size` bytes, fits in memory; the message ends in `advice`."""
+    """Raise `ValueError` unless `what`, of `size` bytes, fits in memory; the message ends in `advice`."""
     if size > memory():
         raise ValueError(
             f"{what} takes about {size:.3g} bytes of the {memory():.3g} that this machine has"

@@ -139,7 +139,7 @@ def replicate(tree: Any, sharding: NamedSharding | None) -> Any:
 
 
 def of_this_process(tree: Any, sharding: NamedSharding | None) -> Any:
-    """Copy replicated arrays to one device of this process, so that later operations involve no other process."""
+    """Copy replicated arrays to one device, so that later operations involve no other process."""
     if sharding is None:
         return tree
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, jax.Array) else leaf, tree)

@@ -111,7 +111,7 @@ def _solution(result: xr.Dataset) -> Iterator[Block]:
 
 
 def _beside(result: xr.Dataset, name: str, form: str, unit: str) -> str:
-    """Format a number with its error or unit, followed by the number for the infinitely wide network, if any."""
+    """Format a number with its error or unit, and the number at infinite width, if any."""
     error = f" +- {result[f'{name}_error'].item():.4f}" if f"{name}_error" in result else unit
     limit = f"infinite_width_{name}"
     beside = f"   infinitely wide: {result[limit].item():{form}}" if limit in result else ""
@@ -287,7 +287,7 @@ def with_error(value: xr.DataArray, error: xr.DataArray) -> str:
 
 
 def _draws(tree: xr.DataTree) -> Iterator[Block]:
-    """Show whether chains mixed, and for every number mean, error, deviation, effective sample sizes and R-hat."""
+    """Show whether chains mixed, and mean, error, deviation, effective sizes and R-hat of all numbers."""
     chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     seconds = f"{tree.attrs['seconds']:.1f} s, and {tree.attrs['warmup_seconds']:.1f} s of warm-up"
     yield Table(

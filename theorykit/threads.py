@@ -1,7 +1,7 @@
 """Set the number of linear-algebra threads by the size of the matrices.
 
-JAX calls SciPy's LAPACK for factorisations. Its threads spin while they wait for each other. Small matrices gain
-nothing from them, and take many times longer once another process keeps one of the cores busy.
+JAX factorises by SciPy's LAPACK, whose threads spin while they wait for each other. Small matrices gain nothing from
+them, and take many times longer if another process keeps a core busy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ def _libraries() -> list[LibController]:
 def _set_threads(numbers: Sequence[int]) -> None:
     for library, number in zip(_libraries(), numbers, strict=True):
         library.set_num_threads(number)
-    # Otherwise only the first Python thread could ever set the number, and contexts of others could not restore it.
+    # Otherwise only the first Python thread could set the number, and others could not restore it.
     OpenBLASController.clear_controlling_thread()
 
 

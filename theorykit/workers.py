@@ -44,7 +44,7 @@ def check_executor(executor: Workers) -> None:
         from .checks import shown
 
         raise TypeError(f"executor must be a concurrent.futures.Executor or a dask Client, got {shown(executor)}")
-    # No public attribute shows how a pool starts its processes. Without this one, a task in a fork raises the error.
+    # Only this private attribute shows how a pool starts. Without it, a task in a fork raises the error.
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         raise ValueError(_FORKS)
@@ -221,7 +221,7 @@ class _Packed:
 
 
 def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
-    """Compute `function(*common, *task)` in a worker, after checking version and start method and enabling float64."""
+    """Compute `function(*common, *task)` in a worker, if its version fits and it is no fork, in float64."""
     if os.getpid() != _IMPORTED_BY:
         raise ValueError(_FORKS)
     if version != __version__:

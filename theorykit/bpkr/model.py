@@ -36,7 +36,7 @@ _RANDOM_LAYERS = (2, 2)
 
 
 class Model(DisplayMixin):
-    """Predict labels of sequences by a deep network with given attention, averaged over all other weights.
+    """Predict labels of sequences by a deep network with given attention, averaged over other weights.
 
     This is a scikit-learn estimator with `fit`, `predict`, `score`, `get_params` and `set_params`, so `clone`,
     `cross_val_score` and `GridSearchCV` work. It calls `path_features`, `Problem`, `solve` and `predict`, and returns

@@ -32,7 +32,7 @@ class Source:
         return ValueError(f"{self.called} has, at {shown(self.prefix)}, {what}")
 
     def array(self, name: str, axes: str) -> np.ndarray:
-        """Load an array as float64, and check that it has these axes and is finite."""
+        """Load a finite array with these axes as float64."""
         name = self.prefix + name
         if name not in self.arrays:
             raise ValueError(f"{self.called} has no array {shown(name)}, which its layout needs")
@@ -48,7 +48,7 @@ class Source:
                     f"take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
                 ) from None
         dtype = getattr(value, "dtype", None)
-        # Ask JAX, since NumPy does not know its floating-point types; NumPy checks arrays of other libraries.
+        # Ask JAX, since NumPy does not know its floating-point types.
         if isinstance(dtype, np.dtype) and not jax.dtypes.issubdtype(dtype, np.floating):
             raise TypeError(f"{where} must be of floating-point numbers, got {shown(value)}: is it quantised?")
         return np.asarray(checked_array(where, value, axes))
@@ -58,7 +58,7 @@ class Source:
         return self.array(name, "rows columns")
 
     def vector(self, name: str, length: int, may_lack: bool = False) -> Vector:
-        """Load an array with one axis of this length; if it is missing and `may_lack`, return zeros."""
+        """Load an array with one axis of this length; zeros if it is missing and `may_lack`."""
         if may_lack and not self.has(name):
             return np.zeros(length)
         found = self.array(name, "entries")

@@ -22,7 +22,7 @@ NOT_ARRAYS = (
 )
 _THEORIES = ("saddle", "one_over_n", "infinite_width")
 _APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
-# Integers that JAX can count with, and integers that can seed its random numbers.
+# Integers that JAX can count with, and seeds of its random numbers.
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -52,7 +52,7 @@ class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_f
 
 
 class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [architecture]; see `bpkr.Architecture`. A sweep over either needs no widths or temperature here."""
+    """The table [architecture]; see `bpkr.Architecture`. A sweep over widths or temperatures can omit them here."""
 
     layers: tuple[int | AttentionConfig | DenseConfig, ...]
     widths: float | tuple[float, ...] | None = None

@@ -1,4 +1,4 @@
-"""Draw theory and sampling together, from the result of `theorykit.bpkr.sampling.compare`."""
+"""Draw theory and sampling, from the result of `theorykit.bpkr.sampling.compare`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from .style import LIMITS, THEORY, _new_axes, save, use_style
 
 __all__ = ["draw", "figure"]
 
-# Length of error bars, and the threshold beyond which a difference is not by chance, in standard errors.
+# Length of error bars, and the largest difference by chance, in standard errors.
 _BARS, _BEYOND_CHANCE = 2, 4
 _ENTRY_BY_ENTRY = 10
 # Width of the slot of an entry, if entries are at distance one.
@@ -91,7 +91,7 @@ def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
     places, looks = np.arange(len(pairs)), {approach: _LOOKS[approach] for approach in _approaches(result)}
     theories = [approach for approach in looks if approach not in SAMPLED]
     for number, approach in enumerate(theories):
-        # Draw later lines shorter, so that they do not hide earlier ones.
+        # Later lines are shorter, so that none hides another.
         half, look = _SLOT / 2 * 0.65**number, looks[approach]
         values = distinct(result, approach, "U_1")
         axes.hlines(values, places - half, places + half, color=look.color, linewidth=1.6, label=look.name)
@@ -122,13 +122,13 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
         for place, approach in enumerate(others):
             sizes, color = standard_errors_between(result, approach, names), _LOOKS[approach].color
             face = color if side < 0 else "none"
-            # Multiples of the golden ratio spread neighbouring points evenly.
+            # Multiples of the golden ratio spread points evenly.
             spread = (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2) % 1 - 0.5
             at = place + 0.2 * side + 0.28 * spread
             axes.plot(at, sizes, "o", markersize=3, color=color, markerfacecolor=face, markeredgewidth=0.6)
         axes.plot([], [], "o", markersize=3, color="0.4", markerfacecolor="0.4" if side < 0 else "none", label=kind)
     axes.axhline(_BEYOND_CHANCE, color="0.4", linestyle="--", linewidth=1)
-    # Use a linear scale up to the threshold and a logarithmic one beyond; a sixth of the height is for the legend.
+    # Linear up to the threshold, logarithmic beyond; a sixth of the height is for the legend.
     axes.set_yscale("symlog", linthresh=_BEYOND_CHANCE)
     top = max(float(axes.dataLim.ymax), 2.0 * _BEYOND_CHANCE)
     end = _BEYOND_CHANCE * 10 ** (1.2 * (1 + np.log10(top / _BEYOND_CHANCE)) - 1)
@@ -142,7 +142,7 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
 
 
 def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
-    """Draw values of `name` over those of the exact posterior, or the first approach, with the diagonal."""
+    """Draw values of `name` over the exact posterior, or the first approach, with the diagonal."""
     approaches = _approaches(result)
     measure = MEASURE if MEASURE in approaches else approaches[0]
     values, errors = (distinct(result, measure, each) for each in (name, f"{name}_error"))

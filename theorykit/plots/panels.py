@@ -1,4 +1,4 @@
-"""Draw single panels for your own figures: each function draws one labelled result into given axes, or new ones."""
+"""Single panels for your own figures: each draws one labelled result into given axes, or new ones."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .style import DIVERGING, LIMITS, THEORY, _new_axes
 _UNEVEN = 1e-6
 # Number of horizontal labels that fit next to each other.
 _UPRIGHT = 8
-# Line spacing in units of the font size, and the smallest legible font size in points.
+# Line spacing per font size, and the smallest legible font size in points.
 _LINE, _SMALLEST = 1.3, 5.0
-# Largest numbers of columns and rows of an orbit diagram, and the ink of a pixel with few marks.
+# Most columns and rows of an orbit diagram, and the ink of a pixel with few marks.
 _PIXELS = (1600, 420)
 _LEAST_INK = 0.5
 _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
@@ -61,9 +61,9 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
 
 @checked_arguments
 def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes | None = None) -> Axes:
-    """Draw eigenvalues (components,) of a kernel as a line, and squared cosines with the labels (components,) as bars.
+    """Draw eigenvalues (components,) of a kernel as a line, and squared cosines with labels (components,) as bars.
 
-    Both are from `bpkr.kernel_task_alignment`.
+    Get them from `bpkr.kernel_task_alignment`.
     """
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
@@ -83,10 +83,9 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
 
 @draws_results
 def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "beta", pattern: int = 0) -> Axes:
-    """Draw the semantic overlaps of a pattern that orbits visit, over a parameter.
+    """Draw the semantic overlaps that orbits visit, over a parameter, from `dmft.diagrams.orbit_diagram`.
 
     Args:
-        diagram: the result of `dmft.diagrams.orbit_diagram`.
         over: "beta", "gamma" or "epsilon", whose values must be evenly spaced and ascend.
         pattern: The pattern, counted from 0.
     """
@@ -104,9 +103,9 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
 
 @draws_results
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
-    """Draw marks (parameter, level) as pixels over the occupied part of the level axis; values must be evenly spaced.
+    """Draw marks (parameter, level) as pixels over the occupied levels; values must be evenly spaced.
 
-    A pixel is inked if any mark falls into it, so that no mark is lost.
+    A pixel is inked if any mark falls into it.
     """
     (over,) = set(marks.dims) - {"level"}
     levels = np.flatnonzero(marks.any(over))
@@ -116,7 +115,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
     image = _ink(marks.values, side)
     values, level = marks[over].values, marks["level"].values
-    # The last pixels may extend beyond the last marks.
+    # The last pixels may reach beyond the marks.
     across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
     look = {"cmap": _INK, "vmin": 0, "vmax": 1, "origin": "lower", "aspect": "auto", "interpolation": "nearest"}
     axes.imshow(image.T, extent=(*_edges(values, across), *_edges(level, upwards)), **look)
@@ -139,10 +138,9 @@ def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
 
 @checked_arguments
 def draw_head_costs(costs: HeadCosts, axes: Axes | None = None, *, cost: str = "log_evidence") -> Axes:
-    """Draw costs of leaving out each head as bars, and the published head scores as dots.
+    """Draw costs from `bpkr.head_costs` as bars, and the published head scores as dots.
 
     Args:
-        costs: the result of `bpkr.head_costs`.
         cost: "log_evidence", or "prediction" for the cost on test examples, with its standard error over them.
     """
     checked_choice("cost", cost, ("log_evidence", "prediction"))

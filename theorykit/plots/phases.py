@@ -29,7 +29,7 @@ REGIME_COLORS = {
 def phase_diagram(result: xr.Dataset) -> Figure:
     """Draw regimes by Lyapunov exponents, if available, and by the published rule, and the number of levels visited.
 
-    The axes are the two inverse temperatures. The second title has the fraction of points where the rule differs.
+    Axes are the inverse temperatures. The second title has the fraction of points where the rule differs.
     """
     names = [name for name in ("regime", "regime_by_levels") if name in result]
     if not names:

@@ -10,7 +10,7 @@ Function = TypeVar("Function", bound=Callable)
 
 
 def draws_results(function: Function) -> Function:
-    """Decorate a drawing function so that it checks types of arguments, and names what a result lacks."""
+    """Decorate `function` to check types of arguments, and name what a result lacks."""
     checked = checked_arguments(function)
     parameters = {name: kind for name, kind in get_type_hints(function).items() if name != "return"}
     results = [name for name, kind in parameters.items() if "xarray" in getattr(kind, "__module__", "")]

@@ -46,9 +46,9 @@ def _new_axes(axes: Axes | None) -> Axes:
 
 @checked_arguments
 def save(figure: Figure, path: Path) -> Path:
-    """Write `figure` to `path`, which ends in .png, .pdf or .svg, create its folder if needed, and close the figure.
+    """Write `figure` to `path`, which ends in .png, .pdf or .svg, create its folder, and close the figure.
 
-    An existing figure from this function is replaced; any other file raises `FileExistsError`.
+    A figure from this function is replaced; any other file raises `FileExistsError`.
     """
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"a figure's file ends in .png, .pdf or .svg, got {str(path)!r}")

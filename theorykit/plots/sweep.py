@@ -88,7 +88,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 
 
 def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str], colors: Any) -> None:
-    """Draw each line over finite widths with error bars, and a dashed line with a band at infinite width."""
+    """Draw lines with error bars over finite widths, and dashed lines with a band at infinite width."""
     widths = lines[0]["width"].values
     is_numeric = np.issubdtype(widths.dtype, np.number)
     is_limit = np.isinf(widths) if is_numeric else np.zeros(len(widths), dtype=bool)

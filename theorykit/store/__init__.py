@@ -2,6 +2,6 @@
 
 import lazy_loader
 
-# Import the names of __init__.pyi on first use. They are not in `__all__`, because runs are for internal use only.
+# Import the names of __init__.pyi on first use. Names of runs are internal, so not in `__all__`.
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
 __all__ = ["read", "write", "write_document", "write_source", "write_text"]

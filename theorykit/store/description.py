@@ -27,8 +27,8 @@ def describe(**arguments: Any) -> dict[str, str]:
     - An array is described by dtype, shape and a hash of its values, a random key by its implementation and words.
     - Containers, dataclasses, Equinox modules (static fields too), JAX pytrees, `functools.partial`, and objects that
       pickle can reduce are described part by part, with their types.
-    - A function or class is described by its module and name. One that cannot be imported so, such as a lambda, and an
-      object with hidden state are `UNKNOWN`, with their type: a run with them cannot be kept.
+    - A function or class is described by its module and name. If it is not found there, such as a lambda, it is
+      `UNKNOWN`, with its type, and so is an object with hidden state: a run with them cannot be kept.
     """
     found: dict[str, str] = {}
 
@@ -113,7 +113,7 @@ def _by_name(value: Any) -> str | None:
     name = getattr(value, "__qualname__", None)
     if not isinstance(name, str):
         return None
-    module = getattr(value, "__module__", None) or "numpy"  # NumPy's universal functions do not name theirs.
+    module = getattr(value, "__module__", None) or "numpy"  # Universal functions name none.
     found: Any = sys.modules.get(module) if isinstance(module, str) else None
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -30,13 +30,13 @@ from .files import read, write
 
 Settings = Mapping[str, str]
 _SETTINGS = "settings"
-# Version of the format of descriptions: runs described in another format cannot be compared.
+# Version of the format of descriptions, which cannot be compared with others.
 _DESCRIPTION = {"description": "1"}
 # Seconds between two checkpoints of a long computation.
 CHECKPOINT_SECONDS = 20.0
-# Number of differences that an error message names.
+# Most differences in an error message.
 _NAMED = 5
-# Variable of a dataset with the settings of its run.
+# Variable with the settings of a run.
 _VARIABLE = "settings of the run"
 
 
@@ -86,7 +86,7 @@ def resume_tasks(
     places: Sequence[tuple[Path, Settings] | None],
     common: tuple = (),
 ) -> Iterator[tuple[int, xr.Dataset]]:
-    """Yield the number and the dataset of every task: first kept ones, then new ones from `run_tasks` as they complete.
+    """Yield the number and dataset of every task: first kept ones, then results of `run_tasks` as they complete.
 
     `places` has the path and settings under which each task is kept; None keeps nothing.
     """
@@ -101,17 +101,17 @@ def resume_tasks(
 def keep(dataset: xr.Dataset, settings: Settings, path: Path) -> None:
     """Write a dataset from which a run with these `settings` resumes."""
     refuse_unknown(settings)
-    # Use a variable, since attributes of netCDF files are limited to 64 kB.
+    # Attributes of netCDF files are limited to 64 kB.
     write(dataset.assign({_VARIABLE: as_text(settings)}), path, overwrite=True)
 
 
 def read_kept(path: Path, settings: Settings) -> xr.Dataset | None:
-    """Read the dataset that `keep` wrote to `path`, or return None if there is no file.
+    """Read the dataset that `keep` wrote to `path`, or None if there is no file.
 
     Raises `FileExistsError` if it has other `settings`, and `ValueError` for another kind of file or a damaged one.
     """
     refuse_unknown(settings)
-    # Raise before computing results that could not be kept.
+    # Raise before computing what could not be kept.
     needed("h5netcdf", "keeping a run in a folder")
     if not path.exists():
         return None
@@ -129,7 +129,7 @@ def leaf_arrays(tree: Any) -> dict[str, np.ndarray]:
 
 
 def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Rebuild the pytree from `leaf_arrays`, with the structure of `tree`; `ValueError` if shapes or types differ."""
+    """Rebuild the pytree from `leaf_arrays`, with the structure of `tree`; `ValueError` if shapes differ."""
     require_float64()
     leaves, structure = jax.tree.flatten(tree)
     names = (f"leaf {number}" for number in range(len(leaves)))
@@ -150,7 +150,7 @@ def write_arrays(arrays: Mapping[str, Any], settings: Settings, path: Path) -> N
 
 
 def read_arrays(path: Path, kind: str, settings: Settings) -> dict[str, np.ndarray] | None:
-    """Read the arrays that `write_arrays` wrote to `path`, or return None if there is no file; raises like `read_kept`.
+    """Read the arrays that `write_arrays` wrote to `path`, or None if there is no file; raises like `read_kept`.
 
     `kind` is the kind of run in messages.
     """
@@ -178,7 +178,7 @@ def _whole_content(path: Path, kind: str) -> bytes:
 
 
 def _refuse_difference(path: Path, kind: str, there: Settings, here: Settings) -> None:
-    """Raise `FileExistsError` unless the settings `there`, read from `path`, equal the settings `here`."""
+    """Raise `FileExistsError` unless the settings `there`, from `path`, equal `here`."""
     remedy = "Choose another folder, or remove this one if it is no longer wanted"
     if any(name in here and there.get(name) != value for name, value in _DESCRIPTION.items()):
         raise FileExistsError(f"{path} holds a {kind} of another version of theorykit. {remedy}")

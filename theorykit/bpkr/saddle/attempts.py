@@ -25,9 +25,9 @@ from ..order_parameters.coordinates import Coordinates, from_order_parameters
 
 # After this many steps of one attempt, another strategy is likely to be faster.
 MOST_STEPS = 150
-# Ratio of successive temperatures; and steps and gradient norm that suffice at all temperatures but the last.
+# Ratio of successive temperatures; steps and gradient norm that suffice at all but the last.
 _COOLING, _STAGE_STEPS, _STAGE_TOLERANCE = 10.0, 60, 1e-3
-# Continuation starts at the temperature at which the misfit of unexplained labels is this times the least width.
+# Continuation starts at a temperature with a misfit of unexplained labels of this times the least width.
 _HOT = 10.0
 # Features with more entries than this are not rotated.
 _ROTATED_SIZE = 2**25
@@ -48,8 +48,8 @@ class Attempt(NamedTuple):
 def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt: Attempt) -> Any:
     """Retry `attempt`, whose `first` solve did not converge; the `stats` of the result count the total work.
 
-    `solve` takes data in principal axes, and an attempt. The default solver may take the steps of `attempt` in total. A
-    given solver may take them in each of two attempts: from the nearest end point, and from the start.
+    `solve` takes data in principal axes, and an attempt. The default solver has the steps of `attempt` in total, a
+    given one in each of two attempts: from the nearest end point, and from the start.
     """
     codes, is_default = optx.RESULTS, attempt.solver is None
     if (not is_default and first.result == codes.nonlinear_max_steps_reached) or data.features.size > _ROTATED_SIZE:
@@ -106,13 +106,13 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
     best = last if last.converged else min(attempts, key=_distance)
     stats, result = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}, best.result
     if is_default and not best.converged and bool(jnp.isfinite(best.gradient_norm)):
-        # The best attempt may report a lack of steps only because its own budget was small.
+        # The best attempt may lack steps only because its own budget was small.
         result = codes.nonlinear_max_steps_reached if steps_left() <= 0 else codes.nonlinear_divergence
     return eqx.tree_at(lambda saddle: (saddle.stats, saddle.result), best, (stats, result))
 
 
 def _temperatures(architecture, label_square: float) -> list[float]:
-    """Return temperatures from one at which the misfit is comparable to the entropy, to above the architecture's."""
+    """Return temperatures, the first with a misfit comparable to the entropy, all above the architecture's."""
     coldest = float(architecture.temperature)
     hottest = label_square / (_HOT * min(map(float, architecture.widths)))
     if not 0 < coldest < hottest:

@@ -103,8 +103,8 @@ def fluctuations(
     Args:
         problem: the architecture with its training data. Every layer must have at least as many units as partial paths.
         order_parameters: the saddle point, as `solve` returns it.
-        test_features: path features (examples, paths, features) to predict from; by default the test features of the
-            problem's data, if it has any.
+        test_features: path features (examples, paths, features) to predict from; by default those of the problem's
+            data, if any.
 
     Raises:
         ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
@@ -137,7 +137,7 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
 
 
 def _corrections(problem: SaddleProblem, coordinates: Coordinates) -> Float[Array, ""]:
-    """Return the terms of order one, beyond the action, in minus twice the log density of the coordinates."""
+    """Return the terms of order one in minus twice the log density of the coordinates."""
     of_prior = prior_corrections(problem.bound, problem.order_parameters(coordinates))
     return of_prior - 2 * log_volume(problem.roots, coordinates)
 
@@ -164,12 +164,12 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
 
 
 def _curvature_factor(function, coordinates: Coordinates) -> Float[Array, "n n"]:
-    """Return the Cholesky factor of half the Hessian, the inverse covariance of the density exp(-function/2)."""
+    """Return the Cholesky factor of half the Hessian, the inverse covariance of exp(-function/2)."""
     return jnp.linalg.cholesky(jax.hessian(function)(coordinates) / 2)
 
 
 def _log_evidence(problem: SaddleProblem, coordinates: Coordinates, factor: Float[Array, "n n"]) -> Float[Array, ""]:
-    """Return the log ratio of the Gaussian integrals about the minima of posterior and prior; common errors cancel."""
+    """Return the log ratio of Gaussian integrals of posterior and prior; common errors cancel."""
     bound, origin = problem.bound, gp_coordinates(problem.architecture)
 
     def of_prior(theta):
@@ -205,7 +205,7 @@ def _second(function, theta: Coordinates, direction: Coordinates):
 
 
 def _mean(function, coordinates: Coordinates, directions: Float[Array, "n n"], drift: Coordinates):
-    """Return the posterior mean of a function of the coordinates, whose values are pytrees of arrays."""
+    """Return the posterior mean of a function of the coordinates with values in pytrees."""
     value, moved = jax.jvp(function, (coordinates,), (drift,))
     spread = jax.lax.map(lambda direction: _second(function, coordinates, direction), directions.T)
     return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
@@ -213,7 +213,7 @@ def _mean(function, coordinates: Coordinates, directions: Float[Array, "n n"], d
 
 def _prediction(predicted, coordinates: Coordinates, directions: Float[Array, "n n"], mean_of) -> Prediction:
     given = mean_of(predicted)
-    # Law of total variance: add the variance of the conditional mean, which depends on the order parameters.
+    # Law of total variance: add the variance of the mean given the order parameters.
     _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
     between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
     return Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))

@@ -164,7 +164,7 @@ def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
 def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarray, " paths"]) -> OrderParameters:
     """Combine the solution on the remaining paths with the prior on all others.
 
-    Newton's method takes up to twice as many steps when started from the full solution.
+    Newton's method takes up to twice as many steps from the full solution.
     """
 
     def of(ours: Array, prior: Array) -> Array:

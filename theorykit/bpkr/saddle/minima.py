@@ -32,7 +32,7 @@ from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
 
-# Coordinates closer than this are one minimum. Solves are far more exact, and distinct minima far more distant.
+# Coordinates closer than this are one minimum: solves are far more exact, and minima far more distant.
 _SAME = 1e-4
 
 
@@ -101,7 +101,7 @@ def search(
     architecture = problem.architecture
     origin = gp_coordinates(architecture)
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
-    # Begin with the longest task, continuation, which solves at several widths.
+    # Begin with the longest task, continuation.
     tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
     common = (problem, options)
     cost = describe_cost(architecture, problem.data)
@@ -145,7 +145,7 @@ def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Sad
 
 
 def _falling(width: float, examples: float) -> Sequence[float]:
-    """Return factors on the widths, from one at which the network is nearly a Gaussian process down to 1."""
+    """Return factors on the widths, from nearly a Gaussian process down to 1."""
     highest = max(100.0 * examples / width, 10.0)
     count = int(np.ceil(np.log2(highest))) + 1
     return np.geomspace(highest, 1.0, count).tolist()

@@ -30,12 +30,12 @@ from ..order_parameters.metric import dimension, displaced, gradient_length, lar
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 
-# Fraction of the misfit that the surrogate Hessian bounds, tuned on problems with 64 and 256 paths.
+# Fraction of the misfit that the surrogate Hessian bounds, tuned for 64 and 256 paths.
 _MODEL_SHARE = 0.3
 
 
 class Evaluated(eqx.Module):
-    """Details of a `Point`: the two parts of the action, not divided by the width, and order parameters with factors.
+    """Details of a `Point`: the two parts of the action, undivided, and order parameters with factors.
 
     `factors` are [C_1, ..., C_{L+1}], with U_l = C_l C_l^T.
     """
@@ -57,12 +57,12 @@ class SaddleProblem(AbstractSaddleProblem):
 
     @property
     def bound(self) -> BoundAction:
-        """Return the action that the energy belongs to."""
+        """Return the action of the energy."""
         return self.energy.bound
 
     @property
     def architecture(self) -> Architecture:
-        """Return the architecture that the action belongs to."""
+        """Return the architecture."""
         return self.energy.architecture
 
     @property
@@ -81,7 +81,7 @@ class SaddleProblem(AbstractSaddleProblem):
         return moved(self.roots, coordinates, step)
 
     def parts(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return entropy and energy, not divided by the width."""
+        """Return entropy and energy, undivided."""
         order_parameters = to_order_parameters(self.roots, coordinates)
         return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
 

@@ -58,7 +58,7 @@ _CAUSES = {
     "kernel": "the kernel is nearly singular: a temperature tiny next to it, and examples that depend on each other",
     "labels": "the labels are large compared to the part that the kernel and the temperature explain",
 }
-# The default tolerance. A gradient norm below it is small, even if a given tolerance is smaller still.
+# The default tolerance. A gradient norm below it is small, even if a given tolerance is smaller.
 _USUAL_TOLERANCE = 1e-9
 # The curvature is formed if that costs at most this many evaluations, and at most this many bytes.
 _CURVATURE_EVALUATIONS = 20
@@ -71,23 +71,23 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `order_parameters`: every U_l, and u.
     - `action`, `entropy`, `energy`: S (Eq. 32) and its parts at the saddle point, not divided by the width.
     - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
-      for P labels. S_0, the least entropy, is the entropy of the prior; it replaces the constants that S drops.
+      for P labels. S_0, the entropy of the prior and the least one, replaces constants that S drops.
     - `gradient_norm`: gradient of S per largest width in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T
       over all order parameters. If a skip connection makes a block of U_l equal U_{l+1}, its slopes count in U_{l+1}.
     - `min_hessian_eigenvalue`: smallest Hessian eigenvalue of S in that metric, per largest width; positive at a
-      minimum. With too many paths to form the Hessian, it is an upper bound.
+      minimum; an upper bound if there are too many paths to form the Hessian.
     - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` positive.
-    - `action_error`: rounding error of `action`, estimated from the condition numbers of all factorised matrices.
+    - `action_error`: rounding error of `action`, from the condition numbers of all factorised matrices.
     - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
     - `architecture`: the network that was solved.
     - `stats`: `steps`, `evaluations` and `curvatures` of the solver (zero if it does not count them), its `attempts`,
       the `tolerance`, and `content`, whether the solver reported success. `remaining` is the decrease of the action by
-      one more Newton step (NaN without a Hessian). `error_of_order_parameters`, `error_of_kernel` and `error_of_labels`
-      are parts of `action_error`. `units_per_path` is the least ratio of hidden units to partial paths: below one the
-      network's order parameters are singular, and the saddle point is outside its range of validity.
+      a Newton step (NaN without a Hessian). `error_of_order_parameters`, `error_of_kernel` and `error_of_labels` are
+      parts of `action_error`. `units_per_path` is the least ratio of hidden units to partial paths: below one the
+      network's order parameters are singular, and the saddle point is not valid.
 
     Under `vmap` every leaf has the batch's axes: `converged` is an array, `failures` counts, and `throw=True` raises an
-    error if any solve failed. A failed batch, or a failed result from `jit`, warns when its order parameters are used.
+    error if any solve failed. A failed batch, or failed result of `jit`, warns when its order parameters are used.
     """
 
     order_parameters: OrderParameters
@@ -139,7 +139,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
             )
         reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {steps} steps"
         if self.result == optx.RESULTS.nonlinear_max_steps_reached:
-            # If the error of S exceeds 1, exp(-S/2) is not resolved, and more steps do not help.
+            # If the error of S exceeds 1, exp(-S/2) is not resolved.
             hopeless = float(self.action_error) > 1
             more = "Raise it, or start from a neighbouring solution (initial=...)"
             return f"{reached}, all that max_steps allows. {_rounding_of(self) if hopeless else more}"
@@ -244,7 +244,7 @@ def solve(
     rows = matrix_rows(data)
     check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
-        # The default solver gets few steps at first, because another strategy is likely to be faster after that.
+        # The default solver gets few steps at first, because another strategy is likely faster after that.
         short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
         saddle = _minimise(_prepare(_in_spanned_directions(problem), short))
         if not saddle.converged and data.moments is None:
@@ -279,7 +279,7 @@ class _Minimisation(NamedTuple):
 
 
 def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> _Minimisation:
-    """Prepare an attempt for checked `data`; the default solver is the fastest for a problem of this size."""
+    """Prepare an attempt for checked `data`; the default solver is the fastest for its size."""
     bound, solver = attempt.bound, attempt.solver
     if solver is None:
         leaves, structure = jax.tree.flatten((bound, data))
@@ -346,7 +346,7 @@ def _minimise(task: _Minimisation) -> Saddle:
     found_there, there = point.details, (problem, coordinates)
     parts = found_there.entropy, found_there.energy.value
     of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, there)
-    # The action is stationary, so gradients of it and of the evidence need no linear solve with the Hessian.
+    # The action is stationary, so its gradient, and the evidence's, need no solve with the Hessian.
     action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
     labels = problem.energy.label_count
     of_prior = problem.bound.entropy(gp_limit(problem.architecture))

@@ -20,7 +20,7 @@ from ...progress import Progress
 from ...workers import Workers, run_tasks
 from .settings import Schedule
 
-# Steps per call of compiled code: enough to hide the cost of the call, few enough for frequent checkpoints.
+# Steps per call of compiled code: enough to hide its cost, few enough for frequent checkpoints.
 _STEPS = 50
 # Prefixes of the names of drawn arrays.
 _RECORD, _STATS = "record ", "stats "
@@ -79,7 +79,7 @@ def run_chains(
     # Plain numbers instead of typed keys can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
     # On an accelerator one batch of all chains is fastest, although chains wait for each other. Elsewhere each chain is
-    # compiled alone, so that its draws do not depend on where it runs. A resumed run keeps its batches.
+    # compiled alone, so that it draws the same anywhere. A resumed run keeps its batches.
     together = {"chains": list(range(schedule.chains))}
     alone = {f"chain-{chain}": [chain] for chain in range(schedule.chains)}
     batches = together if executor is None and jax.default_backend() != "cpu" else alone

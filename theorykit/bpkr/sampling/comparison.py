@@ -119,7 +119,7 @@ def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
-        # Zero error and zero difference: the reference itself, and entries that a skip connection fixes.
+        # The reference itself, and entries that a skip connection fixes, have no error.
         difference = result[name] - there[name]
         found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
     return xr.Dataset(found)

@@ -33,7 +33,7 @@ from .settings import NoUTurn
 
 numpyro = Lazy("numpyro", "the No-U-Turn sampler")
 
-# NumPyro's handler stack, and what a kernel stores while a function is traced, are shared by all threads.
+# All threads share NumPyro's handler stack, and what a kernel stores during tracing.
 _TRACING = threading.RLock()
 # Fractions of warm-up at which the burn-in, the first fit and the second fit end; the rest is a trial.
 _BURN_IN, _FIT, _REFIT = 0.25, 0.8, 0.9
@@ -43,9 +43,9 @@ _AT_A_TIME = 4
 _A_COORDINATE = 3
 # Proposals after each NUTS step between the first fit and the end of warm-up.
 _BESIDE = 64
-# A draw takes so many proposals that the chain stays at a point of mean weight with probability _STAYS; at most _MOST.
+# During one draw a chain at a point of mean weight stays there with probability _STAYS, unless that needs over _MOST.
 _STAYS, _MOST = 0.1, 16
-# The covariance is shrunk as if the data included this many draws of uncorrelated coordinates.
+# The covariance is shrunk as if it included this many draws of uncorrelated coordinates.
 _UNCORRELATED = 5.0
 # Degrees of freedom of the t distribution.
 _FREEDOM = 30
@@ -94,7 +94,7 @@ class NoUTurnSampler(AbstractSampler):
 
 @lru_cache
 def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
-    # Reuse one object for all posteriors of this dimension, because it is the key to compiled code.
+    # One object for all posteriors of this dimension, because it is the key to compiled code.
     def model(posterior):
         support = numpyro.distributions.constraints.real_vector
         density = numpyro.distributions.ImproperUniform(support, (), (dimension,))
@@ -106,14 +106,14 @@ def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
 
 
 class Moments(eqx.Module):
-    """Running mean and scatter of points; the scatter is the sum of outer products of deviations from the mean."""
+    """Running mean and scatter of points; the scatter sums outer products of deviations from the mean."""
 
     count: Int[Array, ""]
     mean: Float[Array, " coordinates"]
     scatter: Float[Array, "coordinates coordinates"]
 
     def with_points(self, points: Float[Array, "points coordinates"]) -> "Moments":
-        """Add points by B. P. Welford's update, which avoids differences of large sums."""
+        """Add points by B. P. Welford's update, without differences of large sums."""
         count = self.count + len(points)
         before = points - self.mean
         mean = self.mean + jnp.sum(before, axis=0) / count
@@ -152,7 +152,7 @@ class StudentLaw(eqx.Module):
 
 
 class Trial(eqx.Module):
-    """Logarithms of three sums: weights of proposals, their squares, and weights at draws of NUTS."""
+    """Logarithms of sums: weights of proposals, their squares, and weights at draws of NUTS."""
 
     proposed: Float[Array, ""]
     squared: Float[Array, ""]
@@ -170,15 +170,15 @@ class Trial(eqx.Module):
     def stay(self, steps: int) -> Float[Array, ""]:
         """Return how many proposals a chain stays at a point of the posterior's mean weight, after `steps` on trial.
 
-        The mean weight is estimated twice, from the weighted proposals and from the draws of NUTS. Either may have
-        missed a region, so the larger estimate is used.
+        The mean weight is estimated from the weighted proposals and from the draws of NUTS. Either may have missed a
+        region, so the larger estimate is used.
         """
         mean = self.proposed - jnp.log(steps * _BESIDE)
         return jnp.exp(jnp.maximum(self.squared - self.proposed, self.walked - jnp.log(steps)) - mean)
 
 
 class _State(eqx.Module):
-    """A chain: its walk by NUTS, the adaptation, and its position, which is the walk's position until the first fit."""
+    """A chain: its walk by NUTS, the adaptation, and its position, which is the walk's until the first fit."""
 
     walk: Any
     key: Array
@@ -192,7 +192,7 @@ class _State(eqx.Module):
 
 
 class IndependenceSampler(AbstractSampler):
-    """NUTS in warm-up, and independent proposals with NUTS steps after it.
+    """NUTS in warm-up, then independent proposals with NUTS steps.
 
     On an accelerator chains are one batch, so every step costs as much as a NUTS step.
     """
@@ -267,7 +267,7 @@ class IndependenceSampler(AbstractSampler):
     def _wanted(self, state: _State) -> Float[Array, ""]:
         """Return how many proposals make a nearly independent draw."""
         stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends()[-1], 1))
-        # Without a fit, as if a coordinate did not move in warm-up, `stay` is NaN.
+        # `stay` is NaN without a fit, as if a coordinate did not move.
         return -jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf)
 
     def _proposals(self, state: _State) -> Int[Array, ""]:
@@ -320,5 +320,5 @@ class IndependenceSampler(AbstractSampler):
 
 
 def _where(condition: Bool[Array, ""], found: Callable[[], Any], other: Any) -> Any:
-    """Return `found()`, computed only if the condition holds, or else `other`."""
+    """Return `found()`, computed only if the condition holds, else `other`."""
     return jax.lax.cond(condition, found, lambda: other)

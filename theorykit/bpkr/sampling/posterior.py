@@ -56,14 +56,14 @@ class OrderParameterPosterior(eqx.Module):
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return log p(coordinates) + log p(y | coordinates), normalised: the density integrates to the evidence."""
+        """Return log p(coordinates) + log p(y | coordinates), whose integral is the evidence."""
         first = self.law.unchecked_order_parameters(coordinates).first
         return self.law.unchecked_log_prior(coordinates) + self._log_likelihood(first)
 
     def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
         """Return `log_density` at each of several points."""
         firsts = jax.vmap(lambda point: self.law.unchecked_order_parameters(point).first)(points)
-        # Loop over likelihoods, because LAPACK is not faster on a batch of small matrices.
+        # Loop over likelihoods: LAPACK is not faster on a batch of small matrices.
         return jax.vmap(self.law.unchecked_log_prior)(points) + jax.lax.map(self._log_likelihood, firsts)
 
     def _log_likelihood(self, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
@@ -81,7 +81,7 @@ class OrderParameterPosterior(eqx.Module):
 
 @jax.custom_vjp
 def _value(energy: AbstractEnergy, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
-    """Return the energy. Its gradient in U_1 comes from the same evaluation, in half the time of differentiation."""
+    """Return the energy. Its gradient in U_1 comes from the same evaluation, in half the time."""
     return energy.value(first)
 
 
@@ -122,7 +122,7 @@ class WeightPosterior(eqx.Module):
         return jax.random.normal(key, (self.dimension,))
 
     def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
-        """Return (w^(1), ..., w^(L+1)), Eq. (6), starting at the first layer above which all layers are linear."""
+        """Return (w^(1), ..., w^(L+1)), Eq. (6), from the first layer above which all are linear."""
         _, *layers, readout = white
         nonlinear = nonlinear_layers(self.architecture.layers)
         blocks = colour_layers(self.architecture, layers)[nonlinear:]
@@ -138,7 +138,7 @@ class WeightPosterior(eqx.Module):
         variances = (1.0, *self.architecture.prior_variances[1:-1])
         hidden = features.tokens
         for layer, activation in enumerate(self.architecture.activations):
-            # At the first layer the features already include the scale.
+            # Features include the scale of the first layer.
             scale = jnp.sqrt(variances[layer] / hidden.shape[2]) if layer else 1.0
             hidden = apply_to(activation, scale * jnp.einsum("mn,esn->esm", white[layer], hidden))
         return read(first, jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2]))
@@ -170,6 +170,6 @@ def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -
 def read(
     first: Float[Array, "rows width"], readings: Float[Array, "examples paths width"]
 ) -> Float[Array, "examples outputs"]:
-    """Return the outputs from w^(1), with one row per path and output, and the hidden readings, Eq. (5)."""
+    """Return outputs from w^(1), with one row per path and output, and hidden readings, Eq. (5)."""
     by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
     return jnp.einsum("kcn,pkn->pc", by_output, readings)  # Eq. (5)

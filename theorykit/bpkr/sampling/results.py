@@ -124,7 +124,7 @@ def _extreme(summary: xr.Dataset, statistic: str, sign: int) -> tuple[str, float
 
 
 def worst_diagnostics(tree: xr.DataTree) -> Mapping[str, float]:
-    """Return the largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries; NaN without entries."""
+    """Return the largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries, or NaN."""
     summary = tree["summary"].to_dataset()
     if not _varies(summary):
         return {"r_hat": np.nan, "ess": np.nan}
@@ -181,6 +181,6 @@ def of_posterior_mean(
         return estimate, np.full(estimate.shape, np.nan)
     parts = zip(sums, counts, strict=True)
     without = np.stack([np.asarray(function((total - one) / (number - count))) for one, count in parts])
-    # Keep the error exactly zero if nothing changes, without rounding of the mean.
+    # Keep the error exactly zero if nothing changes.
     spread = np.where(np.ptp(without, axis=0) > 0, without - without.mean(axis=0), 0.0)
     return estimate, np.asarray(np.sqrt((len(without) - 1) / len(without) * np.sum(spread**2, axis=0)))

@@ -27,7 +27,7 @@ from .posterior import OrderParameterPosterior, WeightPosterior, split_weights
 from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 
-# Part of the settings of a run. Increase it whenever a sampler changes its draws for the same arguments.
+# Part of the settings of a run. Increase it if a sampler changes its draws for the same arguments.
 _VERSION = 6
 _NAMES = {
     "exact": "NUTS and independent proposals on the order parameters",
@@ -35,7 +35,7 @@ _NAMES = {
     "nuts": "NUTS on the weights",
 }
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
-# Number of differences that an error message names.
+# Most differences in an error message.
 _NAMED = 5
 
 
@@ -148,7 +148,7 @@ def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None
 def sampler_of(
     approach: str, problem: bpkr.Problem, schedule: Schedule, no_u_turn: NoUTurn | None = None
 ) -> AbstractSampler:
-    """Create the sampler of an approach. It cannot be pickled, so every process creates its own."""
+    """Create the sampler of an approach. It cannot be pickled, so every process creates one."""
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if approach == "exact":
@@ -229,7 +229,7 @@ def network_of(
     if "weights" not in posterior:
         raise ValueError("tree has no weights: sample the weights, with keep_weights=True in the schedule")
     white = posterior["weights"].sel(chain=chain, draw=draw).values
-    # The number of columns of the embedding follows from the entries that the other weights leave.
+    # The embedding has the entries that the other weights leave.
     embedding, *others = weight_shapes(architecture, 1)
     shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
     return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)

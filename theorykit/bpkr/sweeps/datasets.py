@@ -30,7 +30,7 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
 
     - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths from layer l on, whose labels
       are coordinates; with several outputs, "21:2" is path 21 to output 2.
-    - `u`: the order parameter of the readout: a number, or (output, other_output), or (token, other_token) for separate
+    - `u`: the readout's order parameter: a number, or (output, other_output), or (token, other_token) for separate
       readout weights per token.
     - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: as in `bpkr.Saddle`.
     - `converged`; `result`, the solver's result code in words; and every number in `stats`, such as `steps`.
@@ -42,7 +42,7 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
     found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
     if found != needed:
         raise ValueError(f"saddle has order parameters U_1, ..., u of shapes {found}, but the architecture {needed}")
-    # Store booleans as 0 or 1, since a boolean array cannot hold missing values.
+    # Store 0 or 1, since booleans cannot be missing.
     stats = {name: np.asarray(value).item() for name, value in saddle.stats.items()}
     quantities = {name: float(getattr(saddle, name)) for name in _QUANTITIES}
     result = "converged" if saddle.converged else optx.RESULTS[saddle.result]
@@ -118,7 +118,7 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, no
 
     - `test_accuracy`, `test_accuracy_error`: the fraction of correct examples, and its standard error.
     - `test_log_loss`, `test_log_loss_error`: the mean of -ln P(true class) under a Gaussian with the predicted mean and
-      variance plus `noise`, and its standard error.
+      variance plus `noise`, and its error.
     - `test_confusion` (class, predicted_class): numbers of examples.
     """
     mean, labels = np.asarray(prediction.mean), np.asarray(test_labels)
@@ -188,7 +188,7 @@ def axes(layer: int) -> tuple[str, str]:
 
 
 def readout_axes(architecture: bpkr.Architecture) -> tuple[str, ...]:
-    """Return the names of the axes of u: none for a number, otherwise outputs, or the tokens that are read."""
+    """Return the names of the axes of u: none for a number, else outputs, or the tokens that are read."""
     if architecture.overlap_sizes[-1] == 1:
         return ()
     return ("output", "other_output") if architecture.read_tokens == 1 else ("token", "other_token")

@@ -28,21 +28,21 @@ from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data, describe_cost
 from .datasets import label_infinite_width, label_predictions, label_saddle, label_test_labels, order_parameters_of
 
-# Part of the settings of a sweep. Increase it whenever results change for the same arguments, beyond the tolerance.
+# Part of the settings of a sweep. Increase it if results change for the same arguments, beyond the tolerance.
 _VERSION = 2
 _POINTS = "points"
-# Value of `start` for a solve without a neighbour.
+# `start` of a solve without a neighbour.
 _COLD = "Gaussian-process limit"
-# Value of `result` for a point whose solve raised.
+# `result` of a point whose solve raised.
 _FAILED = "failed"
-# Options of `bpkr.solve`. `max_steps` and `solver` affect whether it converges, but not to which solution.
+# `max_steps` and `solver` affect whether `bpkr.solve` converges, but not to which solution.
 _DEFAULTS = {"solver": None, "tolerance": 1e-9, "max_steps": 1000}
 _SOLVER_OPTIONS = ("max_steps", "solver")
 _OF_ARCHITECTURE = ("layers", "prior_variances", "outputs", "read_tokens", "embedding")
 _OF_DATA = ("features", "labels", "test_features", "test_labels")
-# Number of causes that a warning names.
+# Most causes in a warning.
 _NAMED = 10
-# Replaces T = 0 when temperatures are compared by their logarithms.
+# Replaces T = 0 in logarithms of temperatures.
 _SMALLEST_TEMPERATURE = 1e-12
 
 Number = int | float
@@ -80,11 +80,11 @@ def sweep(
             prior values, `log_evidence` is exact, and there is no `action`.
         temperatures: the temperatures, at least 0.
         folder: every point is written here once it is solved. A stopped sweep resumes from here, also with more widths
-            or temperatures. Failed points are retried; points that did not converge are retried if `max_steps` or
-            `solver` changes.
-        executor: solves widths in parallel. Pass threads, spawned processes such as `theorykit.workers.local_workers`,
-            or a dask `Client`. Results other than `seconds` do not depend on the number of workers, if each has the
-            same number of cores.
+            or temperatures. Failed points are retried, and with another `max_steps` or `solver` also those that did not
+            converge.
+        executor: selects where widths are solved in parallel: threads, spawned processes, such as
+            `theorykit.workers.local_workers`, or a dask `Client`. Results other than `seconds` do not depend on the
+            number of workers, if each has the same number of cores.
         options: passed to `bpkr.solve`.
 
     Returns:
@@ -156,7 +156,7 @@ def sweep_seeds(
     grid = grid_of(architecture, widths, temperatures)
     # Workers may run in another directory, so make the path absolute.
     folder = None if folder is None else folder.absolute()
-    # A unique number per call: another call makes its data again, even for the same seeds.
+    # A unique number per call, since another call makes its data again.
     source = partial(_source_of_seed, architecture, data, uuid4().hex, folder, options)
     cost = f"{architecture.paths:,} paths x {architecture.outputs:,} outputs"
     found = _solve_all(source, seeds, grid, executor=executor, progress=progress, cost=cost)
@@ -181,11 +181,11 @@ class GridPoint:
 
     @property
     def is_infinitely_wide(self) -> bool:
-        """Check whether the network is a Gaussian process, which needs no solve."""
+        """Check whether the network is a Gaussian process."""
         return self.width == math.inf
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
-        """Return `like` with this width and temperature; at infinite width, where widths are not used, with width 1."""
+        """Return `like` with this width and temperature; infinite width becomes 1, which is not used."""
         return replace(like, widths=1.0 if self.is_infinitely_wide else self.width, temperature=self.temperature)
 
 
@@ -213,7 +213,7 @@ class Grid:
         return [[GridPoint(width, temperature) for temperature in temperatures] for width in widths]
 
     def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
-        """Join the datasets of all points over `width` and `temperature`; missing values are NaN."""
+        """Join the datasets of points over `width` and `temperature`; missing values are NaN."""
         rows = []
         for width in self.widths:
             row = [points[GridPoint(width, temperature)] for temperature in self.temperatures]
@@ -229,7 +229,7 @@ def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]
 
 
 def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
-    """Return the starting point, the nearest in temperature of points `solved` at one width; None if not needed."""
+    """Return the point nearest in temperature among those `solved` at one width; None if not needed."""
     if place.is_infinitely_wide:
         return None
 
@@ -265,7 +265,7 @@ def _width_label(width: Width) -> str:
 
 
 def _width(name: str, width: Any) -> Width:
-    """Return one or all widths as plain numbers; whole ones become integers, so that 10 and 10.0 are the same."""
+    """Return widths as plain numbers; whole ones become integers, so that 10 and 10.0 are the same."""
     if isinstance(width, (tuple, list)):
         if math.inf in width:
             raise ValueError(f"{name} is infinite for some layers only, got {shown(width)}; give inf for all of them")
@@ -320,7 +320,7 @@ class _Source:
 def _source(
     architecture: bpkr.Architecture, data: bpkr.Data, folder: Path | None, options: Mapping[str, Any]
 ) -> _Source:
-    """Create the source of checked data; refuse a folder with another sweep, and options that cannot identify a run."""
+    """Create the source of checked data; refuse another sweep's folder, and options that identify no run."""
     if unknown := sorted(set(options) - set(_DEFAULTS)):
         raise TypeError(f"unknown options of the solve: {', '.join(unknown)}; there are {', '.join(sorted(_DEFAULTS))}")
     given, numbers = dict(sorted({**_DEFAULTS, **options}.items())), architecture.with_arrays()
@@ -336,7 +336,7 @@ def _source(
         store.refuse_unknown({**settings, **{f"option {name}": value for name, value in of_solver.items()}})
         # Workers may run in another directory, so make the path absolute.
         folder = folder.absolute()
-        # All points in a folder belong to one sweep, so one of them is enough to check.
+        # All points in a folder belong to one sweep, so check one.
         for point in itertools.islice((folder / _POINTS).glob("width=*.nc"), 1):
             store.read_kept(point, settings)
     return _Source(architecture, data, options, settings, store.as_text(of_solver), folder)
@@ -351,7 +351,7 @@ def _solve_all(
     progress: bool,
     cost: str,
 ) -> list[xr.Dataset]:
-    """Return the dataset of every seed over the grid, from one source, or from a source that workers make per seed."""
+    """Return the dataset of every seed over the grid, from one source, or a source made per seed."""
     tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
@@ -373,7 +373,7 @@ def _solve_all(
     return [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
 
 
-# The last source that this process made. A seed has several chains, which share it.
+# Last source of this process: all chains of a seed share it.
 _LATEST: dict[tuple[str, int], _Source] = {}
 
 
@@ -470,7 +470,7 @@ def _warn_of_unsolved(result: xr.Dataset) -> None:
     count = unsolved.sizes["point"]
     if not count:
         return
-    # Group points whose messages differ only in numbers: they have the same cause.
+    # Messages that differ only in numbers have the same cause.
     causes: dict[str, list[xr.Dataset]] = {}
     for point in (unsolved.isel(point=i) for i in range(count)):
         causes.setdefault(re.sub(r"[-+.\d]+(e[-+]?\d+)?", "#", point["message"].item()), []).append(point)

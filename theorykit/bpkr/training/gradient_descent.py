@@ -65,7 +65,7 @@ def initial_network(
 ) -> bpkr.Network:
     """Draw a network to train, with weights from their prior.
 
-    Queries and keys (heads, head_dimension, input_features) have normal entries of variance 1 / input_features.
+    Queries and keys (heads, head_dimension, input_features) are normal with variance 1 / input_features.
     """
     query_key, key_key, weights_key = jax.random.split(key, 3)
     shapes = [(heads, head_dimension, input_features) for heads in architecture.heads if heads]
@@ -100,9 +100,8 @@ def train(
     validation; training with more `steps` or `patience` resumes from the last step.
 
     Returns:
-        The `network` with the highest validation accuracy, after `best_step` steps; and the `history` over `step`: the
-        mean training `loss` since the previous validation, `validation_error` (mean square), and `validation_accuracy`
-        (fraction of correct signs).
+        The `network` with the highest validation accuracy, after `best_step` steps; and the `history` over `step`: mean
+        training `loss` since the last validation, `validation_error` (mean square), `validation_accuracy` (of signs).
     """
     require_float64()
     _check_network(architecture, network)
@@ -121,7 +120,7 @@ def train(
         settings=replace(settings, steps=1, patience=None),
         key=key,
     )
-    # The rest of the training depends on the network, Adam's moments, the best network and the history.
+    # Training depends on the network, Adam's moments, the best network and the history.
     state = (network, optax.adam(0.0).init(_trained_part(network)), network)
     history = {name: np.zeros(0, int if name == "step" else float) for name in _HISTORY}
     path = None if folder is None else folder / "training.npz"
@@ -209,8 +208,8 @@ def _step(network, moments, architecture, training, rate, batch: int, key):
 
     value, slope = jax.value_and_grad(loss)(trained)
     updates, moments = optax.adam(rate).update(slope, moments)
-    # Adam's steps have the same size for all weights. One learning rate suits values as well as queries and keys only
-    # in the units common in practice and in the paper, without division by the root of the width in forward maps.
+    # Adam's steps have one size for all weights. One learning rate suits values as well as queries and keys only in the
+    # units of the paper and of common practice, without the root of the width in forward maps.
     ones = jax.tree.map(lambda _: jnp.asarray(1.0), trained)
     roots = [jnp.sqrt(jnp.asarray(float(weights.shape[1]))) for weights in _all_weights(trained)]
     scaled = jax.tree.map(jnp.multiply, updates, eqx.tree_at(_all_weights, ones, roots))

@@ -18,7 +18,7 @@ class TrainingSettings:
 
     - `steps`: gradient steps. `batch`: examples per step.
     - `learning_rate`: Adam's learning rate for queries and keys, and for values in units without a root of the width.
-    - `validate_every`: steps between two validations. `validation_examples`: their number, the same examples each time.
+    - `validate_every`: steps between two validations. `validation_examples`: their number; they stay the same.
     - `patience`: training stops early after this many validations in a row without a new best accuracy.
     """
 
