@@ -1,4 +1,4 @@
-"""The symbolic vocabulary: atoms, algebra, the matrix differential, documents. Knows no theory."""
+"""Symbolic vocabulary: atoms, matrix algebra, the matrix differential and documents. It contains no theory."""
 
 from .algebra import inverse, kronecker, normal, sum_of
 from .atoms import (

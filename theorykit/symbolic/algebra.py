@@ -1,7 +1,7 @@
 """Algebra of matrix expressions: distribute products, bring traces and log-determinants to a normal form.
 
-SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces; the identities that a
-theory of random weights needs are here, each an equality for matrices of any size.
+SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces. This module has the
+identities that a theory of random weights needs. Each holds for matrices of any size.
 """
 
 from collections import defaultdict
@@ -29,20 +29,20 @@ from .averages import GaussianAverage
 from .matrix_functions import EigenvalueSum, SumOfEntries, coefficient_and_factors
 
 Factors = tuple[MatrixExpr, ...]
-"""The factors of a product of matrices, in order."""
+"""Factors of a product of matrices, in order."""
 
-# numbers inside of which nothing is expanded
+# Nothing is expanded inside these scalars.
 _KEPT_WHOLE = (EigenvalueSum, GaussianAverage, SumOfEntries)
-# atoms that are linear in their first argument
+# These atoms are linear in their first argument.
 _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 
 
 def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
-    """Kronecker product of two matrices, the scalar coefficients in front: SymPy multiplies no others."""
+    """Return the Kronecker product with scalar coefficients in front. SymPy multiplies out no other coefficients."""
     checked_matrix("left", left)
     checked_matrix("right", right)
     (first, left), (second, right) = split_coefficient(left), split_coefficient(right)
-    # I (x) I = I, and a 1 x 1 identity is a factor of one
+    # I (x) I = I, and a 1 x 1 identity is a factor of one.
     if isinstance(left, sp.Identity) and isinstance(right, sp.Identity):
         return first * second * sp.Identity(sp.expand(left.shape[0] * right.shape[0]))
     if left == sp.Identity(1) or right == sp.Identity(1):
@@ -53,7 +53,7 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
 
 
 def transpose(matrix: MatrixExpr) -> MatrixExpr:
-    """The transpose, taken inside sums, products and blocks."""
+    """Transpose a matrix, inside its sums, products and blocks."""
     checked_matrix("matrix", matrix)
     if isinstance(matrix, (sp.MatAdd, sp.MatMul)):
         return from_terms(
@@ -76,9 +76,10 @@ def _transpose_factor(factor: MatrixExpr) -> MatrixExpr:
 
 
 def matrix_terms(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
-    """`expression` as a sum of products: (scalar coefficient, factors that are no sums), like terms gathered.
+    """Expand `expression` into a sum of products and collect like terms.
 
-    Identities are left out and a matrix beside its inverse cancels, so the empty product is the identity.
+    Each term is (scalar coefficient, factors), and no factor is a sum. Identities are left out and a matrix next to its
+    inverse cancels, so the empty product is the identity.
     """
     return list(_gathered(expression))
 
@@ -131,7 +132,7 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
 
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
-    """The inverse, taken inside Kronecker products and block diagonals."""
+    """Invert a matrix, inside Kronecker products and block diagonals."""
     return _inverse(checked_matrix("matrix", matrix))
 
 
@@ -152,7 +153,7 @@ def _inverse(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def square_root(matrix: MatrixExpr) -> MatrixExpr:
-    """The root of a positive definite matrix, of its positive coefficient apart, and inside inverses and products."""
+    """Return the root of a positive definite matrix, inside inverses and products, with its coefficient in front."""
     coefficient, factor = split_coefficient(matrix)
     if not coefficient.is_positive:
         coefficient, factor = sp.S.One, matrix
@@ -165,9 +166,9 @@ def square_root(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def fold_asinh(expression: sp.Expr) -> sp.Expr:
-    """`expression` with r exp(-asinh x) as -r x + sqrt((r x)^2 + r^2): it is read more easily, and cancels for large x.
+    """Rewrite r exp(-asinh x) as -r x + sqrt((r x)^2 + r^2). This is easier to read, but it cancels for large x.
 
-    Roots are taken to be of numbers that are not negative.
+    Arguments of roots are assumed to be non-negative.
     """
     small = [factor for factor in sp.Mul.make_args(expression) if isinstance(factor, sp.exp)]
     if len(small) != 1 or not isinstance(-small[0].exp, sp.asinh):
@@ -175,7 +176,7 @@ def fold_asinh(expression: sp.Expr) -> sp.Expr:
     scale = expression / small[0]
     product = sp.Mul(scale, *(-small[0].exp).args)
     roots = [factor for factor in sp.Mul.make_args(product) if factor.is_Pow and abs(factor.exp) == sp.S.Half]
-    # under one root, where a square is one
+    # Write a product with a square under one root.
     shift = product / sp.Mul(*roots) * sp.sqrt(sp.Mul(*(root**2 for root in roots)))
     return sp.sqrt(shift**2 + sp.expand(scale**2)) - shift
 
@@ -197,7 +198,7 @@ def _cancel(factors: Factors) -> Factors:
 
 
 def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr]) -> MatrixExpr:
-    """The inverse of `matrix_terms`."""
+    """Build the sum from its terms, as the inverse of `matrix_terms`."""
     if not terms:
         return sp.ZeroMatrix(*shape)
     products = [coefficient * product_of(factors, shape[0]) for coefficient, factors in terms]
@@ -205,35 +206,35 @@ def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr
 
 
 def product_of(factors: Sequence[MatrixExpr], size: sp.Expr | None = None) -> MatrixExpr:
-    """The product of factors; of none, the identity."""
+    """Multiply the factors. The empty product is the identity."""
     if not factors:
         return sp.Identity(size)
     return factors[0] if len(factors) == 1 else sp.MatMul(*factors)
 
 
 def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
-    """The sum of matrices, as a sum of products."""
+    """Add matrices and write the sum as a sum of products."""
     return expand_products(sp.MatAdd(*checked_matrices("matrices", matrices)))
 
 
 def rotations(factors: Factors) -> list[Factors]:
-    """A cyclic product, begun at each factor."""
+    """Return the rotations of a cyclic product, one starting at each factor."""
     factors = tuple(factors)
     return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
 def expand_products(expression: MatrixExpr) -> MatrixExpr:
-    """`expression` as a sum of products."""
+    """Expand `expression` into a sum of products."""
     return from_terms(matrix_terms(expression), expression.shape)
 
 
 def normal(expression: sp.Expr) -> sp.Expr:
-    """A scalar expression with sums inside traces and log-determinants taken apart; equal terms cancel."""
+    """Split sums inside the traces and log-determinants of a scalar expression, so that equal terms cancel."""
     return _with_changes(checked_scalar("expression", expression), _trace_of_product)
 
 
 def simplify_traces(expression: sp.Expr) -> sp.Expr:
-    """`normal`, and traces with Kronecker products and block diagonals as traces of smaller matrices."""
+    """Apply `normal`, and reduce traces with Kronecker products and block diagonals to traces of smaller matrices."""
     return _with_changes(expression, _reduce_trace)
 
 
@@ -241,7 +242,7 @@ def _with_changes(expression: sp.Expr, of_product: Callable[[Factors, sp.Expr], 
     changes = {node: _trace_by_terms(node.arg, of_product) for node in _outermost(expression, sp.Trace)}
     changes |= {node: _normal_log_det(node.matrix) for node in _outermost(expression, LogDet)}
     changed = expression.xreplace(changes)
-    # a polynomial in its traces and log-determinants; these come back in other expressions of a derivation
+    # Expand as a polynomial in traces and log-determinants. The same ones recur in other expressions of a derivation.
     numbers, nodes = hold(node for kind in (sp.Trace, LogDet) for node in _outermost(changed, kind))
     kept, back = hold(_outermost(changed, *_KEPT_WHOLE))
     expanded = sp.expand(changed.xreplace(kept | numbers), log=True)
@@ -255,7 +256,7 @@ def _expand_once(node: sp.Expr) -> sp.Expr:
 
 @lru_cache(maxsize=16384)
 def _is_expanded(node: sp.Basic) -> bool:
-    """Whether there is nothing in it that SymPy would expand, which takes SymPy long to find out."""
+    """Return whether SymPy has nothing to expand here. SymPy itself takes long to find this out."""
     if isinstance(node, (sp.Mul, sp.MatMul)):
         expanded = not any(map(_is_composed, node.args))
     elif isinstance(node, sp.Pow):
@@ -266,7 +267,7 @@ def _is_expanded(node: sp.Basic) -> bool:
 
 
 def _is_composed(factor: sp.Basic) -> bool:
-    """Whether SymPy may write a product with this factor in another way."""
+    """Return whether SymPy may rewrite a product with this factor."""
     if isinstance(factor, sp.Transpose):
         return type(factor.arg) is not sp.MatrixSymbol
     if isinstance(factor, sp.Inverse):
@@ -287,11 +288,11 @@ def _trace_by_terms(matrix: MatrixExpr, of_product: Callable[[Factors, sp.Expr],
 
 
 def _trace_of_product(factors: Factors, size: sp.Expr) -> sp.Expr:
-    """The trace, its cyclic product begun at a place that depends on the product alone."""
+    """Return the trace. The cyclic product starts at a factor that depends on the product alone."""
     if not factors:
         return size
     begun = rotations(factors)
-    # a number written as a product stays one
+    # Keep a number that is written as a product.
     preferred = [rotation for rotation in begun if rotation[0].shape[0] == 1] or begun
     return sp.Trace(product_of(min(preferred, key=lambda rotation: [factor.sort_key() for factor in rotation]), size))
 
@@ -302,7 +303,7 @@ def _reduce_trace(factors: Factors, size: sp.Expr) -> sp.Expr:
     for i, first in enumerate(factors):
         rest = product_of(factors[i + 1 :] + factors[:i], size)
         if isinstance(first, BlockDiagMatrix):
-            # tr(diag(A, B) X) needs the two diagonal blocks of X alone
+            # tr(diag(A, B) X) needs only the two diagonal blocks of X.
             blocks = [block.shape[0] for block in first.diag]
             parts = [a * principal_block(rest, blocks, i) for i, a in enumerate(first.diag)]
             return sp.Add(*(_trace_by_terms(part, _reduce_trace) for part in parts))
@@ -344,7 +345,7 @@ def _normal_log_det(matrix: MatrixExpr) -> sp.Expr:
 
 
 def as_number(expression: sp.Expr, matrix: sp.MatrixSymbol, number: sp.Expr) -> sp.Expr:
-    """`expression` with the 1 x 1 matrix symbol `matrix` as the scalar `number`."""
+    """Replace the 1 x 1 matrix symbol `matrix` in `expression` by the scalar `number`."""
     if expression == matrix:
         return number
     if not expression.has(matrix):
@@ -357,7 +358,7 @@ def as_number(expression: sp.Expr, matrix: sp.MatrixSymbol, number: sp.Expr) -> 
     if isinstance(expression, sp.Trace):
         return normal(sp.Trace(arguments[0])) if arguments[0].is_Matrix else arguments[0]
     if isinstance(expression, (sp.MatMul, sp.KroneckerProduct)):
-        # a partial trace that leaves a 1 x 1 matrix is a number too
+        # A partial trace that leaves a 1 x 1 matrix is a number too.
         arguments = [
             sp.Trace(argument.matrix) if isinstance(argument, PartialTrace) and argument.shape == (1, 1) else argument
             for argument in arguments

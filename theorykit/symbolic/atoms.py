@@ -1,6 +1,6 @@
-"""Atoms: the few expressions that SymPy lacks and a theory of random weights needs.
+"""Atoms: the few expressions that a theory of random weights needs and SymPy lacks.
 
-Everything here is plain SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`,
+All atoms are plain SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`,
 `KroneckerProduct`, `BlockMatrix`, ...) are used wherever they exist.
 """
 
@@ -35,10 +35,10 @@ from ..checks import (
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
-    """A named symmetric matrix: its transpose is itself."""
+    """Named symmetric matrix, equal to its transpose."""
 
     def __new__(cls, name, n, m):
-        # SymPy keeps the name as a node
+        # SymPy keeps the name as a node.
         name = name if isinstance(name, Str) else checked_text("name", name)
         rows, columns = checked_size("n", n), checked_size("m", m)
         if not are_equal_sizes(rows, columns):
@@ -50,45 +50,45 @@ class SymmetricSymbol(sp.MatrixSymbol):
 
 
 class PositiveSemidefiniteSymbol(SymmetricSymbol):
-    """A named symmetric positive semidefinite matrix."""
+    """Named symmetric positive semidefinite matrix."""
 
 
 class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
-    """A named symmetric positive definite matrix: it has a Cholesky factor."""
+    """Named symmetric positive definite matrix, which has a Cholesky factor."""
 
 
 @checked_arguments
 def symmetric(name: str, size: Size) -> SymmetricSymbol:
-    """A symmetric `size x size` matrix symbol, of no sign."""
+    """Return a symmetric `size x size` matrix symbol that may be indefinite."""
     return SymmetricSymbol(name, size, size)
 
 
 @checked_arguments
 def positive_definite(name: str, size: Size) -> PositiveDefiniteSymbol:
-    """A symmetric positive definite `size x size` matrix symbol."""
+    """Return a symmetric positive definite `size x size` matrix symbol."""
     return PositiveDefiniteSymbol(name, size, size)
 
 
 @checked_arguments
 def positive_semidefinite(name: str, size: Size) -> PositiveSemidefiniteSymbol:
-    """A symmetric positive semidefinite `size x size` matrix symbol."""
+    """Return a symmetric positive semidefinite `size x size` matrix symbol."""
     return PositiveSemidefiniteSymbol(name, size, size)
 
 
 class BoundVariable(sp.Symbol):
-    """A real variable that stands for nothing outside of the expression that binds it.
+    """Real variable that has no meaning outside the expression that binds it.
 
-    None is equal to a symbol that is made elsewhere, whatever its name: nothing that is put into an expression is taken
-    for its variable.
+    It never equals a symbol created elsewhere, whatever the name. So a symbol substituted into an expression cannot be
+    confused with its bound variable.
     """
 
     def __new__(cls, name, **assumptions):
-        # SymPy hands its assumptions over again when it makes a copy
+        # SymPy passes its assumptions again when it makes a copy.
         return super().__new__(cls, checked_text("name", name), real=True)
 
     @classmethod
     def class_key(cls):
-        """Sorted by its name, as any symbol."""
+        """Sort by name, like any symbol."""
         return sp.Symbol.class_key()
 
     def __getnewargs_ex__(self):
@@ -96,22 +96,22 @@ class BoundVariable(sp.Symbol):
 
 
 class NormalVariable(BoundVariable):
-    """The variable of a Gaussian average, of mean zero and variance one."""
+    """Standard normal variable of a Gaussian average."""
 
 
 class EntryVariable(BoundVariable):
-    """The variable of a function of numbers: of a matrix's entries, or of its eigenvalues."""
+    """Variable of a function of matrix entries or of eigenvalues."""
 
 
 def new_variable(kind: type[BoundVariable], name: str, expression: sp.Expr) -> BoundVariable:
-    """A variable of this name if it does not occur in `expression`, else of the name with a number."""
+    """Return a variable with this name, with a number appended if the name occurs in `expression`."""
     taken = {symbol.name for symbol in expression.atoms(kind)}
     names = chain([name], (f"{name}_{number}" for number in count(1)))
     return kind(next(each for each in names if each not in taken))
 
 
 def matrix_scalars(expression: sp.Basic) -> Iterator[sp.Expr]:
-    """The numbers in a scalar expression that are made of matrices, such as traces, and stand in no other."""
+    """Yield the outermost scalars in a scalar expression that are made of matrices, such as traces."""
     if any(getattr(argument, "is_Matrix", False) for argument in expression.args):
         yield expression
     else:
@@ -120,19 +120,19 @@ def matrix_scalars(expression: sp.Basic) -> Iterator[sp.Expr]:
 
 
 def hold(nodes: Iterable[sp.Basic], **assumptions: bool) -> tuple[dict[sp.Basic, sp.Dummy], dict[sp.Dummy, sp.Basic]]:
-    """A symbol in place of each node, and what to replace to take the nodes back."""
+    """Replace each node by a symbol. Return this replacement and its inverse."""
     held = {node: sp.Dummy(**assumptions) for node in nodes}
     return held, {symbol: node for node, symbol in held.items()}
 
 
 def with_value(expression: sp.Expr, variable: BoundVariable, value: sp.Expr) -> sp.Expr:
-    """A scalar expression with a value for the variable, not for one of its name that a matrix in it binds."""
+    """Substitute a value for the variable, but not for variables of the same name that a matrix binds."""
     held, back = hold(node for node in matrix_scalars(expression) if variable not in node.free_symbols)
     return expression.xreplace(held).xreplace({variable: value}).xreplace(back)
 
 
 def check_matrices_are_fixed(expression: sp.Expr) -> None:
-    """Raise `NotImplementedError` where a matrix in a scalar expression depends on a variable that is bound outside."""
+    """Raise `NotImplementedError` if a matrix in a scalar expression depends on a variable that is bound outside."""
     for node in matrix_scalars(expression):
         for variable in bound_outside(node):
             raise NotImplementedError(
@@ -142,15 +142,15 @@ def check_matrices_are_fixed(expression: sp.Expr) -> None:
 
 
 def bound_outside(expression: sp.Expr) -> list[BoundVariable]:
-    """The variables in an expression that something around it binds, by name."""
+    """Return the variables that an enclosing expression binds, by name."""
     found = (symbol for symbol in expression.free_symbols if isinstance(symbol, BoundVariable))
     return sorted(found, key=lambda symbol: symbol.name)
 
 
 class LogDet(sp.Expr):
-    """log det of a positive definite matrix, kept whole.
+    """log det of a positive definite matrix, kept unexpanded.
 
-    SymPy expands the determinant of a Kronecker product into a power, which overflows; this atom never does.
+    SymPy expands the determinant of a Kronecker product into a power, which overflows. This atom never does.
     """
 
     is_commutative = True
@@ -162,7 +162,7 @@ class LogDet(sp.Expr):
 
 
 class FunctionOfMatrix(MatrixExpr):
-    """A matrix that is a function of its first argument: its entries are not expanded."""
+    """Matrix-valued function of its first argument. Its entries are not expanded."""
 
     matrix = property(lambda self: self.args[0])
     shape = property(lambda self: self.matrix.shape)
@@ -175,7 +175,7 @@ class FunctionOfMatrix(MatrixExpr):
 
 
 def _of_two(kind: type, matrix: MatrixExpr, sizes: sp.Tuple, part: int, total: sp.Expr) -> MatrixExpr:
-    """An atom of one of the two parts of a square matrix."""
+    """Make an atom for one of the two parts of a square matrix."""
     if tuple(map(sp.expand, matrix.shape)) != (sp.expand(total),) * 2:
         raise ValueError(f"{kind.__name__} of sizes {sizes} needs a matrix of size {sp.expand(total)}, got {matrix}")
     return MatrixExpr.__new__(kind, matrix, sizes, sp.Integer(part))
@@ -203,7 +203,7 @@ class PartialTrace(FunctionOfMatrix):
 
 
 class PrincipalBlock(FunctionOfMatrix):
-    """One of the two diagonal blocks, of `sizes` (n_0, n_1), of a square matrix."""
+    """One of the two diagonal blocks of a square matrix. The blocks have `sizes` (n_0, n_1)."""
 
     sizes = property(lambda self: self.args[1])
     index = property(lambda self: int(self.args[2]))
@@ -219,7 +219,7 @@ class PrincipalBlock(FunctionOfMatrix):
 
 
 class Diagonal(FunctionOfMatrix):
-    """The diagonal of a square matrix, as a column."""
+    """Diagonal of a square matrix, as a column."""
 
     shape = property(lambda self: (self.matrix.shape[0], sp.Integer(1)))
 
@@ -228,16 +228,16 @@ class Diagonal(FunctionOfMatrix):
 
 
 class SquareRoot(FunctionOfMatrix):
-    """The positive definite square root of a positive definite matrix."""
+    """Positive definite square root of a positive definite matrix."""
 
     def _eval_transpose(self):
         return self
 
 
 class Softmax(FunctionOfMatrix):
-    """exp(x_i) / sum_j exp(x_j) of a column x, kept whole: the exponentials alone overflow.
+    """exp(x_i) / sum_j exp(x_j) of a column x, kept whole because the exponentials alone overflow.
 
-    An entry that is minus infinity has weight zero.
+    An entry of minus infinity has weight zero.
     """
 
     column = property(lambda self: self.args[0])
@@ -247,7 +247,7 @@ class Softmax(FunctionOfMatrix):
 
 
 class _Regrouped(FunctionOfMatrix):
-    """A matrix of k blocks in a row or a column, put into the other arrangement."""
+    """Matrix of k blocks, changed from a row to a column or back."""
 
     blocks = property(lambda self: self.args[1])
 
@@ -265,7 +265,7 @@ class Stacked(_Regrouped):
 
     @property
     def shape(self):
-        """k times the rows."""
+        """Return the shape with k times the rows."""
         rows, columns = self.matrix.shape
         return (sp.expand(rows * self.blocks), _divide(columns, self.blocks))
 
@@ -275,7 +275,7 @@ class SideBySide(_Regrouped):
 
     @property
     def shape(self):
-        """k times the columns."""
+        """Return the shape with k times the columns."""
         rows, columns = self.matrix.shape
         return (_divide(rows, self.blocks), sp.expand(columns * self.blocks))
 
@@ -286,7 +286,7 @@ def _divide(size: sp.Expr, blocks: sp.Expr) -> sp.Expr:
 
 
 def principal_block(matrix: MatrixExpr, sizes: Iterable[sp.Expr | int], index: int) -> MatrixExpr:
-    """`PrincipalBlock`, read off if the matrix is block diagonal already, or the identity."""
+    """Return `PrincipalBlock`, simplified if the matrix is block diagonal or the identity."""
     if isinstance(matrix, BlockDiagMatrix) and [block.shape[0] for block in matrix.diag] == list(sizes):
         return matrix.diag[index]
     if isinstance(matrix, sp.Identity):
@@ -295,25 +295,25 @@ def principal_block(matrix: MatrixExpr, sizes: Iterable[sp.Expr | int], index: i
 
 
 def embed(block: MatrixExpr, sizes: Iterable[sp.Expr | int], index: int) -> MatrixExpr:
-    """The matrix that is `block` in its diagonal block `index` and zero elsewhere."""
+    """Return the matrix that equals `block` in its diagonal block `index` and is zero elsewhere."""
     zero = sp.ZeroMatrix(sizes[1 - index], sizes[1 - index])
     return BlockDiagMatrix(*((block, zero) if index == 0 else (zero, block)))
 
 
 def beside(*matrices: MatrixExpr) -> MatrixExpr:
-    """`[A | B | ...]`; a single matrix as it is."""
+    """Return `[A | B | ...]`, or a single matrix unchanged."""
     matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([list(matrices)])
 
 
 def below(*matrices: MatrixExpr) -> MatrixExpr:
-    """`[A; B; ...]`; a single matrix as it is."""
+    """Return `[A; B; ...]`, or a single matrix unchanged."""
     matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([[matrix] for matrix in matrices])
 
 
 def log_det(value: sp.Expr) -> sp.Expr:
-    """log det of a positive definite matrix expression; of a positive scalar, its logarithm."""
+    """Return log det of a positive definite matrix expression, or the logarithm of a positive scalar."""
     value = checked_expression("value", value)
     if value.is_Matrix:
         return LogDet(checked_square("value", value))
@@ -323,20 +323,20 @@ def log_det(value: sp.Expr) -> sp.Expr:
 
 
 def trace(matrix: MatrixExpr) -> sp.Expr:
-    """Trace with the scalar coefficient in front."""
+    """Return the trace with its scalar coefficient in front."""
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     return coefficient * sp.Trace(factor)
 
 
 def partial_trace(matrix: MatrixExpr, dimensions: Iterable[sp.Expr | int], traced: int) -> sp.Expr:
-    """`PartialTrace`, the scalar coefficient in front; the plain trace if the factor that is kept has size one."""
+    """Return `PartialTrace`, coefficient in front, or the plain trace if the remaining factor has size one."""
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     found = PartialTrace(factor, dimensions, traced)
     return coefficient * (sp.Trace(factor) if found.dimensions[1 - found.traced] == 1 else found)
 
 
 def split_coefficient(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
-    """The scalar coefficient of a matrix expression, and the rest."""
+    """Split a matrix expression into its scalar coefficient and the rest."""
     if isinstance(matrix, sp.MatMul):
         coefficient, rest = matrix.as_coeff_mmul()
         return coefficient, rest.doit()
@@ -345,7 +345,7 @@ def split_coefficient(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
 
 @checked_arguments
 def quadratic_form(vector: Column, matrix: SquareMatrix) -> sp.Expr:
-    """The scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
+    """Return the scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
     if not are_equal_sizes(matrix.shape[0], vector.shape[0]):
         raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
     return sp.Trace(vector.T * matrix * vector)

@@ -1,7 +1,7 @@
-"""Averages over standard normal variables, as atoms: their integrals are left to quadrature.
+"""Averages over standard normal variables, as atoms that are evaluated by quadrature.
 
-`gaussian_average` takes closed forms out of them. What a rule of quadrature has to know of an integrand (`breaks`,
-`features`, `exponential_factor`) is read off by symbols.
+`gaussian_average` replaces averages by closed forms if they have one. The functions `breaks`, `features` and
+`exponential_factor` extract symbolically what a quadrature rule needs to know about an integrand.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,33 +15,33 @@ from .atoms import NormalVariable, hold, matrix_scalars, new_variable
 from .functions import SmoothedRamp
 
 NODES = 64
-# beyond it the rule costs more than it gains
+# Beyond this number, more features cost the rule more than they gain.
 MOST_NODES = 10_000
 ADAPTIVE = "adaptive"
-# places where an adaptive rule starts with short panels; each costs four of them
+# Number of places at which an adaptive rule starts with short panels. Each place costs four panels.
 _MOST_FEATURES = 6
 _STEPS = (sp.ceiling, sp.floor)
 
 
 class GaussianAverage(sp.Expr):
-    r"""The mean of `integrand` over a standard normal `variable`, by quadrature.
+    r"""Mean of `integrand` over a standard normal `variable`, by quadrature.
 
-    The variable is bound: it is a variable of its own, equal to no symbol elsewhere, and no free symbol of the average.
-    An average over two variables is an average of an average.
+    The variable is bound: it equals no symbol elsewhere, and it is not a free symbol of the average. An average over
+    two variables is an average of an average.
 
-    With a number of `nodes` the rule is Gauss-Hermite. An integrand with kinks or jumps is integrated piece by piece
-    between them instead, with as many Gauss-Legendre nodes per piece. The error falls exponentially with the number of
-    nodes, but for steep or quickly oscillating integrands that takes many. With `nodes="adaptive"`, or infinity, the
-    rule refines itself until its error is that of rounding. See `theorykit.codegen.quadrature_error`.
+    With a number of `nodes` the rule is Gauss-Hermite. An integrand with kinks or jumps is instead integrated piecewise
+    between them, with as many Gauss-Legendre nodes per piece. The error falls exponentially with the number of nodes,
+    but steep or rapidly oscillating integrands need many. With `nodes="adaptive"`, or infinity, the rule refines
+    itself to rounding accuracy. See `theorykit.codegen.quadrature_error`.
 
     Args:
-        integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
-        variable: Symbol that stands for the standard normal number in the integrand.
-        nodes: Number of nodes, or "adaptive".
-        side: Number of stated errors to add to the value, 1 or -1 or a symbol; without any the value itself.
+            integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
+            variable: Symbol for the standard normal number in the integrand.
+            nodes: Number of nodes, or "adaptive".
+            side: Number of error bounds to add to the value: 1, -1 or a symbol. By default none is added.
 
-    Raises:
-        ValueError: If the integrand is seen to have no finite mean.
+        Raises:
+            ValueError: If the integrand is found to have no finite mean.
     """
 
     is_commutative = True
@@ -66,26 +66,26 @@ class GaussianAverage(sp.Expr):
 
     @property
     def nodes(self) -> int | sp.Expr:
-        """The number of nodes, per piece if it is by pieces; SymPy's infinity if it is adaptive."""
+        """Number of nodes, per piece if the rule is piecewise. SymPy's infinity means adaptive."""
         return sp.oo if self.is_adaptive else int(self.args[2])
 
     @property
     def side(self) -> sp.Expr:
-        """How many of its stated errors are added to the value."""
+        """Number of error bounds that are added to the value."""
         return self.args[3] if len(self.args) > 3 else sp.S.Zero
 
     @property
     def free_symbols(self):
-        """Without the variable."""
+        """Free symbols, without the variable."""
         return (self.integrand.free_symbols | self.side.free_symbols) - {self.variable}
 
     @property
     def bound_symbols(self):
-        """The variable."""
+        """Bound symbols: the variable."""
         return [self.variable]
 
     def _renamed(self):
-        """Itself with another variable: something that is put into it has this one."""
+        """Return the same average with another variable, because a substituted expression contains this one."""
         own = new_variable(NormalVariable, self.variable.name, self.integrand)
         return self.func(self.integrand.xreplace({self.variable: own}), own, *self.args[2:])
 
@@ -123,7 +123,7 @@ class GaussianAverage(sp.Expr):
 
 
 def checked_nodes(nodes: Any) -> sp.Expr:
-    """A number of nodes, or SymPy's infinity for "adaptive"."""
+    """Return a number of nodes, or SymPy's infinity for "adaptive"."""
     if nodes is sp.S.Infinity or (isinstance(nodes, str) and nodes == ADAPTIVE):
         return sp.oo
     if isinstance(nodes, str):
@@ -132,7 +132,7 @@ def checked_nodes(nodes: Any) -> sp.Expr:
 
 
 def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, side: int | sp.Expr = 0) -> sp.Expr:
-    """The average by quadrature, constants in front, and a DiracDelta in closed form."""
+    """Average by quadrature, with constants in front and DiracDelta in closed form."""
     at_points, integrand = mean_of_deltas(integrand, variable)
     constant, rest = integrand.as_independent(variable, as_Add=False)
     mean = constant * GaussianAverage(rest, variable, nodes, side) if rest.has_free(variable) else integrand
@@ -140,26 +140,26 @@ def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, 
 
 
 def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
-    """The average of another function of its variable, by its quadrature."""
+    """Average another function of the variable of `average`, with the same quadrature."""
     return average_over(integrand, average.variable, average.nodes, average.side)
 
 
 @checked_arguments
 def with_nodes(expression: "Expression", nodes: Any) -> sp.Expr:
-    """`expression` with all its Gaussian averages by quadrature with `nodes` nodes, or "adaptive"."""
+    """Give all Gaussian averages in `expression` `nodes` quadrature nodes, or "adaptive" quadrature."""
     return _with_rule(expression, checked_nodes(nodes))
 
 
 def refined(expression: sp.Expr) -> sp.Expr:
-    """`expression` with its averages by the adaptive rule."""
+    """Switch all averages in `expression` to the adaptive rule."""
     return _with_rule(expression, sp.oo)
 
 
 def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
-    """`expression` with `side` stated errors added to each of its Gaussian averages.
+    """Add `side` error bounds to each Gaussian average in `expression`.
 
-    The averages are then by an adaptive rule of another order on another grid than that of `refined`. For the sides 1
-    and -1 the larger of the two differences to an average's value, by whatever rule, bounds its error.
+    The averages then use an adaptive rule of another order and on another grid than `refined`. Evaluate with sides 1
+    and -1: the larger of the two differences from the value of an average, by any rule, bounds its error.
     """
     return _with_rule(expression, sp.oo, side)
 
@@ -174,23 +174,23 @@ def _with_rule(expression, nodes, side=0):
 
 
 class Line(NamedTuple):
-    """a + b z."""
+    """Linear function a + b z."""
 
     offset: sp.Expr
     slope: sp.Expr
 
     @property
     def root(self) -> sp.Expr:
-        """Where it is zero."""
+        """Return the root."""
         return -self.offset / self.slope
 
     def has_root_of(self, other: "Line") -> bool:
-        """Whether both are known to be zero at the same place."""
+        """Return whether both are known to have the same root."""
         return sp.expand(self.offset * other.slope - other.offset * self.slope) == 0
 
 
 def coefficients(expression: sp.Expr, variable: sp.Symbol) -> tuple[sp.Expr, sp.Expr, sp.Expr] | None:
-    """(a, b, c) of an expression that is a + b z + c z^2."""
+    """Return (a, b, c) if the expression has the form a + b z + c z^2."""
     if not expression.is_polynomial(variable):
         return None
     slope = expression.diff(variable)
@@ -202,13 +202,13 @@ def coefficients(expression: sp.Expr, variable: sp.Symbol) -> tuple[sp.Expr, sp.
 
 
 def line_of(expression: sp.Expr, variable: sp.Symbol) -> Line | None:
-    """`expression` as a + b z with b not zero, if it is that."""
+    """Return `expression` as a + b z if it is linear with non-zero b."""
     found = coefficients(expression, variable)
     return Line(*found[:2]) if found and found[2] == 0 and found[1] != 0 else None
 
 
 def nodes_around(expression: sp.Basic, variable: sp.Symbol) -> Iterator[sp.Basic]:
-    """The nodes of an expression that have the variable, but for those with a variable that is bound inside of it."""
+    """Yield the nodes of an expression that contain the variable, except nodes with a variable bound inside them."""
     if expression.has_free(variable):
         yield expression
         for argument in expression.args:
@@ -217,12 +217,12 @@ def nodes_around(expression: sp.Basic, variable: sp.Symbol) -> Iterator[sp.Basic
 
 
 def breaks(average: GaussianAverage) -> list[sp.Expr]:
-    """Functions of the variable at whose roots the integrand has a kink or a jump."""
+    """Return functions of the variable whose roots are the kinks and jumps of the integrand."""
     return _distinct(_kinks(average.integrand, average.variable), average.variable)
 
 
 def singularities(average: GaussianAverage) -> list[sp.Expr]:
-    """Linear and quadratic functions of the variable at whose roots the integrand may be infinite or have no slope."""
+    """Return linear and quadratic functions at whose roots the integrand may be infinite or have no slope."""
     z, found = average.variable, []
     for node in nodes_around(average.integrand, z):
         if isinstance(node, sp.log):
@@ -239,7 +239,7 @@ def _kinks(integrand: sp.Expr, z: sp.Symbol) -> Iterator[sp.Expr]:
         elif isinstance(node, (sp.Max, sp.Min)):
             yield from (a - b for i, a in enumerate(node.args) for b in node.args[:i])
         elif isinstance(node, (*_STEPS, sp.frac, sp.Mod)):
-            # its roots are the whole numbers
+            # The roots are the whole numbers.
             yield sp.sin(sp.pi * node.args[0] / (node.args[1] if isinstance(node, sp.Mod) else 1))
 
 
@@ -261,10 +261,10 @@ def _distinct(functions, z):
 
 
 def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
-    """(a, b, c) of the functions a + b z + c z^2 of which the integrand has functions, unless these are wide.
+    """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be steep.
 
-    Near their roots and vertices the integrand may change faster than a fixed grid can see. In an absolute value both
-    branches have one root, and a variable that is bound inside is taken at zero, its mean.
+    Near the roots and vertices of these functions the integrand may vary on a scale that a fixed grid misses. For an
+    absolute value, both branches share one root. A variable that is bound inside is set to zero, its mean.
     """
     found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
@@ -285,9 +285,9 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.
 
 
 def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr, sp.Expr, sp.Expr] | None]:
-    """The integrand without a factor exp(E), and (E, b, c) for E = a + b z + c z^2, or none without such a factor.
+    """Split off a factor exp(E). Return the other factor and (E, b, c) with E = a + b z + c z^2, or None without one.
 
-    The factor and the normal density make a normal density of another mean and variance.
+    The factor times the normal density is a normal density with another mean and variance.
     """
     z, factors = average.variable, sp.Mul.make_args(average.integrand)
     for i, factor in enumerate(factors):
@@ -302,12 +302,12 @@ def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr
 
 
 def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
-    """Refuse a product that grows faster than the density falls, or that has a pole that is not integrable."""
+    """Reject a product that grows faster than the density decays, or that has a non-integrable pole."""
     factors = [factor for factor in sp.Mul.make_args(integrand) if factor.has_free(z)]
     for factor in factors:
         others = sp.Mul(*(other for other in factors if other is not factor))
         if isinstance(factor, sp.exp) and others.is_polynomial(z):
-            # exp(c z^2) with c >= 1/2 outgrows the density
+            # exp(c z^2) with c >= 1/2 grows faster than the density decays.
             quadratic = coefficients(factor.exp, z)
             infinite = quadratic is not None and (1 - 2 * quadratic[2]).is_nonpositive
         else:
@@ -318,7 +318,7 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
 
 
 def _pole(factor: sp.Expr, z: sp.Symbol) -> sp.Expr | None:
-    """A real place around which the factor is known to have no integral."""
+    """Return a real point at which the factor is known to be non-integrable."""
     if isinstance(factor, sp.tan):
         line = line_of(factor.args[0], z)
         pole = None if line is None else (sp.pi / 2 - line.offset) / line.slope
@@ -332,9 +332,9 @@ def _pole(factor: sp.Expr, z: sp.Symbol) -> sp.Expr | None:
 
 
 def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
-    """The mean of all terms with a `DiracDelta` of a linear function of z, and the integrand without these terms.
+    """Return the mean of all terms with a `DiracDelta` of a linear function of z, and the remaining integrand.
 
-    The mean of delta(a + b z) g(z) is g phi / |b| at the root; derivatives of the delta are taken by parts.
+    The mean of delta(a + b z) g(z) is g phi / |b| at the root. Derivatives of the delta are integrated by parts.
     """
     deltas = {node: sp.Dummy() for node in nodes_around(integrand, z) if isinstance(node, sp.DiracDelta)}
     held, closed, density = integrand.xreplace(deltas), sp.S.Zero, sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
@@ -346,14 +346,14 @@ def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
             raise NotImplementedError(f"the mean over {z} is known of DiracDelta of a linear function, got {delta}")
         if any(jump.has_root_of(line) for jump in _jumps(factor, z, None)):
             raise NotImplementedError(f"DiracDelta times a function that jumps at the same place has no mean: {factor}")
-        # integration by parts moves the derivatives of the delta to the rest
+        # Integration by parts moves the derivatives of the delta to the rest.
         derivative = ((-1 / line.slope) ** order * factor * density).diff(z, order)
         closed += derivative.xreplace({z: line.root}) / sp.Abs(line.slope)
     return closed, held.xreplace(dict.fromkeys(deltas.values(), sp.S.Zero))
 
 
 def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol | None) -> list[Line]:
-    """The linear functions at whose different roots the integrand jumps, if they move with `symbol`."""
+    """Return the linear functions at whose different roots the integrand jumps, if the roots depend on `symbol`."""
     found: list[Line] = []
     for node in nodes_around(integrand, z):
         if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
@@ -375,13 +375,13 @@ def mean_slope(
     symbol: sp.Symbol,
     derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] = sp.Expr.diff,
 ) -> sp.Expr:
-    """The derivative by `symbol` of the mean of `integrand` over the variable of `average`, by its quadrature.
+    """Differentiate the mean of `integrand` over the variable of `average` by `symbol`, with the same quadrature.
 
-    By Leibniz' rule: the mean of the `derivative` between the jumps, and for every jump its height times the speed at
-    which it moves and the density there. SymPy's derivative of sign, twice DiracDelta, is right for one sign only.
+    By Leibniz' rule this is the mean of the `derivative` between jumps, plus for every jump its height times its speed
+    times the density there. SymPy's derivative of sign, twice DiracDelta, is correct for one sign only.
     """
     z = average.variable
-    # SymPy takes derivatives of Abs of real numbers only, and all numbers here are real
+    # SymPy differentiates Abs of real numbers only. All numbers are real here.
     real = {
         s: sp.Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is sp.Symbol
     }
@@ -397,19 +397,19 @@ def mean_slope(
     slope = derivative(integrand.xreplace(held), symbol).xreplace(held_back)
     if slope.has(sp.Derivative, sp.DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
-    # Leibniz: the mean of the slope, and what each moving jump sweeps over
+    # Leibniz' rule: the mean of the slope, plus the contribution of each moving jump.
     total = average_like(average, slope)
     for line in _jumps(integrand, z, symbol):
         a, b = line
         height = _limit(integrand, z, line, 1) - _limit(integrand, z, line, -1)
-        # that of a + b z at zero; its derivative by a is -a / b^2 of it
+        # Density of a + b z at zero. Its derivative by a is -a / b^2 times the density.
         density, steeper = SmoothedRamp(a, b, 2), SmoothedRamp(a, b, 3)
         total += height * sp.sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
     return total.xreplace(back)
 
 
 def _limit(integrand: sp.Expr, z: sp.Symbol, line: Line, side: int) -> sp.Expr:
-    """The value of the integrand just above or below the root of a linear function of z."""
+    """Return the limit of the integrand just above or below the root of a linear function of z."""
     sides = {}
     for node in nodes_around(integrand, z):
         if isinstance(node, (sp.Heaviside, Relational, sp.sign)):

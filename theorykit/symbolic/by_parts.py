@@ -1,23 +1,23 @@
-"""Standard form of saddle-point equations: averages by parts, and terms that cancel exactly."""
+"""Standard form of saddle-point equations: averages by parts, and exact cancellations."""
 
 from sympy import Add, DiracDelta, Dummy, Expr, Poly, PolynomialError, S, Symbol, expand_mul
 
 from .averages import GaussianAverage, average_like
 
-# above this number of operations expansion costs more than it gains
+# Above this number of operations, expansion costs more than it gains.
 _MOST_OPERATIONS = 3000
-# an average by parts may be so many times longer than before
+# Accept an average by parts up to this many times longer than before.
 _LONGER = 4
 
 
 def in_standard_form(expression: Expr) -> Expr:
     """Integrate averages by parts, take constants out of them, and make exact cancellations.
 
-    E[z g(z)] becomes E[g'(z)] (Stein's lemma), so that the derivative of a replica action in an overlap q is a multiple
-    of q - E[tanh^2(...)]. As differentiated, it is a difference of terms of order one, and an overlap of 1e-6 loses six
-    digits. Products are expanded only if no more terms result, since expansion of (q - 1)^3 loses digits in turn.
+    E[z g(z)] becomes E[g'(z)] (Stein's lemma). The derivative of a replica action in an overlap q is then a multiple of
+    q - E[tanh^2(...)]. Without this step it is a difference of terms of order one, and an overlap of 1e-6 loses six
+    digits. Products are expanded only if this adds no terms, since expanding (q - 1)^3 loses digits in turn.
     """
-    # zero but at the jump itself, where no equation holds
+    # These terms are zero except at the jump itself, and no equation holds there.
     expression = expression.replace(DiracDelta, lambda *_: S.Zero)
     averages = [
         node
@@ -33,7 +33,7 @@ def in_standard_form(expression: Expr) -> Expr:
 
 
 def _by_parts(average: GaussianAverage) -> Expr:
-    """The average without powers of its variable as factors; itself if parts lead nowhere, as for a Gaussian."""
+    """Remove powers of the variable as factors, or return the average if parts do not help, as for a Gaussian."""
     coefficients = _powers(average.integrand, average.variable)
     if coefficients is None or set(coefficients) <= {0}:
         return _constants_out(average, average.integrand)
@@ -44,7 +44,7 @@ def _by_parts(average: GaussianAverage) -> Expr:
 
 
 def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:
-    """The coefficients of an integrand that is a polynomial in its variable and in functions of it."""
+    """Return the coefficients of an integrand that is a polynomial in its variable and in functions of it."""
     held = {}
 
     def hold(node: Expr) -> Expr:
@@ -67,7 +67,7 @@ def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:
 
 
 def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
-    """The mean of z^power rest(z): E[z g] = E[g']."""
+    """Return the mean of z^power rest(z), by E[z g] = E[g']."""
     if power == 0:
         return _constants_out(average, rest)
     by_slope = _mean(average, power - 1, rest.diff(average.variable))
@@ -75,7 +75,7 @@ def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
 
 
 def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
-    """The average, terms that do not depend on its variable in front."""
+    """Return the average with terms that do not depend on its variable in front."""
     terms = _terms(integrand)
     constant = Add(*(term for term in terms if not term.has(average.variable)))
     if constant == 0:
@@ -84,6 +84,6 @@ def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
 
 
 def _terms(expression: Expr) -> list[Expr]:
-    """The terms of a sum, products of sums multiplied out; nothing inside functions and averages is touched."""
+    """Expand products of sums into terms, but nothing inside functions and averages."""
     products = Add.make_args(expression)
     return [term for product in products for term in Add.make_args(expand_mul(product, deep=False))]

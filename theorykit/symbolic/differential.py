@@ -1,7 +1,7 @@
-"""The matrix differential: gradients of scalar expressions, by reverse accumulation over the expression tree.
+"""Matrix differential: gradients of scalar expressions, by reverse accumulation over the expression tree.
 
-SymPy's own matrix derivative returns zero, silently, for sums of traces and for every log-determinant; it is never
-called here. The gradient G of a scalar S is defined by dS = tr(G^T dX); with respect to a symmetric matrix symbol it
+SymPy's own matrix derivative silently returns zero for sums of traces and for every log-determinant, so it is never
+called here. The gradient G of a scalar S is defined by dS = tr(G^T dX). With respect to a symmetric matrix symbol it
 is the symmetric part, the gradient within symmetric matrices.
 """
 
@@ -55,9 +55,9 @@ Contribution = tuple[sp.Expr, sp.Expr]
 
 @checked_arguments
 def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
-    """Gradient of a scalar expression with respect to a scalar or matrix symbol, of the symbol's shape.
+    """Differentiate a scalar expression with respect to a scalar or matrix symbol. The result has the symbol's shape.
 
-    Raises `NotImplementedError` for a node that has no rule: never a silent zero.
+    Raises `NotImplementedError` for a node without a rule, instead of returning zero.
 
         >>> from sympy import MatrixSymbol
         >>> from theorykit.symbolic import gradient, log_det, positive_definite
@@ -113,7 +113,7 @@ def _scalar_function(node, cotangent):
     if isinstance(node, JUMPING):
         raise _without_derivative(node)
     for i, argument in enumerate(node.args):
-        # by orders of derivatives and other whole numbers there is none
+        # Orders of derivatives and other whole numbers have no derivative.
         if argument.free_symbols:
             yield argument, cotangent * partial_derivative(node, i + 1)
 
@@ -131,15 +131,15 @@ def _piecewise(node, cotangent):
 
 
 def _partial(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
-    """The derivative of a scalar expression without matrices; a function by cases is taken as continuous."""
+    """Differentiate a scalar expression without matrices. A piecewise function is assumed to be continuous."""
     if isinstance(expression, sp.Piecewise):
-        # case by case: another case may have no derivative where this one holds
+        # Differentiate case by case, because an inactive case may have no derivative.
         return sp.Piecewise(*((_partial(value, symbol), condition) for value, condition in expression.args))
     return sp.Add(*_accumulate(expression, sp.S.One, symbol))
 
 
 def _slope(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
-    """The derivative in an average or of entries, of an expression that does not jump."""
+    """Differentiate an expression without jumps, inside an average or a function of entries."""
     for node in expression.atoms(sp.Piecewise, *JUMPING):
         if symbol in node.free_symbols:
             raise _without_derivative(node)
@@ -176,7 +176,7 @@ def _inverse(node, cotangent):
 def _kronecker(node, cotangent):
     if len(node.args) != 2 or any(factor.shape[0] != factor.shape[1] for factor in node.args):
         raise NotImplementedError(f"the matrix differential takes Kronecker products of two square factors, got {node}")
-    # tr(G^T (dA (x) B)) = tr(tr_1(G (I (x) B^T))^T dA): the other factor is multiplied away, then traced over
+    # tr(G^T (dA (x) B)) = tr(tr_1(G (I (x) B^T))^T dA): multiply by the other factor, then trace over it.
     left, right = node.args
     dimensions = (left.shape[0], right.shape[0])
     for traced, factor in ((1, left), (0, right)):
@@ -186,7 +186,7 @@ def _kronecker(node, cotangent):
 
 
 def _partial_trace(node, cotangent):
-    # SymPy cannot simplify a Kronecker product whose factor carries a coefficient
+    # SymPy cannot simplify a Kronecker product if a factor has a coefficient.
     coefficient, rest = split_coefficient(cotangent.doit())
     identity = sp.Identity(node.traced_dimension)
     pair = (identity, rest) if node.traced == 0 else (rest, identity)
@@ -213,7 +213,7 @@ def _function_of_one_matrix(node, cotangent):
 
 
 def _through_entries(value, variables, matrices, cotangent):
-    """Contributions to matrices of whose entries a function is taken, then to the numbers in the function."""
+    """Return contributions to the matrices whose entries the function takes, then to the numbers in the function."""
     slope, numbers = _slopes(value, variables)
     weight = new_variable(EntryVariable, "g", value)
 
@@ -229,9 +229,9 @@ def _through_entries(value, variables, matrices, cotangent):
 def _slopes(
     value: sp.Expr, variables: Sequence[sp.Symbol], derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] | None = None
 ) -> tuple[Callable[[sp.Symbol], sp.Expr], list[tuple[sp.Expr, sp.Symbol]]]:
-    """The derivative of a function of `variables` by any symbol, and the numbers that it depends on besides.
+    """Differentiate a function of `variables` by any symbol, and list the other numbers that it depends on.
 
-    A number that is made of matrices, such as a trace, comes with a symbol that stands for it.
+    A number that is made of matrices, such as a trace, is paired with a symbol that represents it.
     """
     check_matrices_are_fixed(value)
     held, back = hold(matrix_scalars(value), real=True)
@@ -243,7 +243,7 @@ def _slopes(
 
 
 def _softmax(node, cotangent):
-    # the Jacobian diag(p) - p p^T is symmetric
+    # The Jacobian diag(p) - p p^T is symmetric.
     yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
 
 
@@ -256,14 +256,14 @@ def _gaussian_average(node, cotangent):
 def _eigenvalue_sum(node, cotangent):
     (variable,) = node.function.variables
     slope, numbers = _slopes(node.function.expr, (variable,))
-    # d sum f(l_i) = tr(f'(K) dK), whatever eigenvalues agree (Hellmann and Feynman)
+    # d sum f(l_i) = tr(f'(K) dK), even for degenerate eigenvalues (Hellmann and Feynman).
     yield node.matrix, cotangent * of_eigenvalues(slope(variable), variable, node.matrix)
     for leaf, symbol in numbers:
         yield leaf, cotangent * EigenvalueSum(sp.Lambda(variable, slope(symbol)), node.matrix)
 
 
 def _spectral_function(node, cotangent):
-    """Of a cotangent that is a function of the same matrix alone: both then have the same eigenvectors."""
+    """Handle a cotangent that is a function of the same matrix alone, so that both share eigenvectors."""
     coefficient, rest = split_coefficient(cotangent.doit())
     _, factors = coefficient_and_factors(sp.MatMul(rest))
     if not all(_is_function_of(factor, node.matrix) for factor in factors):

@@ -1,9 +1,9 @@
-r"""Functions of numbers that SymPy lacks, kept whole because the expressions that define them overflow or cancel.
+r"""Scalar functions that SymPy lacks. They stay unexpanded because their definitions overflow or cancel.
 
-The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). Where b vanishes, the quotients
-and all derivatives have limits, but the formula is 0/0. With R_n the derivative of order n by a, Stein's lemma gives
+The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). At b = 0 the quotients and all
+derivatives have limits, but the formula is 0/0. With R_n the derivative of order n by a, Stein's lemma gives
 dR_n/db = b R_{n+2}. So the functions b^k R_n(a, b) are closed under differentiation, and each has a limit at b = 0.
-For two variables, polar coordinates serve in the same way.
+For two variables, polar coordinates serve the same purpose.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .numeric import NumericFunction
 
 
 class WholeFunctionBase(sp.Function):
-    """A function whose closed form, `rewrite(closed_form)`, is for display and for many digits.
+    """Function whose closed form, `rewrite(closed_form)`, is used for display and for many digits.
 
     SymPy's printers look for methods of a base class only if its name ends with Base.
     """
 
     closed_form: type
-    # arguments that are numbers and not orders; derivatives are by these
+    # Number of leading arguments that are not orders. Derivatives are taken by these.
     numbers = 1
 
     def fdiff(self, argindex=1):
-        """The derivative by a number."""
+        """Differentiate by a numeric argument."""
         if not 1 <= argindex <= self.numbers:
             raise ArgumentIndexError(self, argindex)
         return self._slope(argindex)
@@ -45,14 +45,14 @@ class WholeFunctionBase(sp.Function):
 
 
 class LogCosh(WholeFunctionBase):
-    """log cosh x: the hyperbolic cosine itself overflows at x = 711."""
+    """log cosh x. The hyperbolic cosine itself overflows at x = 711."""
 
     nargs = 1
     closed_form = log
 
     @classmethod
     def eval(cls, number):
-        """Even."""
+        """Use that the function is even."""
         if number.is_zero:
             return S.Zero
         return cls(-number) if number.could_extract_minus_sign() else None
@@ -68,9 +68,9 @@ class LogCosh(WholeFunctionBase):
 
 
 class LogNormalCDF(WholeFunctionBase):
-    """The derivative of order n, zero if it is not given, of log Phi(x), the log of the normal distribution function.
+    """Derivative of order n, zero by default, of log Phi(x), with the normal distribution function Phi.
 
-    Phi itself is zero in float64 below x = -39, and in the lower tail derivatives are ratios of numbers that underflow.
+    Phi itself is zero in float64 below x = -39, and derivatives in the lower tail are ratios of numbers that underflow.
     """
 
     nargs = (1, 2)
@@ -79,7 +79,7 @@ class LogNormalCDF(WholeFunctionBase):
 
     @classmethod
     def eval(cls, number, order=S.Zero):
-        """For whole orders."""
+        """Check that the order is a whole number."""
         if not (order.is_Integer and order >= 0):
             raise ValueError(f"the order of a derivative must be a whole number that is not negative, got {order}")
 
@@ -102,13 +102,13 @@ class LogNormalCDF(WholeFunctionBase):
 
 @checked_arguments
 def log_cosh(number: Scalar) -> Expr:
-    """log cosh x, without the 2 of 2 cosh x."""
+    """Return log cosh x, without the 2 of 2 cosh x."""
     return LogCosh(number)
 
 
 @checked_arguments
 def log_normal_cdf(number: Scalar) -> Expr:
-    """log of the standard normal distribution function at x."""
+    """Return the log of the standard normal distribution function at x."""
     return LogNormalCDF(number)
 
 
@@ -123,7 +123,7 @@ class _Smoothed(WholeFunctionBase):
 
     @classmethod
     def eval(cls, a, b, n, k):
-        """In closed form if the slope is a number, or above order zero as a power times the rest."""
+        """Evaluate in closed form for a numeric slope, or above order zero as a power times the rest."""
         if not (n.is_Integer and n >= 0 and k.is_Integer):
             raise ValueError(f"orders must be whole numbers, and n not negative, got n={n} and k={k}")
         if b.could_extract_minus_sign():
@@ -140,7 +140,7 @@ class _Smoothed(WholeFunctionBase):
         a, b, n, k = self.args
         if argindex == 1:
             return self.func(a, b, n + 1, k)
-        # Stein's lemma: the mean solves a heat equation in the squared slope
+        # Stein's lemma: the mean solves a heat equation in the squared slope.
         heat = self.func(a, b, n + 2, k + 1)
         return heat if k == 0 else k * self.func(a, b, n, k - 1) + heat
 
@@ -152,7 +152,7 @@ class _Smoothed(WholeFunctionBase):
 
 
 def _density(a: Expr, b: Expr) -> Expr:
-    """The normal density at a/b."""
+    """Return the normal density at a/b."""
     return exp(-(a**2) / (2 * b**2)) / sqrt(2 * pi)
 
 
@@ -168,7 +168,7 @@ class SmoothedRamp(_Smoothed):
             return b**k * (Abs(b) * _density(a, b) + a * above)
         if n == 1:
             return b**k * above
-        # the Hermite polynomial whose weight is the normal density, by its recurrence
+        # Hermite polynomial whose weight is the normal density, by its recurrence.
         order, ratio, below, polynomial = int(n) - 2, a / Abs(b), S.Zero, S.One
         for i in range(order):
             below, polynomial = polynomial, ratio * polynomial - i * below
@@ -182,7 +182,7 @@ class SmoothedAbs(_Smoothed):
 
     @classmethod
     def eval(cls, a, b, n, k):
-        """Odd or even in a; from the second order on twice the ramp."""
+        """Use that the function is odd or even in a. From second order on it is twice the ramp."""
         if n >= 2:
             return 2 * SmoothedRamp(a, b, n, k)
         if a.could_extract_minus_sign():
@@ -198,9 +198,9 @@ class SmoothedAbs(_Smoothed):
 
 
 class AngleBetween(WholeFunctionBase):
-    """atan2(c, |d|): the arcsine of the correlation of two normal numbers of covariance c and determinant d^2.
+    """atan2(c, |d|), the arcsine of the correlation of two normal numbers with covariance c and determinant d^2.
 
-    It has no quotient of variances, which rounding may carry beyond one and which is 0/0 for a variance of zero.
+    This avoids the quotient of variances, which rounding may push beyond one and which is 0/0 at zero variance.
     """
 
     nargs = numbers = 2
@@ -208,7 +208,7 @@ class AngleBetween(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d):
-        """Odd in c, even in d."""
+        """Use that the function is odd in c and even in d."""
         if c.is_zero:
             return S.Zero
         if c.could_extract_minus_sign():
@@ -231,7 +231,7 @@ class AngleBetween(WholeFunctionBase):
 
 
 class PlaneMonomial(WholeFunctionBase):
-    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2: they make up derivatives of an angle and of a length.
+    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2, for derivatives of an angle and of a length.
 
     At c = d = 0 it is zero, although the limit depends on the direction.
     """
@@ -242,7 +242,7 @@ class PlaneMonomial(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d, i, j, s, m):
-        """Even in d for s = 0."""
+        """Use that the function is even in d for s = 0."""
         if not all(order.is_Integer and order >= least for order, least in ((i, 0), (j, 0), (s, 0), (m, -1))):
             raise ValueError(f"orders must be whole numbers, only the last below zero, -1, got {i}, {j}, {s}, {m}")
         if c.is_number and d.is_number and (c.is_zero is False or d.is_zero is False):
@@ -268,22 +268,22 @@ class PlaneMonomial(WholeFunctionBase):
 
 
 def length(c: Expr, d: Expr) -> Expr:
-    """The square root of c^2 + d^2, with finite derivatives at zero."""
+    """Return the square root of c^2 + d^2, with finite derivatives at zero."""
     squared = c**2 + d**2
     return sqrt(squared) if squared.is_positive else PlaneMonomial(c, d, 0, 0, 0, -1)
 
 
 JUMPING = (Heaviside, sp.Mod, sp.ceiling, sp.floor, sp.frac, sign)
-"""Functions that jump: their derivatives between the jumps are not those of averages of them."""
+"""Functions that jump. The derivative of their average is not the average of their derivative between jumps."""
 
 
 def _slope_of_spherical_bessel(node: Expr, index: int) -> Expr:
-    # SymPy's rule divides by the argument
+    # SymPy's rule divides by the argument.
     order, x = node.args
     return (order * sp.jn(order - 1, x) - (order + 1) * sp.jn(order + 1, x)) / (2 * order + 1)
 
 
-# derivatives that SymPy lacks, or writes with a pole where there is none
+# Derivatives that SymPy lacks, or writes with a spurious pole.
 _SLOPES: Mapping[type, Callable[[Expr, int], Expr]] = {
     **dict.fromkeys((Heaviside, sp.ceiling, sp.floor, sign), lambda node, index: S.Zero),
     sp.frac: lambda node, index: S.One,
@@ -296,13 +296,13 @@ _SLOPES: Mapping[type, Callable[[Expr, int], Expr]] = {
 
 
 def partial_derivative(node: Expr, index: int) -> Expr:
-    """The derivative of a scalar function by its argument `index`, counted from 1, between its jumps."""
+    """Differentiate a scalar function by its argument `index`, counted from 1, between its jumps."""
     rule = _SLOPES.get(type(node))
     return node.fdiff(index) if rule is None else rule(node, index)
 
 
 def many_digits(symbols: sp.Symbol | Sequence[sp.Symbol], expression: Expr) -> Callable[..., Any]:
-    """The expression as a function of numbers of mpmath; a user's numeric function has the digits of float64."""
+    """Return the expression as a function of mpmath numbers. A user's numeric function has float64 precision."""
     evaluated: dict[str, Callable[..., mpmath.mpf]] = {}
     for kind in {each.func for each in expression.atoms(WholeFunctionBase, NumericFunction)}:
 

@@ -1,8 +1,8 @@
-"""Averages over one or two standard normal variables, in closed form where a table has one.
+"""Averages over one or two standard normal variables, in closed form if the table has one.
 
 A term c z^n exp(p z^2 + q z) f(a + b z) is the average of a polynomial and f over a normal variable of another mean and
 variance. The power z^n is a sum of Hermite polynomials, and E[He_k(z) f(a + b z)] = b^k d^k/da^k E[f(a + b z)] (Stein).
-Nothing is divided by the slope b, which may be zero.
+No formula divides by the slope b, which may be zero.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,19 +20,19 @@ Variables = tuple[sp.Symbol, ...]
 
 
 class _Line(NamedTuple):
-    """a + b z."""
+    """Linear function a + b z."""
 
     offset: sp.Expr
     slopes: tuple[sp.Expr, ...]
 
 
 def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str | sp.Expr = NODES) -> sp.Expr:
-    """The mean of `integrand` over one or two independent standard normal `variables`.
+    """Average `integrand` over one or two independent standard normal `variables`.
 
-    Terms with a closed form get it: polynomials times exponentials of quadratic functions, and times one of sin, cos,
-    sinh, cosh, erf, erfc, Abs, sign, Heaviside, Max and Min of a linear function; products of two erf, and over two
-    variables of two sign, Heaviside, Abs or Max(x, 0), of linear functions without a constant. The others stay
-    averages, `GaussianAverage`, by quadrature with `nodes` nodes, or "adaptive". All symbols are taken to be real.
+    Terms with a closed form are replaced by it: polynomials times exponentials of quadratic functions, and times one of
+    sin, cos, sinh, cosh, erf, erfc, Abs, sign, Heaviside, Max and Min of a linear function; products of two erf; and
+    over two variables, products of two sign, Heaviside, Abs or Max(x, 0) of linear functions without a constant. Other
+    terms stay averages, `GaussianAverage`, with `nodes` nodes, or "adaptive". All symbols are assumed to be real.
 
     Raises `ValueError` for an exponential whose average is known to be infinite.
 
@@ -64,7 +64,7 @@ def _average(integrand: sp.Expr, variable: sp.Symbol, nodes: sp.Expr) -> sp.Expr
 def _split(
     integrand: sp.Expr, variables: Variables, mean: Callable[[sp.Expr, Variables], sp.Expr | None]
 ) -> tuple[sp.Expr, sp.Expr]:
-    """The mean of all terms that have one, and the sum of the others: the integrand as it was, where none has."""
+    """Return the mean of all terms in the table, and the sum of the others, or the unchanged integrand if none is."""
     terms = sp.Add.make_args(_expanded(integrand, variables))
     means = [mean(term, variables) for term in terms]
     if all(each is None for each in means):
@@ -74,7 +74,7 @@ def _split(
 
 
 def _expanded(integrand: sp.Expr, variables: Variables) -> sp.Expr:
-    """A sum of products, with Max and Min of two linear functions as Max(x, 0); functions are not taken apart."""
+    """Expand into a sum of products, with Max and Min of two linear functions as Max(x, 0)."""
     pairs = [node for node in integrand.atoms(sp.Max, sp.Min) if len(node.args) == 2]
     changes = {node: _as_ramp(node) for node in pairs if _line(node.args[0] - node.args[1], variables) is not None}
     integrand = integrand.xreplace(changes)
@@ -102,7 +102,7 @@ def _line(expression: sp.Expr, variables: Variables) -> _Line | None:
 
 
 def _factors(product: sp.Expr) -> list[sp.Expr]:
-    """The factors of a product, whole powers repeated."""
+    """Return the factors of a product, with whole powers repeated."""
     factors = []
     for factor in sp.Mul.make_args(product):
         repeated = isinstance(factor, sp.Pow) and factor.exp.is_Integer and factor.exp > 0
@@ -111,7 +111,7 @@ def _factors(product: sp.Expr) -> list[sp.Expr]:
 
 
 def _argument(function: sp.Expr) -> sp.Expr | None:
-    """The argument of a function of the table; of Max that is not zero."""
+    """Return the argument of a function in the table. For Max this is the non-zero argument."""
     if isinstance(function, sp.Max):
         others = [argument for argument in function.args if argument != 0]
         return others[0] if len(others) == 1 else None
@@ -119,7 +119,7 @@ def _argument(function: sp.Expr) -> sp.Expr | None:
 
 
 def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
-    """The mean of c z^n exp(p z^2 + q z) f(a + b z) over z, if it has a row."""
+    """Return the mean of c z^n exp(p z^2 + q z) f(a + b z) over z, if the table has it."""
     (z,) = variables
     constant, rest = term.as_independent(z, as_Add=False)
     if not rest.has_free(z):
@@ -131,11 +131,11 @@ def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     tilt = _line(sp.expand(exponent - curvature * z**2), variables)
     if tilt is None or curvature.has_free(z):
         return None
-    # completing the square: exp(p z^2 + q z) times the density is a normal density of variance 1 / (1 - 2 p)
+    # Complete the square: exp(p z^2 + q z) times the density is a normal density of variance 1 / (1 - 2 p).
     narrowing = 1 - 2 * curvature
     if narrowing.is_nonpositive:
         raise ValueError(f"the integrand has the term {term}, whose average over {z} is infinite")
-    # the density times the exponential is that of another normal variable
+    # The density times the exponential is the density of another normal variable.
     (slope,), deviation = tilt.slopes, 1 / sp.sqrt(narrowing)
     mean = slope / narrowing
     moved = [function.xreplace({z: mean + deviation * z}) for function in functions]
@@ -143,13 +143,13 @@ def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     if any(each is None for each in means):
         return None
     scale = constant * sp.exp(sp.expand(tilt.offset + slope**2 / (2 * narrowing))) * deviation
-    # (mean + deviation z)^n f from the means of z^k f
+    # Expand (mean + deviation z)^n f into means of z^k f.
     n = len(means) - 1
     return scale * sp.Add(*(comb(n, k) * mean ** (n - k) * deviation**k * moment for k, moment in enumerate(means)))
 
 
 def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp.Expr | None:
-    """The mean of z^power times the functions, if it has a row."""
+    """Return the mean of z^power times the functions, if the table has it."""
     if not functions:
         return sp.Integer(sp.factorial2(power - 1)) if power % 2 == 0 else sp.S.Zero
     if len(functions) == 2 and power == 0 and all(isinstance(function, sp.erf) for function in functions):
@@ -164,7 +164,7 @@ def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp
     if line is None:
         return None
     a, (b,) = line
-    # z^n = sum n! / (2^m m! k!) He_k(z) with k = n - 2m
+    # z^n = sum n! / (2^m m! k!) He_k(z) with k = n - 2m.
     return sp.Add(
         *(
             sp.Rational(factorial(power), 2**m * factorial(m) * factorial(power - 2 * m)) * row(power - 2 * m, a, b)
@@ -173,7 +173,7 @@ def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp
     )
 
 
-# the mean of He_k(z) f(a + b z)
+# Rows give the mean of He_k(z) f(a + b z).
 _Row = Callable[[int, sp.Expr, sp.Expr], sp.Expr]
 
 
@@ -186,7 +186,7 @@ def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
 
 
 def _smoothed_again(function: sp.Expr) -> _Row:
-    """The row of a function that is an average already: the variances add up."""
+    """Make the row of a function that is already an average. The variances add up."""
     _, slope, order, power = function.args
 
     def row(k: int, a: sp.Expr, b: sp.Expr) -> sp.Expr:
@@ -210,7 +210,7 @@ _ROWS: Mapping[type, _Row] = {
 
 
 class _Covariance(NamedTuple):
-    """Of two normal variables x and y: the variances v and w, the covariance c, and d with c^2 + d^2 = v w.
+    """Variances v and w and covariance c of two normal variables x and y, and d with c^2 + d^2 = v w.
 
     `angle` is the arcsine of the correlation, and `size` is |d|.
     """
@@ -223,7 +223,7 @@ class _Covariance(NamedTuple):
     size = property(lambda self: PlaneMonomial(self.c, self.d, 0, 1, 0, -1))
 
 
-# f -> the mean of f(x) f(y) over normal x and y
+# Rows give the mean of f(x) f(y) over normal x and y.
 _PAIRS: Mapping[type, Callable[[_Covariance], sp.Expr]] = {
     sp.erf: lambda of: 2 / sp.pi * sp.asin(2 * of.c / sp.sqrt((1 + 2 * of.v) * (1 + 2 * of.w))),
     sp.sign: lambda of: 2 / sp.pi * of.angle,
@@ -234,7 +234,7 @@ _PAIRS: Mapping[type, Callable[[_Covariance], sp.Expr]] = {
 
 
 def _mean_of_pair(term: sp.Expr, variables: Variables) -> sp.Expr | None:
-    """The mean of c f(x) f(y) over both variables, for linear functions x and y of them without a constant."""
+    """Return the mean of c f(x) f(y) over both variables, for linear functions x and y without a constant."""
     constant, rest = term.as_independent(*variables, as_Add=False)
     factors = _factors(rest)
     kinds = set(map(type, factors))
@@ -251,6 +251,6 @@ def _of_pair(kind: type, functions: Sequence[sp.Expr], variables: Variables) -> 
         return None
     x, y = (line.slopes for line in lines)
     v, w, c = (sp.Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
-    # Lagrange's identity: no difference of products, which rounding may carry below zero
+    # Lagrange's identity avoids a difference of products, which rounding may push below zero.
     d = x[0] * y[1] - x[1] * y[0] if len(x) == 2 else sp.S.Zero
     return _PAIRS[kind](_Covariance(v, w, c, d))

@@ -1,6 +1,6 @@
-"""Functions of matrices through their entries or their eigenvalues, and what is known of a matrix from its form.
+"""Functions of matrices through their entries or their eigenvalues, and properties that follow from a matrix's form.
 
-The code generator asks here before it chooses a Cholesky factorisation; nothing is guessed.
+The code generator uses these proofs to choose a Cholesky factorisation. It never guesses.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,9 +39,9 @@ _NAMES = "xyzuvw"
 
 
 class Entrywise(MatrixExpr):
-    """f(A_ij, B_ij, ...): a `function`, a SymPy `Lambda`, of the entries of matrices of one shape.
+    """f(A_ij, B_ij, ...): a `function`, a SymPy `Lambda`, of the entries of matrices with one shape.
 
-    Of one matrix it is SymPy's own `ElementwiseApplyFunction`.
+    For one matrix, this is SymPy's own `ElementwiseApplyFunction`.
     """
 
     function = property(lambda self: self.args[0])
@@ -61,7 +61,7 @@ class Entrywise(MatrixExpr):
 
 
 class SumOfEntries(sp.Expr):
-    """The sum of all entries of a matrix."""
+    """Sum of all entries of a matrix."""
 
     is_commutative = True
     matrix = property(lambda self: self.args[0])
@@ -71,7 +71,7 @@ class SumOfEntries(sp.Expr):
 
 
 class _WithFunction(FunctionOfMatrix):
-    """A symmetric matrix made of a function, the first argument, and of a matrix of the same shape."""
+    """Symmetric matrix made of a function, the first argument, and a matrix of the same shape."""
 
     function = property(lambda self: self.args[0])
     matrix = property(lambda self: self.args[1])
@@ -81,10 +81,10 @@ class _WithFunction(FunctionOfMatrix):
 
 
 class KernelMatrix(_WithFunction):
-    """k(C_ii, C_ij, C_jj), a kernel of each two of the Gaussian numbers whose covariance is the matrix C.
+    """k(C_ii, C_ij, C_jj), a kernel of each pair of Gaussian numbers with covariance matrix C.
 
-    `function` k is a SymPy `Lambda` of three numbers. It must be E[f(g_i) f(g_j)] for some f, and `matrix` a
-    covariance, which is not checked: the result is taken to be positive semidefinite.
+    `function` k is a SymPy `Lambda` of three numbers. It must have the form E[f(g_i) f(g_j)] for some f, and `matrix`
+    must be a covariance. Neither is checked: the result is assumed to be positive semidefinite.
     """
 
     def __new__(cls, function, matrix):
@@ -93,7 +93,7 @@ class KernelMatrix(_WithFunction):
 
     @property
     def entries(self) -> MatrixExpr:
-        """As a function of the entries of three matrices."""
+        """Write the kernel as a function of the entries of three matrices."""
         own = Diagonal(self.matrix) * sp.OneMatrix(1, self.matrix.shape[0])
         return entrywise(self.function, own, self.matrix, own.T)
 
@@ -117,7 +117,7 @@ class SpectralFunction(_WithFunction):
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
-    """A function of k numbers, applied to the entries of k matrices of one shape; equal wherever both are.
+    """Apply a function of k numbers to the entries of k matrices of one shape. Equal inputs give equal expressions.
 
     >>> from sympy import MatrixSymbol
     >>> from theorykit.symbolic import entrywise, log_cosh, sum_of_entries
@@ -134,7 +134,7 @@ def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> Matrix
 
 
 def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
-    """The sum of all entries of a matrix, taken of each term, the scalar coefficient in front."""
+    """Sum all entries of a matrix, term by term, with scalar coefficients in front."""
     if isinstance(checked_matrix("matrix", matrix), sp.MatAdd):
         return sum((sum_of_entries(term) for term in matrix.args), sp.Integer(0))
     coefficient, factor = split_coefficient(matrix)
@@ -144,15 +144,15 @@ def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
 
 
 def sum_of_column(column: MatrixExpr) -> sp.Expr:
-    """The sum of a column's entries as the product of a row of ones with it: rules know products."""
+    """Sum a column's entries as the product of a row of ones with it, so that the rules for products apply."""
     return sp.Trace(sp.OneMatrix(1, column.shape[0]) * column)
 
 
 def of_entries(value: sp.Expr, variables: Sequence[EntryVariable], matrices: Sequence[MatrixExpr]) -> MatrixExpr:
-    """`value`, a function of the `variables`, of the entries of `matrices`, in its simplest form.
+    """Apply `value`, a function of the `variables`, to the entries of `matrices`, in simplest form.
 
-    Coefficients stand in front, of matrices in which it is linear too; matrices that occur twice, that have equal
-    entries, or of which it is no function, are left out.
+    Coefficients are in front, also those of matrices in which `value` is linear. Repeated matrices, matrices with equal
+    entries, and matrices that `value` does not depend on are removed.
     """
     shape, kept = matrices[0].shape, {}
     for variable, matrix in zip(variables, matrices, strict=True):
@@ -177,7 +177,7 @@ def of_entries(value: sp.Expr, variables: Sequence[EntryVariable], matrices: Seq
 
 
 def kernel_matrix(function: Callable[[sp.Expr, sp.Expr, sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
-    """`KernelMatrix` of a function that takes C_ii, C_ij and C_jj; the covariance C itself where that is C_ij."""
+    """Return the `KernelMatrix` of a function of C_ii, C_ij and C_jj, or the covariance C if the function is C_ij."""
     variables = _variables(3)
     value = _value_of(function, variables)
     checked_square("matrix", matrix)
@@ -185,9 +185,9 @@ def kernel_matrix(function: Callable[[sp.Expr, sp.Expr, sp.Expr], sp.Expr], matr
 
 
 def eigenvalue_sum(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> sp.Expr:
-    """The sum of a function of numbers over the eigenvalues of a symmetric matrix.
+    """Sum a function over the eigenvalues of a symmetric matrix.
 
-    Raises `ValueError` where the matrix is not provably symmetric.
+    Raises `ValueError` if the matrix is not provably symmetric.
 
         >>> from theorykit.symbolic import eigenvalue_sum, gradient, symmetric
         >>> K = symmetric("K", 3)
@@ -198,17 +198,17 @@ def eigenvalue_sum(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -
 
 
 def spectral_function(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
-    """The matrix with the eigenvectors of a symmetric matrix and with a function of its eigenvalues.
+    """Apply a function to the eigenvalues of a symmetric matrix, and keep its eigenvectors.
 
-    The coefficient stands in front; a function that is constant, or the number itself, gives the identity or the
-    matrix. Raises `ValueError` where the matrix is not provably symmetric.
+    Scalar coefficients are in front. A constant function gives the identity, and the function f(x) = x the matrix.
+    Raises `ValueError` if the matrix is not provably symmetric.
     """
     checked = SpectralFunction(sp.Lambda(ENTRY, _value_of(function, (ENTRY,))), matrix)
     return of_eigenvalues(checked.function.expr, ENTRY, matrix)
 
 
 def of_eigenvalues(value: sp.Expr, variable: EntryVariable, matrix: MatrixExpr) -> MatrixExpr:
-    """The matrix with `value`, a function of `variable`, of the eigenvalues, in its simplest form."""
+    """Apply `value`, a function of `variable`, to the eigenvalues of the matrix, in simplest form."""
     coefficient, rest = value.as_independent(variable, as_Add=False)
     if rest == variable:
         return coefficient * matrix
@@ -230,9 +230,9 @@ def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda
     if len(function.variables) != number:
         raise ValueError(f"function must be of {numbers}, got {shown(function)}")
     checked_scalar("what function returns", function.expr)
-    # variables of the names x, y, ..., so that functions which are the same are equal
+    # Use variables with the names x, y, ..., so that identical functions compare equal.
     own = _variables(len(function.variables))
-    # of a function in the function, which has its own
+    # A function inside the function has separate variables.
     others = function.expr.atoms(EntryVariable) - set(function.variables)
     if not others & set(own):
         return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
@@ -269,7 +269,7 @@ def _variables(number: int) -> tuple[EntryVariable, ...]:
 
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:
-    """True if `matrix` is provably symmetric positive definite."""
+    """Return True if `matrix` is provably symmetric positive definite."""
     if isinstance(matrix, (PositiveDefiniteSymbol, sp.Identity)):
         return True
     if isinstance(matrix, (sp.Inverse, sp.Transpose)):
@@ -284,7 +284,7 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
         return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
     if isinstance(matrix, sp.MatMul):
         coefficient, factors = coefficient_and_factors(matrix)
-        # A X A^T is definite with X if A is definite
+        # A X A^T is positive definite with X if A is.
         while len(factors) >= 3 and factors[0] == factors[-1].T and is_positive_definite(factors[0]):
             factors = factors[1:-1]
         return bool(coefficient.is_positive) and len(factors) == 1 and is_positive_definite(factors[0])
@@ -292,7 +292,7 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
-    """True if `matrix` is provably symmetric positive semidefinite: declared so, all ones, a kernel, or A^T X A."""
+    """Return True if `matrix` is provably positive semidefinite: declared so, all ones, a kernel, or A^T X A."""
     if isinstance(matrix, (PositiveSemidefiniteSymbol, KernelMatrix)) or is_positive_definite(matrix):
         return True
     if isinstance(matrix, sp.OneMatrix):
@@ -304,14 +304,14 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
     coefficient, factors = coefficient_and_factors(matrix)
     if not coefficient.is_nonnegative:
         return False
-    # A X A^T is semidefinite with X for any A, and A A^T always
+    # A X A^T is semidefinite with X for any A, and A A^T always is.
     while len(factors) >= 2 and factors[0] == factors[-1].T:
         factors = factors[1:-1]
     return not factors or (len(factors) == 1 and is_positive_semidefinite(factors[0]))
 
 
 def is_symmetric(matrix: MatrixExpr) -> bool:
-    """True if `matrix` is provably symmetric."""
+    """Return True if `matrix` is provably symmetric."""
     if isinstance(matrix, SymmetricSymbol) or is_positive_semidefinite(matrix):
         return True
     if isinstance(matrix, sp.Inverse):
@@ -322,7 +322,7 @@ def is_symmetric(matrix: MatrixExpr) -> bool:
 
 
 def coefficient_and_factors(product: sp.MatMul) -> tuple[sp.Expr, list[MatrixExpr]]:
-    """The scalar coefficient and the matrix factors of a product, flattened; integer powers are repeated factors."""
+    """Split a product into its scalar coefficient and its matrix factors. Integer powers become repeated factors."""
     coefficient, matrices = product.as_coeff_matrices()
     factors = []
     for matrix in matrices:

@@ -1,4 +1,4 @@
-"""Functions that users add: a name, JAX code, and a derivative that is checked when the function is made."""
+"""Functions that users add: a name, JAX code, and a derivative that is checked on creation."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from ..precision import require_float64
 Interval = tuple[float | int | Expr, float | int | Expr]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-# half of an infinite interval where a function is tried
+# Test points of an infinite interval lie within this distance.
 _FAR = 8.0
 _POINTS = 12
-# the share of the derivative by which it may differ from differences, whose own error comes on top
+# Relative tolerance of the derivative against differences. The estimated error of the differences is added.
 _TOLERANCE = 1e-6
 
 
 class _NumericClass(FunctionClass):
-    """The class of numeric functions, which are pickled by what they were made of."""
+    """Class of numeric functions. They are pickled through their definitions."""
 
     def __repr__(cls):
-        # as other classes, which checks of annotations rely on
+        # Other classes print like this, and checks of annotations rely on it.
         return type.__repr__(cls)
 
 
 class NumericFunction(Function, metaclass=_NumericClass):
-    """A function of numbers with JAX code; `numeric_function` makes one."""
+    """Function of numbers with JAX code, made by `numeric_function`."""
 
-    # set on each class that is made: JAX code of arrays, derivatives of the arguments as functions of expressions
-    # (None for those of JAX), and what the class was made of, orders of derivatives last
+    # Set on each new class: JAX code of arrays, derivatives by each argument as functions of expressions (None for JAX
+    # derivatives), and the definition of the class, with orders of derivatives last.
     implementation: Callable
     slopes: tuple[Callable[..., Expr], ...] | None = None
     definition: tuple[Any, ...] = ()
@@ -48,7 +48,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):
-        """The derivative that was given, or by JAX."""
+        """Return the given derivative, or the one by JAX."""
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
         slope = self.slopes[argindex - 1] if self.slopes else type(self).derivative(argindex)
@@ -56,12 +56,12 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     @classmethod
     def derivative(cls, index: int = 1) -> _NumericClass:
-        """The derivative by argument `index`, by JAX."""
+        """Return the JAX derivative by argument `index`."""
         orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
         return _made(*cls.definition[:4], orders)
 
     def _eval_evalf(self, prec):
-        # not the function of mpmath that happens to have this name
+        # Do not use the mpmath function that happens to have this name.
         numbers = [argument._eval_evalf(prec) if argument.args else argument for argument in self.args]
         if not all(number.is_number and number.is_real for number in numbers):
             return None
@@ -79,7 +79,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return f"{self.own_name}{self._order('^(%s)')}({', '.join(map(printer._print, self.args))})"
 
     def _order(self, form, most=math.inf):
-        """Dashes for a derivative by the one argument, or the orders."""
+        """Write dashes for a derivative by a single argument, or else the orders."""
         if not any(self.orders):
             return ""
         if len(self.orders) == 1 and self.orders[0] <= most:
@@ -94,9 +94,9 @@ def numeric_function(
     *,
     domain: Interval | Sequence[Interval] = (-math.inf, math.inf),
 ) -> type[NumericFunction]:
-    """Make a function of numbers that expressions and actions can contain, from JAX code.
+    """Make a scalar function from JAX code, for use in expressions and actions.
 
-    At points of its domain the function must be finite, and its derivative must agree with differences of `f`.
+    The function must be finite at points of its domain, and its derivative must agree with differences of `f`.
     Functions are equal if their name, code and derivative are. Expressions with one can be pickled if `f` and `df` can
     be imported by name.
 
@@ -111,7 +111,7 @@ def numeric_function(
         A SymPy function class. Call it with expressions: `f(x)`.
 
     Raises:
-        ValueError: The function or its derivative is wrong at a point, which is named.
+            ValueError: If the function or its derivative is wrong at a point. The message names the point.
 
     Example:
         >>> import jax.numpy as jnp
@@ -162,7 +162,7 @@ def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
     return tuple(intervals)
 
 
-# one class for one definition, so that expressions are equal if their functions are
+# Cache classes by definition, so that expressions are equal if their functions are.
 _MADE: dict[tuple[Any, ...], _NumericClass] = {}
 
 
@@ -217,7 +217,7 @@ def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[...,
     try:
         written = sympify(df(*(Dummy(real=True) for _ in intervals)))
     except Exception:
-        # JAX refuses expressions of SymPy, with errors of many kinds
+        # JAX rejects SymPy expressions with many kinds of errors.
         written = None
     if isinstance(written, Expr):
         return df
@@ -228,7 +228,7 @@ def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[...,
 
 
 def slope_along(value: Callable, i: int) -> Callable:
-    """The derivative of JAX code by argument i: forwards, which loops of unknown length admit too."""
+    """Differentiate JAX code by argument i, in forward mode, which also allows loops of unknown length."""
 
     def slope(*numbers):
         def of_one(number):
@@ -241,7 +241,7 @@ def slope_along(value: Callable, i: int) -> Callable:
 
 
 def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
-    # points in the domain, one a row: a Kronecker sequence, whose irrational steps avoid kinks at round numbers
+    # Test points in the domain, one per row: a Kronecker sequence, whose irrational steps avoid kinks at round numbers.
     columns = []
     for i, (low, high) in enumerate(intervals):
         if math.isinf(low):
@@ -251,8 +251,8 @@ def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
         columns.append(low + (high - low) * (steps % 1))
     points = np.stack(columns, axis=1)
     _values(function, points, "f")
-    # a derivative that JAX takes has derivatives by JAX, which solvers need too; one that is given was tried if it is
-    # JAX code, and has rules if it is an expression
+    # Solvers also need second derivatives, so derivatives by JAX are tested too. A given derivative was already tested
+    # if it is JAX code, and follows rules if it is an expression.
     indices = range(1, len(intervals) + 1)
     for each in (function, *(function.derivative(i) for i in indices if function.slopes is None)):
         for i in indices:
@@ -274,7 +274,7 @@ def _values(function: _NumericClass, points: np.ndarray, what: str) -> np.ndarra
 
 
 def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interval: Interval) -> None:
-    """Compare a derivative with differences of fourth order, of the step at which they change least."""
+    """Compare a derivative with fourth-order differences, with the step size at which they change least."""
     if function.slopes is None:
         given = _values(function.derivative(index), points, "the derivative by JAX of f")
     else:
@@ -291,12 +291,12 @@ def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interv
     steps = [np.minimum(10.0**-k * np.maximum(1, np.abs(place)), room / 4) for k in (1, 2, 3, 4)]
     along = np.eye(points.shape[1])[index - 1]
 
-    # all points at once, which JAX compiles once
+    # Evaluate all points at once, so that JAX compiles once.
     steps = np.stack([*steps, *(step / 2 for step in steps)])
     shifts = np.array([-2, -1, 1, 2])[:, None, None] * steps
     ends = (points + shifts[..., None] * along).reshape(-1, points.shape[1])
     low, below, above, high = np.asarray(jax.jit(function.implementation)(*ends.T)).reshape(shifts.shape)
-    # five-point differences, whose error is of fourth order in the step
+    # Five-point differences have an error of fourth order in the step.
     found, finer = np.split((8 * (above - below) - (high - low)) / (12 * steps), 2)
     errors = np.where(np.isfinite(found - finer), np.abs(found - finer), np.inf)
     best = np.argmin(errors, axis=0), np.arange(len(points))

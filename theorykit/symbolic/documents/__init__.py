@@ -1,1 +1,1 @@
-"""Expressions as they are written: LaTeX, MathML, documents and pages, and tables of text that are kept."""
+"""Write expressions as LaTeX, MathML, documents and pages, and as text tables for storage."""

@@ -1,4 +1,4 @@
-"""How objects show themselves: one list of blocks per object, as text in a terminal and as HTML in a notebook."""
+"""Display of objects: one list of blocks per object, as text in a terminal and as HTML in a notebook."""
 
 import abc
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ import jax
 from .document import Block, as_markdown, as_terminal_text
 from .page import as_fragment
 
-# lines of a repr; more belong into a summary
+# Number of lines of a repr. Longer output belongs in a summary.
 _LINES = 15
-# raised by trees with other leaves, as `jax.tree.map` makes them, and by arrays that are gone; a repr never fails
+# Trees with placeholder leaves, as `jax.tree.map` makes them, and deleted arrays raise these. A repr must never fail.
 _UNUSUAL = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class View:
-    """A document that shows itself: at a prompt, by `print`, and in a notebook."""
+    """Document that displays itself at a prompt, with `print`, and in a notebook."""
 
     def __init__(self, blocks: Iterable[Block]):
         self.blocks = tuple(blocks)
@@ -32,17 +32,17 @@ class View:
 
 
 class DisplayMixin:
-    """Base of the classes that show themselves. A subclass says in `_view` what there is to see, as a document.
+    """Base of classes that display themselves. A subclass returns the document to display from `_view`.
 
-    A class with a generated `__repr__` must not generate one: `dataclass(repr=False)`.
+    A subclass must not generate a `__repr__`: use `dataclass(repr=False)`.
     """
 
     @abc.abstractmethod
     def _view(self) -> Iterable[Block]:
-        """The document, most important blocks first."""
+        """Return the document, most important blocks first."""
 
     def summary(self) -> View:
-        """Return all that there is to see as a table, which prints and displays itself."""
+        """Return all information as a table, which prints and displays itself."""
         return View(self._view())
 
     def __repr__(self) -> str:
@@ -60,15 +60,15 @@ class DisplayMixin:
         try:
             return self.summary()._repr_html_() if _has_values(self) else None
         except (*_UNUSUAL, NotImplementedError):
-            # also a formula that MathML cannot write
+            # This includes formulas that MathML cannot write.
             return None
 
 
 def _has_values(instance: Any) -> bool:
-    """Whether every leaf has a value: under `jit` and `eval_shape` they have none, and trees may hold placeholders."""
+    """Return whether every leaf has a value. Leaves have none under `jit` and `eval_shape`, or may be placeholders."""
     return all(
         isinstance(leaf, str | int | float)
-        # arrays of any library
+        # This accepts arrays of any library.
         or (hasattr(leaf, "__array__") and not isinstance(leaf, jax.core.Tracer))
         for leaf in jax.tree.leaves(instance)
         if leaf is not instance

@@ -1,6 +1,6 @@
-"""A written document: headings, text, equations and lists, as Markdown or LaTeX. What it says is the caller's.
+"""Documents of headings, text, equations and lists, written as Markdown or LaTeX.
 
-Text holds inline mathematics between dollar signs, `code` in backquotes and **bold** words, as Markdown has them.
+Text holds inline mathematics between dollar signs, `code` in backquotes and **bold** words, as in Markdown.
 """
 
 import re
@@ -14,9 +14,9 @@ from typing import Annotated, NamedTuple
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
 from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
 
-# equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
+# Break an equation before its relation if its left side and its whole exceed these lengths in characters of LaTeX.
 _LONG_LEFT, _LONG = 60, 122
-# of text in a terminal
+# Width of text in a terminal.
 _COLUMNS = 100
 # words between two stars, which are no powers of something before them
 BOLD = re.compile(r"(?<![\w)\]])\*\*(.+?)\*\*(?!\w)")
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Heading(Part):
-    """A heading; level 1 is the document's title."""
+    """Heading. Level 1 is the document's title."""
 
     text: str
     level: "_Level" = 2
@@ -40,14 +40,14 @@ class Heading(Part):
 
 @dataclass(frozen=True)
 class Text(Part):
-    """A paragraph."""
+    """Paragraph."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Equation(Part):
-    """One displayed equation, both sides in LaTeX; `source` is the number of it in a paper, `label` its name here."""
+    """Displayed equation, both sides in LaTeX. `source` is its number in a paper, `label` its name in the document."""
 
     left: str
     right: str
@@ -57,22 +57,22 @@ class Equation(Part):
 
     @property
     def numbered(self) -> str:
-        """The relation and the right side, with the source's number."""
+        """Return the relation and the right side, with the source's number."""
         return rf"{self.relation} {self.right}" + (rf" \qquad ({self.source})" if self.source else "")
 
 
 @dataclass(frozen=True)
 class Items(Part):
-    """A list of short texts."""
+    """List of short texts."""
 
     items: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Folded(Part):
-    """Parts under a line of text, `summary`, behind which a page hides them unless `is_open`; a terminal always does.
+    """Parts that a page hides under a line of text, `summary`, unless `is_open`. A terminal always hides them.
 
-    `remark` is said on a page alone.
+    `remark` appears on pages only.
     """
 
     summary: str
@@ -83,7 +83,7 @@ class Folded(Part):
 
 @dataclass(frozen=True)
 class Table(Part):
-    """Rows of short texts under a `header`; without one, the first column names what the others are."""
+    """Rows of short texts under a `header`. Without a header, the first column names the others."""
 
     rows: tuple[tuple[str, ...], ...]
     header: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """A small drawing as SVG, and the text that stands for it if it cannot be drawn."""
+    """Small SVG drawing, and text to show if it cannot be drawn."""
 
     svg: str
     text: str
@@ -99,18 +99,18 @@ class Picture(Part):
 
 @dataclass(frozen=True)
 class Code(Part):
-    """Source code, as it is."""
+    """Source code, shown verbatim."""
 
     text: str
 
 
 Block = Heading | Text | Equation | Items | Folded | Table | Picture | Code
-"""What a document is made of."""
+"""Union of all parts of a document."""
 _BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Picture, Code)
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
-    """`values`, at least one part of a document."""
+    """Check that `values` has at least one part of a document."""
     found = checked_sequence(name, values, "parts of a document")
     if not found:
         raise ValueError(f"{name} must not be empty")
@@ -118,12 +118,12 @@ def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
-    """All equations as one LaTeX `align` environment as wide as the text of an article, each with a label."""
+    """Write all equations, with labels, as one LaTeX `align` environment that fits the text width of an article."""
     equations = list(equations)
     aligned = max((left for each in equations if (left := width(each.left)) <= TEXT_WIDTH / 3), default=0.0)
     found = [_lines(each, aligned) for each in equations]
     if any(width(line.partition("&")[2]) > TEXT_WIDTH - aligned for lines in found for line in lines):
-        # something wide that does not break has no place beside the left sides
+        # A wide equation that does not break leaves no space next to the left sides.
         found = [_lines(each, 0.0) for each in equations]
     labels = (rf" \label{{eq:{each.label or _label(each.left)}}}" for each in equations)
     rows = [" \\notag \\\\\n  ".join(lines) + label for lines, label in zip(found, labels, strict=True)]
@@ -132,7 +132,7 @@ def align_environment(equations: Iterable[Equation]) -> str:
 
 
 def _lines(equation: Equation, aligned: float) -> list[str]:
-    """An equation in lines, aligned at its relation if its left side is at most as wide as `aligned`."""
+    """Break an equation into lines, aligned at its relation if its left side is at most `aligned` wide."""
     left, most = equation.left, TEXT_WIDTH - NUMBER - aligned
     source = rf" \quad [\text{{Eq.\,{equation.source}}}]" if equation.source else ""
     right = f"{equation.relation} {equation.right}{source}"
@@ -153,7 +153,7 @@ def _label(left: str) -> str:
 
 
 class Writer(NamedTuple):
-    """How a kind of document has each kind of part; folded parts are unfolded if it has no `fold`."""
+    """Functions that write each kind of part. Folded parts are unfolded if there is no `fold`."""
 
     heading: Callable[[str, int], str]
     text: Callable[[str], str]
@@ -165,7 +165,7 @@ class Writer(NamedTuple):
     fold: Callable[[Folded], str] | None = None
 
     def parts(self, blocks: Iterable[Block]) -> Iterator[str]:
-        """The parts of a document one by one."""
+        """Yield the written parts of a document."""
         for block in blocks:
             match block:
                 case Heading(text, level):
@@ -187,7 +187,7 @@ class Writer(NamedTuple):
 
 
 def as_markdown(blocks: "Iterable[Block]") -> str:
-    """The document as Markdown, its equations between double dollar signs."""
+    """Write the document as Markdown, with equations between double dollar signs."""
     writer = Writer(
         heading=lambda text, level: f"{'#' * level} {text}",
         text=str,
@@ -201,9 +201,9 @@ def as_markdown(blocks: "Iterable[Block]") -> str:
 
 
 def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
-    """The document as a LaTeX article that needs no package but amsmath, each equation with a label.
+    """Write the document as a LaTeX article that needs only amsmath. Each equation has a label.
 
-    Equations are broken into lines that fit the text of an article. A `fragment` is for `\\input` in another document.
+    Equations are broken into lines that fit the text width of an article. Use a `fragment` for `\\input` in a document.
     """
 
     def heading(text: str, level: int) -> str:
@@ -222,7 +222,7 @@ def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
     def text(text: str) -> str:
         return f"\n{_latex_text(text)}\n"
 
-    # an equation is in the paragraph before it, so that no page breaks between
+    # Keep an equation in the preceding paragraph, so that no page break separates them.
     writer = Writer(
         heading=heading,
         text=text,
@@ -264,7 +264,7 @@ def _markdown_table(table: Table) -> str:
 
 
 def as_terminal_text(blocks: Iterable[Block]) -> str:
-    """The document as plain text for a terminal: tables in columns, formulas by their LaTeX, no markup."""
+    """Write the document as plain text for a terminal: tables in columns, formulas as LaTeX, no markup."""
 
     def plain(text: str) -> str:
         text = re.sub(r"\$[^$]*\$", lambda formula: _plain_formula(formula[0]), text)
@@ -293,7 +293,7 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
 
 
 def _plain_formula(latex: str) -> str:
-    """A short formula without the braces and commands of LaTeX: N_1 x N_2."""
+    """Remove the braces and commands of LaTeX from a short formula, for example N_1 x N_2."""
     return re.sub(r"\\(?:left|right)|[{}\\]", "", latex.replace(r"\times", "x"))
 
 
@@ -305,7 +305,7 @@ def _display(equation: Equation) -> str:
 
 
 def _latex_text(text: str) -> str:
-    """Text, escaped outside mathematics, with its bold words and code."""
+    """Escape text outside mathematics, and write its bold words and code in LaTeX."""
 
     def escaped(piece: str) -> str:
         piece = re.sub(r"([%&_#])", r"\\\1", piece)
@@ -313,7 +313,7 @@ def _latex_text(text: str) -> str:
         return re.sub(r"`(.+?)`", r"\\texttt{\1}", piece)
 
     def breakable(formula: str) -> str:
-        # no line breaks between brackets of \left and \right
+        # LaTeX breaks no lines between the brackets of \left and \right.
         return re.sub(r"\\(left|right)(?=[()\[\]])", "", formula)
 
     pieces = re.split(r"(\$[^$]*\$)", text)

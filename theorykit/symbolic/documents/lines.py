@@ -1,7 +1,7 @@
-"""LaTeX of formulas in lines that fit the text width of an article, by estimates of how wide each symbol is.
+"""Break LaTeX formulas into lines that fit the text width of an article, from estimated symbol widths.
 
-Lines break before relations and signs, rather outside of brackets than inside; a bracket that is broken is closed by
-`\\right.` and opened again by `\\left.`. Between factors they break only if nothing else helps.
+Lines break before relations and signs, preferably outside brackets. A broken bracket is closed by `\\right.` and opened
+again by `\\left.`. Lines break between factors only if nothing else helps.
 """
 
 import re
@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
-# in points, at ten points: the text of an article, and what the number of an equation takes of it
+# Width of an article's text, and of an equation number, in points at font size 10.
 TEXT_WIDTH, NUMBER, INDENT = 345.0, 28.0, 10.0
 _SCRIPT = 0.7
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
@@ -40,7 +40,7 @@ _NAMES, _OVER, _ALONE = (r"\operatorname", r"\text", r"\mathrm"), (r"\frac", r"\
 
 
 class _Item(NamedTuple):
-    """A part of a formula that no line breaks within: where its text ends, and how wide it is."""
+    """Part of a formula without line breaks: the end of its text, and its width."""
 
     kind: str
     end: int
@@ -49,19 +49,19 @@ class _Item(NamedTuple):
 
 
 def width(latex: str) -> float:
-    """About how wide the formula is, in points."""
+    """Estimate the width of the formula in points."""
     return sum((item.width for item in _items(latex)), start=0.0)
 
 
 def broken(latex: str, first: float, others: float) -> list[str]:
-    """The formula in lines, of at most the width `first` and then `others` if that can be."""
+    """Break the formula into lines. The first line has width `first` and the others `others`, if possible."""
     latex = _on_the_line(latex, 0.7 * others)
     items = _items(latex)
     places = [0, *(i for i in range(1, len(items)) if _cost(items, i) is not None), len(items)]
     before = [0.0]
     for item in items:
         before.append(before[-1] + item.width)
-    # the least cost of lines up to each place, and the place at which the last of them begins
+    # For each position, the least cost of the lines up to it, and the start of the last line.
     best: dict[int, tuple[float, int]] = {0: (0.0, 0)}
     for number, end in enumerate(places[1:], 1):
         choices = []
@@ -79,7 +79,7 @@ def broken(latex: str, first: float, others: float) -> list[str]:
 
 
 def _on_the_line(latex: str, most: float) -> str:
-    """The formula with powers of e and numerators that are wider than `most` as exp(...) and (...), which can break."""
+    """Write powers of e and numerators that are wider than `most` as exp(...) and (...), which can break."""
     for begin in re.finditer(r"(?<![A-Za-z\\])e\^\{|\\frac\{", latex):
         end = _end_of_group(latex, begin.end())
         inside = latex[begin.end() : end]
@@ -93,7 +93,7 @@ def _on_the_line(latex: str, most: float) -> str:
 
 
 def _end_of_group(latex: str, begin: int) -> int:
-    """Where the brace closes that is open at `begin`."""
+    """Return the position of the brace that closes the one at `begin`."""
     depth = 1
     for end in range(begin, len(latex)):
         depth += {"{": 1, "}": -1}.get(latex[end], 0)
@@ -103,7 +103,7 @@ def _end_of_group(latex: str, begin: int) -> int:
 
 
 def _cost(items: list[_Item], i: int) -> float | None:
-    """What a break before item `i` costs; None where there is none."""
+    """Return the cost of a break before item `i`, or None if no break is allowed."""
     kind, last, depth = items[i].kind, items[i - 1].kind, items[i].depth
     if kind in ("relation", "space") or (kind == "sign" and last not in ("relation", "sign", "open")):
         return 1.0 + (2 * depth + (kind == "sign")) ** 2
@@ -127,7 +127,7 @@ def _items(latex: str) -> list[_Item]:
     i = depth = 0
 
     def group() -> str:
-        """The argument that begins at token i, without braces."""
+        """Return the argument that begins at token i, without braces."""
         nonlocal i
         while tokens[i][0].isspace():
             i += 1

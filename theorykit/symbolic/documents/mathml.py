@@ -1,4 +1,4 @@
-"""LaTeX of formulas, as `rendering` writes it, in MathML: by latex2mathml, mended where browsers need it."""
+"""Convert LaTeX formulas from `rendering` to MathML with latex2mathml, with corrections for browsers."""
 
 import html
 import re
@@ -9,23 +9,23 @@ from xml.etree.ElementTree import Element, tostring
 _BREAKS = "=+−∝⇒∼→"
 _KEPT = ("accent", "fence", "form", "linethickness", "maxsize", "minsize", "stretchy", "width")
 _TEXTS = {"·": "⋅", "*": "∗"}
-# latex2mathml knows only letters in names of functions: they go through it as text that begins with this
+# latex2mathml accepts only letters in function names, so they are passed as text with this prefix.
 _FUNCTION = "\N{FUNCTION APPLICATION}"
 _THIN = "0.167em"
 _CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "msubsup": 3, "munder": 2, "mover": 2, "munderover": 3}
 
 
 def mathml(latex: str, wrap: Callable[[Element], Element] = lambda element: element) -> list[Element]:
-    """The elements that stand in a row for `latex`; `wrap` may replace any one of a symbol.
+    """Return the row of MathML elements for `latex`. `wrap` may replace the element of any symbol.
 
-    Raises `NotImplementedError` for a command that is not known, and `ValueError` for a formula that is not whole.
+    Raises `NotImplementedError` for an unknown command, and `ValueError` for an incomplete formula.
     """
     from latex2mathml.converter import convert_to_element
 
     try:
         named = re.sub(r"\\operatorname\{([^}]*)\}", lambda it: _as_text_command(it[1]), latex)
         whole = convert_to_element(named, display="block")
-    except Exception as error:  # latex2mathml has many
+    except Exception as error:  # latex2mathml raises many kinds of errors
         raise ValueError(f"the formula {latex} cannot be read: {type(error).__name__}") from error
     _check_is_whole(whole, latex)
     return _row(whole[0], wrap)
@@ -36,17 +36,17 @@ def _as_text_command(name: str) -> str:
 
 
 def as_text(element: Element) -> str:
-    """An element as text."""
+    """Return an element as text."""
     return tostring(element, encoding="unicode")
 
 
 def broken(row: Sequence[Element]) -> list[list[Element]]:
-    """The elements of a row in parts between which a line may break: before a relation or sign in no bracket."""
+    """Split a row of elements at allowed line breaks: before relations and signs outside brackets."""
     parts: list[list[Element]] = [[]]
     for element in row:
         starts = element.tag == "mo" and element.text is not None and element.text in _BREAKS
         if starts and parts[-1] and parts[-1][-1].tag != "mo" and element.get("form") != "prefix":
-            # not a sign of what follows, as it would be at the beginning
+            # At the beginning of a part it would be read as a prefix sign.
             element.set("form", "infix")
             parts.append([])
         parts[-1].append(element)
@@ -58,7 +58,7 @@ def _check_is_whole(whole: Element, latex: str) -> None:
         text = html.unescape(element.text or "")
         if text.startswith("\\") and len(text) > 1:
             raise NotImplementedError(f"there is no MathML of the LaTeX command {text}, which is in {latex}")
-        # latex2mathml shows what nothing opened, and leaves out arguments that are missing
+        # latex2mathml displays unmatched closing brackets and leaves out missing arguments.
         if element.tag == "mi" and text in ("{", "}", "&", "_", "^", "\\"):
             raise ValueError(f"the formula {latex} cannot be read: {text} stands where nothing was opened")
         if len(element) < _CHILDREN.get(element.tag, 0):
@@ -66,7 +66,7 @@ def _check_is_whole(whole: Element, latex: str) -> None:
 
 
 def _row(parent: Element, wrap: Callable[[Element], Element]) -> list[Element]:
-    """The children of an element, with the spaces that TeX has around names of functions."""
+    """Return the children of an element, with the spaces that TeX puts around function names."""
     row: list[Element] = []
     for child in parent:
         made = _mended(child, wrap)
@@ -83,7 +83,7 @@ def _row(parent: Element, wrap: Callable[[Element], Element]) -> list[Element]:
 
 
 def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
-    """An element of latex2mathml, which writes entities as text and many operators as identifiers."""
+    """Correct an element of latex2mathml, which writes entities as text and many operators as identifiers."""
     tag, text = element.tag, html.unescape(element.text or "")
     if tag in ("msub", "msup", "msubsup"):
         return _with_scripts(element, wrap)
@@ -93,11 +93,11 @@ def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
     if tag in ("mi", "mo", "mn"):
         if tag != "mn" and text not in ("", "mod"):
             is_name = text in "∂∞" or text[0].isalpha()
-            # as an operator it is an accent
+            # As an operator it would be an accent.
             text = "∼" if (tag, text) == ("mi", "~") else _TEXTS.get(text, text)
             tag = "mi" if is_name else "mo"
         variant = element.get("mathvariant", "").upper().replace("-", " ")
-        # browsers know no variants but those that Unicode has characters of
+        # Browsers support only variants that Unicode has characters for.
         text = "".join(_in_variant(each, variant) for each in text) if variant else text
         kept = {key: value for key, value in element.items() if tag == "mo" and key in _KEPT}
         made = _element(tag, text, **kept)
@@ -109,7 +109,7 @@ def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
     else:
         children = [_mended(child, wrap) for child in element]
     kept = {key: value.replace("negativethinmathspace", f"-{_THIN}") for key, value in element.items() if key in _KEPT}
-    # browsers set what is no accent too far above
+    # Otherwise browsers place it too far above.
     return _element(tag, text or None, *children, **kept | ({"accent": "true"} if tag == "mover" else {}))
 
 
@@ -124,14 +124,14 @@ def _in_variant(character: str, variant: str) -> str:
 
 
 def _with_scripts(element: Element, wrap: Callable[[Element], Element]) -> Element:
-    """One element with its scripts, which is a symbol with its subscript."""
+    """Return an element with its scripts. A symbol with a subscript is one symbol."""
     base, *scripts = element
     base = _mended(base, lambda symbol: symbol)
     below = _mended(scripts[0], wrap) if element.tag != "msup" else None
     above = None
     if element.tag != "msub":
         above = _mended(scripts[-1], lambda symbol: symbol)
-        # a T there is for a transpose, and no symbol
+        # This T means a transpose and is no symbol.
         above = above if above.tag == "mi" and above.text == "T" else _mended(scripts[-1], wrap)
     symbol = base if below is None else _element("msub", None, base, below)
     if not _is_function(base):
@@ -151,7 +151,7 @@ def _element(tag: str, text: str | None, *children: Element, **attributes: str) 
 
 
 def _is_function(element: Element) -> bool:
-    """Whether an element is a name in upright letters, with or without scripts."""
+    """Return whether an element is a name in upright letters, with or without scripts."""
     named = element[0] if element.tag in ("msub", "msup", "msubsup", "munder") else element
     is_long = named.text is not None and len(named.text) > 1 and named.text.isascii()
     return named.tag == "mi" and (is_long or named.get("mathvariant") == "normal")

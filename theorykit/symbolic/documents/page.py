@@ -1,6 +1,6 @@
-"""A document as one HTML page that needs nothing else: formulas in MathML, steps that fold, symbols linked to a table.
+"""Write a document as one self-contained HTML page: MathML formulas, folding steps, symbols linked to a table.
 
-No script, no font, no picture and no style comes from elsewhere, and there is no script on the page.
+The page loads no font, picture or style from elsewhere, and it has no script.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .mathml import as_text, broken, mathml
 
 @dataclass(frozen=True)
 class Definition(Part):
-    """A symbol in LaTeX, and what it stands for: text as documents have it."""
+    """Symbol in LaTeX, and its meaning as document text."""
 
     symbol: str
     meaning: str
 
 
 def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> str:
-    """The document as an HTML page, each symbol in its formulas linked to its row in a table of `definitions`.
+    """Write the document as an HTML page. Each symbol in a formula links to its row in a table of `definitions`.
 
-    Raises `NotImplementedError` for a LaTeX command in a formula that is not known; see `mathml`.
+    Raises `NotImplementedError` for an unknown LaTeX command in a formula; see `mathml`.
     """
     rows = checked_sequence("definitions", definitions, "definitions of symbols")
     for number, row in enumerate(rows):
@@ -45,25 +45,25 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
 
 
 def as_fragment(blocks: Iterable[Block]) -> str:
-    """The document as HTML for a notebook's output: one element with its own style, in the notebook's colours."""
+    """Write the document as HTML for a notebook's output: one element with its own style, in the notebook's colours."""
     style = Path(__file__).with_name("fragment.css").read_text("utf-8")
-    # anchors would be those of every other output of the notebook
+    # Anchors could clash with anchors of other outputs of the notebook.
     body = re.sub(r' id="[^"]*"', "", _Page(()).body(checked_blocks("blocks", blocks)))
     return f'<div class="theorykit"><style>{style}</style>{body}</div>'
 
 
 @dataclass
 class _Page:
-    """What has been written of a page so far, and where it is."""
+    """State of a page while it is written: the text so far, and the current place."""
 
     definitions: Sequence[Definition]
     title: str = "A derivation"
-    # (level, text, anchor) of headings
+    # Headings as (level, text, anchor).
     headings: list[tuple[int, str, str]] = field(default_factory=list)
     folds: int = 0
-    # the anchor, and what it is called, of where the page stands
+    # Anchor and name of the current place on the page.
     place: tuple[str, str] = ("top", "the beginning")
-    # by the MathML of a symbol, its anchor; by the anchor, where the symbol is met first
+    # `anchors` maps the MathML of a symbol to its anchor, `first` an anchor to the place where the symbol first occurs.
     anchors: dict[str, str] = field(default_factory=dict)
     first: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -125,18 +125,18 @@ class _Page:
         )
 
     def formula(self, latex: str, tag: str, attributes: str, displaystyle: str) -> str:
-        """A formula in parts, each on one line; browsers break no line within one."""
+        """Write a formula in parts, one per line, because browsers break no line within a part."""
         texts = ("".join(map(as_text, part)) for part in broken(mathml(latex, self.linked)))
         parts = _MAY_BREAK.join(f'<math displaystyle="{displaystyle}">{text}</math>' for text in texts)
         return f'<{tag} {attributes}data-latex="{html.escape(latex)}">{parts}</{tag}>'
 
     def linked(self, element: Element) -> Element:
-        """A symbol as a link to its row in the table."""
+        """Link a symbol to its row in the table."""
         anchor = self.anchors.get(as_text(element))
         if anchor is None:
             return element
         self.first.setdefault(anchor, self.place)
-        # MathML has no links of its own that every browser follows
+        # MathML itself has no links that every browser follows.
         text, link, inner = Element("mtext", {"class": "link"}), Element("a", {"href": f"#{anchor}"}), Element("math")
         inner.append(element)
         link.append(inner)
@@ -148,7 +148,7 @@ class _Page:
         if not met:
             return ""
         title = self.heading("Symbols", 2)
-        # what is met only here has no row to link to
+        # A symbol that occurs only here has no row to link to.
         self.anchors = {symbol: anchor for symbol, anchor in self.anchors.items() if anchor in met}
         rows = []
         for number, definition in enumerate(self.definitions, 1):

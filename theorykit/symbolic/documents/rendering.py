@@ -1,6 +1,6 @@
-"""Rendering: expressions as LaTeX and as Unicode, with partial traces in operator notation.
+"""Render expressions as LaTeX and as Unicode, with partial traces in operator notation.
 
-SymPy's own `latex` and `pretty`, and so notebooks, use these printers for expressions with our atoms or names.
+SymPy's own `latex` and `pretty`, and hence notebooks, use these printers for expressions with our atoms or names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INDICES = "ijklmnpqrs"
 
 
 def _prefix(name: str, subscript: str = "") -> Callable[[Any, Expr], Any]:
-    """The rule of an operator in front of its matrix."""
+    """Make the rule for an operator in front of its matrix."""
     return lambda printer, expr: printer._operator(name, getattr(expr, subscript, None), expr.matrix)
 
 
@@ -57,7 +57,7 @@ class _Rules:
         return text if isinstance(matrix, MatrixSymbol) else self._enclosed(text)
 
     def _print_Trace(self, expr):
-        # a number written as a product, such as y^T A y
+        # Keep a number that is written as a product, such as y^T A y.
         return self._print(expr.arg) if expr.arg.shape == (1, 1) else self._operator("tr", None, expr.arg)
 
     def _print_WholeFunctionBase(self, expr, exp=None):
@@ -89,7 +89,7 @@ class _Rules:
         return super()._print_Symbol(expr, *style, **styles)
 
 
-# sigma2_1 is sigma_1 squared, Phi_test the Phi of test data
+# sigma2_1 is sigma_1 squared, and Phi_test is the Phi of test data.
 _VARIANCE, _TEST = "sigma2_", "_test"
 
 
@@ -142,12 +142,12 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         return self._named(expr.function, self._print(expr.expr))
 
     def _named(self, function, *names):
-        """What a function returns, with these names of its variables."""
+        """Print the value of a function with these names for its variables."""
         named = dict(zip(function.variables, names, strict=True))
         return MatrixLatexPrinter({"symbol_names": self._settings["symbol_names"] | named}).doprint(function.expr)
 
     def _print_GaussianAverage(self, expr):
-        # a symbol elsewhere may have the same name
+        # A symbol elsewhere may have the same name.
         name, others = self._print(expr.variable), set(map(self._print, expr.free_symbols))
         while name in others:
             name += "'"
@@ -177,24 +177,24 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         return rf"\sum_{{i}} {self._of_eigenvalue(expr)} \, v_{{i}} v_{{i}}^{{T}}"
 
     def _of_eigenvalue(self, expr):
-        """The function of the eigenvalue number i of a matrix, whose eigenvector is v_i."""
+        """Print the function of eigenvalue i of a matrix, with eigenvector v_i."""
         eigenvalue = rf"\lambda_{{i}}\left({self._print(expr.matrix)}\right)"
         text = self._named(expr.function, eigenvalue)
         return rf"\left({text}\right)" if expr.function.expr.is_Add else text
 
     def _needs_mul_brackets(self, expr, first=False, last=False):
-        # what follows a sum is read as part of it
+        # Without brackets, factors after a sum are read as part of it.
         sums = isinstance(expr, (EigenvalueSum, SumOfEntries)) and not last
         return sums or super()._needs_mul_brackets(expr, first=first, last=last)
 
     def _indices(self, matrix):
-        """Letters that no symbol in the matrix has: one for a column or a row, else two."""
+        """Return letters that no symbol in the matrix uses: one for a column or a row, else two."""
         taken = {self._print(symbol) for symbol in matrix.free_symbols}
         letters = [letter for letter in _INDICES if letter not in taken]
         return " ".join(letters[: 1 if 1 in matrix.shape else 2])
 
     def _entry_of(self, matrix, indices):
-        """A matrix with the given indices, those of its arguments if it is a function of entries."""
+        """Print a matrix with the given indices. For a function of entries, the arguments get the indices."""
         if isinstance(matrix, (ElementwiseApplyFunction, Entrywise)):
             matrices = matrix.matrices if isinstance(matrix, Entrywise) else (matrix.expr,)
             return self._named(matrix.function, *(self._entry_of(each, indices) for each in matrices))
@@ -232,7 +232,7 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         return super()._print_Pow(expr)
 
     def _print_Mul(self, expr):
-        """Square roots of several factors under one root; SymPy splits them apart for positive symbols."""
+        """Print square roots of several factors under one root. SymPy splits them for positive symbols."""
         roots = [factor for factor in expr.args if factor.is_Pow and abs(factor.exp) == Rational(1, 2)]
         if len(roots) < 2:
             return super()._print_Mul(expr)
@@ -331,20 +331,20 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
         return prettyForm(*prettyForm(f"(log Φ){order}").right(self._enclosed(self._print(expr.args[0]))))
 
     def _of(self, function, *names):
-        """What a function returns, with these names of its variables."""
+        """Print the value of a function with these names for its variables."""
         texts = [name if isinstance(name, str) else str(self._print(name)) for name in names]
-        # a text of several lines is none of a name
+        # A text of several lines cannot serve as a name.
         named = [Symbol(sstr(name) if "\n" in text else text) for name, text in zip(names, texts, strict=True)]
         return self._print(function.expr.xreplace(dict(zip(function.variables, named, strict=True))))
 
 
 def _lowered(text: prettyForm, below: prettyForm | str) -> prettyForm:
-    """With something below the line on its right."""
+    """Put a subscript at the lower right."""
     return prettyForm(*text.right(prettyForm("\n".join([" ", *str(below).splitlines()]))))
 
 
 def _serves_sympy(theirs: type[Printer], ours: type[Printer]) -> None:
-    """Have SymPy's printer leave expressions that have our atoms or names, and no others, to ours."""
+    """Make SymPy's printer use our printer for expressions that contain our atoms or names."""
     doprint = theirs.doprint
 
     @wraps(doprint)
@@ -369,10 +369,10 @@ _serves_sympy(PrettyPrinter, MatrixPrettyPrinter)
 
 @checked_arguments
 def latex(expression: Expression, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """LaTeX of `expression`, symbols by their names in `symbol_names`."""
+    """Return LaTeX of `expression`, with symbols named as in `symbol_names`."""
     return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
 
 
 def fold(expression: Expr, definitions: Mapping[Expr, Expr]) -> Expr:
-    """`expression` with every value of `definitions` (symbol -> value) in it as its symbol."""
+    """Replace every value of `definitions` (symbol -> value) in `expression` by its symbol."""
     return expression.xreplace({value: symbol for symbol, value in definitions.items()})

@@ -1,4 +1,4 @@
-"""Numbers in a few characters, and small drawings of them, for views of objects."""
+"""Short texts and small drawings of numbers, for views of objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,16 +7,16 @@ import numpy as np
 
 from .document import Picture
 
-# of a drawing, in pixels, with room for numbers at its left and for names at its right
+# Size of a drawing in pixels, with space for numbers at the left and for names at the right.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT = 440, 90, 64, 90
-# points of a curve beyond which a line of this width shows no more
+# A curve of this width cannot show more points.
 _POINTS = 600
 _DASHES = ("none", "5 3", "1.5 2.5")
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def brief(values: Any, most: int = 6) -> str:
-    """The numbers of an array, the first `most` of them, to four digits; a range if it has several axes."""
+    """Write the first `most` numbers of an array to four digits, or the range of an array with several axes."""
     array = np.asarray(values)
     if array.ndim > 1:
         return f"{np.min(array):.4g} to {np.max(array):.4g}, shape {array.shape}"
@@ -26,7 +26,7 @@ def brief(values: Any, most: int = 6) -> str:
 
 
 def curves(series: Mapping[str, Any], caption: str, across: Any = None) -> Picture:
-    """Curves by name in one frame, over their index or `across`; in a terminal, the first one as a row of bars."""
+    """Draw named curves in one frame, over their index or `across`. A terminal shows the first one as a row of bars."""
     drawn = {name: _thinned(values) for name, values in series.items()}
     finite = np.concatenate([values[np.isfinite(values)] for values in drawn.values()])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
@@ -35,7 +35,7 @@ def curves(series: Mapping[str, Any], caption: str, across: Any = None) -> Pictu
         place = np.arange(len(values)) if across is None else _thinned(across)
         place = _LEFT + (_WIDTH - _LEFT - _RIGHT - 8) * (place - place.min()) / (float(np.ptp(place)) or 1.0)
         up = 6 + (_HEIGHT - 12) * (high - values) / ((high - low) or 1.0)
-        # where a value is not finite the curve is broken
+        # Break the curve at values that are not finite.
         begins = ~np.isfinite(np.roll(up, 1))
         begins[:1] = True
         there = np.isfinite(up)
@@ -50,7 +50,7 @@ def curves(series: Mapping[str, Any], caption: str, across: Any = None) -> Pictu
 
 
 def bars(values: Any, errors: Any, caption: str) -> Picture:
-    """Numbers as bars from zero, with their errors; those that are not finite have a dot in place of a bar."""
+    """Draw numbers as bars from zero with their errors. A dot marks a value that is not finite."""
     values, errors = np.asarray(values, dtype=float), np.nan_to_num(np.asarray(errors, dtype=float))
     known = values[np.isfinite(values)]
     low, high = min(0.0, float(known.min(initial=0.0))), max(0.0, float(known.max(initial=0.0)))
@@ -87,7 +87,7 @@ def _svg(marks: list[str], caption: str) -> str:
 
 
 def _sparkline(values: np.ndarray, most: int = 60) -> str:
-    """The latest values as characters of eight heights; a dot for one that is not finite."""
+    """Write the latest values as characters of eight heights, with a dot for a value that is not finite."""
     latest = values[-most:]
     known = latest[np.isfinite(latest)]
     low, spread = (float(known.min()), float(np.ptp(known)) or 1.0) if known.size else (0.0, 1.0)

@@ -1,8 +1,7 @@
-"""Expressions as a table of plain values, to be kept as text: one row a subexpression, each written once.
+"""Store expressions as a table of plain values, with one row per subexpression, each written once.
 
-A row is the name of a kind of expression and what it is made of: rows above it, by number, or numbers and text. The
-kinds are those listed here and no others. Reading a table makes expressions of these kinds and runs nothing else of
-what the table says.
+A row holds the name of a kind of expression and its parts: numbers of earlier rows, or numbers and text. Only the kinds
+listed here are allowed. Reading a table creates expressions of these kinds and executes nothing else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ _SCALARS = {
     **_named("LogCosh LogNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions),
 }
 _CASES = _named("And Or Not Piecewise")
-# what is made of other expressions alone
+# Kinds whose parts are all expressions.
 _KNOWN = {
     **_SCALARS,
     **_CASES,
@@ -54,15 +53,15 @@ _CONSTANTS = (
 
 
 class ExpressionTable:
-    """A table that grows by the expressions that are entered."""
+    """Table that grows as expressions are entered."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        # expressions of different kinds may be equal to SymPy
+        # SymPy may consider expressions of different kinds equal.
         self._numbers: dict[tuple[type, Basic], int] = {}
 
     def enter(self, expression: Basic) -> int:
-        """The number of the row of `expression`."""
+        """Return the number of the row of `expression`."""
         key = (type(expression), expression)
         if key not in self._numbers:
             row = _row(expression, self.enter)
@@ -72,7 +71,7 @@ class ExpressionTable:
 
     @property
     def expressions(self) -> list[Basic]:
-        """What was entered, and all that it is made of, in the order of the rows."""
+        """Return the entered expressions and all their parts, in the order of the rows."""
         return [expression for _, expression in self._numbers]
 
 
@@ -108,12 +107,12 @@ def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
     )
 
 
-# what SymPy raises where parts do not make an expression
+# SymPy raises these errors if parts do not make an expression.
 _MISTAKES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, NotImplementedError)
 
 
 def read_expressions(rows: Sequence[object]) -> list[Basic]:
-    """The expression of every row of a table; `ValueError` says which row is none, and why."""
+    """Return the expression of every row of a table. Raises `ValueError` with the number of an invalid row."""
     found: list[Basic] = []
     for number, row in enumerate(rows):
         try:
@@ -144,10 +143,10 @@ def _expression(row: object, above: Sequence[Basic]) -> Basic:
     if is_scalar and not all(isinstance(each, Expr) and not each.is_Matrix for each in arguments):
         raise ValueError("it has a part that is no scalar")
     if kind in (Add, Mul):
-        made = kind._from_args(arguments)  # in the order in which they stand
+        made = kind._from_args(arguments)  # keeps the order
     else:
         made = kind(*arguments, evaluate=False) if is_scalar or name in _CASES else kind(*arguments)
-    # what SymPy would simplify was not written so
+    # Reject an expression that SymPy simplifies, because it was not written by `ExpressionTable`.
     if type(made).__name__ != name or made.args != arguments:
         raise ValueError(f"it is {made}")
     return made
@@ -180,7 +179,7 @@ def _rational(numerator: Any, denominator: Any) -> Rational:
 
 
 def _float(mantissa: Any, exponent: Any, precision: Any) -> Float:
-    if _whole(mantissa) == 0:  # SymPy would make the whole number of it
+    if _whole(mantissa) == 0:  # otherwise SymPy makes an integer of it
         return Float(0, precision=_whole(precision))
     sign = int(mantissa < 0)
     return Float((sign, abs(mantissa), _whole(exponent), abs(mantissa).bit_length()), precision=_whole(precision))

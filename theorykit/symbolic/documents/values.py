@@ -1,4 +1,4 @@
-"""Numbers, sizes of arrays and matrices, as the views of objects have them."""
+"""Write numbers, array sizes and matrices for views of objects."""
 
 import html
 import math
@@ -11,14 +11,14 @@ from jaxtyping import Float
 
 from .document import Picture
 
-# rows of a matrix that are drawn, that have labels, whose entries are written in a drawing, and in a terminal
+# Numbers of matrix rows: drawn, labelled, with entries written in a drawing, and printed in a terminal.
 _DRAWN, _LABELLED, _WRITTEN, _PRINTED = 32, 16, 8, 4
-# of positive and of negative entries; both read on white and on black
+# Colours of positive and of negative entries. Both are legible on white and on black.
 _COLOURS = ("#3b82d6", "#e07b39")
 
 
 def number(value: Any, digits: int = 6) -> str:
-    """A number to so many significant digits; several numbers as the range that they span."""
+    """Write a number to `digits` significant digits, or several numbers as their range."""
     array = np.asarray(value, dtype=float).ravel()
     if not len(array):
         return "none"
@@ -32,20 +32,20 @@ def number(value: Any, digits: int = 6) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: "1 layer", "2 layers"."""
+    """Write a number of things: "1 layer", "2 layers"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def data_size(size: float | int) -> str:
-    """A number of bytes in a unit that fits."""
+    """Write a number of bytes in a suitable unit."""
     power = min(int(math.log(max(size, 1), 1000)), 4)
     return f"{size / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def heat_map(name: str, matrix: Float[np.ndarray, "rows columns"], labels: Sequence[str] = ()) -> Picture:
-    """A symmetric matrix as a picture: blue for positive entries, orange for negative, the stronger the larger.
+    """Draw a symmetric matrix: blue for positive entries, orange for negative, stronger for larger ones.
 
-    In a terminal a small matrix is written out, and of a large one the ranges of its entries.
+    A terminal prints a small matrix, and the ranges of entries of a large one.
     """
     rows = len(matrix)
     labels = labels or [str(row) for row in range(1, rows + 1)]
@@ -72,7 +72,7 @@ def heat_map(name: str, matrix: Float[np.ndarray, "rows columns"], labels: Seque
             marks += [written(left - 5, y, name, "end"), written(left + (i + 0.5) * cell, 11, name)]
         for j in range(shown):
             entry = float(matrix[i, j])
-            # the root makes the signs of small entries visible
+            # The square root makes the signs of small entries visible.
             strength = 0.75 * math.sqrt(abs(entry) / largest) if math.isfinite(entry) else 0.0
             marks.append(
                 f'<rect x="{left + j * cell}" y="{top + i * cell}" width="{cell - 1}" height="{cell - 1}" '
@@ -89,7 +89,7 @@ def heat_map(name: str, matrix: Float[np.ndarray, "rows columns"], labels: Seque
 
 
 def drawing(width: float | int, height: float | int, words: str, marks: Sequence[str]) -> str:
-    """An SVG picture in the colour of the text beside it; `words` say what it shows."""
+    """Make an SVG picture in the colour of the surrounding text. `words` describe its content."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{html.escape(words)}" '
@@ -98,5 +98,5 @@ def drawing(width: float | int, height: float | int, words: str, marks: Sequence
 
 
 def written(x: float | int, y: float | int, text: str, anchor: str = "middle") -> str:
-    """Escaped text in a picture, centred at a height."""
+    """Write escaped text in a picture, centred vertically."""
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" dominant-baseline="central">{text}</text>'
