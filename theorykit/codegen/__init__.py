@@ -1,6 +1,6 @@
-"""SymPy expression -> JAX function, and a NumPy interpreter of the same expression. Knows no theory.
+"""Compile SymPy expressions to JAX functions, and interpret them in NumPy. This package contains no theory.
 
-The whole chain is `compile_expressions`: expressions -> `lower` (Program) -> `emit` (source) -> callable.
+The pipeline is `compile_expressions`: expressions -> `lower` (Program) -> `emit` (source) -> callable.
 """
 
 from .emission import BATCH, CompiledFunction, compile_expressions

@@ -1,8 +1,8 @@
-"""The operations of generated code on a batch of small matrices.
+"""Operations of generated code on a batch of small matrices.
 
-A matrix is a grid of entries, and an entry an array of its values over the batch (of an axis of length one where
-all agree), so that a compiler makes a few vectorised loops of a whole program. A dimension that is too long for a grid
-is an axis of the entries instead, before those of the batch. Scalars are arrays over the batch too.
+A matrix is a grid of entries. An entry is the array of its values over the batch, with an axis of length one if all
+values agree. A compiler then makes a few vectorised loops of a whole program. A dimension that is too long for a grid
+becomes an axis of the entries, before the batch axes. Scalars are arrays over the batch too.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-# of scalars, which are arrays over the batch: each a function of every one
+# Scalars are arrays over the batch, so these functions of numbers apply to them unchanged.
 from .gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
 
 Entry = Float[Array, "*_"]
@@ -23,7 +23,7 @@ Grid = tuple[tuple[Entry, ...], ...]
 
 @dataclass(frozen=True)
 class Matrix:
-    """A batch of matrices: `grid` is a tuple of rows, or of one row whose entries have the rows as first axis.
+    """Batch of matrices. `grid` is a tuple of rows, or of one row whose entries have the rows as first axis.
 
     Rows or columns that are `long` are the first axis of the entries.
     """
@@ -34,60 +34,60 @@ class Matrix:
 
     @property
     def column(self) -> tuple[Entry, ...]:
-        """The entries of a matrix of one column."""
+        """Entries of a matrix with one column."""
         return tuple(entry for (entry,) in self.grid)
 
 
 def matrix(array: Float[Array, "n m *batch"]) -> Matrix:
-    """The batch of matrices `array`."""
+    """Convert the array `array` to a batch of matrices."""
     return Matrix(tuple(map(tuple, array)))
 
 
 def column(entries: Sequence[Entry]) -> Matrix:
-    """The matrix of one column."""
+    """Make a matrix with one column."""
     return Matrix(tuple((entry,) for entry in entries))
 
 
 def long_matrix(columns: Sequence[Float[Array, "n *batch"]]) -> Matrix:
-    """The matrix of the given columns, each with its rows as its first axis."""
+    """Make a matrix from columns that have the rows as first axis."""
     return Matrix((tuple(columns),), long_rows=True)
 
 
 def add(*matrices: Matrix) -> Matrix:
-    """Sum."""
+    """Add matrices."""
     rows = zip(*(each.grid for each in matrices), strict=True)
     total = tuple(tuple(reduce(plus, found) for found in zip(*row, strict=True)) for row in rows)
     return replace(matrices[0], grid=total)
 
 
 def scale(by: Entry | float | int, matrix: Matrix) -> Matrix:
-    """by matrix."""
+    """Multiply `matrix` by the scalar `by`."""
     return entrywise(lambda entry: by * entry, matrix)
 
 
 def entrywise(function: Callable[..., Entry | float | int], *matrices: Matrix) -> Matrix:
-    """`function` of the entries at the same place."""
+    """Apply `function` to corresponding entries."""
     rows = zip(*(matrix.grid for matrix in matrices), strict=True)
     return replace(matrices[0], grid=tuple(tuple(map(function, *row)) for row in rows))
 
 
 def squares(matrix: Matrix) -> Entry:
-    """Sum of the squares of all entries of the grid."""
+    """Sum the squares of all entries of the grid."""
     return sum(entry**2 for row in matrix.grid for entry in row)
 
 
 def length(matrix: Matrix) -> Entry:
-    """Frobenius norm of the grid."""
+    """Return the Frobenius norm of the grid."""
     return jnp.sqrt(squares(matrix))
 
 
 def transpose(matrix: Matrix) -> Matrix:
-    """Transpose."""
+    """Transpose a matrix."""
     return Matrix(tuple(zip(*matrix.grid, strict=True)), matrix.long_columns, matrix.long_rows)
 
 
 def matmul(left: Matrix, right: Matrix) -> Matrix:
-    """left @ right."""
+    """Return left @ right."""
     if left.long_rows and right.long_columns:
         raise NotImplementedError("a matrix with both its dimensions long is not formed for a batch")
     columns = tuple(zip(*right.grid, strict=True))
@@ -101,14 +101,14 @@ def _dot(left: tuple[Entry, ...], right: tuple[Entry, ...]) -> Entry:
 
 
 def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:
-    """diag(by) matrix, for a column `by`."""
+    """Return diag(by) matrix, for a column `by`."""
     rows = zip(by.column, matrix.grid, strict=True)
     return replace(matrix, grid=tuple(tuple(factor * entry for entry in row) for factor, row in rows))
 
 
 def softmax(of: Matrix) -> Matrix:
-    """Softmax of a column."""
-    # what is taken off changes nothing, but its derivative would be 0/0 where fused code rounds the scores differently
+    """Return the softmax of a column."""
+    # The result does not depend on the shift, but its derivative would be 0/0 if fused code rounds scores differently.
     if of.long_rows:
         ((scores,),) = of.grid
         weights = jnp.exp(scores - stop_gradient(jnp.max(scores, axis=0)))

@@ -1,4 +1,4 @@
-"""How far off the quadrature of Gaussian averages is: by bounds from an adaptive rule on another grid."""
+"""Bound the quadrature error of Gaussian averages, with an adaptive rule on another grid."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -17,19 +17,19 @@ from .emission import CompiledFunction, compile_expressions
 from .names import symbols_of
 from .program import bound_sizes
 
-# how many stated errors are added to the averages: one function gives both bounds
+# Number of error bounds added to the averages. As a symbol, one compiled function gives both bounds.
 _SIDE = Symbol("stated_errors", real=True)
 
 
 def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.ndarray | float:
-    """Bound the error that the quadrature of its Gaussian averages makes in the value of `expression`.
+    """Bound the error in the value of `expression` from the quadrature of its Gaussian averages.
 
     Args:
         expression: Scalar or matrix expression.
         values: Numbers and arrays by symbol or by name.
 
     Returns:
-        Array of the shape of the value: the sum over the averages of what their stated errors change. It is zero
+        Array of the shape of the value: the sum over averages of the changes that their error bounds cause. It is zero
         without averages, and infinite if an average is infinite or cannot be resolved.
 
         >>> from sympy import symbols
@@ -42,7 +42,7 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
     arguments, given = _arguments(expression, values)
     found = _averages(expression, arguments, given)
     held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
-    # within a function of entries an average is one of many, which are not told apart
+    # An average inside a function of entries is one of many, which cannot be told apart.
     left = expression.xreplace(held)
     function = _compiled((("value", left), ("bound", bounded(left, _SIDE))), (*arguments, *held.values(), _SIDE))
     means = {symbol.name: found[average][0] for average, symbol in held.items()}
@@ -62,7 +62,7 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
 def average_errors(
     expression: Expr, values: Mapping[str | Expr, Any]
 ) -> dict[GaussianAverage, tuple[np.ndarray | float, np.ndarray | float]]:
-    """The value and the stated error of every Gaussian average in `expression`.
+    """Return the value and an error bound of every Gaussian average in `expression`.
 
     Args:
         expression: Scalar or matrix expression.
@@ -70,7 +70,7 @@ def average_errors(
 
     Returns:
         Pairs of value and error by average. The error is infinite if the average is, or if it cannot be resolved.
-        Averages within averages count to the outer one, and those within functions of a matrix's entries are left out.
+        An average inside another counts towards the outer one. Averages inside functions of matrix entries are omitted.
 
         >>> from sympy import symbols, tanh
         >>> from theorykit.codegen import average_errors
@@ -109,7 +109,7 @@ def _averages(expression, arguments, given):
 
 
 def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
-    """The averages that stand in no other."""
+    """Yield the averages that are not inside another."""
     if isinstance(expression, GaussianAverage) and not bound_outside(expression):
         yield expression
     elif not isinstance(expression, GaussianAverage):

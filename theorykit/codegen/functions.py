@@ -1,7 +1,7 @@
-"""The scalar functions of which expressions may be made: one row each, and nothing elsewhere says what is covered.
+"""Table of the scalar functions that expressions may contain, one row each. No other place defines the coverage.
 
-A row has the SymPy class, its text and values in generated code, and its values in NumPy, which the interpreter takes.
-The derivative is that of `symbolic.functions.partial_derivative`, and the LaTeX that of the printer.
+A row has the SymPy class, its text and values in generated code, and its NumPy values for the interpreter.
+Derivatives come from `symbolic.functions.partial_derivative`, and LaTeX from the printer.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 
-# its modules are imported where one is used, which few users do
+# Import these modules lazily, because few users need them.
 import scipy
 import sympy
 from jax.lax import digamma, lgamma
@@ -28,13 +28,13 @@ Numbers = Float[Array, "..."]
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """One covered function.
+    """Row of the table: one covered function.
 
-    - `text`: the function in generated code: of `jnp`, or a name that `theorykit.codegen.special` has.
-    - `arguments`: one letter for each argument: x for any number, n for a whole number that is known.
-    - `domain`: where it is defined, for the page; real numbers without it.
-    - `value`: its JAX code without derivatives; none for a function of `jnp`, whose own derivatives are right.
-    - `is_shown`: whether the page lists it: users do not write the others.
+    - `text`: the function in generated code, from `jnp` or from `theorykit.codegen.special`.
+    - `arguments`: one letter for each argument: x for any number, n for a known whole number.
+    - `domain`: the domain as the documentation states it; the real numbers by default.
+    - `value`: JAX code without derivatives; None for functions of `jnp`, whose own derivatives are correct.
+    - `is_shown`: whether the documentation lists it. Users never write the others.
     """
 
     kind: type
@@ -51,26 +51,26 @@ class ScalarFunction:
         return not self.text.startswith("jnp.") and self.text != "abs"
 
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
-        """The positions of arguments that are whole numbers."""
+        """Return the positions of whole-number arguments."""
         return tuple(i for i, letter in enumerate(self.arguments[: len(node.args)]) if letter == "n")
 
 
-# values in JAX that `jax.numpy` has not, of arrays, without derivatives
+# JAX values that `jax.numpy` lacks, for arrays, without derivatives.
 
 
 def log_cosh(x: Numbers) -> Numbers:
-    """log cosh x."""
+    """Return log cosh x."""
     size = jnp.abs(x)
-    # log 2 cancels near zero, where the square of the hyperbolic sine is all that is left
+    # Near zero log 2 cancels, and only the square of the hyperbolic sine remains.
     near = jnp.log1p(jnp.sinh(jnp.minimum(size, 1.0)) ** 2) / 2
     return jnp.where(size < 1.0, near, size + jnp.log1p(jnp.exp(-2 * size)) - jnp.log(2.0))
 
 
 def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
-    """The derivative of this order of the log of the normal distribution function."""
+    """Return the derivative of this order of the log of the normal distribution function."""
     if order:
         return jax.jvp(lambda at: log_normal_cdf(at, order - 1), (x,), (jnp.ones_like(x),))[1]
-    # far below, where both vanish, density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -x
+    # Far below zero both underflow. Density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -x.
     below = jnp.where(x < -5.0, -x, 5.0)
     ratio = jax.lax.fori_loop(0, 60, lambda i, ratio: below + (60 - i) / ratio, below)
     tail = -(below**2) / 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * ratio)
@@ -82,67 +82,67 @@ def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
 
 
 def sech(x: Numbers) -> Numbers:
-    """1 / cosh x, whose own exponentials overflow."""
+    """Return 1 / cosh x without overflow of the exponentials."""
     decay = jnp.exp(-jnp.abs(x))
     return 2 * decay / (1 + decay**2)
 
 
 def csch(x: Numbers) -> Numbers:
-    """1 / sinh x, whose own exponentials overflow."""
+    """Return 1 / sinh x without overflow of the exponentials."""
     size = jnp.abs(x)
     return jnp.sign(x) * 2 * jnp.exp(-size) / -jnp.expm1(-2 * size)
 
 
 def acot(x: Numbers) -> Numbers:
-    """The inverse of the cotangent in (-pi/2, pi/2]."""
+    """Return the inverse of the cotangent in (-pi/2, pi/2]."""
     return jnp.where(x == 0, jnp.pi / 2, jnp.arctan(1 / jnp.where(x == 0, 1.0, x)))
 
 
 def gamma(x: Numbers) -> Numbers:
-    """Gamma function, x > 0."""
+    """Return the gamma function, x > 0."""
     return jnp.where(x > 0, special.gamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
 
 
 def loggamma(x: Numbers) -> Numbers:
-    """Its logarithm."""
+    """Return the logarithm of the gamma function."""
     return jnp.where(x > 0, lgamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
 
 
 def factorial(x: Numbers) -> Numbers:
-    """x!, x > -1."""
+    """Return x!, x > -1."""
     return gamma(x + 1)
 
 
 def binomial(n: Numbers, k: Numbers) -> Numbers:
-    """n over k."""
+    """Return n over k."""
     return jnp.exp(loggamma(n + 1) - loggamma(k + 1) - loggamma(n - k + 1))
 
 
 def beta(x: Numbers, y: Numbers) -> Numbers:
-    """Beta function."""
+    """Return the beta function."""
     return jnp.exp(loggamma(x) + loggamma(y) - loggamma(x + y))
 
 
 def polygamma(n: int, x: Numbers) -> Numbers:
-    """Derivative of order n + 1 of the logarithm of the gamma function."""
+    """Return the derivative of order n + 1 of the logarithm of the gamma function."""
     at = jnp.where(x > 0, x, 1.0)
     value = digamma(at) if n == 0 else (-1) ** (n + 1) * factorial_of(n) * special.zeta(n + 1.0, at)
     return jnp.where(x > 0, value, jnp.nan)
 
 
 def erfi(x: Numbers) -> Numbers:
-    """Imaginary error function."""
+    """Return the imaginary error function."""
     return 2 / jnp.sqrt(jnp.pi) * jnp.exp(x**2) * special.dawsn(x)
 
 
 def sinc(x: Numbers) -> Numbers:
-    """sin(x) / x."""
+    """Return sin(x) / x."""
     return spherical_jn(0, x)
 
 
 def spherical_jn(n: int, x: Numbers) -> Numbers:
-    """Spherical Bessel function of the first kind."""
-    # the power series below n + 2, where its terms grow little; above it, the recurrence, which is stable there
+    """Return the spherical Bessel function of the first kind."""
+    # Use the power series below n + 2, where its terms grow little, and the recurrence above, where it is stable.
     far = jnp.abs(x) > n + 2
     small = jnp.where(far, 1.0, x)
     first = small**n / float(np.prod(np.arange(1.0, 2 * n + 2, 2)))
@@ -155,9 +155,9 @@ def spherical_jn(n: int, x: Numbers) -> Numbers:
 
 
 def bessel_i(n: int, x: Numbers) -> Numbers:
-    """Modified Bessel function of the first kind, of a whole order."""
+    """Return the modified Bessel function of the first kind, of whole order."""
     n, size = abs(n), jnp.abs(x)
-    # the power series has terms of one sign; farther out, the trapezoidal rule of the integral over a period
+    # The power series has terms of one sign. For large x use the trapezoidal rule of the integral over a period.
     far = size > 20
     small = jnp.where(far, 0.0, size / 2)
     series = _series(small**n / factorial_of(n), lambda k: small**2 / (k * (k + n)), 48)
@@ -170,7 +170,7 @@ def bessel_i(n: int, x: Numbers) -> Numbers:
 
 
 def _series(first: Numbers, ratio: Callable[[Array], Numbers], terms: int) -> Numbers:
-    """The sum of a series from its first term and the ratios of each term to the one before."""
+    """Sum a series from its first term and the ratios of successive terms."""
 
     def add(k, sums):
         term, total = sums
@@ -180,12 +180,12 @@ def _series(first: Numbers, ratio: Callable[[Array], Numbers], terms: int) -> Nu
     return jax.lax.fori_loop(1, terms, add, (first, first))[1]
 
 
-# nodes of the trapezoidal rule: the integrand has the width 1 / sqrt(x), and x is below 710, where exp overflows
+# Nodes of the trapezoidal rule. The integrand has width 1 / sqrt(x), and x is below 710, where exp overflows.
 _ANGLES = 160
 
 
 def lambert_w(x: Numbers) -> Numbers:
-    """The principal branch of the inverse of w exp(w), of a number from -1/e on."""
+    """Return the principal branch of the inverse of w exp(w), for x >= -1/e."""
     from_branch = jnp.sqrt(jnp.maximum(0.0, 2 * (jnp.e * x + 1)))
     near_branch = -1 + from_branch - from_branch**2 / 3 + 11 / 72 * from_branch**3
     middle = jnp.log1p(jnp.maximum(x, -0.3))
@@ -195,7 +195,7 @@ def lambert_w(x: Numbers) -> Numbers:
     near = jnp.where(x > 3, 0.0, w)
 
     def halley(_, w):
-        # at the branch point both numerator and denominator vanish
+        # At the branch point both numerator and denominator vanish.
         miss = w * jnp.exp(w) - inner
         slope = jnp.exp(w) * (w + 1)
         curved = slope - (w + 2) * miss / (2 * jnp.where(w == -1, 1.0, w + 1))
@@ -203,22 +203,22 @@ def lambert_w(x: Numbers) -> Numbers:
 
     near = jax.lax.fori_loop(0, 4, halley, near)
     logarithm = jnp.log(jnp.where(x > 3, x, 4.0))
-    # Newton's method for w + log w = log x, in which nothing overflows
+    # Newton's method for w + log w = log x, which does not overflow.
     newton = lambda _, w: w * (1 + logarithm - jnp.log(w)) / (1 + w)  # noqa: E731
     far = jax.lax.fori_loop(0, 5, newton, jnp.where(x > 3, w, 1.0))
     return jnp.where(x < -jnp.exp(-1.0), jnp.nan, jnp.where(x > 3, far, near))
 
 
 def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
-    """b^k times the derivative of order n by a of the mean of max(a + b z, 0)."""
+    """Return b^k times the derivative of order n by a of the mean of max(a + b z, 0)."""
     size = jnp.abs(b)
     ratio = _quotient(a, size)
     if n == 0:
         return b**k * jnp.where(size > 0, size * _density(ratio) + a * special.ndtr(ratio), jnp.maximum(a, 0.0))
     if n == 1:
         return b**k * special.ndtr(ratio)
-    # beyond 40 standard deviations the density is zero, whatever power of the slope stands beside it, and for zero
-    # slope this is the derivative of the kink itself between its two sides
+    # Beyond 40 standard deviations the density is zero, whatever power of the slope multiplies it. Zero is also the
+    # derivative at zero slope, where only the kink itself is left.
     inside = (jnp.abs(ratio) < 40) & (size > 0)
     near, width = jnp.where(inside, ratio, 0.0), jnp.where(inside, size, 1.0)
     polynomial = (-1) ** n * _hermite(n - 2, near)
@@ -228,7 +228,7 @@ def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
 
 
 def smoothed_abs(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
-    """b^k times the derivative of order n by a, at most 1, of the mean of |a + b z|."""
+    """Return b^k times the derivative of order n by a, at most 1, of the mean of |a + b z|."""
     size = jnp.abs(b)
     ratio = _quotient(a, size)
     mean_sign = special.erf(ratio / jnp.sqrt(2.0))
@@ -236,7 +236,7 @@ def smoothed_abs(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
 
 
 def _quotient(a: Numbers, size: Numbers) -> Numbers:
-    """a / |b|, infinite for zero slope, and zero for 0/0, half way between both signs."""
+    """Return a / |b|: infinite at zero slope, and zero for 0/0, halfway between both signs."""
     quotient = a / jnp.where(size > 0, size, 1.0)
     at_zero = jnp.where(a == 0, 0.0, jnp.where(a > 0, jnp.inf, -jnp.inf))
     return jnp.where(size > 0, quotient, at_zero)
@@ -255,19 +255,19 @@ def _hermite(order: int, x: Numbers) -> Numbers:
 
 
 def angle_between(c: Numbers, d: Numbers) -> Numbers:
-    """atan2(c, |d|)."""
+    """Return atan2(c, |d|)."""
     return jnp.arctan2(c, jnp.abs(d))
 
 
 def plane_monomial(c: Numbers, d: Numbers, i: int, j: int, s: int, m: int) -> Numbers:
-    """c^i |d|^j sign(d)^s / r^(i + j + m), zero where r is."""
+    """Return c^i |d|^j sign(d)^s / r^(i + j + m), and zero at r = 0."""
     radius = jnp.hypot(c, d)
     safe = jnp.where(radius > 0, radius, 1.0)
     value = (c / safe) ** i * (jnp.abs(d) / safe) ** j / safe**m
     return jnp.where(radius > 0, value * (jnp.sign(d) if s else 1.0), 0.0)
 
 
-# values in NumPy
+# NumPy values.
 
 
 def _quiet(function: Callable) -> Callable:
@@ -279,7 +279,7 @@ def _quiet(function: Callable) -> Callable:
 
 
 def _log_cosh(x):
-    # complex too: an action may be tried where a square root is not real
+    # Values may be complex, because an action may be evaluated at points without a real square root.
     right = np.where(np.real(x) < 0, np.negative(x), x)
     return right + np.log1p(np.exp(-2 * right)) - np.log(2)
 
@@ -303,7 +303,7 @@ def _of_positive(function: Callable, shift: float = 0.0) -> Callable:
 
 
 def _spherical_bessel(n, x):
-    # SciPy has it for positive numbers
+    # SciPy implements it for positive numbers only.
     return scipy.special.spherical_jn(int(n), np.abs(x)) * np.where(np.less(x, 0), (-1.0) ** int(n), 1.0)
 
 
@@ -349,18 +349,18 @@ def _lambert_w(x):
 
 
 def _jnp(kind: type, name: str, domain: str = "") -> ScalarFunction:
-    """A function that NumPy and `jax.numpy` have under one name, with its derivatives."""
+    """Make the row of a function that NumPy and `jax.numpy` share under one name, with derivatives."""
     return ScalarFunction(kind, "abs" if name == "abs" else f"jnp.{name}", getattr(np, name), domain=domain)
 
 
 def _both(kind: type, function: Callable, arguments: str = "x", domain: str = "") -> ScalarFunction:
-    """A function that is written alike for NumPy and JAX: `function` takes the module before its numbers."""
+    """Make the row of a function with the same code for NumPy and JAX. `function` takes the module first."""
     numpy = _quiet(lambda *numbers: function(np, *numbers))
     return ScalarFunction(kind, kind.__name__, numpy, arguments, domain, lambda *numbers: function(jnp, *numbers))
 
 
 def _own(kind: type, value: Callable, numpy: Callable, arguments: str = "x", domain: str = "", **options: Any):
-    """A function with JAX code of this module or of JAX, whose derivatives follow from symbols."""
+    """Make the row of a function with JAX code from this module or JAX, and symbolic derivatives."""
     return ScalarFunction(kind, value.__name__, numpy, arguments, domain, value, **options)
 
 
@@ -421,6 +421,6 @@ ROWS = (
     _own(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
     _own(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
 )
-"""All rows, in the order of the page."""
+"""All rows, in the order of the documentation page."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}
-"""The row of each covered SymPy class."""
+"""Row of each covered SymPy class."""

@@ -1,10 +1,10 @@
-"""Means over a standard normal number in JAX: fixed rules, rules by pieces between kinks, and an adaptive rule.
+"""Means over a standard normal number in JAX: fixed rules, piecewise rules between kinks, and an adaptive rule.
 
-All are sums of values of the integrand at points that depend on the parameters differentiably: the ends of a piece are
-the places where the integrand has a kink or a jump. Automatic derivatives of the sums, of any order and in either
-direction, are then those of the mean by Leibniz' rule, also where a jump moves.
+All are sums of integrand values at points that depend differentiably on the parameters: pieces end where the integrand
+has a kink or a jump. By Leibniz' rule, automatic derivatives of the sums, of any order and in either direction, are
+then derivatives of the mean, even if a jump moves.
 
-The integrand acts elementwise. Of arrays over a batch every element has its own points.
+The integrand acts elementwise. In arrays over a batch, every element has separate points.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,33 +19,33 @@ from jax.lax import stop_gradient
 from jaxtyping import Array
 
 Function = Callable[[Array], Array]
-# coefficients of a polynomial of degree one or two by rising powers, or any function
+# Coefficients of a polynomial of degree one or two by rising powers, or any function.
 Zeros = Sequence[Any] | Function
-# the exponent of a factor of the integrand that is an exponential of a + b z + c z^2, with b and c
+# Exponent a + b z + c z^2 of an exponential factor of the integrand, with b and c.
 Tilt = tuple[Function, Any, Any]
 
-# edges of the first panels in standard deviations, on both sides; above 38 the density underflows in float64. None is a
-# round number: a kink at an edge would have an empty panel between them, and half of its derivative there
+# Edges of the first panels in standard deviations, on both sides. Above 38 the density underflows in float64. No edge
+# is a round number: a kink at an edge would leave an empty panel between them, and half of its derivative there.
 _GRID = np.array([0.7931, 2.2093, 4.0317, 6.5241, 10.573, 17.091, 26.947, 38.0])
-# order of the rule on a panel and scale of the grid: of the adaptive rule, and of the one that checks it
+# Order of the rule on a panel and scale of the grid, for the adaptive rule and for the one that checks it.
 _ORDERS, _SCALES = (16, 20), (1.0, 0.93)
 _SPLITS_AT_ONCE, _MOST_SPLITS, _MOST_STEPS = 8, 128, 64
-# panels that the sum always has; a sum over all of them is left out where they are not used
+# The sum always includes this many panels. It covers all panels only if they are used.
 _FEW_SPLITS = 8
-# at a singularity r^p each panel is this part of the one before: for -1/2 the rule of order 16 is then exact to 1e-11
+# At a singularity r^p each panel is this fraction of the previous one. At p = -1/2 order 16 is then exact to 1e-11.
 _GRADING = 1 / 8
-# roots of a function that is no polynomial, points between which they are looked for, and within what distance: beyond
-# it the density is below rounding
+# Number of roots of a non-polynomial function, of points between which they are searched, and the search radius.
+# Beyond this radius the density is below rounding.
 _MOST_ROOTS, _SEARCH, _SEARCHED = 64, 4097, 9.0
 _NOWHERE = 1e30
-# a mean of an absolute value that underflows, and the width of the shortest panels in rounding errors: their nodes lie
-# apart from the edges, which may be singularities
+# A mean absolute value below this underflows. Width of the shortest panels in rounding errors, such that nodes stay
+# apart from the edges, which may be singularities.
 _NOTHING, _SHORTEST = 1e-100, 1200
 
 
 @cache
 def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of the mean over a standard normal number, without those whose weight is zero in float64."""
+    """Return nodes and weights for a standard normal mean, without weights that are zero in float64."""
     points, weights = scipy.special.roots_hermitenorm(nodes)
     kept = weights > 0
     return points[kept], weights[kept] / np.sqrt(2 * np.pi)
@@ -53,15 +53,15 @@ def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of the integral from 0 to 1."""
+    """Return nodes and weights of the integral from 0 to 1."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     return (points + 1) / 2, weights / 2
 
 
 class _Weighted(NamedTuple):
-    """An integrand times the density, in a variable y in which that is as near to a standard normal one as it can be.
+    """Integrand times the density, in a variable y that is as close to standard normal as possible.
 
-    With a factor exp(a + b z + c z^2), c < 1/2, it is the standard normal one for z = mean + deviation y.
+    With a factor exp(a + b z + c z^2), c < 1/2, y is standard normal for z = mean + deviation y.
     """
 
     function: Function
@@ -73,7 +73,7 @@ class _Weighted(NamedTuple):
 
     @classmethod
     def of(cls, function: Function, tilt: Tilt | None, zeros: Sequence[Zeros]) -> "_Weighted":
-        """`zeros` may have the shape of the batch, as the integrand may."""
+        """Make the weighted integrand. `zeros` may have the shape of the batch, like the integrand."""
         origin = jnp.zeros(())
         exponent, slope, curvature = tilt or (jnp.zeros_like, origin, origin)
         numbers = [exponent(origin), slope, curvature, *(n for each in zeros if not callable(each) for n in each)]
@@ -92,20 +92,20 @@ class _Weighted(NamedTuple):
         return jnp.clip((z - self.mean) / self.deviation, -reach, reach)
 
     def log_density(self, y: Array) -> Array:
-        """Of the density in y, but for `factor` and 1/sqrt(2 pi)."""
+        """Return the log density in y, without `factor` and 1/sqrt(2 pi)."""
         normal = -(y**2) / 2
         return jnp.where(self.is_normal, normal, self.exponent(y) + normal)
 
     def factor(self) -> Array:
-        # at the mean, where the exponent is as accurate as it can be
+        # The exponent is most accurate at the mean.
         return jnp.where(self.is_normal, jnp.exp(self.exponent(self.mean) - self.mean**2 / 2) * self.deviation, 1.0)
 
     def values(self, y: Array) -> Array:
-        """The integrand without the density."""
+        """Return the integrand without the density."""
         return jnp.broadcast_to(self.function(self.z(y)), (len(y), *self.shape))
 
     def integrals(self, left: Array, right: Array, order: int, used: Any = True, safe: Any = 0.0) -> Array:
-        """The mean as the sum over the panels that are `used`; in the others it is evaluated at a `safe` point."""
+        """Sum the mean over the `used` panels. The other panels are evaluated at a `safe` point."""
         points, steps = _points(left, right, order)
         used = jnp.broadcast_to(used, points.shape)
         points = jnp.where(used, points, safe)
@@ -114,9 +114,9 @@ class _Weighted(NamedTuple):
 
 
 def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), tilt: Tilt | None = None) -> Array:
-    """The mean of `function`, times exp of `tilt`, over a standard normal number, with `nodes` nodes.
+    """Average `function` times exp of `tilt` over a standard normal number, with `nodes` nodes.
 
-    It is a Gauss-Hermite sum, or with `kinks`, functions of the number, Gauss-Legendre sums between their roots.
+    The rule is a Gauss-Hermite sum, or with `kinks`, functions of the number, Gauss-Legendre sums between their roots.
     """
     if not kinks and tilt is None:
         points, weights = _gauss_hermite(nodes)
@@ -126,7 +126,7 @@ def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), t
         points, weights = (_column(each, of.shape) for each in _gauss_hermite(nodes))
         points = jnp.broadcast_to(points, (len(points), *of.shape))
         return of.factor() * jnp.sum(weights * jnp.exp(of.log_density(points) + points**2 / 2) * of.values(points), 0)
-    # the ends are about where the density is as small as the error of the rule on a piece
+    # The ends are about where the density equals the error of the rule on a piece.
     reach = min(float(np.sqrt(2 * nodes)), _GRID[-1])
     end = jnp.full((1, *of.shape), reach)
     edges = jnp.concatenate([jnp.sort(jnp.concatenate([-end, of.y(_all_roots(kinks, of)[0], reach)]), axis=0), end])
@@ -136,22 +136,22 @@ def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), t
 def adaptive_gaussian_mean(
     function: Function, side: Any, kinks: Sequence[Zeros] = (), features: Sequence[Zeros] = (), tilt: Tilt | None = None
 ) -> Array:
-    """The mean of `function`, times exp of `tilt`, over a standard normal number, by panels that are split adaptively.
+    """Average `function` times exp of `tilt` over a standard normal number, on adaptively split panels.
 
-    The first panels end at the roots of `kinks`, and are short near those of `features`. With a `side` of 1 or -1 it is
-    by another order on another grid, plus or minus its stated error, which is infinite if the mean may not exist.
+    The first panels end at the roots of `kinks`, and are short near the roots of `features`. A `side` of 1 or -1
+    selects another order and grid, and adds or subtracts its error bound, infinite if the mean may not exist.
     """
     of = _Weighted.of(function, tilt, (*kinks, *features))
     checks = not (isinstance(side, int) and side == 0)
     order, grid = _ORDERS[checks], _GRID * _SCALES[checks]
     roots, missed = _all_roots(kinks, of)
     ends, are_kinks = _first_edges(of, grid, roots, features)
-    # panels are chosen from values alone, so that no derivative goes through the choice
+    # Panels are chosen from values alone, so that derivatives do not pass through the choice.
     choose, constants = jax.closure_convert(lambda ends: _chosen_panels(of, order, ends, are_kinks), ends)
     panels = choose(stop_gradient(ends), *map(stop_gradient, constants))
 
     def moving(at: Array, index: Array) -> Array:
-        """Edges of panels, which move with the first edge that they belong to."""
+        """Move edges of panels along with the first edge that they belong to."""
         first = _taken(ends, jnp.maximum(index, 0).astype(int))
         return jnp.where(index >= 0, at + (first - stop_gradient(first)), at)
 
@@ -175,14 +175,14 @@ def _column(array: Any, shape: tuple[int, ...]) -> Array:
 
 
 def _points(left: Array, right: Array, order: int) -> tuple[Array, Array]:
-    """Nodes in panels and their weights, along the second axis."""
+    """Return nodes and weights in panels, along the second axis."""
     nodes, weights = (_column(each, left.shape[1:])[None] for each in _gauss_legendre(order))
     width = (right - left)[:, None]
     return left[:, None] + width * nodes, width * weights
 
 
 def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequence[Zeros]) -> tuple[Array, Array]:
-    """Ascending edges, and which of them are kinks."""
+    """Return ascending edges, and a mask of those that are kinks."""
     reach = grid[-1]
     fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
     near = (stop_gradient(_near(feature, of, reach)) for feature in features)
@@ -195,7 +195,7 @@ def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequen
 
 
 def _near(feature: Zeros, of: _Weighted, reach: float) -> Array:
-    """Edges around places where a function of a + b z + c z^2 may be narrow, at the end where it is none."""
+    """Return edges around points where a function of a + b z + c z^2 may be narrow, or the end if there are none."""
     a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), of.shape) for each in feature)
     c = higher[0] if higher else jnp.zeros_like(a)
     discriminant = b**2 - 4 * a * c
@@ -213,26 +213,26 @@ def _near(feature: Zeros, of: _Weighted, reach: float) -> Array:
 
 
 def _polynomial_roots(polynomial: Sequence[Any], shape: tuple[int, ...]) -> list[Array]:
-    """The real roots of a + b z or a + b z + c z^2, far away if there are none."""
+    """Return the real roots of a + b z or a + b z + c z^2, or a distant point if there are none."""
     a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), shape) for each in polynomial)
     if not higher:
         return [_quotient(-a, b)]
     (c,) = higher
     discriminant = b**2 - 4 * a * c
     is_real = discriminant > 0
-    # no difference of close numbers in either root
+    # Neither root is computed as a difference of close numbers.
     large = -(b + jnp.where(b < 0, -1.0, 1.0) * jnp.sqrt(jnp.where(is_real, discriminant, 1.0))) / 2
     return [jnp.where(is_real, root, _NOWHERE) for root in (_quotient(large, c), _quotient(a, large))]
 
 
 def _quotient(over: Array, under: Array) -> Array:
-    # a derivative by a slope that vanishes would be infinite times zero
+    # The derivative by a vanishing slope would be infinite times zero.
     is_near = (jnp.abs(over) < 1e9 * jnp.abs(under)) & (jnp.abs(under) > 1e-100)
     return jnp.where(is_near, over / jnp.where(is_near, under, 1.0), _NOWHERE)
 
 
 def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
-    """The roots of all functions, and whether some are missing."""
+    """Return the roots of all functions, and whether some are missing."""
     found, missed = [jnp.zeros((0, *of.shape))], jnp.zeros(of.shape, bool)
     for kink in kinks:
         if callable(kink):
@@ -244,7 +244,7 @@ def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
 
 
 def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
-    """The roots at which a function changes its sign, by bisection, and whether they are too many or too close."""
+    """Find sign changes of a function by bisection, and report whether they are too many or too close."""
 
     def bisected(y: Array) -> tuple[Array, Array]:
         y = jnp.broadcast_to(_column(y, of.shape), (len(y), *of.shape))
@@ -274,7 +274,7 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
     at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
     at = stop_gradient(at)
     for _ in range(2):
-        # each step of Newton from a root doubles the number of derivatives of the root that are right, from 0 to 1 to 3
+        # Each Newton step from a root doubles the number of correct derivatives of the root, from 0 to 1 to 3.
         value, slope = jax.jvp(function, (at,), (jnp.ones_like(at),))
         value, slope = jnp.broadcast_to(value, at.shape), jnp.broadcast_to(slope, at.shape)
         is_smooth = jnp.isfinite(value) & jnp.isfinite(slope) & (slope != 0) & (jnp.abs(at) < _NOWHERE)
@@ -285,10 +285,10 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
 class _Panels(NamedTuple):
     """Panels of an integral, along the first axis of each array.
 
-    An edge moves with the first edge of its index, unless that is -1, and may be a kink. `between` is where a split is
-    made. Integrals are of a panel and of the two parts in which a split leaves it: of the integrand, its absolute
-    value, and a bound of what is `lost` because it is not finite. `rate` is by how much the logarithm of `difference`
-    falls from split to split, and `depth` the number of splits, -1 for an empty place.
+    An edge moves with the first edge of its index, unless that is -1, and may be a kink. A split is made at `between`.
+    Integrals are stored for a panel and for the two parts of a split: of the integrand, its absolute value, and a
+    bound of the part that is `lost` because it is not finite. `rate` is the change of the logarithm of `difference`
+    per split, and `depth` the number of splits, or -1 for an empty slot.
     """
 
     left: Array
@@ -315,12 +315,12 @@ class _Panels(NamedTuple):
         return jnp.abs(self.value - self.first - self.second)
 
 
-# where the sums begin among the fields
+# Index of the first sum among the fields.
 _WHOLE = _Panels._fields.index("value")
 
 
 class _Choice(NamedTuple):
-    """The sum over panels needs this of them; at the point `safe` the integrand is finite."""
+    """Panels that the sum needs. The integrand is finite at the point `safe`."""
 
     left: Array
     right: Array
@@ -333,28 +333,28 @@ class _Choice(NamedTuple):
 
 
 def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> _Choice:
-    """Split the panels between `ends` until the sum over each agrees with that over its parts.
+    """Split the panels between `ends` until the sum over each agrees with the sum over its parts.
 
-    The panels are sorted in every step: those with the largest differences first, then those that need no split, then
-    empty places, which take the second parts.
+    Every step sorts the panels: largest differences first, then panels that need no split, then empty slots, which
+    receive the second parts.
     """
     dtype, epsilon = ends.dtype, float(jnp.finfo(ends.dtype).eps)
     largest = float(np.log(np.finfo(dtype).max)) - 1
     nodes, weights = _gauss_legendre(order)
 
     def sums(left: Array, right: Array, more: Sequence[Array] = ()) -> tuple[Array, Array]:
-        """Integral, size and lost of panels, and the size of the weighted integrand at more points."""
+        """Return integral, size and lost part of panels, and the size of the weighted integrand at more points."""
         points, _ = _points(left, right, order)
         points = jnp.concatenate([points.reshape(-1, *of.shape), *more])
         log_density = of.log_density(points)
-        # computed once, and not in every sum again
+        # The barrier makes XLA compute the terms once, and not again in every sum.
         terms = jax.lax.optimization_barrier(of.values(points) * jnp.exp(log_density))
         count = len(left) * order
         panels, width = terms[:count].reshape(-1, order, *of.shape), right - left
         is_finite = jnp.isfinite(panels)
         panels = jnp.where(is_finite, panels, 0.0)
         value, size = width * jnp.tensordot(weights, jnp.stack([panels, jnp.abs(panels)]), ([0], [2]))
-        # what overflows is at least as large as the largest number
+        # A value that overflows is at least as large as the largest number.
         bound = jnp.max(jnp.minimum(log_density[:count].reshape(panels.shape) + largest, largest), axis=1)
         lost = jnp.where(jnp.all(is_finite, axis=1), 0.0, width * jnp.exp(bound) + size + 1e-300)
         return jnp.stack([value, size, lost]), jnp.abs(terms[count:])
@@ -364,7 +364,7 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         return left + part * (right - left)
 
     def gains_of(panels: Array) -> Array:
-        """The differences that splits can make smaller, 0 if they are small, -1 for empty places."""
+        """Return the differences that splits can reduce, 0 if they are small, and -1 for empty slots."""
         each = _Panels(*panels)
         floor = epsilon * (4 * each.size + jnp.sum(each.size, axis=0) / 8)
         step = _SHORTEST * epsilon * jnp.maximum(jnp.abs(each.left), jnp.abs(each.right))
@@ -385,7 +385,7 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         few = _SPLITS_AT_ONCE
         old, empty = _Panels(*panels[:, :few]), panels[:, -few:]
         no_kink = jnp.zeros_like(old.left)
-        # an edge near a singularity moves with it, so that the function of their distance has no derivative there
+        # An edge near a singularity moves with it. So a function of their distance has no derivative there.
         nearer = jnp.where(old.left_kink > old.right_kink, old.left_index, old.right_index)
         belongs = (old.left_kink != old.right_kink) | (old.left_index == old.right_index)
         index = jnp.where(belongs, nearer, -1.0)
@@ -416,29 +416,29 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     panels = jnp.stack([left, right, index[:-1], index[1:], kinks[:-1], kinks[1:], between, *parts, zeros, zeros])
     empty = jnp.zeros((len(panels), _MOST_SPLITS, *of.shape), dtype).at[-1].set(-1)
     _, panels = jax.lax.while_loop(goes_on, split, (0, jnp.concatenate([panels, empty], axis=1)))
-    # the empty places last
+    # Sort empty slots to the end.
     panels = _taken(panels, jnp.argsort(-panels[-1], axis=0)[None], axis=1)
     chosen = _Panels(*panels)
     size = jnp.sum(chosen.size, axis=0)
     error = _stated_error(chosen, epsilon) + _tails(at_ends, ends[-1])
-    # the first node of the largest panel
+    # The safe point is the first node of the largest panel.
     best = jnp.argmax(jnp.where(chosen.lost == 0, chosen.size, -1.0), axis=0)[None]
     low, high = (_taken(each, best)[0] for each in (chosen.left, chosen.right))
     return _Choice(
         *chosen[:4],
         used=(chosen.lost == 0) & (chosen.depth >= 0),
         count=jnp.sum(chosen.depth >= 0, axis=0),
-        # more than a quarter of the mean of the absolute value is no number, but where both underflow
+        # An error above a quarter of the mean absolute value leaves no valid digit, unless both underflow.
         error=jnp.where((error > size / 4) & (error > _NOTHING), jnp.inf, error),
         safe=low + (high - low) * nodes[0],
     )
 
 
 def _stated_error(panels: _Panels, epsilon: float) -> Array:
-    """The differences between panels and their parts, continued as a geometric series at a singularity.
+    """Sum the differences between panels and their parts, continued as a geometric series at a singularity.
 
-    The difference falls by a factor r from panel to panel there, so that all that follow are d / (1 - r) together.
-    Where it does not fall, the mean is infinite.
+    There the difference falls by a factor r from panel to panel, so the remaining ones sum to d / (1 - r).
+    If it does not fall, the mean is infinite.
     """
     difference, size = panels.difference, jnp.sum(panels.size, axis=0)
     is_small = difference <= epsilon * (4 * panels.size + 32 * size)
@@ -453,7 +453,7 @@ def _stated_error(panels: _Panels, epsilon: float) -> Array:
 
 
 def _tails(values: Array, end: Array) -> Array:
-    """What is beyond the first and the last edge, if the integrand goes on to fall there as it does."""
+    """Bound the part beyond the first and the last edge, if the integrand keeps decaying at the same rate."""
     inner, outer = values[:2], values[2:]
     rate = (jnp.log(inner) - jnp.log(outer)) / (0.03 * end)
     tail = jnp.where(rate > 0, outer / rate, jnp.inf)

@@ -1,10 +1,10 @@
-"""What every node of an expression means, twice: as instructions of a JAX function, and literally in NumPy.
+"""Two meanings of every node of an expression: instructions of a JAX function, and literal evaluation in NumPy.
 
-`lower` makes a straight-line `Program`. Products are never formed where a structured application will do: inverses
-become Cholesky solves (one factorisation shared by log-determinant and solves), Kronecker factors become reshapes, and
+`lower` makes a straight-line `Program`. Products are never formed if a structured application suffices: inverses
+become Cholesky solves (log-determinant and solves share one factorisation), Kronecker factors become reshapes, and
 traces of products become contractions. `interpret`, the oracle of generated code, evaluates every node as written
 (Kronecker products formed, inverses and log-determinants by LU). The two share no algorithm, only the table of nodes
-at the end of this module; a node that is not there is an error.
+at the end of this module. A node that is not in the table is an error.
 """
 
 import operator
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# its modules are imported where one is used, which few users do
+# Import these modules lazily, because few users need them.
 import scipy
 import sympy as sp
 from sympy.core.numbers import ImaginaryUnit
@@ -57,7 +57,7 @@ from .oracle import Value, mean_of_average
 from .program import Instruction, Program, bind_sizes
 from .scalars import as_float, average_operation, print_scalar
 
-# scalars that are computed before the formulas in which they stand
+# Scalars that are computed before the formulas that contain them.
 _OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, sp.Trace)
 
 
@@ -65,7 +65,7 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
     """Lower the expressions `outputs`, functions of the symbols `arguments`, to one program.
 
     Raises `ValueError` if a free symbol is neither an argument nor a size that the arguments' shapes determine, if two
-    different symbols have one name, or if a name cannot stand in generated source.
+    different symbols have one name, or if a name is not allowed in generated source.
     """
     arguments = checked_sequence("arguments", arguments, "SymPy symbols")
     for i, argument in enumerate(arguments):
@@ -91,7 +91,7 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
 
 
 def check_covered(expression: sp.Expr) -> None:
-    """Raise `ValueError` for an expression that cannot be compiled, with what to write instead."""
+    """Raise `ValueError` for an expression that cannot be compiled. The message suggests a replacement."""
     checked_instance("expression", expression, sp.Expr, "a SymPy expression")
     try:
         _Builder().value(expression)
@@ -100,9 +100,9 @@ def check_covered(expression: sp.Expr) -> None:
 
 
 def interpret(expression: sp.Expr, values: Mapping[str, Value]) -> Value:
-    """Evaluate `expression` in NumPy, with values by name of its symbols and sizes; matrices are 2-d arrays.
+    """Evaluate `expression` in NumPy, with values of its symbols and sizes by name. Matrices are 2-d arrays.
 
-    What occurs several times in it is evaluated once.
+    Repeated subexpressions are evaluated once.
     """
     if not isinstance(expression, sp.Basic):
         raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
@@ -111,7 +111,7 @@ def interpret(expression: sp.Expr, values: Mapping[str, Value]) -> Value:
 
 @dataclass
 class _Builder:
-    """Value numbering: each expression is lowered once, each operation with the same operands is emitted once."""
+    """Value numbering: lower each expression once, and emit each operation with the same operands once."""
 
     instructions: list[Instruction] = field(default_factory=list)
     values: dict[sp.Expr, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class _Builder:
         return self.emitted[key]
 
     def value(self, expression: sp.Expr) -> str:
-        """The operand that holds `expression`."""
+        """Return the operand that holds `expression`."""
         if expression not in self.values:
             rules = _rules_for(type(expression))
             if rules is None and getattr(expression, "is_Matrix", False):
@@ -139,11 +139,11 @@ class _Builder:
         return self.values[expression]
 
     def scalar(self, expression: sp.Expr) -> str:
-        """Python text of a scalar expression, its traces, log-determinants and averages computed before."""
+        """Return Python text of a scalar expression. Its traces, log-determinants and averages are computed before."""
         return print_scalar(self.with_results(expression, expression))
 
     def with_results(self, expression: sp.Expr, part: sp.Expr) -> sp.Expr:
-        """`expression` with the scalars of a `part` of it that are computed before, under the names of their values."""
+        """Replace the scalars in a `part` of `expression` that are computed before by the names of their values."""
         found = sorted(set(_computed_before(part)), key=lambda node: node.sort_key())
         return expression.xreplace({node: sp.Symbol(self.value(node)) for node in found})
 
@@ -159,7 +159,7 @@ class _Builder:
         return self.emit("cholesky", self.value(matrix))
 
     def apply(self, matrix: MatrixExpr, operand: str) -> str:
-        """`matrix @ operand`, exploiting the structure of `matrix`."""
+        """Emit `matrix @ operand`, exploiting the structure of `matrix`."""
         if isinstance(matrix, sp.Identity):
             return operand
         if isinstance(matrix, sp.Inverse):
@@ -178,7 +178,7 @@ class _Builder:
         return operand
 
     def chain(self, factors: Sequence[MatrixExpr]) -> str:
-        """The product of `factors`: split where an inner size is one, a row transposed, else applied from the right."""
+        """Emit the product of `factors`: split at an inner size of one, transpose a row, else apply from the right."""
         if split := _inner_size_one(factors):
             return self.emit("matmul", self.chain(factors[:split]), self.chain(factors[split:]))
         if len(factors) > 1 and factors[0].shape[0] == 1 != factors[-1].shape[1]:
@@ -189,17 +189,17 @@ class _Builder:
         return operand
 
     def halves(self, factors: Sequence[MatrixExpr]) -> tuple[str, str]:
-        """X and Y with X^T Y the product of `factors`; a palindromic product shares them as far as it can."""
+        """Return X and Y with X^T Y the product of `factors`. A palindromic product shares as much as possible."""
         split = _inner_size_one(factors) or len(factors) // 2
         return self.chain(_transpose_factors(factors[:split])), self.chain(factors[split:])
 
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """The values of nodes, given those of the symbols; what has been evaluated is `known`.
+    """Evaluate nodes from values of the symbols, and cache the results in `known`.
 
-    A bound variable has an entry in `symbols` by itself and not by its name. Its value may be an array of many, and
-    scalar expressions of it are then such arrays.
+    `symbols` maps a bound variable itself, not its name, to its value. This may be an array of many values, and scalar
+    expressions of the variable are then such arrays.
     """
 
     symbols: Mapping[str | BoundVariable, Value]
@@ -214,12 +214,12 @@ class _Evaluation:
         return self.known[node]
 
     def where(self, values: Mapping[BoundVariable, Value]) -> "_Evaluation":
-        """With these values of variables too."""
+        """Add these values of variables."""
         return _Evaluation({**self.symbols, **values}, {})
 
 
 def _computed_before(expression: sp.Basic) -> Iterator[sp.Expr]:
-    """The scalars in an expression that are instructions of their own: they depend on no variable bound around it."""
+    """Yield the scalars in an expression that become separate instructions, as they contain no outer bound variable."""
     if isinstance(expression, _OWN_INSTRUCTIONS) and not bound_outside(expression):
         yield expression
     else:
@@ -235,11 +235,11 @@ def _transpose_factors(factors: Sequence[MatrixExpr]) -> list[MatrixExpr]:
     return [factor.T.doit() for factor in reversed(factors)]
 
 
-# Rules: `lower_...` adds instructions to a builder and returns the operand with the result, `value_...` evaluates.
+# Rules: `lower_...` adds instructions to a builder and returns the operand with the result. `value_...` evaluates.
 
 
 def _operation(name: str) -> Callable[[_Builder, sp.Expr], str]:
-    """Rule for a node that is one operation on its arguments, matrices and scalars."""
+    """Make the rule for a node that is one operation on its arguments, matrices and scalars."""
     return lambda builder, node: builder.emit(name, *map(builder.value, node.args))
 
 
@@ -302,13 +302,13 @@ def _value_of_softmax(node, at):
 def _lower_square_root(builder, node):
     if not is_positive_definite(node.matrix):
         raise NotImplementedError(f"{node.matrix} is not provably positive definite: it may have no square root")
-    # derivatives of the eigenvectors themselves have poles where eigenvalues agree
+    # Derivatives of eigenvectors themselves have poles at degenerate eigenvalues.
     eigen = builder.emit("eigendecomposition", builder.value(node.matrix))
     return builder.emit("spectral_function", f"lambda {ENTRY}: jnp.sqrt({ENTRY})", eigen)
 
 
 def _value_of_square_root(node, at):
-    # Denman-Beavers iteration
+    # Denman-Beavers iteration.
     root, inverse = at(node.matrix), np.eye(len(at(node.matrix)))
     for _ in range(60):
         root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
@@ -316,7 +316,7 @@ def _value_of_square_root(node, at):
 
 
 def _of_eigenvalues(operation: str) -> Callable[[_Builder, sp.Expr], str]:
-    """Rule for a function of a matrix's eigenvalues, which all functions of it share."""
+    """Make the rule for a function of a matrix's eigenvalues. All functions of a matrix share its decomposition."""
 
     def rule(builder, node):
         check_matrices_are_fixed(node.function.expr)
@@ -328,7 +328,7 @@ def _of_eigenvalues(operation: str) -> Callable[[_Builder, sp.Expr], str]:
 
 
 def _eigenvalues(node, at):
-    """The function of each eigenvalue, and orthonormal eigenvectors: by the Schur form, which any matrix has."""
+    """Return the function of each eigenvalue, and orthonormal eigenvectors, by the Schur form of any matrix."""
     triangular, vectors = scipy.linalg.schur(at(node.matrix))
     own = EntryVariable("eigenvalue")
     value = node.function.expr.xreplace({node.function.variables[0]: own})
@@ -370,7 +370,7 @@ def _value_of_product(node, at):
 
 
 def _lower_sum(builder, node):
-    """Terms c I are gathered and added to the diagonal."""
+    """Lower a sum. Terms c I are collected and added to the diagonal."""
     on_diagonal, terms = sp.Integer(0), []
     for term in node.args:
         coefficient, factors = coefficient_and_factors(sp.MatMul(term))
@@ -389,7 +389,7 @@ def _lower_kronecker(builder, node):
 
 
 def _linear_in_product(whole: str, of_product: str) -> Callable:
-    """Rule for a linear map of a square matrix (trace, diagonal, partial trace) that need not form a product."""
+    """Make the rule for a linear map of a square matrix (trace, diagonal, partial trace), without forming a product."""
 
     def rule(builder, node, *extra: str):
         coefficient, factors = coefficient_and_factors(sp.MatMul(node.args[0]))
@@ -445,7 +445,7 @@ def _value_of_cases(node, at):
     left, result = True, np.nan
     for value, condition in node.args:
         holds = np.logical_and(left, at(condition))
-        # a case may be undefined where it does not hold
+        # A case may be undefined if its condition does not hold.
         if np.any(holds):
             with np.errstate(all="ignore"):
                 result = np.where(holds, at(value), result)
@@ -460,23 +460,23 @@ def _value_of_function(node, at):
 
 
 def _folded(function: Callable) -> Callable:
-    """The value of a node by a function of two numbers, taken of one argument after the other."""
+    """Evaluate a node by applying a function of two numbers to one argument after another."""
     return lambda node, at: reduce(function, map(at, node.args))
 
 
 def _filled(array: Callable) -> Callable:
-    """The value of a matrix by its shape."""
+    """Evaluate a matrix from its shape."""
     return lambda node, at: array([int(at(side)) for side in node.shape])
 
 
 class _Rules(NamedTuple):
-    """How a node is written in generated code, unless it is printed, and how NumPy evaluates it."""
+    """How generated code writes a node, unless it is printed, and how NumPy evaluates it."""
 
     lower: Callable[[_Builder, Any], str] | None
     evaluate: Callable[[Any, _Evaluation], Value]
 
 
-# scalar arithmetic, which is printed
+# Scalar arithmetic is printed.
 _SCALARS = {
     sp.Symbol: _value_of_symbol,
     sp.Number: lambda node, at: as_float(node),
@@ -541,5 +541,5 @@ _RULES = {
 
 @cache
 def _rules_for(kind: type[sp.Basic]) -> _Rules | None:
-    """Those of the closest class: matrix products derive from products, and inverses from powers."""
+    """Return the rules of the closest class. Matrix products derive from products, and inverses from powers."""
     return next((_RULES[each] for each in kind.__mro__ if each in _RULES), None)

@@ -1,4 +1,4 @@
-"""Names that reach generated source: of the function, its arguments, sizes and results. No other text does."""
+"""Names that appear in generated source: function, arguments, sizes and results. No other text does."""
 
 import ast
 import keyword
@@ -17,15 +17,15 @@ from . import primitives
 from .program import OPERATORS
 from .scalars import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
 
-# what a function of every entry of a matrix calls the entry
+# Name of the entry in a function of every entry of a matrix.
 ENTRY = "entry"
-# what scalar formulas are written with, beside the names of symbols and of earlier results
+# Names that scalar formulas use, in addition to symbols and earlier results.
 SCALAR_NAMES = frozenset({"abs", "jnp", SPECIAL, *SCALAR_OPERATIONS})
 _TAKEN = {*SCALAR_NAMES, ENTRY, NORMAL, *OPERATORS, *vars(primitives)}
 
 
 def check_name(what: str, name: Any) -> None:
-    """Raise `ValueError` unless `name` is an identifier as Python reads it that generated code does not use itself."""
+    """Raise `ValueError` unless `name` is a normalised Python identifier that generated code does not use itself."""
     if not isinstance(name, str):
         raise TypeError(f"the name of {what} must be text, got {shown(name)}")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
@@ -40,7 +40,7 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
     """Raise `ValueError` for names that generated code cannot have, and for symbols of the same name."""
     check_name("the function", name)
     for output in outputs:
-        # a key of the dictionary of results
+        # Outputs are keys of the dictionary of results.
         if not isinstance(output, str) or not output.isidentifier():
             raise ValueError(f"the name {shown(output)} of an output of {name} is no identifier; choose another")
     sizes = {size for argument in arguments for side in getattr(argument, "shape", ()) for size in side.free_symbols}
@@ -55,7 +55,7 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
     for symbol in {*arguments, *sizes, *(s for expression in outputs.values() for s in symbols_of(expression))}:
         if isinstance(symbol, Dummy):
             raise ValueError(f"{name}: the dummy symbol {symbol} has no name of its own; use a Symbol")
-        # generated code could not tell them apart
+        # Generated code could not distinguish them.
         if (other := named.setdefault(symbol.name, symbol)) != symbol:
             raise ValueError(
                 f"{name}: two different symbols are named {symbol.name!r} ({_describe(other)}, and "
@@ -64,7 +64,7 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
 
 
 def symbols_of(expression: Expr) -> set[Expr]:
-    """The symbols of an expression, also those in the shapes of its matrices, but for variables bound in it."""
+    """Return the symbols of an expression, also those in matrix shapes, without variables bound in it."""
     bound = {v for node in expression.atoms(ElementwiseApplyFunction) for v in node.function.variables}
     found = expression.atoms(Symbol, MatrixSymbol)
     return {
@@ -75,7 +75,7 @@ def symbols_of(expression: Expr) -> set[Expr]:
 
 
 def numeric_functions(name: str, expressions: Iterable[Expr]) -> dict[str, type[NumericFunction]]:
-    """The users' functions in expressions by their names in generated code; two that share one are refused."""
+    """Return users' functions in expressions by their names in generated code. Two with one name are an error."""
     named: dict[str, type[NumericFunction]] = {}
     found = {type(node) for expression in expressions for node in expression.atoms(NumericFunction)}
     for function in sorted(found, key=function_name):
@@ -94,7 +94,7 @@ def _describe(symbol: Expr) -> str:
 
 
 def identifiers(texts: Iterable[str]) -> set[str]:
-    """The names in formulas that they take from outside: no attributes, no lambda's arguments."""
+    """Return the free names in formulas, without attributes and arguments of lambdas."""
 
     def free_names(node: ast.AST) -> set[str]:
         found = {name for child in ast.iter_child_nodes(node) for name in free_names(child)}

@@ -1,7 +1,7 @@
-"""Gaussian averages in NumPy, as the interpreter takes them.
+"""Gaussian averages in NumPy, for the interpreter.
 
-By the double-exponential rule of Takahasi and Mori (1974), which takes singularities at the ends of panels as they are.
-It shares no rule with generated code, and no way to state an error.
+They use the double-exponential rule of Takahasi and Mori (1974), which tolerates singularities at the ends of panels.
+They share neither a quadrature rule nor an error estimate with generated code.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,25 +12,25 @@ import numpy as np
 from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
 
-# in standard deviations; the density beyond is zero in float64
+# Edges in standard deviations. The density beyond is zero in float64.
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
 _EDGES = np.concatenate([-_EDGES[::-1], _EDGES])
 _STEP = 0.2
 _EXPONENTS = np.pi * np.sinh(_STEP * np.arange(-26, 27))
-# parts of a panel below and above a node, both without rounding
+# Fractions of a panel below and above a node, both without rounding.
 _BELOW, _ABOVE = 1 / (1 + np.exp(-_EXPONENTS)), 1 / (1 + np.exp(_EXPONENTS))
 _WEIGHTS = _STEP * np.sqrt(np.pi**2 + _EXPONENTS**2) * _BELOW * _ABOVE
 _TOLERANCE = 1e-15
-# of a function that rounding makes rough no number of panels is enough
+# Limit the panels, because a function that rounding makes rough would need infinitely many.
 _MOST_PANELS, _MOST_HALVINGS = 1024, 100
 
 Function = Callable[[np.ndarray], np.ndarray]
-# of an expression: complex where the imaginary unit occurs in it, true or false of a condition
+# Value of an expression: complex if the imaginary unit occurs in it, true or false for a condition.
 Value = np.ndarray | float | int | complex | bool | np.bool_
 
 
 def mean_of_average(node, at):
-    """The value of a `GaussianAverage`, where `at` evaluates expressions."""
+    """Evaluate a `GaussianAverage`. `at` evaluates expressions."""
     rest, tilt = exponential_factor(node)
 
     def of_variable(expression):
@@ -45,7 +45,7 @@ def mean_of_average(node, at):
 
 
 def _breaks(node, at, shape):
-    """Where the integrand has a kink, a jump or a singularity, in arrays of the shape."""
+    """Return the kinks, jumps and singularities of the integrand, in arrays of the given shape."""
     for function in [*breaks(node), *singularities(node)]:
         if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
             continue
@@ -69,12 +69,12 @@ def _breaks(node, at, shape):
 
 
 def _narrow(functions, at, shape):
-    """Places around which a function of a + b z + c z^2 may be narrow."""
+    """Return points around which a function of a + b z + c z^2 may be narrow."""
     for polynomial in functions:
         if any(variable not in at.symbols for each in polynomial for variable in bound_outside(each)):
             continue
         a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
-        # a width is infinite where the function is constant
+        # A width is infinite if the function is constant.
         with np.errstate(all="ignore"):
             vertex = [] if np.all(c == 0) else [-b / (2 * c)]
             slope = np.sqrt(np.abs(b**2 - 4 * a * c))
@@ -87,7 +87,7 @@ def _narrow(functions, at, shape):
 
 
 def _roots(a, b, c):
-    """The real roots of a + b z + c z^2, zero for those that are missing."""
+    """Return the real roots of a + b z + c z^2, with zero for missing ones."""
     with np.errstate(all="ignore"):
         found = [-a / b] if np.all(c == 0) else [(-b + side * np.sqrt(b**2 - 4 * a * c)) / (2 * c) for side in (1, -1)]
     return [np.where(np.isfinite(root), root, 0.0) for root in found]
@@ -99,10 +99,10 @@ def normal_mean(
     shape: Sequence[int] = (),
     tilt: tuple[Function, np.ndarray | float, np.ndarray | float] | None = None,
 ) -> np.ndarray | float | complex:
-    """The mean of `function` over a standard normal number, to about 1e-14 of its size.
+    """Average `function` over a standard normal number, to a relative accuracy of about 1e-14.
 
-    Panels are halved until halving changes nothing. `function` takes points whose trailing axes have `shape`, or could
-    be broadcast to it. It may have kinks, jumps and integrable singularities; those at the `places`, arrays of this
+    Panels are halved until the result does not change. `function` takes points whose trailing axes have `shape`, or
+    broadcast to it. It may have kinks, jumps and integrable singularities. Those listed in `places`, arrays of this
     shape, cost little. With a `tilt` it is multiplied by exp of its first entry, a + b z + c z^2, with b and c.
     """
     exponent, mean, deviation = None, np.zeros(shape), np.ones(shape)
@@ -112,7 +112,7 @@ def normal_mean(
         mean = np.where(narrowing > 0, tilt[1] * deviation**2, 0.0)
 
     def integrals(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The integral over each of the panels, which are along the first axis."""
+        """Integrate over each of the panels, which are along the first axis."""
         below, above, weights = (each.reshape(1, -1, *(1 for _ in shape)) for each in (_BELOW, _ABOVE, _WEIGHTS))
         low, high = left[:, None], right[:, None]
         points = np.where(below < above, low + (high - low) * below, high - (high - low) * above)
@@ -120,9 +120,9 @@ def normal_mean(
         with np.errstate(all="ignore"):
             density = np.exp((0.0 if exponent is None else exponent(z)) - z**2 / 2)
             values = np.broadcast_to(function(z), z.shape) * density
-            # an overflow far out, where a function that has a mean is nothing
+            # An overflow far out is set to zero, because a function with a mean is negligible there.
             values = np.where(~np.isfinite(values) & (density < 1e-150), 0.0, values).reshape(points.shape)
-        # a node that is rounded to the end of its panel may lie on a singularity, and has no weight
+        # A node that rounds to the end of its panel may hit a singularity, and has no weight.
         values = np.where(((points == low) | (points == high)) & ~np.isfinite(values), 0.0, values)
         return np.sum(weights * values, axis=1) * (right - left)
 
@@ -135,7 +135,7 @@ def normal_mean(
     for halvings in range(_MOST_HALVINGS):
         middle = (left + right) / 2
         first, second = integrals(left, middle), integrals(middle, right)
-        # not a number is as good as it will be
+        # NaN does not improve with more panels.
         again = np.abs(first + second - whole) > _TOLERANCE * scale
         again = np.any(again, axis=tuple(range(1, again.ndim))) & (len(left) < _MOST_PANELS)
         again &= halvings < _MOST_HALVINGS - 1

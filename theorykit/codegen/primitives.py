@@ -1,4 +1,4 @@
-"""The operations that generated code calls: small pure JAX functions, every one differentiable."""
+"""Operations that generated code calls: small pure JAX functions, every one differentiable."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,9 +15,9 @@ Scalar = Float[Array, ""] | float | int
 
 
 class Factorised(NamedTuple):
-    """A symmetric positive definite matrix and its lower Cholesky factor.
+    """Symmetric positive definite matrix and its lower Cholesky factor.
 
-    Derivatives are of the matrix, never of the factor: they cost solves, and nothing else.
+    Derivatives are taken of the matrix, never of the factor. They cost solves, and nothing else.
     """
 
     matrix: Float[Array, "n n"]
@@ -25,7 +25,7 @@ class Factorised(NamedTuple):
 
 
 def cholesky(matrix: Float[Array, "n n"]) -> Factorised:
-    """The matrix, symmetrised, with its Cholesky factor: NaN where there is none."""
+    """Symmetrise the matrix and factorise it. The factor is NaN if there is none."""
     symmetric = (matrix + matrix.T) / 2
     return Factorised(symmetric, jnp.linalg.cholesky(jax.lax.stop_gradient(symmetric), symmetrize_input=False))
 
@@ -55,7 +55,7 @@ identity = jnp.eye
 kron = jnp.kron
 trace = jnp.trace
 """Trace."""
-# tr(left^T right) as a contraction: over two batches, all pairs are one matrix product
+# tr(left^T right) as a contraction. Over two batches, all pairs form one matrix product.
 trace_of_product = jnp.vdot
 sum_of_entries = jnp.sum
 """Sum of all entries."""
@@ -94,7 +94,7 @@ def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -
 
 
 def entrywise(function: Callable[..., Array | float | int], *matrices: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """`function` of the entries at the same place."""
+    """Apply `function` to corresponding entries."""
     return jnp.broadcast_to(function(*matrices), matrices[0].shape)
 
 
@@ -114,13 +114,13 @@ def softmax(of: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
 
 
 def sum_of_blocks(matrix: Float[Array, "m m"], outer: int) -> Float[Array, "n n"]:
-    """Partial trace over the first factor, of size `outer`: the sum of the diagonal blocks."""
+    """Return the partial trace over the first factor, of size `outer`: the sum of the diagonal blocks."""
     inner = matrix.shape[0] // outer
     return jnp.einsum("hahb->ab", matrix.reshape(outer, inner, outer, inner))
 
 
 def trace_of_blocks(matrix: Float[Array, "m m"], inner: int) -> Float[Array, "n n"]:
-    """Partial trace over the second factor, of size `inner`: the matrix of traces of the blocks."""
+    """Return the partial trace over the second factor, of size `inner`: the matrix of traces of the blocks."""
     outer = matrix.shape[0] // inner
     return jnp.einsum("aibi->ab", matrix.reshape(outer, inner, outer, inner))
 
@@ -143,14 +143,14 @@ def ones(rows: int, columns: int) -> Float[Array, "n m"]:
 
 
 def stacked(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"]:
-    """[A_1 | ... | A_k] as [A_1; ...; A_k]."""
+    """Turn [A_1 | ... | A_k] into [A_1; ...; A_k]."""
     rows, columns = matrix.shape
     parts = matrix.reshape(rows, blocks, columns // blocks)
     return parts.transpose(1, 0, 2).reshape(rows * blocks, -1)
 
 
 def side_by_side(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"]:
-    """[A_1; ...; A_k] as [A_1 | ... | A_k]."""
+    """Turn [A_1; ...; A_k] into [A_1 | ... | A_k]."""
     rows, columns = matrix.shape
     parts = matrix.reshape(blocks, rows // blocks, columns)
     return parts.transpose(1, 0, 2).reshape(-1, blocks * columns)
@@ -167,10 +167,10 @@ def below(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
 
 
 def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
-    """The first `size` rows and columns."""
+    """Return the first `size` rows and columns."""
     return matrix[:size, :size]
 
 
 def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
-    """All others."""
+    """Return the rows and columns after the first `size`."""
     return matrix[size:, size:]

@@ -1,4 +1,4 @@
-"""The intermediate form: a straight-line program of named matrix operations, in single-assignment form."""
+"""Intermediate form: a straight-line program of named matrix operations, in single-assignment form."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from sympy import Expr, MatrixSymbol, Mul, Symbol, factor, pycode
 
 from ..symbolic.numeric import NumericFunction
 
-# the operations that are written as operators; every other is a function of `theorykit.codegen.primitives`
+# These operations are written as operators. Every other is a function of `theorykit.codegen.primitives`.
 OPERATORS = ("add", "matmul", "scale", "transpose")
 
 
@@ -23,7 +23,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class SizeBinding:
-    """A size read off an argument's shape: `size = argument.shape[axis] // divisor`."""
+    """Size read from an argument's shape: `size = argument.shape[axis] // divisor`."""
 
     size: str
     argument: str
@@ -33,7 +33,7 @@ class SizeBinding:
 
 @dataclass(frozen=True)
 class Program:
-    """A function of named arrays and scalars, with the operands of its outputs, and users' functions by name."""
+    """Function of named arrays and scalars, with the operands of its outputs, and users' functions by name."""
 
     name: str
     arguments: tuple[Expr, ...]
@@ -43,23 +43,23 @@ class Program:
     functions: Mapping[str, type[NumericFunction]] = field(default_factory=dict)
 
     def operands(self) -> list[str]:
-        """Those of all instructions, and of the outputs."""
+        """Return the operands of all instructions and of the outputs."""
         return [*(operand for step in self.instructions for operand in step.operands), *self.outputs.values()]
 
     def operation_counts(self) -> Counter[str]:
-        """How often each operation occurs."""
+        """Count how often each operation occurs."""
         return Counter(instruction.operation for instruction in self.instructions)
 
 
 def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
-    """The symbols, scalar arguments and sizes, whose values a function of `arguments` knows."""
+    """Return the symbols whose values a function of `arguments` knows: scalar arguments and sizes."""
     names = {binding.size for binding in bind_sizes(arguments)}
     sides = {symbol for _, _, dimension in _dimensions(arguments) for symbol in dimension.free_symbols}
     return frozenset({symbol for symbol in sides if symbol.name in names} | {a for a in arguments if a.is_Symbol})
 
 
 def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
-    """Every size symbol that the shapes determine, each after those it depends on.
+    """Bind every size symbol that the shapes determine, each after those it depends on.
 
     A dimension is a product of sizes, or of sums of them. Divided by another dimension, or by a product of known sizes,
     it may leave a single symbol, which is then known. Scalar arguments are known from the start.
@@ -76,14 +76,14 @@ def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
         for argument, axis, dimension in dimensions
         for size, divisor in _quotients(dimension, texts, {*given, *bindings})
     ]:
-        # one at a time, and those that a shape states outright before those that take a longer division
+        # Bind one at a time. Sizes that a shape states directly come before those that need a longer division.
         binding, size = min(found, key=lambda candidate: len(candidate[0].divisor))
         bindings[size] = binding
     return tuple(bindings.values())
 
 
 def _quotients(dimension: Expr, texts: Mapping[Expr, str], known: Collection[Expr]) -> Iterator[tuple[Expr, str]]:
-    """Unknown symbols that `dimension` leaves when divided by what is known, with the divisor's text."""
+    """Yield unknown symbols that remain when `dimension` is divided by known sizes, with the divisor's text."""
     product_of_known = Mul(*(part for part in Mul.make_args(dimension) if part.free_symbols <= set(known)))
     for divisor, text in [(product_of_known, pycode(product_of_known)), *texts.items()]:
         quotient = dimension / divisor

@@ -1,4 +1,4 @@
-"""Text of scalar expressions in Python, over named numbers, and what to write instead of what is not covered."""
+"""Python text of scalar expressions over named numbers, and suggestions for expressions that are not covered."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -23,29 +23,29 @@ from ..symbolic.numeric import NumericFunction
 from .functions import ROWS, TABLE
 
 NORMAL = "normal"
-"""What the function in an average calls its variable, with a number where averages stand in averages."""
+"""Name of the variable of an averaged function, followed by a number in nested averages."""
 SPECIAL = "special"
-"""The module of functions in generated code: one name, as symbols are called beta and gamma too."""
+"""Name of the module of functions in generated code. It is a single name, because symbols may be called beta too."""
 SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean")
-"""Operations of generated code that stand in formulas."""
-# a whole number up to this one is the same in float64
+"""Operations of generated code that occur in formulas."""
+# Whole numbers up to this one are exact in float64.
 _LARGEST_EXACT = 2**53
 _ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, sp.Number, sp.NumberSymbol, NumericFunction, Pow, sp.Symbol)
-# parts of a function that is defined by cases
+# Parts of a piecewise function.
 _CASES = (And, BooleanFalse, BooleanTrue, ExprCondPair, Not, Or, sp.Piecewise, Relational, sp.Tuple)
-# exponential functions as pairs of factors and signs of exponents
+# Exponential functions as pairs of factors and signs of exponents.
 _EXPONENTIALS = {exp: ((S.One, 1),), cosh: ((S.Half, 1), (S.Half, -1)), sinh: ((S.Half, 1), (-S.Half, -1))}
 
 
 def print_scalar(expression: Expr) -> str:
-    """Python text of scalar arithmetic over named numbers, functions from `jnp`; an unknown node is an error."""
+    """Write scalar arithmetic over named numbers as Python text, with functions from `jnp`. Reject unknown nodes."""
     if reason := refusal(expression):
         raise NotImplementedError(reason)
     return _ScalarPrinter().doprint(expression).replace("jax.numpy.", "jnp.")
 
 
 def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
-    """The operation that takes an average, and its operands: texts of functions of one number, and of numbers."""
+    """Return the operation for an average, and its operands: texts of functions of one number, and of numbers."""
     depth = _depth(average)
     name = NORMAL if depth == 1 else f"{NORMAL}_{depth}"
     own = NormalVariable(name)
@@ -53,7 +53,7 @@ def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
     rest, tilt = exponential_factor(average)
 
     def zeros(function: Expr) -> str:
-        """The coefficients of a polynomial of degree one or two, or any other function."""
+        """Return the coefficients of a polynomial of degree one or two, or the text of any other function."""
         polynomial = coefficients(function, own)
         return numbers(polynomial) if polynomial else f"lambda {name}: {print_scalar(function)}"
 
@@ -84,13 +84,13 @@ def _depth(average: Expr) -> int:
 
 
 def function_name(function: type[NumericFunction]) -> str:
-    """The name of a numeric function in generated code."""
+    """Return the name of a numeric function in generated code."""
     orders = function.orders if any(function.orders) else ()
     return "_".join(["function", function.own_name, *map(str, orders)])
 
 
 def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
-    """A sum of c exp(u) as pairs of c and u, if it has exponential or hyperbolic functions; none of more than 16."""
+    """Write an expression with exponential or hyperbolic functions as pairs (c, u) of terms c exp(u), at most 16."""
     terms = []
     for term in Add.make_args(expression):
         pairs = [(S.One, S.Zero)]
@@ -106,7 +106,7 @@ def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
 
 
 def _log_without_overflow(of: Expr) -> Expr | None:
-    """log of a product with powers of exponential functions or cosh, as a sum."""
+    """Write the log of a product with powers of exponential functions or cosh as a sum."""
     factors = {factor: factor.as_base_exp() for factor in Mul.make_args(of)}
     out, rest = S.Zero, S.One
     for factor, (base, power) in factors.items():
@@ -123,7 +123,7 @@ class _ScalarPrinter(JaxPrinter):
     def _print_log(self, expr):
         (of,) = expr.args
         if (found := _log_without_overflow(of)) is not None:
-            # a sum, of which a factor may stand in front
+            # The argument may be a sum with a factor in front.
             return f"({self._print(found)})"
         terms = _terms_of_exponentials(of) if of.is_Add else None
         if terms is None:
@@ -140,7 +140,7 @@ class _ScalarPrinter(JaxPrinter):
         return f"{name}({', '.join(map(self._print, expr.args))})"
 
     def _print_Integer(self, expr):
-        # JAX takes no whole number beyond 64 bits
+        # JAX takes no whole numbers beyond 64 bits.
         return str(int(expr)) if abs(expr) <= _LARGEST_EXACT else repr(as_float(expr))
 
     def _print_Rational(self, expr):
@@ -154,7 +154,7 @@ class _ScalarPrinter(JaxPrinter):
         if expr.exp == S.Half and isinstance(expr.base, Max) and S.Zero in expr.base.args:
             rest = Max(*(each for each in expr.base.args if each != 0))
             return f"{SPECIAL}.root_of_difference({', '.join(map(self._print, Add.make_args(rest)))})"
-        # derivatives of whole powers have no pole at zero
+        # Whole powers have derivatives without a pole at zero.
         if expr.exp.is_Float and float(expr.exp).is_integer():
             return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
         return super()._print_Pow(expr, rational=rational)
@@ -169,7 +169,7 @@ class _ScalarPrinter(JaxPrinter):
         return f"{SPECIAL}.arcsine_of_correlation({self._print(rest)})"
 
     def _print_Mul(self, expr):
-        # a power in a denominator has an infinite derivative before the quotient is zero, a negative power has not
+        # A large power in a denominator has an infinite derivative before the quotient is zero, a negative power not.
         steep = [f for f in expr.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
         if not steep:
             return super()._print_Mul(expr)
@@ -195,7 +195,7 @@ class _ScalarPrinter(JaxPrinter):
 
 
 def as_float(number: sp.Expr) -> float:
-    """A number of SymPy in double precision; `ValueError` if that has none near it."""
+    """Convert a SymPy number to double precision, or raise `ValueError` if it over- or underflows."""
     try:
         value = number.p / number.q if isinstance(number, sp.Rational) else float(number)
     except OverflowError:
@@ -208,7 +208,7 @@ def as_float(number: sp.Expr) -> float:
 
 
 def refusal(expression: sp.Basic) -> str | None:
-    """Why a scalar expression cannot be compiled, with what to write instead; None if it can."""
+    """Return why a scalar expression cannot be compiled and what to write instead, or None if it can."""
     return next(filter(None, map(_refusal_of_node, _written_nodes(expression))), None)
 
 
@@ -235,7 +235,7 @@ def _refusal_of_node(node: sp.Basic) -> str | None:
 
 
 def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
-    """The nodes that are written in generated code: of an average its integrand, and not its rule."""
+    """Yield the nodes that generated code contains. For an average, these are in its integrand and not in its rule."""
     yield expression
     for argument in (expression.integrand,) if isinstance(expression, GaussianAverage) else expression.args:
         yield from _written_nodes(argument)
@@ -243,7 +243,7 @@ def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
 
 def _advice(node: sp.Basic) -> str:
     name = type(node).__name__
-    # integrals and infinite sums may take SymPy minutes
+    # SymPy may take minutes for integrals and infinite sums.
     is_short = isinstance(node, sp.Derivative) or (
         isinstance(node, (sp.Product, sp.Sum))
         and all(limit.is_Integer for limits in node.limits for limit in limits[1:])
@@ -265,7 +265,7 @@ def _advice(node: sp.Basic) -> str:
     return define + (f"; the covered function of the nearest name is {alike[0]}" if alike else "")
 
 
-# what to write instead
+# Suggestions by class.
 _ADVICE = (
     (ImaginaryUnit, "actions are real"),
     ((sp.arg, sp.conjugate, sp.im, sp.re), "actions are real; declare its symbols with real=True"),
@@ -281,10 +281,10 @@ _ADVICE = (
 
 
 def _rewritten(node: sp.Expr, rewrite: Callable[[], sp.Expr]) -> sp.Expr | None:
-    """The node written in another way, if that is covered."""
+    """Return the node written in another way, if that is covered."""
     try:
         written = rewrite()
     except Exception:
-        # of functions that it does not know SymPy raises errors of many kinds
+        # SymPy raises many kinds of errors for functions that it does not know.
         return None
     return written if written != node and refusal(written) is None else None

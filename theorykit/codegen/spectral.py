@@ -1,12 +1,13 @@
 """Functions of symmetric matrices through their eigenvalues, with derivatives of any order.
 
-A function f of K = sum_i l_i P_i, with the projectors P_i on its eigenvectors, is sum_i f(l_i) P_i, and by Daleckii and
+A function f of K = sum_i l_i P_i, with the projectors P_i on its eigenvectors, is sum_i f(l_i) P_i. By Daleckii and
 Krein its derivative along E is sum_ij f[l_i, l_j] P_i E P_j, with the divided difference (f(a) - f(b)) / (a - b), which
-is f'(a) for a = b. The next derivative has divided differences of three eigenvalues, and so on: none of them divides by
-the distance of eigenvalues that are close, as derivatives of eigenvectors do.
+is f'(a) for a = b. The next derivative has divided differences of three eigenvalues, and so on. Unlike derivatives of
+eigenvectors, none of them divides by the distance between close eigenvalues.
 
-The derivative of each of these products is a sum of longer ones. They are primitives of JAX: inside a custom rule JAX
-forgets, if derivatives are taken in both directions, that what it calls has such a rule too.
+The derivative of each of these products is a sum of longer ones. They are JAX primitives because of a limitation of
+custom rules: if derivatives are taken in both directions, JAX forgets that a function called inside a custom rule has a
+custom rule too.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +23,14 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
-# nodes of the quadrature of divided differences of close points, and of a coarser one that tells its error
+# Nodes of the quadrature of divided differences of close points, and of a coarser rule for its error estimate.
 _FINE, _COARSE = 6, 4
 
 
 class Eigendecomposition(NamedTuple):
-    """A symmetric matrix with its eigenvalues, ascending, and its eigenvectors as columns.
+    """Symmetric matrix with its eigenvalues, ascending, and its eigenvectors as columns.
 
-    Derivatives are of the matrix, never of the eigenvectors: they are finite whatever eigenvalues agree.
+    Derivatives are taken of the matrix, never of the eigenvectors, so they are finite at degenerate eigenvalues.
     """
 
     matrix: Float[Array, "n n"]
@@ -38,26 +39,26 @@ class Eigendecomposition(NamedTuple):
 
 
 def eigendecomposition(matrix: Float[Array, "n n"]) -> Eigendecomposition:
-    """The matrix, symmetrised, with its eigenvalues and eigenvectors."""
+    """Symmetrise the matrix and return its eigenvalues and eigenvectors."""
     symmetric = (matrix + matrix.T) / 2
     eigenvalues, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(symmetric))
     return Eigendecomposition(symmetric, eigenvalues, vectors)
 
 
 def eigenvalue_sum(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, ""]:
-    """The sum of `function` over the eigenvalues."""
+    """Sum `function` over the eigenvalues."""
     function, constants = _with_constants(function, of)
     return _SUM.bind(*of, *constants, function=function)
 
 
 def spectral_function(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, "n n"]:
-    """The matrix with `function` of its eigenvalues."""
+    """Return the matrix with `function` applied to its eigenvalues."""
     function, constants = _with_constants(function, of)
     return _PRODUCT.bind(*of, *constants, function=function, order=0)
 
 
 def _with_constants(function: Callable, of: Eigendecomposition) -> tuple[Callable, tuple[Array, ...]]:
-    """A function of one number as one of that and of the arrays that it takes from around it, and these."""
+    """Turn the arrays that a function captures into arguments. Return the new function and these arrays."""
     number = jax.lax.stop_gradient(of.eigenvalues[0])
     function, constants = jax.closure_convert(lambda x: jnp.asarray(function(x), number.dtype), number)
     return function, tuple(map(jnp.asarray, constants))
@@ -68,7 +69,7 @@ def _slope(function: Callable) -> Callable:
 
 
 def _along_constant(function: Callable, i: int) -> Callable:
-    """The derivative by constant i along a direction, which is one more constant."""
+    """Differentiate by constant i along a direction, which is one more constant."""
 
     def derivative(x, *constants_and_direction):
         *constants, direction = constants_and_direction
@@ -96,7 +97,7 @@ def _sum_jvp(primals, tangents, *, function):
 
 
 def _product(matrix, eigenvalues, vectors, *between_and_constants, function, order):
-    """sum f[l_i, l_j, ..., l_k] P_i E_1 P_j E_2 ... P_k for `order` matrices E between the projectors."""
+    """Return sum f[l_i, l_j, ..., l_k] P_i E_1 P_j E_2 ... P_k for `order` matrices E between the projectors."""
     between, constants = between_and_constants[:order], between_and_constants[order:]
     shape = (len(eigenvalues),) * (order + 1)
     axes = [eigenvalues.reshape([-1 if i == axis else 1 for i in range(order + 1)]) for axis in range(order + 1)]
@@ -129,7 +130,7 @@ def _product_jvp(primals, tangents, *, function, order):
 
 
 def _product_transpose(cotangent, matrix, eigenvalues, vectors, *between_and_constants, function, order):
-    """The cotangent of the matrix in which the product is linear: of the same form, by going round in a trace."""
+    """Return the cotangent of the matrix in which the product is linear: the same form, by cyclic permutation."""
     between, constants = between_and_constants[:order], between_and_constants[order:]
     found: list[Any] = [None] * (3 + len(between_and_constants))
     (i,) = (i for i, each in enumerate(between) if ad.is_undefined_primal(each))
@@ -145,7 +146,7 @@ def _changes(tangents: Sequence[Any]) -> list[tuple[int, Any]]:
 
 
 def _contracted(tangent: Array, derivative: Callable[[Array], Array]) -> Array:
-    """The derivative along `tangent`, from those along each of its entries."""
+    """Return the derivative along `tangent`, from the derivatives along its entries."""
     units = jnp.eye(tangent.size, dtype=tangent.dtype).reshape(tangent.size, *tangent.shape)
     if tangent.size == 1:
         return tangent.reshape(()) * derivative(units[0])
@@ -160,7 +161,7 @@ def _primitive(name: str, body: Callable, shape_of: Callable, jvp: Callable) -> 
     ad.primitive_jvps[made] = jvp
 
     def of_a_batch(operands, axes, **parameters):
-        # one after the other, as what is done to all at once would have other derivatives
+        # Loop instead of vectorising, because batched code would have other derivatives.
         batched = [i for i, axis in enumerate(axes) if axis is not None]
 
         def of_one(chosen):
@@ -179,10 +180,10 @@ ad.primitive_transposes[_PRODUCT] = _product_transpose
 
 
 def _divided_difference(function: Callable, points: Sequence[Array]) -> tuple[Array, Array]:
-    """The divided difference f[x_0, ..., x_k] for arrays of ascending points, and its error.
+    """Return the divided difference f[x_0, ..., x_k] for arrays of ascending points, and its error.
 
-    Of the quotient of differences and the mean of the k-th derivative over the points' simplex (Hermite and Genocchi)
-    it is the one with the smaller error.
+    It is either the quotient of differences or the mean of the k-th derivative over the points' simplex (Hermite and
+    Genocchi), whichever has the smaller error.
     """
     if len(points) == 1:
         value = _of_each(function, (), points[0])
@@ -202,7 +203,7 @@ def _of_each(function: Callable, constants: Sequence[Array], points: Array) -> A
 
 
 def _simplex_mean(function: Callable, points: Sequence[Array], nodes: int) -> Array:
-    """The integral of the k-th derivative over the simplex of k + 1 points, by Gauss-Legendre quadrature."""
+    """Integrate the k-th derivative over the simplex of k + 1 points, by Gauss-Legendre quadrature."""
     order = len(points) - 1
     derivative = function
     for _ in range(order):
