@@ -98,7 +98,7 @@ def test_checked_steps_are_written_as_the_steps_are():
     assert as_markdown(found) == as_markdown(derivation_blocks(derivation))
     assert as_latex(found) == as_latex(derivation_blocks(derivation))
     other = action("two layers").derivation.verify()
-    with pytest.raises(ValueError, match="verification must be that of derivation"):
+    with pytest.raises(ValueError, match="verification must belong to derivation"):
         list(derivation_blocks(derivation, verification=other))
 
 

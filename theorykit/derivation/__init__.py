@@ -1,4 +1,4 @@
-"""The derivation engine: rules that compute, steps that record, claims that are checked. Knows no theory.
+"""Derivation engine: rules compute, steps record, and claims are checked. It contains no theory.
 
 before -> rule -> Step(before, after, claim) -> Derivation -> verify
 """

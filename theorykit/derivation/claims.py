@@ -1,7 +1,7 @@
-"""What a step of a derivation claims, and how to check it on numbers: by quadrature, differences, or evaluation.
+"""Claims of derivation steps, and their numeric checks by quadrature, differences, or evaluation.
 
-Each claim is checked from the two expressions alone, and shares no algorithm with the rule that made the step. Actions
-are written as S where the integrand is exp(-S/2), so sums of S are products of integrands.
+Each claim is checked from its two expressions alone, and shares no algorithm with the rule that made the step. Actions
+S appear in integrands exp(-S/2), so sums of S are products of integrands.
 """
 
 import abc
@@ -22,28 +22,28 @@ from ..symbolic import GaussianAverage as AverageOfKernel
 from .exact import ExactPoint, NotRational, Residues, as_value
 from .sampling import Values, random_value
 
-# Gauss-Hermite nodes a dimension, by the number of dimensions
+# Gauss-Hermite nodes per dimension, by the number of dimensions.
 _NODES = {1: 20, 2: 10, 3: 6}
-# draws where there are more dimensions than that, and how many standard errors count as one tolerance
+# Draws in more dimensions, and the number of standard errors that counts as one tolerance.
 _DRAWS, _STANDARD_ERRORS = 200, 4.5
-# random directions of derivatives
+# Number of random directions for derivatives.
 _SLOPES = 3
-# directions of a row of two weights, equally many of each, and lengths
+# Directions of a row of two weights, equally spaced, and number and maximum of its lengths.
 _DIRECTIONS, _LENGTHS, _LONGEST = 500, 48, 10.0
 _FINER = 601, 811, 1301
-# what steps never leave open by the fewest directions
+# Even for step functions, the fewest directions leave no larger error than this.
 _CERTAIN = 0.05
-# factors of the data at which the kernel alone is tried, of variances of 1e-3 and 1e3, by more directions
+# Factors that scale the data when the kernel alone is tested, to variances of 1e-3 and 1e3, and number of directions.
 _SCALES, _MANY = (0.03, 30.0), 10_000
-# what the quadrature leaves open there: so many times what one twice as fine changes
+# The uncertainty of this quadrature is this many times its change on refinement by two.
 _UNCERTAIN = 4
 
 
 class Claim(abc.ABC):
-    """How `after` follows from `before`. A claim is a dataclass that says so by `error`.
+    """Relation between `before` and `after`. Subclasses are dataclasses that implement `error`.
 
-    - `tolerance`: of the check on floating-point numbers. `checked_by`: how it is checked, with a gap for that.
-    - `beyond`: what in it is no identity of rational functions, so that it cannot be checked exactly.
+    - `tolerance`: of the check on floating-point numbers. `checked_by`: how it is checked, with a gap for this number.
+    - `beyond`: the part that is no identity of rational functions, so that it cannot be checked exactly.
     """
 
     tolerance: float = 1e-10
@@ -55,19 +55,19 @@ class Claim(abc.ABC):
 
     @abc.abstractmethod
     def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
-        """How far the claim is from holding with the symbols' values by name."""
+        """Return the error of the claim for these values of symbols by name."""
 
     def _sides(self, before: Expr, after: Expr, point: "ExactPoint | _FloatPoint") -> Iterator[tuple[Any, Any]]:
-        """Values that are equal where the claim holds, whatever the arithmetic of the point."""
+        """Yield pairs of values that are equal if the claim holds, in the arithmetic of the point."""
         raise NotRational(self.beyond)
 
     def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
-        """Everything whose symbols need values: both sides, and the expressions of the claim."""
+        """Return all expressions whose symbols need values: both sides, and the expressions of the claim."""
         return (before, after, *(part for part in flatten(vars(self).values()) if isinstance(part, Expr)))
 
 
 class Identity(Claim):
-    """A claim that values are equal, said once by `_sides`: checked on floating-point numbers, and exactly."""
+    """Claim that values are equal. `_sides` defines them for both the floating-point and the exact check."""
 
     def error(self, before, after, values, rng):
         sides = self._sides(before, after, _FloatPoint(values, rng))
@@ -79,7 +79,7 @@ class Identity(Claim):
 
 @dataclass(frozen=True)
 class _FloatPoint:
-    """Random floating-point values of symbols by name; called as an `ExactPoint`. Slopes are taken by differences."""
+    """Random floating-point values of symbols by name, called like an `ExactPoint`. Slopes are differences."""
 
     values: Values
     rng: np.random.Generator
@@ -112,21 +112,21 @@ class _FloatPoint:
 
 
 def residuals(claim: Claim, before: Expr, after: Expr, point: ExactPoint) -> Iterator[Residues]:
-    """What must be zero, in exact arithmetic, for the claim to hold at a random point of a prime field.
+    """Yield the exact values that must vanish if the claim holds at a random point of a prime field.
 
-    Raises `NotRational`, which says what is no rational function there.
+    Raises `NotRational`, which names the part that is no rational function.
     """
     for found, expected in claim._sides(before, after, point):
         yield from as_value(found - expected).zeros()
 
 
 def difference(found, expected) -> float:
-    """Largest difference, relative to the largest entry where that exceeds one."""
+    """Return the largest difference, relative to the largest entry if that exceeds one."""
     return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
 
 
 def worst(*errors: float) -> float:
-    """The largest error; NaN if any is, which Python's `max` may lose."""
+    """Return the largest error, or NaN if any is. Python's `max` may lose a NaN."""
     return float(np.max(errors))
 
 
@@ -141,20 +141,20 @@ def _define(values: Values, definitions: Iterable[tuple[Expr, Expr]]) -> Values:
 
 
 def _slope_at_zero(function, step=1e-4):
-    """Derivative at zero of a function of a number, by differences of fourth order; values may be arrays."""
+    """Differentiate a function of a number at zero by fourth-order differences. Values may be arrays."""
     f = [function(k * step) for k in (-2, -1, 1, 2)]
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
 
 
 def _slopes_differ(linear, function, shape, rng) -> float:
-    """How far a linear function of a step is from the slope of a function of it, along random directions."""
+    """Compare a linear function of a step with the slope of another function, along random directions."""
     directions = [rng.normal(size=shape) for _ in range(_SLOPES)]
     slopes = [_slope_at_zero(lambda step, along=along: function(step * along)) for along in directions]
     return worst(*(difference(linear(along), slope) for along, slope in zip(directions, slopes, strict=True)))
 
 
 def _curvature(function, size: int) -> np.ndarray:
-    """Matrix of second differences of a function of a column, at zero; exact for one of second degree."""
+    """Return the matrix of second differences of a function of a column at zero, exact for quadratics."""
     basis, at_zero = np.eye(size), function(np.zeros(size))
     alone = [function(a) for a in basis]
     second = np.empty((size, size), dtype=np.result_type(at_zero, *alone))
@@ -165,12 +165,12 @@ def _curvature(function, size: int) -> np.ndarray:
     return second
 
 
-# Two expressions agree: everywhere, but for a constant, row by row, at large width.
+# Two expressions agree: everywhere, up to a constant, row by row, or at large width.
 
 
 @dataclass(frozen=True)
 class Equal(Identity):
-    """Both are the same, once every symbol of `definitions` has the value that it stands for."""
+    """Both are the same after substituting the values of all symbols of `definitions`."""
 
     definitions: tuple[tuple[Expr, Expr], ...] = ()
     checked_by = "evaluation of both sides, to {}"
@@ -198,7 +198,7 @@ class EqualUpToConstant(Identity):
 class SumOverRows(Identity):
     """One side, a function of matrices, is the sum over `count` rows of the other, a function of one row as a column.
 
-    `rows` pairs each column symbol with the matrix whose rows it stands for. `per_row` says which side is of one row.
+    `rows` pairs each column symbol with the matrix whose rows it represents. `per_row` names the side for one row.
     """
 
     rows: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
@@ -218,7 +218,7 @@ class SumOverRows(Identity):
 
 @dataclass(frozen=True)
 class LeadingOrder(Identity):
-    """`after` is proportional to `width`, and what `before` has beyond it does not grow with the width."""
+    """`after` is proportional to `width`, and the remainder of `before` does not grow with the width."""
 
     width: Expr
     checked_by = "evaluation at two widths, to {}"
@@ -236,8 +236,8 @@ class LeadingOrder(Identity):
 class GaussianAverage(Claim):
     """exp(-after/2) is the average of exp(-before/2) over the column `variable` ~ N(0, `covariance`).
 
-    Checked by Gauss-Hermite quadrature, its nodes laid about the point of the complex plane where the integrand is
-    stationary, so that it neither decays nor oscillates between them; in more than three dimensions by Monte Carlo.
+    The check is Gauss-Hermite quadrature around the stationary point of the integrand in the complex plane, so that the
+    integrand neither decays nor oscillates between nodes. In more than three dimensions it is Monte Carlo.
     """
 
     variable: MatrixSymbol
@@ -253,7 +253,7 @@ class GaussianAverage(Claim):
         def exponent(column):
             return interpret(before, {**values, self.variable.name: column[:, None]}) + column @ precision @ column
 
-        # the exponent is quadratic, so its differences are exact: centre and width of the tilted Gaussian
+        # The exponent is quadratic, so differences give the exact centre and width of the tilted Gaussian.
         spread = np.linalg.inv(_curvature(exponent, size).real / 2)
         slope = np.array([exponent(unit) - exponent(-unit) for unit in np.eye(size)]) / 2
         centre, root = -spread @ slope / 2, np.linalg.cholesky((spread + spread.T) / 2)
@@ -275,7 +275,7 @@ class GaussianAverage(Claim):
 
 
 class AverageIs(GaussianAverage):
-    """A Gaussian average read backwards: exp(-before/2) is the average of exp(-after/2)."""
+    """Reverse of a Gaussian average: exp(-before/2) is the average of exp(-after/2)."""
 
     def error(self, before, after, values, rng):
         return super().error(after, before, values, rng)
@@ -283,10 +283,10 @@ class AverageIs(GaussianAverage):
 
 @dataclass(frozen=True)
 class OrderParameterInserted(Identity):
-    """`after` holds the order parameter `symbol` in place of `value`, and its conjugate as a Lagrange multiplier.
+    """`after` contains the order parameter `symbol` in place of `value`, and its conjugate as a Lagrange multiplier.
 
-    The integral over the conjugate is a delta function: `after` changes with it by weight tr(conjugate (value -
-    symbol)), and is `before` where the order parameter has its value.
+    The integral over the conjugate is a delta function: the derivative of `after` by it is weight tr(conjugate (value -
+    symbol)), and `after` equals `before` if the order parameter has its value.
     """
 
     symbol: MatrixSymbol
@@ -305,7 +305,7 @@ class OrderParameterInserted(Identity):
 
 @dataclass(frozen=True)
 class GaussianDensity(Claim):
-    """exp(-after/2) is, but for powers of 2 pi, the density of a column with characteristic function exp(-before/2)."""
+    """exp(-after/2) is, up to powers of 2 pi, the density of a column with characteristic function exp(-before/2)."""
 
     source: MatrixSymbol
     column: MatrixSymbol
@@ -334,8 +334,8 @@ class GaussianDensity(Claim):
 class GramVolume(Claim):
     """`before` is -2 log density of weights X (n x N), `after` that of their overlap U, up to a constant number.
 
-    Both depend on X through U alone, and the volume between them is known from what linear maps do to it: the weights
-    A X fill |det A|^N of the volume, and their overlaps the Jacobian of the map from overlaps to overlaps.
+    Both depend on X through U alone. The volume between them is tested by linear maps: the weights A X fill |det A|^N
+    of the volume, and their overlaps the Jacobian of the map between overlaps.
     """
 
     columns: MatrixSymbol
@@ -351,11 +351,11 @@ class GramVolume(Claim):
         if self.given is not None:
             inner = round(interpret(self.given.shape[0], values))
         size = own + inner
-        count = size + 3  # more columns than rows, whatever the width drawn
+        count = size + 3  # needs more columns than rows, whatever the width drawn
         values = {**values, self.count.name: count}
         weights = rng.normal(size=(size, count))
         mixing = rng.normal(size=(size, size))
-        mixing[:inner, inner:] = 0  # the given rows do not change with the others
+        mixing[:inner, inner:] = 0  # the given rows do not depend on the others
         matrices = before.atoms(MatrixSymbol) | after.atoms(MatrixSymbol)
         others = sorted(matrices - {self.columns, self.overlap, self.given}, key=lambda symbol: symbol.name)
         log_volume = []
@@ -367,7 +367,7 @@ class GramVolume(Claim):
             if self.given is not None:
                 at[self.given.name] = gram[:inner, :inner]
             log_volume.append((interpret(before, at) - interpret(after, at)) / 2)
-        # the linear map U -> A U A^T on the entries of symmetric matrices, but for those of the given block
+        # The linear map U -> A U A^T on the entries of symmetric matrices, without the given block.
         entries = [(i, j) for i in range(inner, size) for j in range(i + 1)]
         jacobian = np.empty((len(entries), len(entries)))
         for column, (i, j) in enumerate(entries):
@@ -382,9 +382,9 @@ class GramVolume(Claim):
 
 @dataclass(frozen=True)
 class SourceDerivative(Claim):
-    """`after` is `factor` times the derivative of the given order of `before` in the source, where the source is zero.
+    """`after` is `factor` times the derivative of the given order of `before` in the source, at zero source.
 
-    The first derivative of a column source is a column, the second a matrix.
+    The first derivative by a column source is a column, the second a matrix.
     """
 
     source: MatrixSymbol
@@ -422,20 +422,20 @@ class SourceDerivative(Claim):
         return difference(interpret(after, zero), complex(self.factor) * slope)
 
 
-# What replaces nonlinear hidden units: it has their mean and covariance over the weights.
+# Linear replacements of nonlinear hidden units, with the same mean and covariance over the weights.
 
 
 @dataclass(frozen=True)
 class SameMoments(Claim):
     """`before` and `after`, quadratic in hidden units of one layer, have the same mean over the layer's weights.
 
-    - `weights`: of the nonlinear units, a row a unit of two standard normal numbers. `equivalent`: of the linear ones,
-      standard normal too.
+    - `weights`: of the nonlinear units, one row per unit of two standard normal numbers. `equivalent`: of the linear
+      units, standard normal too.
     - `kernel`: the symbol of their kernel, and its `value`.
 
-    The mean of `before` is taken by quadrature over directions and lengths of a row, which knows no kernel; that of
-    `after` is exact. The kernel alone is tried at variances of 1e-3 and 1e3 too, where what that quadrature leaves
-    open, of steps and of steep functions, counts as no error.
+    The mean of `before` is a quadrature over directions and lengths of a row, which uses no kernel. The mean of
+    `after` is exact. The kernel alone is also tested at variances of 1e-3 and 1e3. There the quadrature error, which
+    matters for step functions and steep functions, is subtracted.
     """
 
     weights: MatrixSymbol
@@ -451,12 +451,12 @@ class SameMoments(Claim):
         if values[self.weights.name].shape[1] != 2:
             raise ValueError("the mean over nonlinear units is taken for two weights a unit")
         count = values[self.equivalent.name].shape[1]
-        # rows with exactly the second moments of standard normal numbers
+        # The rows have exactly the second moments of standard normal numbers.
         rows = np.sqrt(count) * np.eye(count)
         given = {**values, self.kernel.name: interpret(self.value, values), self.equivalent.name: rows, width: count}
 
         def of_units(directions):
-            """The mean over rows of weights."""
+            """Average over rows of weights."""
             rows, (lengths, density) = _directions(directions, rng), _lengths()
             at = {**values, width: directions}
             means = [interpret(before, {**at, self.weights.name: length * rows}) for length in lengths]
@@ -465,16 +465,16 @@ class SameMoments(Claim):
         of_equivalent, coarse = interpret(after, given), of_units(_DIRECTIONS)
         off = difference(of_equivalent, coarse)
         if self.tolerance < off < _CERTAIN:
-            # steps leave an error that goes up and down with the directions
+            # For step functions the error fluctuates with the number of directions.
             *others, finest = map(of_units, _FINER)
             left_open = worst(*(difference(each, finest) for each in (coarse, *others)))
             off = worst(difference(of_equivalent, finest) - _UNCERTAIN * left_open, 0.0)
-        # a kernel that is an average is one at any scale
+        # A kernel that is an average needs no test at other scales.
         scales = () if self.value.has(AverageOfKernel) or off > self.tolerance else _SCALES
         return worst(off, *(self._at_scale(before, values, scale, rng) for scale in scales))
 
     def _at_scale(self, before, values, scale, rng):
-        """How far the kernel is off for data of another size, relative to the largest entry."""
+        """Return the error of the kernel for rescaled data, relative to the largest entry."""
         units = [node for node in before.atoms(ElementwiseApplyFunction) if node.expr.has(self.weights)]
         data = [symbol for symbol in self.value.free_symbols if isinstance(symbol, MatrixSymbol)]
         if not units or len(data) != 1:
@@ -483,7 +483,7 @@ class SameMoments(Claim):
         kernel, function = interpret(self.value, {**values, data[0].name: inputs}), units[0].function(unit)
 
         def second_moments(finer):
-            """E[phi phi^T] of a row of standard normal weights, by quadrature so many times finer."""
+            """Return E[phi phi^T] for a row of standard normal weights, by quadrature that is `finer` times finer."""
             count, moments = finer * _MANY, 0.0
             directions = _directions(count, rng)
             for length, weight in zip(*_lengths(finer * _LENGTHS), strict=True):
@@ -503,18 +503,18 @@ def _directions(count, rng):
 
 
 def _lengths(count=_LENGTHS):
-    """Lengths of a row of two weights, and their probability."""
+    """Return lengths of a row of two weights, and their probabilities."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     lengths = _LONGEST * (nodes + 1) / 2
     return lengths, lengths * np.exp(-(lengths**2) / 2) * weights * _LONGEST / 2
 
 
-# Many neurons: spins summed over, and neurons gathered into classes of equal weights.
+# Many neurons: sums over spins, and neurons grouped into classes of equal weights.
 
 
 @dataclass(frozen=True)
 class SpinSum(Claim):
-    """exp(-after/2) is the sum of exp(-before/2) over the spins, a column whose entries are 1 or -1: all are tried."""
+    """exp(-after/2) is the sum of exp(-before/2) over all columns of spins 1 or -1, which are enumerated."""
 
     spins: MatrixSymbol
     beyond = "a sum of exponentials"
@@ -527,7 +527,7 @@ class SpinSum(Claim):
 
 @dataclass(frozen=True)
 class SpinCovariance(Claim):
-    """`after` is the covariance of the column `value` over the spins, of weights exp(-before/2): all are tried."""
+    """`after` is the covariance of the column `value` over all spins with weights exp(-before/2), enumerated."""
 
     spins: MatrixSymbol
     value: MatrixExpr
@@ -543,17 +543,17 @@ class SpinCovariance(Claim):
 
 
 def _every(spins: MatrixSymbol, values: Values) -> Iterator[Values]:
-    """`values` with every column of signs for the spins."""
+    """Yield `values` with every column of signs for the spins."""
     for signs in itertools.product((-1.0, 1.0), repeat=len(values[spins.name])):
         yield {**values, spins.name: np.array(signs)[:, None]}
 
 
 @dataclass(frozen=True)
 class NeuronsGathered(Claim):
-    """Both are the same where each neuron has the weights of one class, but for a sign, as `assignment` says.
+    """Both are the same if each neuron has the weights of one class, up to a sign, according to `assignment`.
 
-    The assignment has a row a class and a column a neuron, in which one entry is 1 or -1 and the others are zero;
-    `definitions` say in terms of it what the neurons' weights are, and the sums over classes.
+    The assignment has one row per class and one column per neuron. One entry of a column is 1 or -1 and the others are
+    zero. `definitions` express the neurons' weights, and the sums over classes, in terms of it.
     """
 
     assignment: MatrixSymbol
@@ -569,14 +569,14 @@ class NeuronsGathered(Claim):
         return difference(interpret(after, values), interpret(before, values))
 
 
-# How things move when others do, and stationary points.
+# Responses to changes, and stationary points.
 
 
 @dataclass(frozen=True)
 class Gradient(Claim):
     """`after` is the gradient of the number `before` in the matrix `variable`.
 
-    Every symbol of `definitions` has the value that it stands for, in order, and moves with the variable.
+    Every symbol of `definitions` has the given value, in order, and moves with the variable.
     """
 
     variable: MatrixSymbol
@@ -599,9 +599,9 @@ class Gradient(Claim):
 
 @dataclass(frozen=True)
 class Response(Claim):
-    """`after` times the column `displacement` is how far the column `before` moves, to first order in it.
+    """`after` times the column `displacement` is the first-order change of the column `before`.
 
-    `moved` pairs the symbols that move with how far they do, linear in the displacement.
+    `moved` pairs the symbols that move with their changes, linear in the displacement.
     """
 
     displacement: MatrixSymbol
@@ -632,14 +632,14 @@ class Stationary(Identity):
     def _sides(self, before, after, point):
         solution = point(self.solution)
         at_solution = point.where({self.variable: solution})
-        # one random direction: a gradient that is not zero is orthogonal to it with probability zero
+        # One random direction suffices: it is orthogonal to a non-zero gradient with probability zero.
         yield at_solution.slope(before, self.variable, point.symmetric_matrix(solution.shape[0])), 0
         yield point(after), at_solution(before)
 
 
 @dataclass(frozen=True)
 class Constrained(Identity):
-    """`before` is linear in the symmetric matrix `multiplier`: stationarity in it makes `variable` take `value`."""
+    """`before` is linear in the symmetric matrix `multiplier`. Stationarity in it makes `variable` take `value`."""
 
     multiplier: MatrixSymbol
     variable: MatrixSymbol
@@ -680,9 +680,9 @@ class MatrixDerivative(Identity):
 
 @dataclass(frozen=True)
 class Solves(Claim):
-    """`before`, a matrix, is zero where `variable` is `after`; which is positive definite, where that is claimed.
+    """The matrix `before` is zero if `variable` is `after`. It is also positive definite, if that is claimed.
 
-    A matrix equation of second degree has other solutions, which are not.
+    A quadratic matrix equation has other solutions, which are not positive definite.
     """
 
     variable: MatrixSymbol
@@ -700,7 +700,7 @@ class Solves(Claim):
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
         residual = interpret(before, {**values, self.variable.name: solution})
-        # relative to what the equation is where it does not hold
+        # The error is relative to the value of the equation at a point that is no solution.
         elsewhere = _FloatPoint(values, rng).draw(self.variable)(before)
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 
@@ -709,8 +709,9 @@ class Solves(Claim):
 class SolvesToFirstOrder(Claim):
     """`before` + tr(force X_1) stays stationary in `variable` when all variables move from `limit` by `displaced`.
 
-    To first order in the displacements: the second derivative of `before`, once along them and once along a random
-    direction of `variable`, cancels the force. `after` is the displacement of `variable`; the force acts on the first.
+    The claim is of first order in the displacements: the second derivative of `before`, once along them and once along
+    a random direction of `variable`, cancels the force. `after` is the displacement of `variable`. The force acts on
+    the first variable, X_1.
     """
 
     variable: MatrixSymbol
@@ -727,7 +728,7 @@ class SolvesToFirstOrder(Claim):
         along[self.variable.name] = interpret(after, values)
         name = self.variable.name
         ratios = [np.linalg.norm(along[other]) / np.linalg.norm(value, -2) for other, value in point.items()]
-        length = max(1.0, *ratios)  # displacements no larger than what is displaced keep the differences accurate
+        length = max(1.0, *ratios)  # small relative displacements keep the differences accurate
         direction = _FloatPoint(values, rng).symmetric_matrix(len(point[name])) * np.linalg.norm(point[name], -2)
 
         def at(scale, sideways):
@@ -737,7 +738,7 @@ class SolvesToFirstOrder(Claim):
         def differences(h):
             return np.array([at(0, h) - at(0, -h), (at(h, h) - at(h, -h) - at(-h, h) + at(-h, -h)) / h * length / 2])
 
-        # Richardson's extrapolation of the differences
+        # Richardson extrapolation of the differences.
         first, second = (4 * differences(0.005) / 0.005 - differences(0.01) / 0.01) / 6
         on_first = self.limit[0][0].name == name
         force = np.sum(values[self.force.name] * direction) if on_first else 0.0

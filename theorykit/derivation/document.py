@@ -1,4 +1,4 @@
-"""The claim of a step as a person reads it: an equation between the LaTeX of both sides."""
+"""Write the claim of a step as an equation between the LaTeX of both sides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Show = Callable[[Expr], str]
 
 
 def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equation:
-    """What a step claims, as an equation between the LaTeX of both sides."""
+    """Return the claim of a step as an equation between the LaTeX of both sides."""
     match claim:
         case claims.Equal() | claims.NeuronsGathered():
             return Equation(before, after)

@@ -1,13 +1,13 @@
 """Evaluate expressions exactly at random points of a prime field, with bounds of their degrees.
 
-Two rational functions that agree at one such point agree everywhere, but for a chance of their degree over the prime
-(Schwartz and Zippel). Knows nothing of rules.
+If two different rational functions agree at such a point, this is by chance, with probability at most their degree over
+the prime (Schwartz and Zippel). This module does not depend on rules.
 
-Every matrix symbol is a random matrix, symmetric if it is declared so: an identity of rational functions that holds on
-all positive definite matrices holds on all symmetric ones. A scalar symbol is the square of a random residue, so that
-its square root is in the field too. The constant pi is a symbol as any other: it is transcendental.
+Every matrix symbol is a random matrix, symmetric if declared so. An identity of rational functions that holds for all
+positive definite matrices holds for all symmetric ones. A scalar symbol is the square of a random residue, so that its
+square root is in the field too. The constant pi is treated as a symbol, because it is transcendental.
 
-Residues are Python's whole numbers, which know no bounds, in NumPy's object arrays.
+Residues are Python integers, which cannot overflow, in NumPy object arrays.
 """
 
 import random
@@ -55,13 +55,13 @@ from ..symbolic.atoms import BoundVariable, LogDet, PartialTrace, PrincipalBlock
 from ..symbolic.matrix_functions import Entrywise, SumOfEntries
 
 PRIME = 2**127 - 1_480_479_127
-"""The largest prime of 127 bits that is 1 modulo 8 and modulo odd primes below 20, so that -1 and these have roots."""
-# of a matrix that is inverted in Python's whole numbers, in less than a tenth of a second
+"""Largest 127-bit prime that is 1 modulo 8 and modulo odd primes below 20, so that -1 and these have roots."""
+# Largest matrix that is inverted in Python integers. It takes less than a tenth of a second.
 _MOST_ROWS = 64
 
 
 class NotRational(NotImplementedError):
-    """An expression is no rational function of its symbols, nor a sum of logarithms of them."""
+    """An expression is no rational function of its symbols, nor a sum of logarithms of such functions."""
 
 
 class SingularPoint(ArithmeticError):
@@ -69,7 +69,7 @@ class SingularPoint(ArithmeticError):
 
 
 class _Arithmetic:
-    # what follows from a sum, a product and a change of sign
+    # These follow from a sum, a product and a change of sign.
     __slots__ = ()
 
     def __radd__(self, other):
@@ -135,7 +135,7 @@ def _reciprocal(number: Any) -> Any:
 
 
 def inverse(matrix: np.ndarray) -> np.ndarray:
-    """The inverse of a square matrix, by Gauss-Jordan elimination."""
+    """Invert a square matrix by Gauss-Jordan elimination."""
     size = len(matrix)
     rows = np.hstack([matrix, np.eye(size, dtype=int).astype(object)])
     for column in range(size):
@@ -147,7 +147,7 @@ def inverse(matrix: np.ndarray) -> np.ndarray:
 
 
 def determinant(matrix: np.ndarray) -> Any:
-    """The determinant of a square matrix that has an inverse, by Gaussian elimination."""
+    """Return the determinant of an invertible square matrix by Gaussian elimination."""
     rows, result = matrix.copy(), 1
     for column in range(len(rows)):
         result = _bring_up_pivot(rows, column) * result * rows[column, column] % PRIME
@@ -158,7 +158,7 @@ def determinant(matrix: np.ndarray) -> Any:
 
 
 def _bring_up_pivot(rows: np.ndarray, column: int) -> int:
-    # exchanges rows so that the diagonal entry is not zero; returns the sign that a determinant takes by it
+    # Exchange rows so that the diagonal entry is not zero. Return the sign by which this changes a determinant.
     pivot = next((row for row in range(column, len(rows)) if rows[row, column]), None)
     if pivot is None:
         raise SingularPoint("a determinant is zero")
@@ -170,7 +170,7 @@ def _bring_up_pivot(rows: np.ndarray, column: int) -> int:
 
 @cache
 def square_root(number: int) -> int:
-    """A root of a whole number, chosen so that the root of a product is the product of roots."""
+    """Return a root of a whole number, chosen so that the root of a product is the product of roots."""
     if number < 0:
         return _root(-1) * square_root(-number) % PRIME
     result = 1
@@ -189,9 +189,9 @@ def _root(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Residues(_Arithmetic):
-    """A number, or a matrix of numbers, modulo the prime: P/q with one denominator q for all entries.
+    """Number, or matrix of numbers, modulo the prime: P/q with one denominator q for all entries.
 
-    `above`, `below`: bounds of the degrees of P and q in what was drawn at random.
+    `above`, `below`: bounds of the degrees of P and q in the randomly drawn numbers.
     """
 
     entries: Any
@@ -200,19 +200,19 @@ class Residues(_Arithmetic):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is a matrix, and no number."""
+        """Return whether this is a matrix, and not a number."""
         return isinstance(self.entries, np.ndarray)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Return the numbers of rows and columns."""
         return self.entries.shape
 
     def __add__(self, other):
         other = as_value(other)
         if not isinstance(other, Residues):
             return NotImplemented
-        # P/q + R/s = (P s + R q) / (q s)
+        # P/q + R/s = (P s + R q) / (q s).
         above = max(self.above + other.below, other.above + self.below)
         return Residues((self.entries + other.entries) % PRIME, above, self.below + other.below)
 
@@ -237,19 +237,19 @@ class Residues(_Arithmetic):
 
     @property
     def T(self):
-        """The transpose."""
+        """Return the transpose."""
         return Residues(self.entries.T, self.above, self.below)
 
     def trace(self):
-        """The trace."""
+        """Return the trace."""
         return self.linear(np.trace)
 
     def linear(self, function):
-        """A function that is linear in the entries, with whole coefficients."""
+        """Apply a function that is linear in the entries, with whole coefficients."""
         return Residues(function(self.entries) % PRIME, self.above, self.below)
 
     def power(self, exponent: int):
-        """A whole power of a number, or of a square matrix."""
+        """Return a whole power of a number, or of a square matrix."""
         if exponent < 0:
             return self.inverse().power(-exponent)
         if not self.is_matrix:
@@ -257,10 +257,10 @@ class Residues(_Arithmetic):
         return reduce(lambda result, _: result @ self, range(exponent - 1), self)
 
     def inverse(self):
-        """The inverse of a number, or of a square matrix: cofactors over the determinant."""
+        """Invert a number, or a square matrix by cofactors over the determinant."""
         if not self.is_matrix:
             return Residues(_reciprocal(self.entries), self.below, self.above)
-        # entries of the adjugate are minors of size n - 1, and the determinant has degree n
+        # Entries of the adjugate are minors of size n - 1, and the determinant has degree n.
         size = self._rows()
         return Residues(inverse(self.entries), (size - 1) * self.above + self.below, size * self.above)
 
@@ -271,7 +271,7 @@ class Residues(_Arithmetic):
         return rows
 
     def logarithm(self):
-        """The logarithm of a number, or of the determinant of a matrix."""
+        """Return the logarithm of a number, or of the determinant of a matrix."""
         if self.is_matrix:
             size = self._rows()
             return Residues(determinant(self.entries), size * self.above, size * self.below).logarithm()
@@ -280,18 +280,18 @@ class Residues(_Arithmetic):
         return Logarithms(Residues(0), {S.One: (_Power(self, Fraction(1)),)})
 
     def slope(self, _=None):
-        """The derivative, where the entries are dual numbers."""
-        # (P/q)' = (P' q - P q') / q^2
+        """Return the derivative, if the entries are dual numbers."""
+        # (P/q)' = (P' q - P q') / q^2.
         slopes = _slopes(self.entries) if self.is_matrix else _parts(self.entries)[1]
         return Residues(slopes, self.above + self.below, 2 * self.below)
 
     def zeros(self) -> Iterator["Residues"]:
-        """What must be zero for it to be: itself."""
+        """Yield the values that vanish if this does: only itself."""
         yield self
 
     @property
     def is_zero(self) -> bool:
-        """Whether every entry is."""
+        """Return whether every entry is zero."""
         return not np.any(self.entries != 0)
 
 
@@ -302,9 +302,9 @@ class _Power(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Logarithms(_Arithmetic):
-    """A number plus a sum of logarithms: for each monomial of symbols, which multiplies them, powers of numbers.
+    """Number plus a sum of logarithms. Each monomial of symbols multiplies logarithms, stored as powers of numbers.
 
-    Different monomials are linearly independent over the rational numbers, so that each must have the product 1.
+    Different monomials are linearly independent over the rational numbers, so each must have the product 1.
     """
 
     rest: Residues
@@ -328,15 +328,15 @@ class Logarithms(_Arithmetic):
         raise NotRational("a logarithm, multiplied by what is no polynomial of symbols")
 
     def power(self, exponent: int):
-        """None is a sum of logarithms."""
+        """Raise, because no power is a sum of logarithms."""
         raise NotRational("a power of a logarithm")
 
     def logarithm(self):
-        """None is a sum of logarithms."""
+        """Raise, because no logarithm is a sum of logarithms."""
         raise NotRational("the logarithm of a logarithm")
 
     def times(self, coefficients: Mapping[Expr, Fraction], value: Residues):
-        """Multiplied by a polynomial of symbols, of these coefficients and of this value."""
+        """Multiply by a polynomial of symbols with these coefficients and this value."""
         powers: dict[Expr, tuple[_Power, ...]] = {}
         for own, product in self.powers.items():
             for monomial, coefficient in coefficients.items():
@@ -345,8 +345,8 @@ class Logarithms(_Arithmetic):
         return Logarithms(self.rest * value, powers)
 
     def slope(self, evaluate):
-        """The derivative, where the entries are dual numbers; `evaluate` gives the value of a monomial."""
-        # (c log b)' = c b' / b; `base.entries` are dual numbers, of which b is the value
+        """Return the derivative, if the entries are dual numbers. `evaluate` gives the value of a monomial."""
+        # (c log b)' = c b' / b. `base.entries` are dual numbers with value b.
         total = self.rest.slope()
         for monomial, product in self.powers.items():
             for base, exponent in product:
@@ -355,8 +355,8 @@ class Logarithms(_Arithmetic):
         return total
 
     def zeros(self) -> Iterator[Residues]:
-        """What must be zero for it to be: the number next to the logarithms, and what each product is beyond 1."""
-        # raised to the power that makes exponents whole; of positive numbers, that changes nothing
+        """Yield the values that vanish if this does: the number without logarithms, and each product minus 1."""
+        # Raise the products to a power that makes exponents whole. For positive numbers this is equivalent.
         yield self.rest
         for product in self.powers.values():
             whole = lcm(*(exponent.denominator for _, exponent in product))
@@ -379,15 +379,15 @@ def _fraction(number: Fraction) -> Residues:
 
 
 def as_value(number: Any) -> Value:
-    """A value, also of a whole number of Python."""
+    """Convert to a value, also from a Python integer."""
     return Residues(number % PRIME) if isinstance(number, int) else number
 
 
 @dataclass(frozen=True)
 class _Draws:
-    """What was drawn for symbols and shapes, each when it is first asked for.
+    """Random values of symbols and shapes, each drawn when it is first needed.
 
-    `results`: of functions that are no rational ones, by their arguments; `degrees`: bounds of those of the arguments.
+    `results`: values of non-rational functions by their arguments. `degrees`: bounds of the degrees of the arguments.
     """
 
     generator: random.Random
@@ -396,13 +396,13 @@ class _Draws:
     degrees: set = field(default_factory=set)
 
     def known(self, symbol: Basic, shape: tuple[int, ...]) -> Residues:
-        """The value of a matrix symbol, or the root of that of a scalar one."""
+        """Return the value of a matrix symbol, or the root of the value of a scalar symbol."""
         if (symbol, shape) not in self.drawn:
             self.drawn[symbol, shape] = self.fresh(shape, isinstance(symbol, SymmetricSymbol))
         return self.drawn[symbol, shape]
 
     def fresh(self, shape: tuple[int, ...], symmetric: bool = False) -> Residues:
-        """Another one."""
+        """Draw a new value."""
         if not shape:
             return Residues(self.generator.randrange(PRIME), 1)
         entries = np.empty(shape, dtype=object)
@@ -417,8 +417,8 @@ class ExactPoint:
     """Values of symbols and expressions.
 
     - `sizes`: whole numbers by name.
-    - `given`: symbols that have another value than the one that was drawn; `roots`: the square roots of scalars.
-    - `origin`: the point that it differs from in symbols of the names `changed` alone.
+    - `given`: symbols with another value than the drawn one. `roots`: the square roots of scalars.
+    - `origin`: a point that differs only in symbols with names in `changed`.
     """
 
     sizes: Mapping[str, int]
@@ -440,14 +440,14 @@ class ExactPoint:
         return self.origin is not None and self.changed.isdisjoint(_names(node))
 
     def __call__(self, node: Basic) -> Value:
-        """The value of an expression; `NotRational` names what is no rational function in it."""
+        """Evaluate an expression. `NotRational` names a part that is no rational function."""
         if node not in self._values:
             same = self._is_as_before(node)
             self._values[node] = self.origin(node) if same else _rule_for(type(node))(node, self)
         return self._values[node]
 
     def symbol(self, symbol: Basic) -> Value:
-        """The value of a symbol."""
+        """Return the value of a symbol."""
         if symbol in self.given:
             return self.given[symbol]
         if isinstance(symbol, MatrixSymbol):
@@ -457,18 +457,18 @@ class ExactPoint:
         return self.root(symbol).power(2)
 
     def shape(self, matrix: Expr) -> tuple[int, int]:
-        """The shape of a matrix expression, in whole numbers."""
+        """Return the shape of a matrix expression, in whole numbers."""
         return tuple(map(self.size, matrix.shape))
 
     def size(self, size: Expr) -> int:
-        """The value of a size."""
+        """Return the value of a size."""
         number = self.number(size)
         if number is None or number.denominator != 1:
             raise NotRational(f"the size {size}, of which no whole number is given")
         return int(number)
 
     def number(self, expression: Expr) -> Fraction | None:
-        """A number made of numbers and sizes; None of another expression."""
+        """Return the value of an expression of numbers and sizes, or None for other expressions."""
         if expression not in self._numbers:
             same = self._is_as_before(expression)
             self._numbers[expression] = self.origin.number(expression) if same else self._number(expression)
@@ -493,7 +493,7 @@ class ExactPoint:
         return base ** int(exponent) if exponent.denominator == 1 and (base or exponent >= 0) else None
 
     def root(self, expression: Expr) -> Residues:
-        """The square root of a symbol, a number, or a product of them."""
+        """Return the square root of a symbol, a number, or a product of them."""
         number = self.number(expression)
         if number is not None:
             root = square_root(number.numerator * number.denominator)
@@ -509,7 +509,7 @@ class ExactPoint:
         return self.draws.known(expression, ())
 
     def coefficients(self, expression: Expr) -> Mapping[Expr, Fraction]:
-        """A polynomial of symbols, and of their square roots, as rational numbers by monomial."""
+        """Write a polynomial of symbols and their square roots as rational numbers by monomial."""
         if (number := self.number(expression)) is not None:
             return {Integer(1): number}
         sizes = {
@@ -526,7 +526,7 @@ class ExactPoint:
         return coefficients
 
     def _is_independent(self, base: Expr, exponent: Expr) -> bool:
-        """Whether powers of it stand in a monomial; SymPy leaves square roots of square-free numbers alone there."""
+        """Return whether its powers enter monomials. SymPy keeps square roots of square-free numbers there."""
         if base.is_Symbol:
             return base not in self.given and exponent.is_Rational
         return base == 1 or (base.is_Integer and base > 0 and exponent == RationalNumber(1, 2))
@@ -534,9 +534,9 @@ class ExactPoint:
     def of_any_function(
         self, function: Basic | type[Basic], arguments: tuple, degree: int, column: bool = False
     ) -> Any:
-        """A random residue for a function of these arguments, always the same: what holds so holds of every function.
+        """Return a fixed random residue for a function of these arguments, so that identities hold for every function.
 
-        `degree` bounds that of a difference of two arguments.
+        `degree` bounds the degree of a difference of two arguments.
         """
         if any(isinstance(argument, Dual) for argument in arguments):
             raise NotRational("a derivative of a function that is not rational")
@@ -549,12 +549,12 @@ class ExactPoint:
 
     @property
     def degree_of_collisions(self) -> int:
-        """The chance, times the prime, that two arguments of a function are the same here and nowhere else."""
+        """Bound the chance, times the prime, that two different arguments of a function coincide at this point."""
         count = len(self.draws.results)
         return count * (count - 1) // 2 * max(self.draws.degrees, default=0)
 
     def where(self, values: Mapping[Basic, Value | int]) -> "ExactPoint":
-        """With these values of symbols: whole numbers of sizes."""
+        """Set values of symbols, or whole numbers for sizes."""
         sizes = {symbol.name: value for symbol, value in values.items() if isinstance(value, int)}
         given = {symbol: value for symbol, value in values.items() if not isinstance(value, int)}
         roots = {symbol: root for symbol, root in self.roots.items() if symbol not in given}
@@ -562,14 +562,14 @@ class ExactPoint:
         return ExactPoint({**self.sizes, **sizes}, self.draws, {**self.given, **given}, roots, self, changed)
 
     def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "ExactPoint":
-        """With values of symbols that stand for others, each of which may use those before it."""
+        """Set the values of defined symbols. Each definition may use the previous ones."""
         point = self
         for symbol, value in definitions:
             point = point.where({symbol: point(value)})
         return point
 
     def draw(self, symbol: Symbol | MatrixSymbol) -> "ExactPoint":
-        """With another random value for a symbol."""
+        """Draw another random value for a symbol."""
         if isinstance(symbol, MatrixSymbol):
             return self.where({symbol: self.draws.fresh(self.shape(symbol), isinstance(symbol, SymmetricSymbol))})
         if symbol.name in self.sizes:
@@ -579,16 +579,16 @@ class ExactPoint:
         return replace(moved, roots={**moved.roots, symbol: root})
 
     def scaled(self, symbol: Symbol, factor: int) -> "ExactPoint":
-        """With a scalar symbol a whole number of times as large."""
+        """Multiply a scalar symbol by a whole number."""
         is_size = symbol.name in self.sizes
         return self.where({symbol: factor * (self.sizes[symbol.name] if is_size else self(symbol))})
 
     def symmetric_matrix(self, size: int) -> Residues:
-        """A random symmetric matrix."""
+        """Draw a random symmetric matrix."""
         return self.draws.fresh((size, size), symmetric=True)
 
     def slope(self, expression: Expr, variable: MatrixSymbol, direction: Residues) -> Value:
-        """The derivative of a scalar in a direction of a matrix, by dual numbers."""
+        """Differentiate a scalar in a direction of a matrix, by dual numbers."""
         at = self(variable)
         moved = Residues(dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
         return self.where({variable: moved})(expression).slope(self)
@@ -596,17 +596,17 @@ class ExactPoint:
 
 @lru_cache(maxsize=65536)
 def _names(node: Basic) -> frozenset[str]:
-    # those in the sizes of matrices too
+    # Include symbols in the sizes of matrices.
     own = (node.name,) if isinstance(node, (Symbol, MatrixSymbol)) else ()
     return frozenset(own).union(*map(_names, node.args))
 
 
 def random_point(sizes: Mapping[Expr, int], seed: str) -> ExactPoint:
-    """A point that is drawn at random by the text `seed`."""
+    """Draw a point at random from the seed `seed`, a text."""
     return ExactPoint({size.name: number for size, number in sizes.items()}, _Draws(random.Random(seed)))
 
 
-# How the value of a node follows from those of its arguments: one rule for each kind that is a rational function.
+# Values of nodes from values of their arguments: one rule for each kind of rational function.
 
 
 @cache
@@ -619,14 +619,14 @@ def _refuse(node, at):
 
 
 ANY_FUNCTIONS = (ElementwiseApplyFunction, Entrywise, Softmax)
-"""Functions of which nothing is known here but that equal arguments have equal values."""
+"""Functions for which only this is used: equal arguments give equal values."""
 
 
 def _entrywise(node, at):
     matrices = [at(node.expr)] if isinstance(node, ElementwiseApplyFunction) else list(map(at, node.matrices))
     if node.function.free_symbols:
         raise NotRational("a function of entries with parameters")
-    # two arguments P/q and R/s are equal where P s - R q is zero
+    # Two arguments P/q and R/s are equal if P s - R q is zero.
     degree = max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices)
     of_entries = np.vectorize(lambda *entries: at.of_any_function(node.function, entries, degree), otypes=[object])
     return Residues(of_entries(*(matrix.entries for matrix in matrices)), 1)
@@ -680,7 +680,7 @@ def _block_matrix(node, at):
     rows, columns = node.blocks.shape
     blocks = [[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)]
     every = [block for row in blocks for block in row]
-    # over the product of all denominators
+    # Use the product of all denominators as common denominator.
     below = sum(block.below for block in every)
     above = max(block.above + below - block.below for block in every)
     return Residues(np.block([[block.entries for block in row] for row in blocks]), above, below)

@@ -1,7 +1,6 @@
-"""Dataclasses of expressions, such as the steps of a derivation with their claims, as JSON and back.
+"""Store dataclasses of expressions, such as the steps of a derivation with their claims, as JSON.
 
-To read it is to call the dataclasses that are permitted by name, which check their fields, and nothing else of what the
-text says.
+Reading calls only the permitted dataclasses by name, which check their fields. It executes nothing else in the text.
 """
 
 import json
@@ -17,13 +16,13 @@ from .claims import KINDS
 from .step import Derivation, Step
 
 RECORDS: tuple[type, ...] = (Derivation, Step, *KINDS)
-"""The dataclasses that a derivation is made of."""
+"""Dataclasses that make up a derivation."""
 
 _EXPRESSION, _MAPPING = "expression", "mapping"
 
 
 def write_records(value: Any, kinds: tuple[type, ...], heading: Mapping[str, Any]) -> str:
-    """`value` as JSON, after `heading`; `ValueError` for what is no expression, instance of `kinds` or plain value."""
+    """Write `value` as JSON after `heading`. `ValueError` unless it has expressions, `kinds` and plain values only."""
     table = ExpressionTable()
 
     def plain(value: Any) -> Any:
@@ -43,10 +42,10 @@ def write_records(value: Any, kinds: tuple[type, ...], heading: Mapping[str, Any
     rows = ",\n".join(map(_line, table.rows))
     parts = [f"{_line(name)}: {_line(part)}" for name, part in heading.items()]
     parts += [f'"expressions": [\n{rows}\n]', f'"content": {_line(content)}']
-    # SymPy simplifies some expressions when they are made, which are then no more those that were written
+    # SymPy simplifies some expressions when they are made, so that they differ from the written ones.
     for expression, again in zip(table.expressions, read_expressions(table.rows), strict=True):
         if expression != again:
-            raise ValueError(f"the expression {shown(expression)} comes back as {shown(again)} when it is made anew")
+            raise ValueError(f"the expression {shown(expression)} becomes {shown(again)} when it is read back")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
@@ -55,7 +54,7 @@ def _line(value: Any) -> str:
 
 
 def read_records(document: Mapping[str, Any], kinds: tuple[type, ...]) -> Any:
-    """What `write_records` wrote, from the parsed JSON; `ValueError` where that is nothing of the kind."""
+    """Read from parsed JSON what `write_records` wrote. Raises `ValueError` if it is invalid."""
 
     def listed(value: Any) -> list[Any]:
         if not isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The rules of integration: each takes an expression apart, computes what follows, and returns the step.
+"""Rules of integration: each takes an expression apart, computes the result, and returns the step.
 
-Expressions are actions S, the integrand being exp(-S/2). A rule finds in `before` what it applies to, by pattern, and
-raises `RuleError` where it does not find it. What a rule claims is checked elsewhere, on numbers.
+Expressions are actions S with the integrand exp(-S/2). A rule matches a pattern in `before`, and raises `RuleError` if
+there is no match. The claims of rules are checked numerically elsewhere.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ from . import claims
 from .step import Step
 
 Definitions = Sequence[tuple[MatrixSymbol, MatrixExpr]]
-"""Matrix symbols, in order, with what each stands for."""
+"""Matrix symbols, in order, with their values."""
 
 
 class RuleError(ValueError):
-    """A rule does not apply to the expression that it was given."""
+    """A rule does not apply to the given expression."""
 
 
 # Taking expressions apart: the terms of an action, the matrices of its quadratic and linear forms.
@@ -81,19 +81,19 @@ class RuleError(ValueError):
 
 @checked_arguments
 def terms_with(expression: Expr, *symbols: Expr) -> Expr:
-    """The terms of a sum in which any of `symbols` occurs."""
+    """Return the terms of a sum that contain any of `symbols`."""
     return Add(*(term for term in Add.make_args(normal(expression)) if term.has(*symbols)))
 
 
 @checked_arguments
 def terms_without(expression: Expr, *symbols: Expr) -> Expr:
-    """The terms of a sum in which none of `symbols` occurs."""
+    """Return the terms of a sum that contain none of `symbols`."""
     return Add(*(term for term in Add.make_args(normal(expression)) if not term.has(*symbols)))
 
 
 @checked_arguments
 def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
-    """The matrix A (n x n) of an expression tr(A R^T R), R = `outer`."""
+    """Return the matrix A (n x n) of an expression tr(A R^T R), R = `outer`."""
     terms = []
     for coefficient, factors in _trace_terms(expression):
         if outer not in factors:
@@ -108,7 +108,7 @@ def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
 
 @checked_arguments
 def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
-    """The matrix A of a quadratic form r^T A r, r = `column`."""
+    """Return the matrix A of a quadratic form r^T A r, r = `column`."""
     quadratic, linear, constant = polynomial(expression, column)
     if linear or constant != 0 or not quadratic:
         raise RuleError(f"expected a quadratic form of {column}, got {expression}")
@@ -117,7 +117,7 @@ def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
 
 @checked_arguments
 def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -> MatrixExpr:
-    """The matrix B of a form 2 l^T B r of two columns."""
+    """Return the matrix B of a form 2 l^T B r of two columns."""
     _, linear, _ = polynomial(expression, left)
     terms = [(c, factors) for column in linear for c, factors in matrix_terms(column)]
     if any(factors[-1] != right for _, factors in terms):
@@ -127,8 +127,8 @@ def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -
 
 @checked_arguments
 def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
-    """The `variable` that makes `equation` zero, where it stands once, in an inverse or alone between factors."""
-    # one term L f(X) R and the rest: f(X) = -L^-1 rest R^-1, and then f is the identity, an inverse, or of a sum
+    """Solve `equation` = 0 for a `variable` that occurs once, in an inverse or alone between factors."""
+    # One term L f(X) R and the rest: f(X) = -L^-1 rest R^-1, and then f is the identity, an inverse, or of a sum.
     terms = matrix_terms(equation)
     holding = [term for term in terms if any(factor.has(variable) for factor in term[1])]
     if len(holding) != 1:
@@ -152,12 +152,12 @@ def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
 
 
 def _scalar_terms(expression: Expr) -> list[tuple[Expr, Expr]]:
-    """A normal scalar expression as (coefficient, trace or log-determinant) pairs; a plain scalar as (it, 1)."""
+    """Split a normal scalar expression into pairs of coefficient and trace or log-determinant; a scalar x is (x, 1)."""
     return [term.as_independent(Trace, LogDet, as_Add=False) for term in Add.make_args(expression)]
 
 
 def _trace_terms(expression: Expr) -> list[tuple[Expr, Factors]]:
-    """A sum of traces of products as (coefficient, factors) pairs."""
+    """Split a sum of traces of products into (coefficient, factors) pairs."""
     terms = []
     for coefficient, node in _scalar_terms(normal(expression)):
         if not isinstance(node, Trace):
@@ -169,9 +169,9 @@ def _trace_terms(expression: Expr) -> list[tuple[Expr, Factors]]:
 def _change_products(
     expression: Expr, change: Callable[[Factors], Expr], held: Sequence | None = None, kept: Expr = S.One
 ) -> Expr:
-    """A sum of traces, with change(factors) for the trace of each product.
+    """Replace the trace of each product in a sum of traces by change(factors).
 
-    With `held`, of those that hold any of these symbols or types; the other terms are multiplied by `kept`.
+    With `held`, only change terms that contain any of these symbols or types. The other terms are multiplied by `kept`.
     """
     terms = Add.make_args(normal(expression))
     changing = [term for term in terms if held is None or term.has(*held)]
@@ -182,7 +182,7 @@ def _change_products(
 
 @checked_arguments
 def polynomial(expression: Expr, variable: MatrixSymbol) -> tuple[list, list, Expr]:
-    """The terms of a polynomial of second degree in a column: matrices A, columns b (of 2 b^T v), and the rest."""
+    """Split a quadratic polynomial in a column v into matrices A, columns b (of 2 b^T v), and the rest."""
     quadratic, linear, constant = [], [], S.Zero
     for coefficient, node in _scalar_terms(normal(expression)):
         if not node.has(variable):
@@ -200,7 +200,7 @@ def polynomial(expression: Expr, variable: MatrixSymbol) -> tuple[list, list, Ex
 
 
 def _occurrence(factors: Factors, variable: MatrixSymbol) -> tuple[int, Factors]:
-    """How often the column occurs in a cyclic product, and what it is multiplied with."""
+    """Return how often the column occurs in a cyclic product, and the product of the other factors."""
     for rotated in rotations(factors):
         if rotated[0] == variable.T and not any(factor.has(variable) for factor in rotated[1:-1]):
             if rotated[-1] == variable:
@@ -213,12 +213,12 @@ def _occurrence(factors: Factors, variable: MatrixSymbol) -> tuple[int, Factors]
     raise RuleError(f"the exponent is not of second degree in {variable}: {factors}")
 
 
-# Rewriting: determinant lemma and Woodbury, blocks and paths, names, what may be dropped.
+# Rewriting: determinant lemma and Woodbury, blocks and paths, abbreviations, dropped terms.
 
 
 @checked_arguments
 def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
-    """logdet(C^{-1} + c Z M Z^T) + logdet C as logdet M + logdet(M^{-1} + c Z^T C Z): Sylvester's identity."""
+    """Rewrite logdet(C^{-1} + c Z M Z^T) + logdet C as logdet M + logdet(M^{-1} + c Z^T C Z) (Sylvester's identity)."""
     changes = {}
     for node in before.atoms(LogDet):
         if low_rank := _low_rank_update(node.matrix, covariance, inner):
@@ -230,7 +230,7 @@ def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, *
 
 @checked_arguments
 def woodbury(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
-    """Z^T (C^{-1} + c Z M Z^T)^{-1} Z as (M^{-1} - M^{-1} (M^{-1} + c Z^T C Z)^{-1} M^{-1}) / c."""
+    """Rewrite Z^T (C^{-1} + c Z M Z^T)^{-1} Z as (M^{-1} - M^{-1} (M^{-1} + c Z^T C Z)^{-1} M^{-1}) / c."""
 
     def between(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
         if not 0 < i < len(factors) - 1 or factors[i - 1] != transpose(outer) or factors[i + 1] != outer:
@@ -245,7 +245,7 @@ def woodbury(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) 
 
 @checked_arguments
 def invert_update(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
-    """(C^{-1} + c Z M Z^T)^{-1} as C - c C Z (M^{-1} + c Z^T C Z)^{-1} Z^T C: Woodbury's identity."""
+    """Rewrite (C^{-1} + c Z M Z^T)^{-1} as C - c C Z (M^{-1} + c Z^T C Z)^{-1} Z^T C (Woodbury's identity)."""
 
     def inverted(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
         small = _small_matrix(c, outer, covariance, inner)
@@ -258,7 +258,7 @@ def invert_update(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **rec
 
 @checked_arguments
 def push_through(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
-    """M Z^T (C^{-1} + c Z M Z^T)^{-1} as (M^{-1} + c Z^T C Z)^{-1} Z^T C: the push-through identity."""
+    """Rewrite M Z^T (C^{-1} + c Z M Z^T)^{-1} as (M^{-1} + c Z^T C Z)^{-1} Z^T C (push-through identity)."""
     ((scale, middle),) = matrix_terms(inner)
 
     def pushed(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
@@ -273,14 +273,14 @@ def push_through(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **reco
 
 
 def _changed(rule: str, before: Expr, after: Expr, what: str, record: dict) -> Step:
-    """A step whose sides are equal; `RuleError` if it changes nothing."""
+    """Make a step whose sides are equal, or raise `RuleError` if it changes nothing."""
     if after == before:
         raise RuleError(f"no {what} in {before}")
     return Step(rule, before, after, claims.Equal(), **record)
 
 
 def _with_updates(before: Expr, covariance, inner, change: Callable[..., Factors]) -> Expr:
-    """change(factors, i, c, Z) for each product of a scalar or matrix whose factor i is (C^{-1} + c Z M Z^T)^{-1}."""
+    """Apply change(factors, i, c, Z) to each product whose factor i is (C^{-1} + c Z M Z^T)^{-1}."""
 
     def one_product(factors: Factors) -> Factors:
         for i, factor in enumerate(factors):
@@ -298,7 +298,7 @@ def _with_updates(before: Expr, covariance, inner, change: Callable[..., Factors
 
 
 def _low_rank_update(matrix: MatrixExpr, covariance: MatrixExpr, inner: MatrixExpr) -> tuple[Expr, MatrixExpr] | None:
-    """c and Z if `matrix` is C^{-1} + c Z M Z^T."""
+    """Return c and Z if `matrix` is C^{-1} + c Z M Z^T."""
     given = dict((factors, c) for c, factors in matrix_terms(matrix))
     for c, factors in matrix_terms(inverse(covariance)):
         if given.pop(factors, None) != c:
@@ -313,13 +313,13 @@ def _low_rank_update(matrix: MatrixExpr, covariance: MatrixExpr, inner: MatrixEx
 
 
 def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: MatrixExpr) -> MatrixExpr:
-    """M^{-1} + c Z^T C Z."""
+    """Return M^{-1} + c Z^T C Z."""
     return sum_of([inverse(inner), c * product_of((transpose(outer), covariance, outer))])
 
 
 @checked_arguments
 def rescale(before: Expr, matrix: MatrixExpr, factor: Expr, **record) -> Step:
-    """logdet A and A^{-1} as those of c A, for A = `matrix` and c = `factor`."""
+    """Express logdet A and A^{-1} by c A, for A = `matrix` and c = `factor`."""
     scaled = expand_products(factor * matrix)
     changes = {
         LogDet(matrix): LogDet(scaled) - matrix.shape[0] * log(factor),
@@ -335,7 +335,7 @@ def _ordered(expression: Expr) -> Expr:
 
 @checked_arguments
 def unstack(before: Expr, **record) -> Step:
-    """tr(T^T F) with F the k blocks of columns of B, one below the other, as tr(B S), S those of T^T likewise."""
+    """Rewrite tr(T^T F) as tr(B S). F and T stack k blocks of columns, and B and S have them side by side."""
 
     def unstacked(factors: Factors) -> Expr:
         *between, last = next((r for r in rotations(factors) if isinstance(r[-1], Stacked)), factors)
@@ -348,7 +348,7 @@ def unstack(before: Expr, **record) -> Step:
 
 @checked_arguments
 def gather_blocks(before: Expr, **record) -> Step:
-    """tr(B Z^T (A (x) I) Z) with Z the k blocks of R stacked, as tr((A (x) B) R^T R)."""
+    """Rewrite tr(B Z^T (A (x) I) Z), with Z the k blocks of R stacked, as tr((A (x) B) R^T R)."""
 
     def gathered(factors: Factors) -> Expr:
         for rotated in rotations(factors):
@@ -370,7 +370,7 @@ def gather_blocks(before: Expr, **record) -> Step:
 
 @checked_arguments
 def join_branches(before: Expr, branches: Sequence[MatrixSymbol], joined: MatrixSymbol, weight: Expr, **record) -> Step:
-    """(tr(A R_0^T R_0) + tr(B R_1^T R_1))/N as tr(diag(A, B) R^T R)/N, R = [R_0 | R_1], N = `weight`."""
+    """Rewrite (tr(A R_0^T R_0) + tr(B R_1^T R_1))/N as tr(diag(A, B) R^T R)/N, R = [R_0 | R_1], N = `weight`."""
     blocks = [inner_matrix(weight * terms_with(before, branch), branch) for branch in branches]
     after = Trace(BlockDiagMatrix(*blocks) * joined.T * joined) / weight
     return _defined("branches side by side", before, after, ((joined, beside(*branches)),), record)
@@ -378,19 +378,19 @@ def join_branches(before: Expr, branches: Sequence[MatrixSymbol], joined: Matrix
 
 @checked_arguments
 def same_form(before: Expr, readings: MatrixSymbol, inner: MatrixSymbol, weight: Expr, **record) -> Step:
-    """What is left, written as tr(L R^T R)/N, N = `weight`: the form that the next layer begins with."""
+    """Write the rest as tr(L R^T R)/N, N = `weight`: the form with which the next layer begins."""
     value = expand_products(weight * inner_matrix(before, readings))
     return _defined("induction", before, Trace(inner * readings.T * readings) / weight, ((inner, value),), record)
 
 
 def _defined(rule: str, before: Expr, after: Expr, definitions: tuple, record: dict) -> Step:
-    """A step whose sides are equal where symbols have the values that it defines."""
+    """Make a step whose sides are equal if symbols have the values that it defines."""
     return Step(rule, before, after, claims.Equal(definitions), definitions=definitions, **record)
 
 
 @checked_arguments
 def vectorise(before: Expr, length: Expr, **record) -> Step:
-    """tr(B Z^T Z) with Z (length x n) the n blocks of a column z side by side: z^T (B (x) I) z."""
+    """Rewrite tr(B Z^T Z) as z^T (B (x) I) z. Z (length x n) has the n blocks of the column z side by side."""
     after = _change_products(before, lambda factors: _vectorise(factors, length))
     return Step("matrices become columns", before, after, claims.Equal(), **record)
 
@@ -402,7 +402,7 @@ def _vectorise(factors: Factors, length: Expr) -> Expr:
             mixing = kronecker(product_of(between, second.shape[1]), Identity(length))
             return Trace(transpose(first.matrix) * mixing * second.matrix)
     for single, *rest in rotations(factors):
-        # a single block is the column itself
+        # A single block is the column itself.
         middle = [i for i in range(1, len(rest)) if rest[i].shape[0] == length]
         if single.shape == (1, 1) and middle:
             mixing = kronecker(single, Identity(length))
@@ -412,7 +412,7 @@ def _vectorise(factors: Factors, length: Expr) -> Expr:
 
 @checked_arguments
 def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Step:
-    """Write `symbol` for the product `value` wherever it occurs in a trace."""
+    """Replace the product `value` by `symbol` in all traces."""
     ((scale, wanted),) = matrix_terms(value)
 
     def named(factors: Factors) -> Expr:
@@ -426,7 +426,7 @@ def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Ste
 
 @checked_arguments
 def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], **record) -> Step:
-    """Write each symbol of `definitions` for its value, a product or the trace of one, wherever it or A^T occurs."""
+    """Replace the value of each symbol of `definitions`, a product or its trace, or the transpose, by the symbol."""
     after = before if before.is_Matrix else normal(before)
     for symbol, value in definitions.items():
         if value.is_Matrix:
@@ -444,12 +444,12 @@ def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], 
 
 @checked_arguments
 def name_sum(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Step:
-    """Write `symbol` for the sum of products `value`, of which one occurs in `before`, and like terms cancel."""
+    """Replace the sum of products `value`, one of which occurs in `before`, by `symbol`, and cancel like terms."""
     return _defined("named", before, _recognise(before, symbol, value), ((symbol, value),), record)
 
 
 def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
-    # `before` with the longest product of the sum `value` as what it is in terms of `symbol`
+    # Express the longest product of the sum `value` in terms of `symbol`.
     (scale, wanted), *rest = sorted(matrix_terms(value), key=lambda term: -len(term[1]))
     held = MatrixSymbol("held", *value.shape)
     changed = _replace_product(before, held, wanted)
@@ -460,7 +460,7 @@ def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
 
 
 def _replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
-    """`expression` with `symbol` for the product of the factors `wanted`, within functions of matrices too."""
+    """Replace the product of the factors `wanted` by `symbol`, inside functions of matrices too."""
     if not expression.is_Matrix:
         terms = _scalar_terms(expression)
         changed = (node.func(_replace_product(*node.args, symbol, wanted)) if node.args else node for _, node in terms)
@@ -490,7 +490,7 @@ def _replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) ->
 
 @checked_arguments
 def write_out(before: Expr, definitions: Mapping[Expr, Expr], **record) -> Step:
-    """Every symbol of `definitions` as what it stands for."""
+    """Replace every symbol of `definitions` by its value."""
     if not before.has(*definitions):
         raise RuleError(f"none of {tuple(definitions)} occurs in {before}")
     return _defined("written out", before, before.xreplace(dict(definitions)), tuple(definitions.items()), record)
@@ -498,7 +498,7 @@ def write_out(before: Expr, definitions: Mapping[Expr, Expr], **record) -> Step:
 
 @checked_arguments
 def set_to_zero(before: Expr, *symbols: MatrixSymbol, **record) -> Step:
-    """What is left where the matrices `symbols` are zero."""
+    """Set the matrices `symbols` to zero."""
     zero = tuple((symbol, ZeroMatrix(*symbol.shape)) for symbol in symbols)
     if not before.has(*symbols):
         raise RuleError(f"none of {symbols} occurs in {before}")
@@ -511,20 +511,20 @@ def set_to_zero(before: Expr, *symbols: MatrixSymbol, **record) -> Step:
 
 @checked_arguments
 def reduce_traces(before: Expr, **record) -> Step:
-    """Traces with Kronecker products and block diagonals as traces of smaller matrices."""
+    """Reduce traces with Kronecker products and block diagonals to traces of smaller matrices."""
     return Step("traces of smaller matrices", before, simplify_traces(before), claims.Equal(), **record)
 
 
 @checked_arguments
 def write_as_number(before: Expr, matrix: MatrixSymbol, number: Expr, **record) -> Step:
-    """The 1 x 1 matrix symbol `matrix` as the scalar that is its entry."""
+    """Replace the 1 x 1 matrix symbol `matrix` by the scalar that is its entry."""
     after, definitions = as_number(before, matrix, number), ((matrix, number * Identity(1)),)
     return _defined("1 x 1 matrix as a number", before, after, definitions, record)
 
 
 @checked_arguments
 def leading_order(before: Expr, width: Expr, **record) -> Step:
-    """The part of an action that grows with `width`, in which it is linear."""
+    """Keep the part of an action that is linear in `width`."""
     after = expand(before - before.subs(width, 0))
     if after.subs(width, 2 * width) != expand(2 * after):
         raise RuleError(f"{before} is not linear in {width}")
@@ -533,7 +533,7 @@ def leading_order(before: Expr, width: Expr, **record) -> Step:
 
 @checked_arguments
 def drop_constants(before: Expr, variables: Sequence[Expr], **record) -> Step:
-    """Leave out the terms that do not depend on `variables`."""
+    """Drop the terms that do not depend on `variables`."""
     claim = claims.EqualUpToConstant(tuple(variables))
     return Step("constants dropped", before, terms_with(before, *variables), claim, **record)
 
@@ -543,7 +543,7 @@ def drop_constants(before: Expr, variables: Sequence[Expr], **record) -> Step:
 
 @checked_arguments
 def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
-    """c tr(d^T d) as the Gaussian average of exp(-i t^T d) over t ~ N(0, c I): Hubbard-Stratonovich."""
+    """Write c tr(d^T d) as the Gaussian average of exp(-i t^T d) over t ~ N(0, c I) (Hubbard-Stratonovich)."""
     ((coefficient, node),) = _scalar_terms(before)
     if not isinstance(node, Trace) or len(node.arg.args) != 2 or transpose(node.arg.args[0]) != node.arg.args[1]:
         raise RuleError(f"linearise_square needs c tr(d^T d), got {before}")
@@ -554,7 +554,7 @@ def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
 
 @checked_arguments
 def linearise_form(before: Expr, column: MatrixSymbol, auxiliary: MatrixSymbol, weight: Expr, **record) -> Step:
-    """The quadratic form r^T M r / N as the Gaussian average of exp(-i w^T r / N^(1/2)) over w ~ N(0, M)."""
+    """Write the quadratic form r^T M r / N as the Gaussian average of exp(-i w^T r / N^(1/2)) over w ~ N(0, M)."""
     covariance = expand_products(weight * inner_of_form(before, column))
     after = 2 * S.ImaginaryUnit * Trace(auxiliary.T * column) / sqrt(weight)
     return Step("read backwards as weights", before, after, claims.AverageIs(auxiliary, covariance), **record)
@@ -562,14 +562,14 @@ def linearise_form(before: Expr, column: MatrixSymbol, auxiliary: MatrixSymbol, 
 
 @checked_arguments
 def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]], **record) -> Step:
-    """A function of products over rows, such as tr(M R^T R), as a sum over rows: of one row it is the same function.
+    """Split a function of products over rows, such as tr(M R^T R), into a sum over rows. Keep the term of one row.
 
-    `rows` pairs column symbols with the matrices whose rows they stand for.
+    `rows` pairs column symbols with the matrices whose rows they represent.
     """
     names = {member: column for column, member in rows}
 
     def one_row(factors: Factors) -> Expr:
-        # the cyclic product is cut open at the pair R^T R (or a single R) in which the row index is summed
+        # Cut the cyclic product open at the pair R^T R (or a single R) that sums over the row index.
         for rotated in rotations(factors):
             if rotated[0] in names and (last := transpose(rotated[-1])) in names:
                 return Trace(product_of((names[rotated[0]].T, *rotated[1:-1], names[last])))
@@ -581,7 +581,7 @@ def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]
 
 @checked_arguments
 def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]], **record) -> Step:
-    """A function of one row, summed over `count` rows; the inverse of `split_into_rows`."""
+    """Sum a function of one row over `count` rows, as the inverse of `split_into_rows`."""
     names = dict(rows)
 
     def all_rows(factors: Factors) -> Expr:
@@ -597,11 +597,11 @@ def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, 
 
 @checked_arguments
 def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExpr, **record) -> Step:
-    """Integrate a column ~ N(0, C) out of an exponent v^T A v + 2 b^T v + c: a Gaussian integral over one weight block.
+    """Integrate a column v ~ N(0, C) out of an exponent v^T A v + 2 b^T v + c, for example one block of weights.
 
-    Gives logdet C + logdet(C^{-1} + A) + c - b^T (C^{-1} + A)^{-1} b.
+    The result is logdet C + logdet(C^{-1} + A) + c - b^T (C^{-1} + A)^{-1} b.
     """
-    # complete the square: v^T (C^-1 + A) v + 2 b^T v is least at v = -(C^-1 + A)^-1 b
+    # Complete the square: v^T (C^-1 + A) v + 2 b^T v is least at v = -(C^-1 + A)^-1 b.
     quadratic, linear, after = polynomial(before, variable)
     precision = sum_of([inverse(covariance), *quadratic])
     if quadratic:
@@ -615,7 +615,7 @@ def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExp
 
 @checked_arguments
 def gaussian_density(before: Expr, source: MatrixSymbol, column: MatrixSymbol, **record) -> Step:
-    """From the characteristic function exp(-g^T M g/2) of a column to its density: logdet M + x^T M^{-1} x."""
+    """Turn the characteristic function exp(-g^T M g/2) of a column into its density: logdet M + x^T M^{-1} x."""
     covariance = inner_of_form(before, source)
     after = normal(log_det(covariance) + Trace(column.T * inverse(covariance) * column))
     return Step("density of Gaussian columns", before, after, claims.GaussianDensity(source, column), **record)
@@ -625,10 +625,10 @@ def gaussian_density(before: Expr, source: MatrixSymbol, column: MatrixSymbol, *
 def gram_volume(
     before: Expr, columns: MatrixSymbol, overlap: MatrixSymbol, count: Expr, given: MatrixSymbol | None = None, **record
 ) -> Step:
-    """From the density of n x N weights X to that of their overlap U: the volume of the weights that have it.
+    """Turn the density of n x N weights X into the density of their overlap U, by the volume of weights with it.
 
-    U holds X X^T / N; where some rows of all weights are `given` by their own overlap, those are its leading block.
-    The volume is det(U)^((N - n - 1)/2), divided by that of the given rows.
+    U holds X X^T / N. If some rows of all weights are `given` by their overlap, this is the leading block of U.
+    The volume is det(U)^((N - n - 1)/2), divided by the volume of the given rows.
     """
     size = overlap.shape[0]
     block, volume = overlap, -(count - size - 1) * log_det(overlap)
@@ -650,12 +650,12 @@ def gram_volume(
 def gaussian_equivalence(
     before: Expr, hidden: MatrixExpr, weights: MatrixSymbol, kernel: tuple[MatrixSymbol, MatrixExpr], **record
 ) -> Step:
-    """Nonlinear units phi(V X), `hidden`, as linear ones V' kappa^(1/2) of the same covariance: an ansatz.
+    """Replace nonlinear units phi(V X), `hidden`, by linear ones V' kappa^(1/2) of the same covariance: an ansatz.
 
-    `kernel` pairs the symbol kappa (tokens x tokens) with what it stands for; `weights` is V, a row a unit.
+    `kernel` pairs the symbol kappa (tokens x tokens) with its value. `weights` is V, one row per unit.
     """
     symbol, value = kernel
-    # the name of what stands for another, as SymPy prints it: V_0 becomes Vtilde_0
+    # Name of the replacement as SymPy prints it: V_0 becomes Vtilde_0.
     letter, *index = weights.name.split("_", 1)
     equivalent = MatrixSymbol("_".join((f"{letter}tilde", *index)), weights.shape[0], symbol.shape[0])
     linear = equivalent * SquareRoot(symbol)
@@ -677,7 +677,7 @@ def source_derivative(
     order: _Order = 1,
     **record,
 ) -> Step:
-    """`factor` times the first derivative, or the matrix of second derivatives, in a column source, at zero."""
+    """Take `factor` times the first derivative, or the matrix of second derivatives, in a column source, at zero."""
     quadratic, linear, _ = polynomial(before, source)
     found = [2 * factor * matrix for matrix in (quadratic if order == 2 else linear)]
     shape = (source.shape[0], source.shape[0] if order == 2 else 1)
@@ -718,7 +718,7 @@ def insert_order_parameter(
 def insert_overlap(
     before: Expr, value: MatrixExpr, symbol: MatrixSymbol, conjugate: MatrixSymbol, weight: Expr, **record
 ) -> Step:
-    """Name the column `value` by the overlap `symbol`: the exponent gains weight tr(conjugate^T (value - symbol))."""
+    """Name the column `value` by the overlap `symbol`. The exponent gains weight tr(conjugate^T (value - symbol))."""
     after = _recognise(before, symbol, value) + normal(weight * Trace(conjugate.T * (value - symbol)))
     claim = claims.OrderParameterInserted(symbol, value, conjugate, weight)
     return Step("overlap by a delta function", before, after, claim, **record)
@@ -726,7 +726,7 @@ def insert_overlap(
 
 @checked_arguments
 def eliminate(before: Expr, variable: MatrixSymbol, **record) -> Step:
-    """Take the integral over `variable` at its saddle point: solve the vanishing of the gradient, and substitute."""
+    """Integrate over `variable` at its saddle point: solve for a vanishing gradient, and substitute."""
     solution = solve_for(gradient(before, variable), variable)
     after, claim = normal(before.xreplace({variable: solution})), claims.Stationary(variable, solution)
     return Step("eliminated at its saddle point", before, after, claim, definitions=((variable, solution),), **record)
@@ -734,7 +734,7 @@ def eliminate(before: Expr, variable: MatrixSymbol, **record) -> Step:
 
 @checked_arguments
 def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **record) -> Step:
-    """Take the integral over `multiplier`, in which `before` is linear: it fixes `variable`."""
+    """Integrate over `multiplier`, in which `before` is linear. This fixes `variable`."""
     slope = gradient(before, multiplier)
     if slope.has(multiplier):
         raise RuleError(f"the action is not linear in {multiplier}: {slope}")
@@ -750,15 +750,15 @@ def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **
 
 @checked_arguments
 def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
-    """The gradient in a symmetric matrix; for a source, the mean of what the source multiplies."""
+    """Take the gradient in a symmetric matrix. For a source, this is the mean of the matrix that it multiplies."""
     after = expand_products(gradient(before, variable))
     return Step("differentiated", before, after, claims.MatrixDerivative(variable), **record)
 
 
 @checked_arguments
 def linear_response(entropy: Expr, variable: MatrixSymbol, mean: MatrixExpr, force: MatrixExpr, **record) -> Step:
-    """How a minimum moves, to first order, when the term tr(force variable) is added: Hessian and solve."""
-    # Hessian along the displacement + force = 0
+    """Find the first-order shift of a minimum when the term tr(force variable) is added, from the Hessian."""
+    # Solve Hessian along the displacement + force = 0.
     displacement = positive_definite("X", variable.shape[0])
     along = gradient(Trace(gradient(entropy, variable) * displacement), variable)
     equation = sum_of([along.xreplace({variable: mean}), force])
@@ -768,7 +768,7 @@ def linear_response(entropy: Expr, variable: MatrixSymbol, mean: MatrixExpr, for
 
 @checked_arguments
 def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
-    """Solve G = 0 where X G X = X A X - c X - W: X = A^{-1/2} (c + (c^2 + 4 A^{1/2} W A^{1/2})^{1/2}) A^{-1/2} / 2."""
+    """Solve X G X = X A X - c X - W for G = 0: X = A^{-1/2} (c + (c^2 + 4 A^{1/2} W A^{1/2})^{1/2}) A^{-1/2} / 2."""
     quadratic, linear, rest = [], S.Zero, []
     for coefficient, factors in matrix_terms(variable * equation * variable):
         if factors == (variable,):
@@ -791,16 +791,16 @@ def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
 
 @checked_arguments
 def solve(before: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
-    """The `variable` that makes `before` zero."""
+    """Solve `before` = 0 for `variable`."""
     return Step("solved", before, solve_for(before, variable), claims.Solves(variable), **record)
 
 
-# Many neurons: spins summed over, neurons gathered into classes of equal weights.
+# Many neurons: sums over spins, neurons grouped into classes of equal weights.
 
 
 @checked_arguments
 def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
-    """The sum over all spins s in {-1, 1}^n of exp(s^T u): the product over i of 2 cosh u_i."""
+    """Sum exp(s^T u) over all spins s in {-1, 1}^n, which gives the product over i of 2 cosh u_i."""
     field, constant = _field(before, spins)
     after = constant - 2 * (spins.shape[0] * log(2) + sum_of_column(entrywise(log_cosh, field)))
     return Step("sum over spins", before, expand(after), claims.SpinSum(spins), **record)
@@ -808,9 +808,9 @@ def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
 
 @checked_arguments
 def covariance_over_spins(before: Expr, spins: MatrixSymbol, value: MatrixExpr, **record) -> Step:
-    """The covariance of `value`, a column K s + c, over independent spins s in {-1, 1}^n with weights exp(s^T u).
+    """Take the covariance of `value`, a column K s + c, over independent spins s in {-1, 1}^n with weights exp(s^T u).
 
-    K diag(1 - tanh^2 u) K^T, for the slope of the mean of a spin in its field is its variance.
+    It is K diag(1 - tanh^2 u) K^T, since the derivative of the mean of a spin by its field is its variance.
     """
     field, _ = _field(before, spins)
     variance = field.applyfunc(Lambda(ENTRY, diff(tanh(ENTRY), ENTRY)))
@@ -823,7 +823,7 @@ def covariance_over_spins(before: Expr, spins: MatrixSymbol, value: MatrixExpr, 
 
 
 def _field(exponent: Expr, spins: MatrixSymbol) -> tuple[MatrixExpr, Expr]:
-    """u of an exponent -2 s^T u + c that is linear in the spins s, and c."""
+    """Return u and c of an exponent -2 s^T u + c that is linear in the spins s."""
     quadratic, linear, constant = polynomial(exponent, spins)
     if quadratic or not linear:
         raise RuleError(f"expected an exponent linear in the spins {spins}, got {exponent}")
@@ -838,10 +838,10 @@ def gather_classes(
     assignment: MatrixSymbol,
     **record,
 ) -> Step:
-    """W f(U^T x) with an odd f, a sum over N neurons, as N C^T f(Omega x), one over classes.
+    """Rewrite W f(U^T x) with an odd f, a sum over N neurons, as N C^T f(Omega x), a sum over classes.
 
-    Neurons (columns of `weights` W, U) whose column of U is the same but for a sign share a class, with a row of
-    `classes` C, Omega: U = Omega^T B and C = B W^T / N, B (classes x neurons) the `assignment`.
+    Neurons (columns of `weights` W, U) form a class if their columns of U are equal up to a sign. Each class has a row
+    of `classes` C, Omega: U = Omega^T B and C = B W^T / N, with the `assignment` B (classes x neurons).
     """
     (read, drive), (correlations, distinct) = weights, classes
     count = drive.shape[1]
@@ -868,10 +868,10 @@ def gather_columns(
     assignment: MatrixSymbol,
     **record,
 ) -> Step:
-    """W diag(f(U^T x)) W^T with an even f, a sum over N neurons, as N X^T diag(f(Omega x)) Xbar, one over classes.
+    """Rewrite W diag(f(U^T x)) W^T with an even f, a sum over N neurons, as N X^T diag(f(Omega x)) Xbar over classes.
 
-    Neurons whose columns of both `weights` W, U are the same but for a common sign share a class, with a row of
-    `classes` Xbar, X, Omega: W = X^T B, U = Omega^T B and Xbar = B W^T / N, B (classes x neurons) the `assignment`.
+    Neurons form a class if their columns of both `weights` W, U are equal up to a common sign. Each class has a row
+    of `classes` Xbar, X, Omega: W = X^T B, U = Omega^T B and Xbar = B W^T / N, B (classes x neurons) the `assignment`.
     """
     (read, drive), (sums, columns, distinct) = weights, classes
     count = drive.shape[1]
@@ -896,7 +896,7 @@ def _gathered(before: MatrixExpr, gather: Callable, assignment: MatrixSymbol, de
 
 
 def _of_classes(node: MatrixExpr, drive: MatrixSymbol, distinct: MatrixSymbol, parity: int) -> MatrixExpr:
-    """f(c U^T x) of the neurons as f(c Omega x) of the classes, f of the parity 1, even, or -1, odd."""
+    """Rewrite f(c U^T x) of the neurons as f(c Omega x) of the classes. f has parity 1 (even) or -1 (odd)."""
     is_function = isinstance(node, ElementwiseApplyFunction)
     (scale, (first, *rest)), *others = matrix_terms(node.expr if is_function else node)
     if not is_function or others or first != drive.T or any(factor.has(drive) for factor in rest):
@@ -919,15 +919,15 @@ def slope(
     forces: Mapping[MatrixSymbol, MatrixSymbol] | None = None,
     **record,
 ) -> Step:
-    """The gradient in a matrix symbol, also `through` the symbols that stand for functions of it, by the chain rule.
+    """Take the gradient in a matrix symbol, also `through` defined symbols that depend on it, by the chain rule.
 
-    A symbol may stand for a function of those before it. `forces` names the gradient in some of them.
+    A symbol may depend on the previous ones. `forces` names the gradient in some of them.
     """
     pulled: dict[MatrixSymbol, MatrixExpr] = {}
     named: list[tuple[MatrixSymbol, MatrixExpr]] = []
 
     def pull_back(value: MatrixExpr, force: MatrixExpr, target: MatrixSymbol) -> MatrixExpr:
-        # a gradient in `value`, a function of `target`, as a gradient in `target`
+        # Convert a gradient in `value`, a function of `target`, to a gradient in `target`.
         held = MatrixSymbol("held", *value.shape)
         return gradient(Trace(held.T * value), target).xreplace({held: force})
 
@@ -935,7 +935,7 @@ def slope(
         later = [pull_back(value, pulled[symbol], target) for symbol, value in through if symbol in pulled]
         return _join(sum_of([gradient(before, target), *later]))
 
-    # from the last definition to the first, as reverse-mode differentiation goes
+    # Go from the last definition to the first, as in reverse-mode differentiation.
     for symbol, _ in reversed(through):
         pulled[symbol] = total(symbol)
         if forces and symbol in forces:
@@ -947,7 +947,7 @@ def slope(
 
 
 def _join(matrix: MatrixExpr) -> MatrixExpr:
-    """diag(x) 1 as x, and sinh/cosh as tanh."""
+    """Rewrite diag(x) 1 as x, and sinh/cosh as tanh."""
 
     def simplified(factor: MatrixExpr) -> MatrixExpr:
         if not isinstance(factor, ElementwiseApplyFunction):
@@ -970,14 +970,14 @@ def _join(matrix: MatrixExpr) -> MatrixExpr:
 def response(
     before: MatrixExpr, moved: Mapping[MatrixSymbol, MatrixExpr], displacement: MatrixSymbol, **record
 ) -> Step:
-    """How a column moves with a displacement that the symbols of `moved` follow linearly, as the matrix of it."""
-    # by the gradient of c^T `before` with any column c, so that products of matrices with columns alone are formed
+    """Return the response matrix of a column to a displacement that the symbols of `moved` follow linearly."""
+    # Use the gradient of c^T `before` with an arbitrary column c, so that only products of matrices and columns occur.
     probe = MatrixSymbol("c", before.shape[0], 1)
     gradients = {symbol: gradient(Trace(probe.T * before), symbol) for symbol in moved}
     pulled = [gradient(Trace(transpose(gradients[x]) * change), displacement) for x, change in moved.items()]
 
     def without_probe(factors: Factors) -> tuple[Expr, Factors]:
-        # a product that is linear in the probe, as a number and the matrices that the probe stands behind
+        # Split a product that is linear in the probe into a number and the matrices after the probe.
         for i, factor in enumerate(factors):
             left, right = factors[:i], factors[i + 1 :]
             if factor == probe:

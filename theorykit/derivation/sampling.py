@@ -12,7 +12,7 @@ Values = dict[str, np.ndarray | float | int | complex]
 
 
 def random_values(expressions: Iterable[Expr], sizes: Mapping[Expr, int], rng: np.random.Generator) -> Values:
-    """A value of order one for every symbol by name, of the given sizes; positive and definite ones as declared."""
+    """Draw a value of order one for every symbol by name, with the given sizes and the declared definiteness."""
     values: Values = {size.name: number for size, number in sizes.items()}
     free = {symbol for expression in expressions for symbol in expression.free_symbols}
     for symbol in sorted(free, key=lambda symbol: symbol.name):
@@ -22,7 +22,7 @@ def random_values(expressions: Iterable[Expr], sizes: Mapping[Expr, int], rng: n
 
 
 def random_value(symbol: Symbol | MatrixSymbol, sizes: Values, rng: np.random.Generator) -> np.ndarray | float:
-    """A value for one symbol."""
+    """Draw a value for one symbol."""
     if not getattr(symbol, "is_Matrix", False):
         return float(rng.uniform(0.5, 1.5))
     rows, columns = (round(float(interpret(side, sizes))) for side in symbol.shape)

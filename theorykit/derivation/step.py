@@ -1,6 +1,6 @@
-"""The record of a derivation: steps, each with what it claims, and the evidence that the claims hold.
+"""Record of a derivation: steps with their claims, and the evidence that the claims hold.
 
-A step is made by a rule, which computes `after` from `before`; its claim can be checked without knowing the rule.
+A rule makes a step by computing `after` from `before`. The claim can be checked without knowing the rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .document import Show, statement
 from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
 from .sampling import random_values
 
-# points that are drawn, one after another, where a denominator is zero
+# Number of points to try if denominators vanish.
 _ATTEMPTS = 3
 
 
@@ -33,10 +33,10 @@ _ATTEMPTS = 3
 class Step(DisplayMixin):
     """One application of a rule: `before` becomes `after`.
 
-    - `rule`: its name. `claim`: how `after` follows from `before`.
-    - `equations`: numbers of the source's equations that say the same.
-    - `assumptions`: limits taken and what they need to hold, in words.
-    - `definitions`: symbols that the step introduces, with what they stand for.
+    - `rule`: its name. `claim`: the relation of `after` to `before`.
+    - `equations`: numbers of the source's corresponding equations.
+    - `assumptions`: limits taken and the conditions for them, in words.
+    - `definitions`: symbols that the step introduces, with their values.
     - `section`: the part of the derivation it belongs to.
     """
 
@@ -61,14 +61,14 @@ class Step(DisplayMixin):
 
     @checked_arguments
     def error(self, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
-        """How far the claim is from holding at random numbers, in units of what may be tolerated."""
+        """Return the error of the claim at random numbers, in units of its tolerance."""
         values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
         return float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
 
 
 @dataclass
 class Recorder:
-    """A derivation under way: the steps so far, and what is recorded with the next ones."""
+    """Derivation in progress: the steps so far, and fields recorded with the next ones."""
 
     steps: list[Step] = field(default_factory=list)
     section: str = ""
@@ -79,7 +79,7 @@ class Recorder:
         check_fields(self)
 
     def apply(self, rule: Callable[..., Step], *arguments, **record) -> Expr:
-        """Apply a rule, keep its step, and return what it arrives at."""
+        """Apply a rule, keep its step, and return its result."""
         if isinstance(checked_function("rule", rule), type):
             raise TypeError(f"rule must be a function that makes a step, got {rule.__name__}")
         kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
@@ -90,11 +90,11 @@ class Recorder:
 
 @dataclass(frozen=True, repr=False)
 class Evidence(DisplayMixin):
-    """The largest error of one step's claim over the trials up to the first that failed, in units of its tolerance.
+    """Largest error of one step's claim over the trials up to the first failure, in units of its tolerance.
 
-    - `reason`: why the claim could not be evaluated, or is false though its error is small; the error is infinite then.
-    - `chance`: a bound of the probability with which a false claim would have passed, where it was proved by exact
-      arithmetic at random points; None where it was checked to its tolerance only. `numeric`: why it was.
+    - `reason`: why the claim could not be evaluated, or is false despite its small error. The error is then infinite.
+    - `chance`: bound of the probability that a false claim would have passed, if it was proved by exact arithmetic at
+      random points. It is None for numeric checks. `numeric`: why the check was only numeric.
     """
 
     step: Step
@@ -110,7 +110,7 @@ class Evidence(DisplayMixin):
 
     @property
     def proved(self) -> bool:
-        """Whether the claim holds exactly, at the sizes of the trials, but for `chance`."""
+        """Whether the claim holds exactly at the sizes of the trials, up to `chance`."""
         return self.holds and self.chance is not None
 
     def _view(self):
@@ -139,17 +139,17 @@ class Verification(DisplayMixin):
 
     @property
     def failures(self) -> tuple[Evidence, ...]:
-        """The evidence of the steps that do not hold."""
+        """Evidence of the steps that do not hold."""
         return tuple(item for item in self.evidence if not item.holds)
 
     @property
     def proved(self) -> tuple[Evidence, ...]:
-        """The evidence of the steps that were proved, at the sizes of the trials."""
+        """Evidence of the steps that were proved, at the sizes of the trials."""
         return tuple(item for item in self.evidence if item.proved)
 
     @property
     def chance(self) -> float:
-        """A bound of the probability with which these would all have passed, were any of them false: the largest."""
+        """Bound of the probability that a false step among these would have passed: the largest."""
         return max((item.chance for item in self.proved), default=0.0)
 
     def _view(self):
@@ -167,7 +167,7 @@ class Verification(DisplayMixin):
 
 @dataclass(frozen=True, repr=False)
 class Derivation(DisplayMixin):
-    """Steps in order, and the sizes at which each may be tried with numbers."""
+    """Steps in order, and the sizes for numeric trials of each."""
 
     steps: tuple[Step, ...]
     sizes: tuple[Mapping[Expr, int], ...]
@@ -176,11 +176,11 @@ class Derivation(DisplayMixin):
         check_fields(self)
 
     def verify(self, seed: int = 0) -> Verification:
-        """Check every step's claim at random numbers of every set of sizes; exactly too, where it is an identity."""
+        """Check every step's claim at random numbers for every set of sizes, and identities exactly too."""
         return Verification(tuple(self.evidence(seed)))
 
     def evidence(self, seed: int = 0) -> Iterator[Evidence]:
-        """What `verify` finds, step by step: each is checked when it is asked for."""
+        """Yield the results of `verify` step by step. Each step is checked on demand."""
         seed = checked_whole_number("seed", seed, least=0)
         points = Points(self.sizes, seed)
         return (self._evidence(step, seed, points) for step in self.steps)
@@ -190,7 +190,7 @@ class Derivation(DisplayMixin):
         for trial, sizes in enumerate(self.sizes):
             try:
                 error = step.error(sizes, np.random.default_rng([seed, trial]))
-            except ValueError as mistake:  # a determinant or a factor that does not exist, shapes that do not fit
+            except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
                 return Evidence(step, float("inf"), str(mistake))
             if np.isnan(error):
                 return Evidence(step, float("inf"), "not a number")
@@ -214,21 +214,21 @@ class Derivation(DisplayMixin):
         yield Folded("Every step", tuple(derivation_blocks(self)))
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
-        """The steps by section, in order."""
+        """Yield the steps by section, in order."""
         names = list(dict.fromkeys(step.section for step in self.steps))
         return ((name, [step for step in self.steps if step.section == name]) for name in names)
 
 
 @dataclass(frozen=True)
 class Points:
-    """Random points at each of several sets of sizes; those of one seed are the same for all steps of a derivation."""
+    """Random points at each of several sets of sizes. One seed gives the same points for all steps of a derivation."""
 
     sizes: Sequence[Mapping[Expr, int]]
     seed: int
     drawn: dict[tuple[int, int], ExactPoint] = field(default_factory=dict)
 
     def at(self, trial: int) -> Iterator[ExactPoint]:
-        """Points at one of the sets of sizes."""
+        """Yield points at one of the sets of sizes."""
         for attempt in range(_ATTEMPTS):
             key = trial, attempt
             if key not in self.drawn:
@@ -237,9 +237,9 @@ class Points:
 
 
 def chance_of_mistake(step: Step, points: Points) -> float | None:
-    """A bound of the probability with which a false claim would hold at these points; None where it does not hold.
+    """Bound the probability that a false claim holds at these points. Returns None if the claim does not hold.
 
-    Raises `NotRational` where the claim cannot be checked exactly, and says why.
+    Raises `NotRational` with the reason if the claim cannot be checked exactly.
     """
     degree = 0
     for trial in range(len(points.sizes)):
@@ -259,12 +259,12 @@ def chance_of_mistake(step: Step, points: Points) -> float | None:
             return None
         collisions = point.degree_of_collisions if of_any else 0
         degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
-    # a false claim is false at one of the sets of sizes, where it would have to hold at one of the points tried
+    # A false claim is false for at least one set of sizes. It would have to hold at one of the points tried there.
     return _ATTEMPTS * degree / PRIME
 
 
 def written(chance: float) -> str:
-    """A bound of a probability as text, of one digit and rounded up."""
+    """Write the bound of a probability with one digit, rounded up."""
     text = Context(prec=1, rounding=ROUND_CEILING).create_decimal(chance)
     return f"{text:.0e}".replace("e-0", "e-")
 
@@ -276,12 +276,12 @@ def derivation_blocks(
     level: int = 3,
     verification: Verification | None = None,
 ) -> Iterator[Block]:
-    """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them.
+    """Yield the numbered steps of a derivation by section. `names` are symbol names as in `symbolic.latex`.
 
-    With its `verification`, each step is in its own part that says how it was checked, and to what error.
+    With its `verification`, each step is a separate part with the check and its error.
     """
     if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
-        raise ValueError("verification must be that of derivation, of which it has other steps")
+        raise ValueError("verification must belong to derivation, but their steps differ")
     checked_whole_number("level", level, least=1, most=6)
     show, numbers = partial(latex, symbol_names=names), itertools.count(1)
     for section, steps in derivation.sections():
@@ -301,7 +301,7 @@ def _statement(number: int | None, step: Step, show: Show) -> Iterator[Text | Eq
     yield replace(
         statement(step.claim, show(step.before), show(step.after), show), label=f"step-{number}" if number else ""
     )
-    # a name that is printed as what it stands for needs no explanation
+    # A symbol that is printed as its value needs no explanation.
     shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
     defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
     if defined:
@@ -329,7 +329,7 @@ def _caption(number: int | None, step: Step) -> str:
 
 @checked_arguments
 def verification_blocks(verification: Verification) -> Iterator[Block]:
-    """What was checked, in a line for each kind of claim, and how much of it was proved."""
+    """Summarise the checks in one line for each kind of claim, with the number of proofs."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
     proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
     lines = []
