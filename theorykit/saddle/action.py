@@ -1,8 +1,8 @@
-"""An action of the user's own: an expression of order parameters, each with its domain, and of parameters.
+"""Define your own action: an expression of order parameters, each with its domain, and of parameters.
 
     expression -> Action -> compiled function -> minimise, stationary -> Solution
 
-The result of a derivation and an expression typed by hand are the same kind of object.
+A derivation's result and an expression typed by hand are the same kind of object.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment
 from .domains import AbstractDomain, as_declared
 
-# the result of the compiled function that is the action's scale
+# Name of the compiled result that holds the action's scale.
 SCALE = "scale"
-# nodes that show the error of the default rule
+# With this many nodes, the error of the default rule becomes visible.
 _MANY_NODES = 1000
-# the number of stated errors added to the averages of `Action.bounds`
+# Number of error bounds that are added to the averages of `Action.bounds`.
 SIDE = Symbol("stated_errors_of_averages", real=True)
-# costs of assigning an equation to an order parameter: the equation is solved for it; it also occurs elsewhere in the
-# equation; its coefficient depends on order parameters
+# Costs of assigning an equation to an order parameter: the equation is solved for it, it also occurs elsewhere in the
+# equation, or its coefficient depends on order parameters.
 _SOLVED, _IMPLICIT, _VARYING, _NONE = 0, 1, 3, 1000
 
 
@@ -69,14 +69,14 @@ _Declared = Annotated[Expr, _checked_symbol]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Action(DisplayMixin):
-    """An action S, or a free energy, as a function of `order_parameters`, which is to be stationary in them.
+    """Action S, or a free energy, to be made stationary in its `order_parameters`.
 
     - `expression`: S, a scalar SymPy expression.
     - `order_parameters`: the domain of each, by symbol.
-    - `parameters`: the symbols of all else that S depends on: numbers, matrices and columns of data. The sizes of
-      matrices need not be among them if the shape of a given one determines them.
-    - `scale`: the large number that S is proportional to, such as N; gradients and curvatures are given per scale.
-    - `derivation`: the steps that led to S, if they were recorded; `derivation.verify()` checks each.
+    - `parameters`: all other symbols of S: numbers, matrices and columns of data. Sizes of matrices may be left out if
+      the shape of a given matrix determines them.
+    - `scale`: the large number that S is proportional to, such as N. Gradients and curvatures are given per scale.
+    - `derivation`: the recorded steps that led to S, if any. `derivation.verify()` checks each.
 
         >>> from sympy import cosh, log, symbols
         >>> from theorykit.saddle import Action, Real
@@ -85,7 +85,7 @@ class Action(DisplayMixin):
         >>> curie_weiss.equations[m]
         beta*m - beta*sinh(beta*m)/cosh(beta*m)
 
-    `action(m=0.5, beta=1.5)` is the value of S there.
+    `action(m=0.5, beta=1.5)` evaluates S.
     """
 
     expression: Scalar
@@ -136,17 +136,17 @@ class Action(DisplayMixin):
         return hash(self._content)
 
     def __reduce__(self):
-        # a view of a mapping cannot be pickled
+        # A view of a mapping cannot be pickled.
         return Action, (self.expression, dict(self.order_parameters), self.parameters, self.scale, self.derivation)
 
     def __call__(self, /, **values: Any) -> Float[Array, "..."]:
         """Evaluate S at values of all order parameters and parameters, by name.
 
-        Numbers may be arrays, and matrices may have leading axes; all broadcast against each other. Order parameters
-        may lie on an edge of their domain.
+        Numbers may be arrays, and matrices may have leading axes; all are broadcast against each other. Order
+        parameters may lie on an edge of their domain.
 
         Raises:
-            ValueError: a value is missing, unknown, not finite, outside its domain, or of a shape that does not fit.
+                ValueError: If a value is missing, unknown, not finite, outside its domain, or has the wrong shape.
 
         Example:
             >>> import theorykit
@@ -203,28 +203,28 @@ class Action(DisplayMixin):
 
     @property
     def symbols(self) -> tuple[Expr, ...]:
-        """The order parameters, then the parameters."""
+        """Order parameters, then parameters."""
         return (*self.order_parameters, *self.parameters)
 
     @cached_property
     def sizes(self) -> tuple[Symbol, ...]:
-        """The parameters that are sides of matrices: whole numbers."""
+        """Parameters that are matrix sizes: whole numbers."""
         sides = [side for symbol in self.symbols for side in getattr(symbol, "shape", ())]
         return tuple(symbol for symbol in self.parameters if any(side.has(symbol) for side in sides))
 
     @cached_property
     def terms(self) -> tuple[Expr, ...]:
-        """The terms of the sum S."""
+        """Terms of the sum S."""
         return Add.make_args(self.expression)
 
     @cached_property
     def equations(self) -> Mapping[Expr, Expr]:
-        """For each order parameter the gradient of S, which vanishes at a saddle point."""
+        """Gradient of S by order parameter. It vanishes at a saddle point."""
         return MappingProxyType({symbol: gradient(self.expression, symbol) for symbol in self.order_parameters})
 
     @cached_property
     def standard_equations(self) -> Mapping[Expr, Expr] | None:
-        """`equations` in standard form, for solvers; None for matrices, and if there is a jump."""
+        """`equations` in standard form, for solvers. None for matrices, or if there is a jump."""
         if not all(isinstance(symbol, Symbol) for symbol in self.order_parameters):
             return None
         try:
@@ -235,42 +235,42 @@ class Action(DisplayMixin):
 
     @cached_property
     def fixed_point(self) -> Mapping[Expr, Expr] | None:
-        """For each order parameter the expression that the saddle-point equations set it to, if they have that form."""
+        """Values that the saddle-point equations assign to order parameters, or None without this form."""
         return None if self.standard_equations is None else _fixed_point_map(self.standard_equations)
 
     @property
     def has_averages(self) -> bool:
-        """Whether S has Gaussian averages that are taken by quadrature."""
+        """Whether S has Gaussian averages that need quadrature."""
         return self.expression.has(GaussianAverage)
 
     def with_nodes(self, nodes: int) -> Action:
-        """The same action, its Gaussian averages by quadrature with so many nodes."""
+        """Return the same action with `nodes` quadrature nodes in its Gaussian averages."""
         return replace(self, expression=with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
 
     @cached_property
     def refined(self) -> Action:
-        """The same action, its Gaussian averages by adaptive quadrature."""
+        """The same action with adaptive quadrature of its Gaussian averages."""
         return replace(self, expression=refined(self.expression)) if self.has_averages else self
 
     @cached_property
     def checking(self) -> Action:
-        """The same action with many nodes in every Gaussian average: a cheap check of those with few."""
+        """The same action with many nodes in every Gaussian average: a cheap check of few nodes."""
         return self.with_nodes(_MANY_NODES)
 
     @cached_property
     def bounds(self) -> Action:
-        """The same action with `SIDE` stated errors added to every Gaussian average, for `SIDE` 1 and -1."""
+        """The same action with `SIDE` error bounds added to every Gaussian average, for `SIDE` 1 and -1."""
         return replace(self, expression=bounded(self.expression, SIDE), parameters=(*self.parameters, SIDE))
 
     @cached_property
     def compiled(self) -> CompiledFunction:
-        """A JAX function of all symbols by name; results are `term_0`, `term_1`, ..., the terms of S, and `scale`."""
+        """JAX function of all symbols by name. It returns the terms of S, `term_0`, `term_1`, ..., and `scale`."""
         terms = {f"term_{i}": term for i, term in enumerate(self.terms)}
         return compile_expressions("action", {**terms, SCALE: self.scale}, self.symbols)
 
     @cached_property
     def compiled_slopes(self) -> CompiledFunction:
-        """A JAX function of all symbols by name; results `slope_i_j` are the terms of `standard_equations`."""
+        """JAX function of all symbols by name. Results `slope_i_j` are the terms of `standard_equations`."""
         terms = {
             f"slope_{i}_{j}": term
             for i, slope in enumerate(self.standard_equations.values())
@@ -280,21 +280,21 @@ class Action(DisplayMixin):
 
     @cached_property
     def compiled_fixed_point(self) -> CompiledFunction:
-        """A JAX function of all symbols by name; its results are those of `fixed_point`, by name."""
+        """JAX function of all symbols by name. It returns the values of `fixed_point` by name."""
         return compile_expressions("fixed_point", {s.name: to for s, to in self.fixed_point.items()}, self.symbols)
 
     def latex(self, symbol_names: Mapping[Expr, str] | None = None) -> str:
-        """S as LaTeX."""
+        """Return S as LaTeX."""
         return latex(self.expression, symbol_names)
 
 
 def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
-    """Return for each order parameter the expression that it is set to, or None if the equations have no such form.
+    """Return the expression that the equations assign to each order parameter, or None if they lack this form.
 
     Replica theories iterate their equations: q <- E[tanh^2(beta (sqrt(q) z + h))], and an overlap is set to the value
-    that the equation of its conjugate gives. The map keeps overlaps in their physical range, also from far away, and so
-    makes good starts for Newton's method. Each equation c x + r = 0 gives -r / c to one order parameter x, with c free
-    of order parameters if possible (a linear assignment).
+    from the equation of its conjugate. The map keeps overlaps in their physical range, even from a distant start, and
+    so provides good starts for Newton's method. Each equation c x + r = 0 gives -r / c to one order parameter x, with c
+    free of order parameters if possible (a linear assignment).
     """
     symbols = tuple(equations)
     choices = [[_update(equation, symbol, symbols) for symbol in symbols] for equation in equations.values()]
@@ -307,12 +307,12 @@ def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] 
 
 
 def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tuple[int, Expr | None]:
-    """The cost of solving an equation for `symbol`, and the expression that it is set to."""
+    """Return the cost of solving an equation for `symbol`, and the resulting expression."""
     terms = Add.make_args(equation)
     proportional = [term for term in terms if term.as_powers_dict().get(symbol, 0) == 1]
     linear = [term for term in proportional if not (term / symbol).has(symbol)]
     if not linear:
-        # a term x c(x), as in q / (1 - q)^2
+        # The equation has a term x c(x), as in q / (1 - q)^2.
         return (
             (_VARYING + 1, -(equation - proportional[0]) * symbol / proportional[0]) if proportional else (_NONE, None)
         )
@@ -323,7 +323,7 @@ def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tupl
 
 
 def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shape of every symbol of the action; () for numbers. Raises `ValueError` for one that is not determined."""
+    """Return the shape of every symbol of the action, () for numbers. Raises `ValueError` if one is undetermined."""
     given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
     given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
     arrays = [symbol for symbol in action.symbols if symbol.name in given]
@@ -332,7 +332,7 @@ def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, An
         for axis, side in enumerate(getattr(symbol, "shape", ())):
             if unknown := sorted(size.name for size in side.free_symbols - known):
                 raise ValueError(
-                    f"nothing among the values says what the size {unknown[0]} of {symbol} is; give initial={{...}} "
+                    f"no value determines the size {unknown[0]} of {symbol}; give initial={{...}} "
                     f"with a start for {symbol}, or declare {unknown[0]} among the parameters"
                 )
             sides[f"{symbol.name}_{axis}"] = side
@@ -342,7 +342,7 @@ def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, An
 
 
 def named(what: str, values: Mapping[Expr | str, Any], admitted: Iterable[Expr]) -> dict[str, Any]:
-    """`values` by name, refused if one belongs to none of the symbols `admitted`."""
+    """Return `values` by name. Raises `ValueError` for a name outside the symbols `admitted`."""
     given, names = by_name(what, values), [symbol.name for symbol in admitted]
     if unknown := [key for key in given if key not in names]:
         raise ValueError(f"{what} names {shown(unknown[0])}, which is none of {', '.join(names) or 'none'}")
@@ -351,7 +351,7 @@ def named(what: str, values: Mapping[Expr | str, Any], admitted: Iterable[Expr])
 
 @jit
 def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> Float[Array, "..."]:
-    """S at numbers and matrices with leading axes that broadcast."""
+    """Evaluate S at numbers and matrices with leading axes that broadcast."""
     matrices = {symbol.name for symbol in action.symbols if isinstance(symbol, MatrixSymbol)}
     axes = ",".join(f"(row{i},column{i})" if name in matrices else "()" for i, name in enumerate(arrays))
 
@@ -364,15 +364,15 @@ def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, 
 
 @checked_arguments
 def render_latex(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """The action and its saddle-point equations as one LaTeX `align*` environment."""
+    """Write the action and its saddle-point equations as one LaTeX `align*` environment."""
     return align_environment([each for each in _blocks(action, symbol_names or {}) if isinstance(each, Equation)])
 
 
 @checked_arguments
 def render_markdown(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """Action and saddle-point equations as Markdown, with the domains of the order parameters and the other symbols.
+    """Write the action and saddle-point equations as Markdown, with domains of order parameters and other symbols.
 
-    `symbol_names` are LaTeX names of symbols that are to be printed under another name.
+    `symbol_names` are LaTeX names for symbols that should be printed under another name.
     """
     return as_markdown(_blocks(action, symbol_names or {}))
 

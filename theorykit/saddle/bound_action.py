@@ -1,4 +1,4 @@
-"""An action bound to the numbers of its parameters: the problem that a solver takes."""
+"""Bind an action to the numbers of its parameters, as the problem for a solver."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -33,27 +33,27 @@ from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 Values = Mapping[Expr | str, Any]
 """Numbers and arrays, by symbol or by the symbol's name."""
 
-# coordinates of order parameters close to an edge of their domain: at EDGE a solve stops; BEYOND stands for the edge
-# itself, 1e-35 of the unit away from zero
+# Coordinates of order parameters close to an edge of their domain. A solve stops at EDGE. BEYOND represents the edge
+# itself, 1e-35 of the unit away from zero.
 EDGE, BEYOND = 45.0, 80.0
-# relative change of order parameters at which the fixed-point map has settled; a floor against division by zero
+# Relative change of order parameters at which the fixed-point map has settled, and a floor against division by zero.
 _SETTLED, _SMALL = 1e-7, 1e-300
-# iterations of the map at first, and after each Newton step on its misfit; how many such steps there are, and the
-# largest change of a coordinate in one
+# Iterations of the map at first, and after each Newton step on its misfit. Number of such steps, and the largest change
+# of a coordinate in one.
 _ITERATIONS, _ITERATIONS_AFTER, _NEWTON_STEPS, _LONGEST = 200, 10, 100, 3.0
-# rounding errors of the coordinates over which the noise of S is measured
+# Rounding errors of the coordinates over which the noise of S is measured.
 _ULPS = 8.0
 
 
 class BoundAction(AbstractSaddleProblem):
-    """The action as a function of coordinates, its parameters arrays: differentiable in these too.
+    """Action as a function of coordinates, with arrays as parameters. It is differentiable in these too.
 
     Steps are orthonormal in the metric of the domains, so the metric of an expansion is the identity.
 
-    - `shapes`: of the order parameters, in order; their `coordinates` follow each other in the same order.
-    - `units`: a coordinate times its unit is one of the domain; they differ from one for numbers that start small.
+    - `shapes`: of the order parameters, in order. Their `coordinates` are concatenated in the same order.
+    - `units`: a coordinate times its unit is a coordinate of the domain. Numbers with a small start have small units.
     - `parameters`, `sizes`: values by name.
-    - `free`: zero for a coordinate that is held, because its order parameter is on an edge of its domain.
+    - `free`: zero for a coordinate that is fixed because its order parameter is on an edge of its domain.
     """
 
     of: Action = eqx.field(static=True)
@@ -65,38 +65,38 @@ class BoundAction(AbstractSaddleProblem):
 
     @property
     def domains(self) -> dict[str, AbstractDomain]:
-        """The domain of each order parameter, by name."""
+        """Domain of each order parameter, by name."""
         return {symbol.name: domain for symbol, domain in self.of.order_parameters.items()}
 
     @property
     def lengths(self) -> list[int]:
-        """The number of coordinates of each order parameter."""
+        """Number of coordinates of each order parameter."""
         return [domain.size(shape) for domain, shape in zip(self.domains.values(), self.shapes, strict=True)]
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """For each coordinate, the name of its order parameter."""
+        """Name of the order parameter of each coordinate."""
         return tuple(np.repeat(list(self.domains), self.lengths).tolist())
 
     @property
     def is_real(self) -> np.ndarray:
-        """For each coordinate, whether it is a number or an entry of any sign and size."""
+        """For each coordinate, whether it is an unconstrained number or matrix entry."""
         return np.repeat([isinstance(domain, (Real, Symmetric)) for domain in self.domains.values()], self.lengths)
 
     def _parts(self, *vectors: Coordinates) -> Iterator[tuple]:
-        """For each order parameter its name, domain and shape, and its part of each of `vectors`."""
+        """Yield name, domain and shape of each order parameter, with its part of each of `vectors`."""
         starts = np.cumsum(self.lengths)[:-1].tolist()
         return zip(
             self.domains, self.domains.values(), self.shapes, *(jnp.split(v, starts) for v in vectors), strict=True
         )
 
     def values(self, coordinates: Coordinates) -> dict[str, Float[Array, "..."]]:
-        """Every order parameter by name."""
+        """Return every order parameter by name."""
         parts = self._parts(coordinates * self.units)
         return {name: domain.value(part, shape) for name, domain, shape, part in parts}
 
     def values_on_edges(self, coordinates: Coordinates) -> dict[str, Float[Array, "..."]]:
-        """`values`, with order parameters that are held on an edge of their domain exactly there."""
+        """Return `values`, with order parameters that are held on an edge of their domain exactly on it."""
         values = self.values(coordinates)
         for name, domain, _, part, free in self._parts(coordinates, self.free):
             if domain.has_edges:
@@ -104,11 +104,11 @@ class BoundAction(AbstractSaddleProblem):
         return values
 
     def coordinates(self, values: Mapping[str, Float[Array, "..."]]) -> Coordinates:
-        """The coordinates of order parameters given by name."""
+        """Return the coordinates of order parameters given by name."""
         return jnp.concatenate([domain.coordinates(values[name]) for name, domain in self.domains.items()]) / self.units
 
     def edges(self, coordinates: Coordinates, beyond: float, *, finite: bool = False) -> Bool[Array, " coordinates"]:
-        """Which coordinates are so far out that their order parameter is next to an edge, or to a `finite` one."""
+        """Find coordinates so far out that their order parameter is next to an edge, or to a `finite` one."""
 
         def near(domain: AbstractDomain, part: Array) -> Array:
             if not domain.has_edges:
@@ -126,7 +126,7 @@ class BoundAction(AbstractSaddleProblem):
 
     @property
     def values_of_parameters(self) -> dict[str, Any]:
-        """Parameters and sizes by name."""
+        """Return parameters and sizes by name."""
         return {**self.parameters, **dict(self.sizes)}
 
     def _given(self, order_parameters: Mapping[str, Array]) -> dict[str, Any]:
@@ -134,21 +134,21 @@ class BoundAction(AbstractSaddleProblem):
 
     @property
     def scale(self):
-        # a function of parameters and sizes alone: any order parameters will do
+        # The scale depends on parameters and sizes only, so any order parameters will do.
         return jnp.abs(jnp.asarray(self.of.compiled(**self._given(self.values(self.free)))[SCALE]))
 
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
-        """The terms of the sum S."""
+        """Return the terms of the sum S."""
         return _terms_of(self.of.compiled(**self._given(self.values(coordinates))))
 
     def action(self, coordinates):
         return jnp.sum(self.terms(coordinates))
 
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
-        """The gradient of S in steps, after one `step`, and the sum of the sizes of the terms in each entry.
+        """Return the gradient of S in steps, after one `step`, and the sum of the sizes of the terms in each entry.
 
-        Without a step: both in the order parameters themselves, by name. The equations in standard form are evaluated
-        if all order parameters are numbers; otherwise S is differentiated.
+        Without a step, both are by name in the order parameters themselves. The equations in standard form are
+        evaluated if all order parameters are numbers. Otherwise S is differentiated.
         """
         if step is None:
             values = self.values(coordinates)
@@ -174,7 +174,7 @@ class BoundAction(AbstractSaddleProblem):
     def at(self, coordinates):
         terms, (slope, _) = self.terms(coordinates), self.slopes(coordinates, jnp.zeros_like(coordinates))
         action, eps = jnp.sum(terms), jnp.finfo(terms.dtype).eps
-        # intermediate results may be larger than the terms: the noise of S between neighbouring numbers shows it
+        # Intermediate results may exceed the terms. The noise of S between neighbouring numbers reveals this.
         step = _ULPS * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
         beside = jax.lax.map(
             lambda by: jnp.sum(self.terms(self.moved(coordinates, by))) - slope @ by, jnp.stack([step, -step])
@@ -183,7 +183,7 @@ class BoundAction(AbstractSaddleProblem):
         return Point(coordinates, action, magnitude, jnp.linalg.norm(slope) / self.scale, slope)
 
     def expansion(self, point):
-        """The action to second order about a point, which may be given by its coordinates alone."""
+        """Expand the action to second order about a point, which may be given by its coordinates alone."""
         coordinates = point.coordinates if isinstance(point, Point) else point
 
         def slope(step):
@@ -191,17 +191,17 @@ class BoundAction(AbstractSaddleProblem):
             return found, (found, magnitude)
 
         hessian, (found, magnitude) = jax.jacfwd(slope, has_aux=True)(jnp.zeros_like(coordinates))
-        # a coordinate that is held counts as a stiff minimum
+        # A fixed coordinate counts as a stiff minimum.
         hessian = (hessian + hessian.T) / 2 + jnp.diag((1 - self.free) * self.scale)
         return Expansion(found, hessian, jnp.eye(len(found)), magnitude)
 
     def fixed_point(self, coordinates: Coordinates) -> Coordinates:
-        """The end of the fixed-point map of the saddle-point equations.
+        """Find the end of the fixed-point map of the saddle-point equations.
 
-        First damped iterations, until they settle or creep. Then Newton's method on the misfit, the step that the map
-        would take. A few iterations after each step bring order parameters that depend on others back into line, and
-        steps are cut until the misfit falls. Close to a critical point iterations alone creep along one direction, and
-        Newton steps alone go astray in the others.
+        Damped iterations come first, until they settle or stall. Then Newton's method reduces the misfit, the step that
+        the map would take. A few iterations after each step restore the relations between order parameters, and steps
+        are cut until the misfit falls. Close to a critical point, iterations alone stall along one direction, and
+        Newton steps alone diverge in the others.
         """
         settled = self.iterated(coordinates, _ITERATIONS)
 
@@ -232,7 +232,7 @@ class BoundAction(AbstractSaddleProblem):
         return jnp.stack([domain.misfit(here[name], ahead[name]) for name, domain in self.domains.items()])
 
     def iterated(self, coordinates: Coordinates, most: int = _ITERATIONS) -> Coordinates:
-        """The fixed-point map, damped by half, until it settles or `most` times; the last finite point."""
+        """Apply the fixed-point map, damped by half, up to `most` times. Return the last finite point."""
 
         def iterate(state):
             here, _, count = state
@@ -246,7 +246,7 @@ class BoundAction(AbstractSaddleProblem):
         state = (self.values(coordinates), jnp.array(jnp.inf), jnp.array(0))
         found, *_ = jax.lax.while_loop(lambda s: (s[1] > _SETTLED) & (s[2] < most), iterate, state)
         ahead = self.coordinates(found)
-        # rounding may put an order parameter on the edge itself
+        # Rounding may put an order parameter on the edge itself.
         ahead = jnp.where(self.edges(ahead, BEYOND), BEYOND * jnp.sign(ahead), ahead)
         return jnp.where(jnp.isfinite(ahead), ahead, coordinates)
 
@@ -256,11 +256,10 @@ def _terms_of(results: Mapping[str, Any]) -> Float[Array, " terms"]:
 
 
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:
-    """The action with numbers for its parameters; shapes of order parameters come from those, or from `initial`.
+    """Bind an action to numbers for its parameters. These, or `initial`, determine shapes of order parameters.
 
     Raises:
-        ValueError: a value is missing, is not finite, is not what its symbol is declared to be, or has a shape that
-            does not fit.
+        ValueError: If a value is missing or not finite, violates its symbol's assumptions, or has the wrong shape.
     """
     require_float64()
     given = named("values", values, action.parameters)
@@ -285,7 +284,7 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
     for symbol, domain in action.order_parameters.items():
         unit = jnp.array(1.0)
         if symbol.name in guesses and isinstance(domain, Real):
-            # measured by the size of its start, an overlap of 1e-7 is not smaller than others
+            # Relative to the size of its start, an overlap of 1e-7 is not smaller than others.
             guess = jax.lax.stop_gradient(jnp.ravel(jnp.asarray(guesses[symbol.name], dtype=float)))
             size = jnp.linalg.norm(guess)
             unit = jnp.where((size > 0) & (size < 1), size, 1.0)
@@ -296,7 +295,7 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
 
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
-    """The coordinates of a point; `ValueError` if one is missing, out of its domain, or the action not finite."""
+    """Return the coordinates of a point. `ValueError` if a value is missing or invalid, or the action not finite."""
     given = named("initial", initial, bound.of.order_parameters)
     if missing := [name for name in bound.domains if name not in given]:
         raise ValueError(f"initial has no start for {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""Transitions and phase diagrams: where two stationary points have equal action, merge, or bifurcate.
+"""Transitions and phase diagrams: two stationary points have equal action, merge, or bifurcate.
 
 Every kind of boundary is a system of equations for stationary points and parameters. With F the gradient of S in
 coordinates and H its Jacobian, the systems are
@@ -7,11 +7,11 @@ coordinates and H its Jacobian, the systems are
     continuous     F(x) + e w = 0, g(x) = 0, w F_d = 0       a pitchfork or another crossing of branches, if e = 0
     coexistence    F(x) = 0, F(y) = 0, S(x) = S(y)           a first-order transition
 
-The scalar g vanishes if and only if H is singular: it is the last entry of the solution of the bordered system
+The scalar g vanishes if and only if H is singular. It is the last entry of the solution of the bordered system
 [[H, w], [v^T, 0]] (z, g) = (0, 1), with w and v close to the null vectors of H (Govaerts, Numerical Methods for
 Bifurcations of Dynamical Equilibria, 2000). F_d is the derivative of F along a direction in the parameters. With two
-parameters free, solutions form a curve, which is followed by pseudo-arclength continuation. These systems stay regular
-at a cusp, where two spinodals end in a critical point.
+free parameters, solutions form a curve, which is followed by pseudo-arclength continuation. These systems stay regular
+at a cusp, at which two spinodals end in a critical point.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ from .solve import minimise, search, stationary
 
 SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
-# the largest, the first and the smallest step of a line; parameters are in units of half their range
+# Largest, first and smallest step of a line. Parameters are in units of half their range.
 _LARGEST, _FIRST, _SMALLEST, _MOST_POINTS = 0.1, 0.01, 1e-7, 2000
-# Newton's corrections: how many, when they have converged, how small the last must be, and how far they lead, of a step
+# Newton corrections: their number, tolerance, largest acceptable last one, and largest total in units of the step.
 _CORRECTIONS, _CONVERGED, _NEAR, _ASTRAY = 15, 1e-12, 1e-8, 0.3
-# least cosine between tangents at both ends of a step, and that above which the next is longer by this factor
+# Least cosine between tangents at both ends of a step, and the cosine above which the next is longer by this factor.
 _STRAIGHT, _VERY_STRAIGHT, _LONGER = 0.95, 0.99, 1.5
-# distance within which a point is on a line that is known already, and within which a line ends at a critical point
+# Distance within which a point is on a known line, and distance within which a line ends at a critical point.
 _SAME, _END = 0.01, 0.2
-# F changes with the parameters by so little, of the change of its curvature, that a singular point is no fold
+# A singular point is no fold if the change of F with the parameters is below this fraction of the change of curvature.
 _NO_FOLD = 1e-4
-# a slack that counts as zero
+# Slacks below this count as zero.
 _SLACK = 1e-8
-# actions that differ by less, of their size, are equal: a symmetry relates the solutions
+# Actions with a smaller relative difference are equal: a symmetry relates the solutions.
 _ROUNDED = 1e-11
-# order parameters that merge differ by less, at a step from there
+# Near a merger, order parameters that merge differ by less than this.
 _MERGING = 0.1
-# starts of a search, and where along a scan one is made, of the range
+# Number of starts of a search, and its positions along a scan, as fractions of the range.
 _STARTS, _ALONG = 8, (0.03, 0.5, 0.97)
 
 
 class Transition(DisplayMixin, eqx.Module):
-    """A value of a parameter at which two solutions have equal action, or merge.
+    """Value of a parameter at which two solutions have equal action, or merge.
 
     - `kind`: "first-order" if the solutions differ there, "continuous" if they merge.
-    - `solutions`: both there, from `minimise` or `stationary`. Where they merge, curvatures vanish.
-    - `error`: by how much rounding and quadrature may have moved `value`.
+    - `solutions`: both there, from `minimise` or `stationary`. Curvatures vanish if they merge.
+    - `error`: bound of the shift of `value` by rounding and quadrature.
     """
 
     parameter: str = eqx.field(static=True)
@@ -90,14 +90,14 @@ class Transition(DisplayMixin, eqx.Module):
 
 
 class PhaseBoundary(DisplayMixin, eqx.Module):
-    """A line in two parameters, or a point in which lines end.
+    """Line in two parameters, or a point in which lines end.
 
-    - `kind`: "spinodal", where a solution ceases to exist or changes its index; "continuous transition", where it does
-      so and another departs from it; "coexistence", where two solutions have equal action; "critical point", where two
-      spinodals meet; "tricritical point", where a continuous transition turns into one of first order.
+    - `kind`: "spinodal", if a solution ceases to exist or changes its index; "continuous transition", if in addition
+      another solution branches off; "coexistence", if two solutions have equal action; "critical point", if two
+      spinodals meet; "tricritical point", if a continuous transition becomes first-order.
     - `parameters`: both, by name. `order_parameters`: of the solution, or of both that coexist.
-    - `error`: by how much rounding and quadrature may have moved a point, in units of half the range of a parameter.
-    - `ended`: the reasons why a line goes no further, at its first and at its last point.
+    - `error`: bound of the shift of a point by rounding and quadrature, in units of half the range of a parameter.
+    - `ended`: the reasons why a line stops, at its first and at its last point.
     """
 
     kind: str = eqx.field(static=True)
@@ -118,9 +118,9 @@ class PhaseBoundary(DisplayMixin, eqx.Module):
 
 
 class PhaseDiagram(DisplayMixin, eqx.Module):
-    """The phase boundaries of an action in two parameters: `lines`, and the `critical_points` in which lines end.
+    """Phase boundaries of an action in two parameters: `lines`, and the `critical_points` in which lines end.
 
-    `ranges` are those of the parameters; the first is the horizontal axis of `plot`.
+    `ranges` has the range of each parameter. The first parameter is the horizontal axis of `plot`.
     """
 
     lines: tuple[PhaseBoundary, ...]
@@ -146,10 +146,10 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
         yield Text("Errors are in units of half a range. `plot()` draws the diagram, `to_xarray()` labels it.")
 
     def to_xarray(self) -> xr.Dataset:
-        """All boundaries, point after point: parameters, order parameters, `error`, `kind`, number of the `line`.
+        """Return all boundaries, point by point: parameters, order parameters, `error`, `kind`, number of the `line`.
 
-        The axis `solution` has both solutions of a coexistence line, elsewhere the same one twice. A name that the
-        action has taken ends in an underscore.
+        The axis `solution` has both solutions of a coexistence line, and otherwise the same one twice. A name that the
+        action already uses gets a trailing underscore.
         """
         boundaries = (*self.lines, *self.critical_points)
         names = boundaries[0].order_parameters[0] if boundaries else {}
@@ -184,7 +184,7 @@ def _range(values: Array) -> str:
 
 
 class _Frame(eqx.Module):
-    """The null vectors of H at the last point, and the direction in the parameters in which its curvature changes."""
+    """Null vectors of H at the last point, and the direction in the parameters in which its curvature changes."""
 
     left: Coordinates
     right: Coordinates
@@ -192,7 +192,7 @@ class _Frame(eqx.Module):
 
 
 class _System(eqx.Module):
-    """The equations of a kind of boundary. Unknowns: coordinates of one or two points, the slack, then parameters."""
+    """Equations of a kind of boundary. Unknowns: coordinates of one or two points, the slack, then parameters."""
 
     bound: BoundAction
     free: Float[Array, "points coordinates"]
@@ -211,7 +211,7 @@ class _System(eqx.Module):
         return replace(self.bound, parameters={**self.bound.parameters, **given})
 
     def slope(self, at: Coordinates, parameters: Array, which: int = 0) -> tuple[Coordinates, Coordinates]:
-        """F, and the magnitude of its terms; coordinates on an edge of a domain stay where they are."""
+        """Return F, and the magnitude of its terms. Coordinates on an edge of a domain are fixed."""
         found, magnitude = self.at(parameters).slopes(at, jnp.zeros_like(at))
         held = jnp.where(self.free[which] > 0, 0.0, at - jax.lax.stop_gradient(at))
         return found * self.free[which] + held, magnitude * self.free[which]
@@ -224,7 +224,7 @@ class _System(eqx.Module):
         return jnp.block([[hessian, frame.left[:, None]], [frame.right[None], jnp.zeros((1, 1))]])
 
     def residual(self, unknowns: Array, frame: _Frame) -> tuple[Array, Array]:
-        """The sides of the equations subtracted, and the magnitude of what they are summed from."""
+        """Return the residuals of the equations, and the magnitude of their terms."""
         at, parameters = self.points(unknowns), self.parameters(unknowns)
         slopes, magnitudes = zip(*(self.slope(x, parameters, i) for i, x in enumerate(at)), strict=True)
         if self.kind == COEXISTENCE:
@@ -247,9 +247,9 @@ class _System(eqx.Module):
 
 
 class _Place(eqx.Module):
-    """A point of a line.
+    """Point of a line.
 
-    - `residual`: the last correction; `led`: the sum of all; `error`: of the parameters, in units.
+    - `residual`: the last correction. `led`: the sum of all. `error`: of the parameters, in units.
     - `normal`: the derivative of F by the parameters along the null vector, which is normal to a spinodal.
     - `index`: of each of the points. `cubic`: see `_cubic`.
     """
@@ -267,7 +267,7 @@ class _Place(eqx.Module):
 
 @jit
 def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unknowns"], frame: _Frame) -> _Place:
-    """The solution next to `unknowns` by Newton's method; with a row `across`, by corrections orthogonal to it."""
+    """Solve near `unknowns` by Newton's method. A row `across` makes corrections orthogonal to it."""
     none, last = jnp.zeros(len(across)), jnp.zeros(len(unknowns)).at[-1].set(1.0)
 
     def matrix(at):
@@ -277,7 +277,7 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
         at, _, led, count = state
         sides = jnp.append(-system.residual(at, frame)[0], none)
         change = jnp.linalg.solve(matrix(at), sides)
-        # a point that solves the equations is left as it is where they are singular
+        # Keep a point that solves the equations even if they are singular there.
         change = jnp.where(jnp.any(sides != 0), change, 0.0)
         length = jnp.linalg.norm(change)
         return at + change, length, led + length, count + 1
@@ -310,7 +310,7 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
 
 
 def _framed(system: _System, at: Coordinates, parameters: Array, left: Array, right: Array) -> tuple[_Frame, Array]:
-    """The frame of these null vectors, and the derivative of F by the parameters, in units, along the left one."""
+    """Return the frame of these null vectors, and the derivative of F by the parameters along the left one."""
     left, right = left / jnp.linalg.norm(left), right / jnp.linalg.norm(right)
     units = system.units[-len(system.names) :]
     slope = jax.jacfwd(lambda p: left @ system.slope(at, p)[0])(parameters)
@@ -320,15 +320,15 @@ def _framed(system: _System, at: Coordinates, parameters: Array, left: Array, ri
 
 @jit
 def _singular_frame(system: _System, at: Coordinates, parameters: Array) -> tuple[_Frame, Array]:
-    """The frame at a point where H is almost singular, and the derivative of F as in `_framed`."""
+    """Return the frame at a point with almost singular H, and the derivative of F as in `_framed`."""
     left, _, right = jnp.linalg.svd(system.hessian(at, parameters))
     return _framed(system, at, parameters, left[:, -1], right[-1])
 
 
 def _cubic(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -> Array:
-    """The third derivative of F along the null vector, the other coordinates following (Lyapunov-Schmidt).
+    """Return the third derivative of F along the null vector, with the other coordinates eliminated (Lyapunov-Schmidt).
 
-    It changes its sign at a tricritical point.
+    It changes sign at a tricritical point.
     """
     slope = lambda x: system.slope(x, parameters)[0]  # noqa: E731
     along = lambda f: lambda x: jax.jvp(f, (x,), (frame.right,))[1]  # noqa: E731
@@ -339,12 +339,12 @@ def _cubic(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -
 
 @jit
 def _tangent(system: _System, unknowns: Array, frame: _Frame) -> Array:
-    """The direction in which the equations change least."""
+    """Return the direction in which the equations change least."""
     return jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]
 
 
 class _Curve:
-    """Follow a boundary through a place, in one direction."""
+    """Follow a boundary through a point, in one direction."""
 
     def __init__(self, system: _System, centre: np.ndarray):
         self.system, self.centre = system, centre
@@ -353,15 +353,15 @@ class _Curve:
         return _corrected(self.system, start.unknowns + length * start.tangent, start.tangent[None], start.frame)
 
     def root(self, quantity: Callable[[_Place], float], start: _Place, length: float) -> _Place:
-        """Where a quantity changes its sign on a step."""
+        """Find the sign change of a quantity on a step."""
         return self.place(start, brentq(lambda by: quantity(self.place(start, by)), 0.0, length, xtol=1e-13))
 
     def outside(self, place: _Place) -> float:
-        """By how much the parameters are out of their ranges, in units; negative inside."""
+        """Return the distance of the parameters from their ranges, in units. It is negative inside."""
         return float(np.max(np.abs(np.asarray(place.unknowns[-2:]) - self.centre))) - 1.0
 
     def test(self, place: _Place) -> float:
-        """A number that changes its sign at a special point."""
+        """Return a number that changes sign at a special point."""
         if self.system.kind == CONTINUOUS:
             return float(place.cubic)
         return float(place.tangent[-2] * place.normal[1] - place.tangent[-1] * place.normal[0])
@@ -371,7 +371,7 @@ class _Curve:
         return place_in_words(dict(zip(self.system.names, parameters, strict=True)))
 
     def followed(self, start: _Place) -> tuple[list[_Place], list[_Place], str]:
-        """Places, special points among them, and why the boundary goes no further."""
+        """Return points of the boundary, the special points among them, and the reason why it stops."""
         places, special, length = [start], [], _FIRST
         apart = lambda place: np.subtract(*np.asarray(self.system.points(place.unknowns)))  # noqa: E731
         while len(places) < _MOST_POINTS:
@@ -391,7 +391,7 @@ class _Curve:
                 if np.any(ahead.index != start.index):
                     return places, special, f"one of the two solutions ends at its spinodal next to {self.text(place)}"
             elif place.normal @ ahead.normal < 0 and self.system.kind == SPINODAL:
-                # a symmetry maps the rest of the line to this part
+                # A symmetry maps the rest of the line to this part.
                 return places, special, f"the solutions merge with their mirror images next to {self.text(place)}"
             elif self.test(place) * self.test(ahead) < 0:
                 special.append(self.root(self.test, place, length))
@@ -414,10 +414,10 @@ class _Curve:
 def _boundaries(
     system: _System, unknowns: Array, frame: _Frame, centre: np.ndarray
 ) -> tuple[list[PhaseBoundary], list[PhaseBoundary]]:
-    """The line through a point, in parts where its kind changes, and its special points; none if the point is isolated.
+    """Return the line through a point, split at changes of its kind, and its special points. Isolated points give none.
 
-    On one side of a tricritical point branches cross where the symmetric solution of least index loses its stability
-    to solutions that exist on the other side of the line: a spinodal.
+    On one side of a tricritical point, branches cross where the symmetric solution of least index becomes unstable
+    towards solutions on the other side of the line. This is a spinodal.
     """
     curve, tangent = _Curve(system, centre), _tangent(system, unknowns, frame)
     start = _corrected(system, unknowns, tangent[None], frame)
@@ -455,7 +455,7 @@ def _boundaries(
 def _system(
     action: Action, values: Values, kind: str, points: Sequence[Mapping[str, Any]], ranges: Mapping[str, Any]
 ) -> tuple[_System, Array]:
-    """The system of a kind, and its unknowns at `points`, which are order parameters by name, and at `values`."""
+    """Return the system of a kind, and its unknowns at `points`, order parameters by name, and at `values`."""
     bound = bind(action, values, points[0])
     at = jnp.stack([bound.coordinates({n: jnp.asarray(v) for n, v in point.items()}) for point in points])
     free = jnp.where(jnp.isfinite(at), 1.0, 0.0)
@@ -470,7 +470,7 @@ def _system(
 
 
 def _pieces(branch: SolutionBranch, index: int) -> Iterator[slice]:
-    """The parts of a branch that are of an index and on which the parameter rises or falls."""
+    """Yield the parts of a branch with constant index and monotonic parameter."""
     right, steps = branch.index == index, np.sign(np.diff(np.asarray(branch.parameters)))
     begin = 0
     for at in range(1, len(branch) + 1):
@@ -482,7 +482,7 @@ def _pieces(branch: SolutionBranch, index: int) -> Iterator[slice]:
 
 
 class _Piece:
-    """A part of a branch, its points by rising values of the parameter."""
+    """Part of a branch, with points sorted by the parameter."""
 
     def __init__(self, branch: SolutionBranch, part: slice):
         order = np.argsort(np.asarray(branch.parameters)[part], kind="stable")
@@ -490,7 +490,7 @@ class _Piece:
         self.order_parameters = {name: np.asarray(v)[part][order] for name, v in branch.order_parameters.items()}
 
     def at(self, value: float) -> dict[str, Any]:
-        """Order parameters, by linear interpolation."""
+        """Interpolate order parameters linearly."""
         after = int(np.clip(np.searchsorted(self.parameters, value), 1, len(self.parameters) - 1))
         low, high = self.parameters[after - 1 : after + 1]
         weight = np.clip((value - low) / (high - low), 0.0, 1.0)
@@ -498,13 +498,13 @@ class _Piece:
 
 
 def _crossings(first: _Piece, second: _Piece) -> tuple[list[float], float, float]:
-    """Values of the parameter where the actions of two pieces cross, and the range in which both exist."""
+    """Return parameter values at which the actions of two pieces cross, and the range in which both exist."""
     low, high = (float(f(p.parameters[end] for p in (first, second))) for f, end in ((max, 0), (min, -1)))
     grid = np.unique(np.concatenate([first.parameters, second.parameters]))
     grid = grid[(grid >= low) & (grid <= high)]
     actions = [np.interp(grid, piece.parameters, piece.action) for piece in (first, second)]
     off = actions[0] - actions[1]
-    # solutions that a symmetry relates have the same action, up to rounding
+    # Solutions that are related by a symmetry have the same action, up to rounding.
     known = np.abs(off) > _ROUNDED * np.max(np.abs(actions), axis=0, initial=0.0)
     grid, off = grid[known], off[known]
     at = np.flatnonzero(off[:-1] * off[1:] < 0)
@@ -515,17 +515,17 @@ def _crossings(first: _Piece, second: _Piece) -> tuple[list[float], float, float
 def transition(solution: Solution, other: Solution, parameter: Expr | str, bounds: Sequence[float | int]) -> Transition:
     """Find the value of a parameter at which two solutions of an action have equal action, or merge.
 
-    Both branches are followed within `bounds`. Where their actions cross, closest to `solution`, the equations of both
-    solutions and the difference of actions are solved together by Newton's method.
+    Both branches are followed within `bounds`. At the crossing of actions closest to `solution`, Newton's method solves
+    the equations of both solutions and of equal actions together.
 
     Args:
-        solution: a converged solution.
-        other: a solution of the same action at the same values of all other parameters.
-        parameter: the number that changes.
-        bounds: its least and greatest value.
+        solution: A converged solution.
+        other: A solution of the same action at the same values of all other parameters.
+        parameter: The number that changes.
+        bounds: Its least and greatest value.
 
     Raises:
-        ValueError: the actions do not cross. The message says where the branches end, as at a fold (spinodal).
+            ValueError: If the actions do not cross. The message states where the branches end, as at a fold (spinodal).
 
     Example:
         >>> import theorykit
@@ -586,11 +586,11 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
                 f"the actions do not cross for {name} from {low:.6g} to {high:.6g}, where both solutions exist; "
                 + (f"a solution ends at a fold (spinodal) at {name} = {folds}" if folds else "neither meets a fold")
             )
-        # a turn is a root of the tangent, which is known to about this part of the range
+        # Turns are located from roots of the tangent, with about this relative accuracy.
         kind, value, error = "continuous", merging[0].parameter, jnp.asarray(_NEAR * (bounds[1] - bounds[0]))
         points = [merging[0].order_parameters] * 2
     with warnings.catch_warnings():
-        # curvatures vanish where solutions merge
+        # Curvatures vanish if the solutions merge.
         warnings.simplefilter("ignore", ConvergenceWarning)
         ends = [
             minimise(action, {**values, name: float(value)}, initial=point)
@@ -602,7 +602,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
 
 
 def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """The largest difference of an order parameter, relative to one or its size."""
+    """Return the largest difference of an order parameter, relative to its size or one."""
     return max(
         float(np.max(np.abs(np.subtract(value, second[name])) / np.maximum(1.0, np.abs(value))))
         for name, value in first.items()
@@ -621,16 +621,16 @@ def phase_diagram(
     """Find the phase boundaries of an action in two of its parameters.
 
     Stationary points are followed along lines in each parameter. From every fold, crossing of branches and crossing of
-    actions that is met, the boundary is followed through the plane; a boundary that no scan meets is missed. Averages
-    are taken with the nodes of the action, and errors say how far that moves a boundary.
+    actions on these scans, the boundary is followed through the plane. A boundary that no scan crosses is missed.
+    Averages use the quadrature nodes of the action, and errors include the resulting shift of a boundary.
 
     Args:
-        action: the action; its solutions may lie on edges of their domains, but boundaries at which they reach an edge
+        action: The action. Its solutions may lie on edges of their domains, but boundaries at which they reach an edge
             are not found.
-        ranges: two parameters, each with its least and greatest value.
-        values: all other parameters.
-        index: the index of the solutions whose boundaries are wanted, 0 for minima.
-        scans: the number of lines in each parameter.
+        ranges: Two parameters, each with its least and greatest value.
+        values: All other parameters.
+        index: Index of the solutions whose boundaries are wanted, 0 for minima.
+        scans: Number of lines in each parameter.
 
     Example:
         >>> import theorykit
@@ -670,7 +670,7 @@ def phase_diagram(
 
 
 def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int):
-    """What is met as one parameter changes: kinds of boundaries, with parameters and order parameters."""
+    """Find events as one parameter changes: kinds of boundaries, with parameters and order parameters."""
     found: list[SolutionBranch] = []
     for share in _ALONG:
         here = float(np.interp(share, (0, 1), ranges[name]))
@@ -681,7 +681,7 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
             try:
                 found.append(follow_both_ways(action, {**values, name: here}, solution, name, ranges[name])[0])
             except ValueError:
-                # at a fold or a branch point itself, which other scans meet
+                # The start is at a fold or branch point itself, which other scans find.
                 continue
     for branch in found:
         for turn in branch.turns:
@@ -702,8 +702,8 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
 
 
 def _is_on(line: PhaseBoundary, values: Mapping[str, Any], halves: Mapping[str, float]) -> bool:
-    """Whether a line goes through these values of the parameters."""
-    # by name: JAX sorts the entries of dictionaries
+    """Return whether a line passes through these values of the parameters."""
+    # Access by name, because JAX sorts the entries of dictionaries.
     points = np.stack([np.asarray(line.parameters[name]) / half for name, half in halves.items()], axis=1)
     place = np.array([values[name] / half for name, half in halves.items()])
     begin, step = points[:-1], np.diff(points, axis=0)
@@ -713,7 +713,7 @@ def _is_on(line: PhaseBoundary, values: Mapping[str, Any], halves: Mapping[str, 
 
 
 def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], halves: Mapping[str, float]) -> PhaseBoundary:
-    """A line with the critical points in which it ends, next to which its equations are singular."""
+    """Add the critical points in which a line ends. Its equations are singular next to them."""
     for at, side in ((0, slice(None, None, -1)), (-1, slice(None))):
         for end in ends:
             off = [float(end.parameters[n][0] - line.parameters[n][at]) / half for n, half in halves.items()]

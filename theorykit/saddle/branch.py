@@ -1,7 +1,7 @@
 """Branches of stationary points, followed through a parameter and around folds.
 
-At a transition of first order, two minima coexist; they are ends of one branch, which turns back twice at folds (limits
-of metastability, spinodals) and is a maximum along one direction between them.
+At a first-order transition, two minima coexist. They are ends of one branch, which turns back twice at folds (limits of
+metastability, spinodals) and is a maximum along one direction between them.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from .solution import Solution, place_in_words
 from .solve import PositiveNumber
 
 _FOLD, _BRANCH_POINT = "fold", "branch point"
-# largest change of a coordinate in a step, in its unit; of the first step, that of the largest; and when to give up
+# Largest change of a coordinate in a step, in its unit. First and smallest step, as fractions of the largest.
 _LARGEST, _FIRST, _SMALLEST = 0.5, 0.1, 1e-9
-# corrections of a predicted point: how many, when it has converged, and how far it may be led, of the step
+# Corrections of a predicted point: their number, tolerance, and largest total as a fraction of the step.
 _CORRECTIONS, _CONVERGED, _ASTRAY = 12, 1e-11, 0.3
-# least cosine between tangents at both ends of a step, and that above which the next is longer by this factor
+# Least cosine between tangents at both ends of a step, and the cosine above which the next is longer by this factor.
 _STRAIGHT, _VERY_STRAIGHT, _LONGER = 0.95, 0.995, 1.5
-# turns located to this part of a step are the same
+# Turns that are closer than this fraction of the step are the same.
 _SAME_PLACE = 1e-6
-# coordinates next to an edge of a domain, where a branch ends: an order parameter of 1e-11, which a parameter that is
-# known to 1e-16 hardly determines
+# Coordinates next to an edge of a domain, at which a branch ends. This is an order parameter of 1e-11, which a
+# parameter with precision 1e-16 hardly determines.
 _EDGE = 25.0
-# units that a real order parameter may grow to, and those above which its unit grows
+# Largest value of a real order parameter in units, and the value above which its unit grows.
 _FAR, _MANY = 1e8, 8.0
-# steps in which the parameter does not change, after which a branch runs off
+# After so many steps with a constant parameter, a branch is considered to run off.
 _STANDING = 3
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """`name`, with underscores if the symbols of an action have taken it."""
+    """Append underscores to `name` until no symbol of an action has this name."""
     return free_name(f"{name}_", taken) if name in taken else name
 
 
 class Turn(DisplayMixin, eqx.Module):
-    """A point of a branch at which an eigenvalue of the Hessian vanishes.
+    """Point of a branch at which an eigenvalue of the Hessian vanishes.
 
-    `kind` is "fold", where the branch turns back in the parameter, or "branch point", where another branch crosses.
+    `kind` is "fold" if the branch turns back in the parameter, or "branch point" if another branch crosses.
     """
 
     kind: str = eqx.field(static=True)
@@ -71,12 +71,12 @@ class Turn(DisplayMixin, eqx.Module):
 
 
 class SolutionBranch(DisplayMixin, eqx.Module):
-    """Stationary points along a branch, in order; `branch[i]` are the order parameters of one, for `initial=`.
+    """Stationary points along a branch, in order. `branch[i]` are the order parameters of one, for `initial=`.
 
     - `parameters`: values of `parameter`. `order_parameters`: by name.
     - `hessian_eigenvalues`, `quadrature_error`: as in `Solution`.
     - `turns`: folds and branch points, in order, each with its `kind`, `parameter` and `order_parameters`.
-    - `ended`: the reason why it goes no further.
+    - `ended`: the reason why the branch stops.
     """
 
     parameter: str = eqx.field(static=True)
@@ -99,7 +99,7 @@ class SolutionBranch(DisplayMixin, eqx.Module):
 
     @property
     def index(self) -> Int[np.ndarray, " point"]:
-        """How many eigenvalues of the Hessian are negative at each point."""
+        """Number of negative eigenvalues of the Hessian at each point."""
         return np.sum(np.asarray(self.hessian_eigenvalues) < 0, axis=1)
 
     def _view(self) -> Iterator[Block]:
@@ -120,13 +120,13 @@ class SolutionBranch(DisplayMixin, eqx.Module):
 
     @property
     def folds(self) -> tuple[Turn, ...]:
-        """The turns at which the branch turns back."""
+        """Turns at which the branch turns back."""
         return tuple(turn for turn in self.turns if turn.kind == _FOLD)
 
     def near(self, value: float | int) -> tuple[dict[str, Float[Array, "..."]], ...]:
-        """The order parameters at a value of the parameter, once per pass of the branch, by linear interpolation.
+        """Interpolate the order parameters at a value of the parameter, once per pass of the branch.
 
-        Good starts, `initial=`, for `minimise` and `stationary` at this value.
+        The results are good starts, `initial=`, for `minimise` and `stationary` at this value.
         """
         off = np.asarray(self.parameters) - float(checked_number("value", value))
         found = []
@@ -139,10 +139,10 @@ class SolutionBranch(DisplayMixin, eqx.Module):
         return tuple(found)
 
     def to_xarray(self) -> xr.Dataset:
-        """The branch with its axes named: every order parameter, `action`, `index` and `hessian_eigenvalue` by point.
+        """Return the branch as a dataset: every order parameter, `action`, `index` and `hessian_eigenvalue` by point.
 
-        `turn_kind` and `turn_parameter` are by turn; the values of the parameter are the coordinate of its name. A
-        variable or axis whose name an order parameter or the parameter has already ends in an underscore: `action_`.
+        `turn_kind` and `turn_parameter` are by turn. The parameter is the coordinate of its name. A variable or axis
+        gets a trailing underscore, such as `action_`, if an order parameter or the parameter already has its name.
         """
         free = partial(free_name, taken={self.parameter, *self.order_parameters})
         point, turn = free("point"), free("turn")
@@ -163,9 +163,9 @@ class SolutionBranch(DisplayMixin, eqx.Module):
 
 
 class _Place(eqx.Module):
-    """A stationary point, its parameter, and the tangent of the branch there, of length one in units of the branch.
+    """Stationary point, its parameter, and the tangent of the branch there, of length one in units of the branch.
 
-    `residual`: the correction that was still made, and `led` the sum of all, in the same units.
+    `residual`: the last correction. `led`: the sum of all, in the same units.
     """
 
     coordinates: Coordinates
@@ -176,7 +176,7 @@ class _Place(eqx.Module):
     led: Float[Array, ""]
 
     def ends(self, length: float) -> bool:
-        """Whether a step of this length ends here."""
+        """Return whether a step of this length ends here."""
         return float(self.residual) <= NEAR and float(self.led) <= _ASTRAY * length
 
 
@@ -191,12 +191,12 @@ class _Branch(eqx.Module):
         return replace(self.bound, parameters={**self.bound.parameters, self.name: parameter})
 
     def ahead(self, place: _Place, length: float) -> _Place:
-        """The next place, a step of this length along the tangent and corrections across it."""
+        """Find the next point, by a step of this length along the tangent and corrections across it."""
         step = jnp.asarray(length, dtype=float) * place.tangent
         return _corrected(self, place.coordinates, place.parameter, place.tangent, step)
 
     def between(self, start: _Place, end: _Place) -> Array:
-        """In units: the steps of all domains are differences of coordinates to first order."""
+        """Return the difference in units. To first order, steps of all domains are differences of coordinates."""
         return jnp.append(end.coordinates - start.coordinates, end.parameter - start.parameter) / self.units
 
     def text(self, place: _Place) -> str:
@@ -207,7 +207,7 @@ class _Branch(eqx.Module):
 
 @jit
 def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, step) -> _Place:
-    """The stationary point near a predicted one, by Newton's method with corrections orthogonal to `across`.
+    """Find the stationary point near a predicted one by Newton's method with corrections orthogonal to `across`.
 
     The prediction is a `step` away from `coordinates` and `parameter`, in units of the branch.
     """
@@ -215,7 +215,7 @@ def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, ste
     ahead = step * branch.units
 
     def slope(at, by, value):
-        """The gradient after a step in the unknowns; of a coordinate that is held, the step itself."""
+        """Return the gradient after a step in the unknowns. For a fixed coordinate it is the step itself."""
         moved = by * branch.units
         found, _ = branch.at(value + moved[-1]).slopes(at, moved[:-1])
         return found * branch.units[:-1] + (1 - bound.free) * by[:-1]
@@ -227,7 +227,7 @@ def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, ste
         at, value, _, led, count = state
         here = slope(at, none, value)
         change = jnp.linalg.solve(matrix(at, value), jnp.append(-here, 0.0))
-        # the matrix is singular at a crossing of branches, and a point that solves the equations is left as it is
+        # The matrix is singular at a crossing of branches. A point that already solves the equations is kept.
         change = jnp.where(jnp.all(jnp.isfinite(change)) & jnp.any(here != 0), change, 0.0)
         length = jnp.linalg.norm(change)
         at = bound.moved(at, change[:-1] * branch.units[:-1])
@@ -248,7 +248,7 @@ def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, ste
 
 @jit
 def _described(branch: _Branch, points: Float[Array, "point coordinates"], parameters: Float[Array, " point"]):
-    """Order parameters, actions and quadrature errors at points of the branch."""
+    """Return order parameters, actions and quadrature errors at points of the branch."""
 
     def at(inputs):
         coordinates, parameter = inputs
@@ -272,23 +272,23 @@ def follow(
     most_points: Count = 1000,
     progress: bool = True,
 ) -> SolutionBranch:
-    """Follow the branch of stationary points through `solution` as one parameter changes, around folds too.
+    """Follow the branch of stationary points through `solution` as one parameter changes, also around folds.
 
-    It ends where the parameter leaves `bounds`, where the branch closes or reaches the edge of a domain, or where no
-    step succeeds: `SolutionBranch.ended` says which. Averages are taken by adaptive quadrature if that of the action
-    leaves a point unknown. The method is pseudo-arclength continuation.
+    It ends if the parameter leaves `bounds`, the branch closes or reaches the edge of a domain, or no step succeeds.
+    `SolutionBranch.ended` gives the reason. Averages use adaptive quadrature if the action's own quadrature leaves a
+    point unresolved. The method is pseudo-arclength continuation.
 
     Args:
-        action: the action that was solved; its averages may have another number of nodes.
-        values: the parameters that `solution` was found at.
-        solution: a converged solution; order parameters on an edge of their domain are held there.
-        parameter: the number among `values` that changes.
-        bounds: its least and greatest value.
+        action: The action that was solved. Its averages may have another number of nodes.
+        values: The parameters of `solution`.
+        solution: A converged solution. Order parameters on an edge of their domain are fixed there.
+        parameter: The number among `values` that changes.
+        bounds: Its least and greatest value.
         direction: 1 to start towards larger values, -1 towards smaller ones.
-        largest_step: largest change of the parameter in a step, by default a 20th of the range. Two folds within a
+        largest_step: Largest change of the parameter in a step, by default a 20th of the range. Two folds within a
             step are missed.
-        most_points: how many points there may be.
-        progress: report on a branch that takes longer than a second.
+        most_points: Largest number of points.
+        progress: Report progress on a branch that takes longer than a second.
     """
     if solution.of.refined != action.refined:
         raise ValueError("solution is one of another action; give that, or solve this one first")
@@ -312,7 +312,7 @@ def follow(
 
 
 def checked_parameter(action: Action, parameter: Expr | str) -> str:
-    """The name of a parameter that is a number and can change."""
+    """Return the name of a numeric parameter that can change."""
     name = getattr(parameter, "name", parameter)
     numbers = [s.name for s in action.parameters if isinstance(s, Symbol) and s not in action.sizes]
     if name not in numbers:
@@ -321,7 +321,7 @@ def checked_parameter(action: Action, parameter: Expr | str) -> str:
 
 
 def checked_bounds(name: str, bounds: Sequence[float | int]) -> tuple[float, float]:
-    """The least and greatest value of a parameter."""
+    """Return the least and greatest value of a parameter."""
     if len(bounds) != 2 or not bounds[0] < bounds[1]:
         raise ValueError(f"{name} must be two values of the parameter, the lower first; got {bounds}")
     return float(checked_number(name, bounds[0])), float(checked_number(name, bounds[1]))
@@ -330,7 +330,7 @@ def checked_bounds(name: str, bounds: Sequence[float | int]) -> tuple[float, flo
 def follow_both_ways(
     action: Action, values: Values, solution: Solution, parameter: str, bounds: tuple[float, float], step=None
 ) -> tuple[SolutionBranch, int]:
-    """The branch on both sides of a solution as one, and the number of its point at the solution."""
+    """Return the branch on both sides of a solution as one, and the number of the point at the solution."""
     ahead, back = (
         follow(action, values, solution, parameter, bounds, direction=direction, largest_step=step, progress=False)
         for direction in (1, -1)
@@ -347,8 +347,8 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
     bound = replace(bound, free=jnp.where(at_edge, 0.0, 1.0))
     here, none = bound.parameters[name], jnp.zeros(len(start) + 1)
     along = none.at[-1].set(float(direction))
-    # the unit of the parameter makes the largest step one of _LARGEST; numbers of any sign are measured by their size
-    # and by how far they move over the range, so that neither has to be of order one; other coordinates are relative
+    # The unit of the parameter makes its largest step _LARGEST. The units of unconstrained numbers are their size and
+    # their change over the range, so that they need not be of order one. Other coordinates are relative.
     units = jnp.append(jnp.ones(len(start)), largest / _LARGEST)
     slope = _corrected(_Branch(bound, units, name), start, here, along, none).tangent
     moves = jnp.abs(slope[:-1] / jnp.where(slope[-1] == 0, jnp.inf, slope[-1])) * (bounds[1] - bounds[0]) / units[-1]
@@ -376,7 +376,7 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
             ended = f"no stationary point was found beyond {branch.text(place)}: {why}"
             break
         turns += _turns(branch, place, ahead)
-        # whether the branch passes its first place on this step
+        # Check whether the branch passes its first point on this step.
         step, to_first = branch.between(place, ahead), branch.between(place, places[0])
         size = float(jnp.linalg.norm(step))
         share = float(step @ to_first) / size**2
@@ -388,7 +388,7 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
         places.append(ahead)
         report.update(note=branch.text(ahead))
         ended = _end_at(branch, places, bounds, far)
-        # larger units for order parameters that have become many of them, so that steps grow along
+        # Order parameters that have grown get larger units, so that steps grow too.
         sizes, units = np.append(np.abs(ahead.coordinates), 0.0), np.asarray(branch.units)
         is_large = np.append(bound.is_real, False) & (sizes > _MANY * units)
         if is_large.any():
@@ -403,13 +403,13 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
 
 
 def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, float]) -> tuple[_Place | None, float]:
-    """The next place, or None if there is none, and the length of the step to try after it."""
+    """Return the next point, or None if there is none, and the length of the step to try after it."""
     while length > _SMALLEST * _LARGEST:
         ahead = branch.ahead(place, length)
         cosine, value = float(place.tangent @ ahead.tangent), float(ahead.parameter)
         good = ahead.ends(length) and cosine > _STRAIGHT
         if good and not bounds[0] <= value <= bounds[1]:
-            # to the bound that the step crosses, unless the branch turns back before it
+            # Stop at the bound that the step crosses, unless the branch turns back before it.
             bound = bounds[int(value > bounds[1])]
 
             def beyond(share: float, length=length, bound=bound) -> float:
@@ -428,7 +428,7 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
 
 
 def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
-    """Folds and branch points on a step: the tangent turns back, or a curvature changes its sign."""
+    """Find folds and branch points on a step: the tangent turns back, or a curvature changes its sign."""
     length, places = float(start.tangent @ branch.between(start, end)), {0.0: start, 1.0: end}
 
     def place(share: float) -> _Place:
@@ -453,7 +453,7 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
 
 
 def _end_at(branch: _Branch, places: list[_Place], bounds: tuple[float, float], far: np.ndarray) -> str | None:
-    """Why a branch is not to be followed beyond the last of its places, or None."""
+    """Return the reason to stop at the last of these points, or None."""
     place, bound, name = places[-1], branch.bound, branch.name
     value, leads = float(place.parameter), float(place.tangent[-1])
     if (value >= bounds[1] and leads > 0) or (value <= bounds[0] and leads < 0):

@@ -1,8 +1,8 @@
-"""Evidence about the end point of a solve, and the verdict that rests on it.
+"""Evidence about the end point of a solve, and the resulting verdict.
 
-A point is a solution only if all of this holds: the gradient vanishes to its tolerance, the Newton step that is left
-and the rounding errors of the gradient move the point by nothing that counts, the action is smooth there, and the
-gradient a short distance away, on both sides along every soft direction, has the sign of the signature asked for.
+A point is a solution only if all of the following holds. The gradient vanishes to its tolerance. The remaining Newton
+step and the rounding errors of the gradient move the point by a negligible distance. The action is smooth there. The
+gradient a short distance away, on both sides along every soft direction, has the sign of the requested signature.
 """
 
 from dataclasses import replace
@@ -21,37 +21,38 @@ from .solvers.davidson import smallest_eigenvalue
 from .solvers.quadratic_model import QuadraticModel
 
 SOLVED, NOT_FINITE, SLOPING, FAR, ROUNDED, KINKED, FLAT, INFLECTED, OTHER_INDEX, AT_EDGE, UNKNOWN_AVERAGE = range(11)
-"""Verdicts, the first that applies: a solution; something is not finite; the gradient is too large; a Newton step would
-lead elsewhere; rounding leaves the point unknown; the action has a kink or a jump there; it is constant along a
-direction; it rises on one side only; the signature is another one; the slope at an edge of a domain is not zero; the
-quadrature of an average leaves the point unknown."""
+"""Verdicts, of which the first that applies is given: a solution; something is not finite; the gradient is too large; a
+Newton step would leave the point; rounding leaves the point unknown; the action has a kink or a jump there; it is
+constant along a direction; it rises on one side only; the signature is another one; the slope at an edge of a domain is
+not zero; the quadrature of an average leaves the point unknown."""
 
-# a point is known if it would move by no more than this, of its largest coordinate
+# A point is known if its error is at most this fraction of its largest coordinate.
 NEAR = 1e-6
-# the number of softest directions that are probed on both sides, and the distance: of the Newton step that is left, of
-# the distance at which the slope is above rounding, of rounding errors of the coordinates; and at most
+# Number of softest directions that are probed on both sides. Distance of the probes: in units of the remaining Newton
+# step, of the distance at which the slope exceeds rounding, of rounding errors of the coordinates, and at most.
 _PROBED, _STEPS, _ABOVE, _ULPS, _FARTHEST = 8, 10.0, 1e3, 1e3, 0.1
-# Newton steps that bring a probe back to the valley, and how close to it, of the distance
+# Number of Newton steps that bring a probe back to the valley, and their tolerance relative to the distance.
 _CORRECTIONS, _BESIDE_VALLEY = 30, 1e-12
-# a probe is harmonic if the slope there is this close to the curvature times the distance
+# A probe is harmonic if the slope there is this close to the curvature times the distance.
 _HARMONIC = 0.5
-# a smooth action changes by at most so many times the slope at a probe times its distance
+# A smooth action changes by at most this many times the slope at a probe times its distance.
 _LEAP = 2.0
-# random directions in which kinks are looked for, and how much larger than smooth changes a kink is
+# Random directions in which kinks are searched, and the ratio of a kink to smooth changes.
 _RANDOM, _SHARP = 2, 1e3
-# coordinates next to an edge at which its one-sided derivatives are taken
+# Coordinates next to an edge at which its one-sided derivatives are taken.
 _BESIDE = (16.0, 12.0)
-# products with a Hessian that is not formed, and the relative error of its smallest eigenvalue
+# Number of products with a Hessian that is not formed, and relative error of its smallest eigenvalue.
 _PRODUCTS, _TOLERANCE = 16, 0.1
 
 
 def least_curvature(
     problem: AbstractSaddleProblem, point: Point, model: QuadraticModel | None = None
 ) -> Float[Array, ""]:
-    """The smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`: positive at a minimum.
+    """Return the smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`.
 
-    In the affine-invariant metric, in which the prior's own curvature is of order one. Of the `model` of S there or,
-    where the Hessian is too large to form, an upper bound from a few products with it.
+    It is positive at a minimum. It refers to the affine-invariant metric, in which the prior's own curvature is of
+    order one. It comes from the `model` of S, or is an upper bound from a few products if the Hessian is too large to
+    form.
     """
     if model is not None:
         return model.curvatures[0] / problem.scale
@@ -63,9 +64,9 @@ def least_curvature(
 
 
 def judged_minimum(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
-    """Success if the gradient measured at `point` and its least `curvature` are those of a minimum.
+    """Return success if the gradient measured at `point` and its least `curvature` indicate a minimum.
 
-    Whatever a minimiser says: one that stopped, content with itself, where the action is not stationary has diverged.
+    The minimiser's own verdict is not trusted: if it stops successfully at a non-stationary point, it has diverged.
     """
     failure = optx.RESULTS.where(result == optx.RESULTS.successful, optx.RESULTS.nonlinear_divergence, result)
     failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
@@ -76,8 +77,8 @@ def judged_minimum(result: optx.RESULTS, point: Point, curvature: Array, toleran
 class LocalModel(eqx.Module):
     """S to second order about a point.
 
-    The curvature along a coordinate held on an edge is the one-sided second derivative there or, if S has a slope
-    there, that slope: `slope_at_edge`. `unclear`: the curvature near the edge has no definite sign.
+    The curvature along a coordinate fixed on an edge is the one-sided second derivative there. If S has a slope there,
+    it is that slope: `slope_at_edge`. `unclear`: the curvature near the edge has no definite sign.
     """
 
     model: QuadraticModel
@@ -89,7 +90,7 @@ class LocalModel(eqx.Module):
 
 
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
-    """The model about a point."""
+    """Make the model about a point."""
     here = bound.expansion(coordinates)
     nowhere = jnp.zeros_like(coordinates), jnp.zeros_like(coordinates), jnp.zeros(len(coordinates), dtype=bool)
     hessian, (curvature, at_edge, unclear) = here.hessian, nowhere
@@ -104,11 +105,11 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
 
 
 class Evidence(eqx.Module):
-    """The evidence about an end point.
+    """Evidence about an end point.
 
     - `verdict`: one of the numbers above. `model`: S to second order there.
     - `terms`, `action_error`: the terms of S and the rounding error of their sum. `slope`: the gradient in steps.
-    - `error`: by how much rounding and the Newton step that is left may move the point, in the metric of the domains.
+    - `error`: bound of the shift by rounding and by the remaining Newton step, in the metric of the domains.
     """
 
     verdict: Int[Array, ""]
@@ -121,7 +122,7 @@ class Evidence(eqx.Module):
 
 
 def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, index: int, tolerance: Array) -> Evidence:
-    """Judge `coordinates`, with the `local` model there, as a stationary point of this index."""
+    """Judge whether `coordinates`, with the `local` model there, are a stationary point of this index."""
     model, reach = local.model, reach_of(coordinates)
     rough = _roughness(bound, coordinates, local)
     rounding = (4 * jnp.finfo(coordinates.dtype).eps * local.magnitude + rough.noise) * bound.free
@@ -134,13 +135,13 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
         jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
     )
     inflected = ~(probes.positive | probes.negative | probes.flat)
-    # a kink of a function of one number is a minimum if S rises on both sides of it
+    # A kink of a function of one number is a minimum if S rises on both sides of it.
     one_sided = (len(coordinates) == 1) & (index == 0) & rough.rises
     finite = jnp.all(jnp.isfinite(rough.terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
     smooth = jnp.all(probes.harmonic)
     wrong = [
         (NOT_FINITE, ~finite),
-        # no gradient is smaller than its rounding, whose effect on the point is judged separately
+        # No gradient is smaller than its rounding, whose effect on the point is judged separately.
         (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
         (KINKED, (rough.kinked | jnp.any(probes.jumped)) & ~one_sided),
         (FAR, ~(left <= NEAR * reach)),
@@ -153,7 +154,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     verdict = jnp.array(SOLVED)
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
-    # the slope of a harmonic probe is known by half, and so is the Newton step
+    # The slope of a harmonic probe is accurate to a factor of two, and so is the Newton step.
     error = jnp.where(smooth, moved_by_rounding + left / (1 - _HARMONIC), probes.bracket)
     return Evidence(verdict, rough.terms, rough.action_error, gradient_norm, model, error, local.slope)
 
@@ -169,14 +170,14 @@ class _Probes(NamedTuple):
 
 
 def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel, rounding, left, terms) -> _Probes:
-    """Slopes a short distance away on both sides along the softest directions, `which` of the model's.
+    """Return slopes a short distance away on both sides along the softest directions of the model, `which`.
 
     The probes follow the valley: the slope along stiffer directions is brought to zero. So a degenerate point is judged
-    by the action reduced to its soft direction (Lyapunov-Schmidt), not by the sign of a curvature that is zero to its
-    error.
+    by the action reduced to its soft direction (Lyapunov-Schmidt), not by the sign of a curvature that is zero within
+    its error.
     """
     sizes, reach, eps = jnp.abs(model.curvatures), reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
-    # a coordinate that is held has separate evidence
+    # A fixed coordinate has separate evidence.
     along_held = jnp.sum((model.directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
     which = jnp.argsort(jnp.where(along_held, jnp.inf, sizes))[: min(_PROBED, len(sizes))]
     size, direction, is_held = sizes[which], model.directions[:, which].T, along_held[which]
@@ -205,9 +206,10 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     off = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
     resolved = jnp.abs(expected) > 4 * rounding[which]
     harmonic = ((off <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
-    # the slope that is left uphill of a valley has a part along it if the valley bends
+    # If the valley bends, the slope that remains across it has a component along it.
     floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
-    # a slope that grows with distance changes the action by at most its last value times the distance: more is a jump
+    # For a slope that grows with distance, the action changes by at most the final slope times distance. More is a
+    # jump.
     changes = jax.lax.map(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))), steps) - jnp.sum(terms)
     rounded = 1e3 * eps * jnp.sum(jnp.abs(terms))
     leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * distances + rounded
@@ -235,8 +237,8 @@ class _Roughness(NamedTuple):
 def _roughness(bound: BoundAction, coordinates: Coordinates, local: LocalModel) -> _Roughness:
     """Compare S and its gradient at neighbouring points: noise of the gradient, kinks, and whether S `rises` all round.
 
-    Noise is seen a few rounding errors away. Jumps are looked for a little farther off, on both sides along the lowest,
-    the highest, and random directions: noise differs between two points on one side, and a jump does not.
+    Noise is measured a few rounding errors away. Jumps are searched slightly farther away, on both sides along the
+    lowest, the highest, and random directions. Noise differs between two points on one side, and a jump does not.
     """
     model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
     random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
@@ -267,15 +269,16 @@ def _roughness(bound: BoundAction, coordinates: Coordinates, local: LocalModel) 
 def _at_edges(
     bound: BoundAction, coordinates: Coordinates, local_hessian: Float[Array, "n n"], held: Array
 ) -> tuple[Array, Array, Array]:
-    """One-sided second derivative on the edges, the slope inwards (zero if S is stationary), and what is unclear.
+    """Return the one-sided second derivative on edges, the inward slope (zero if S is stationary), and unclear cases.
 
-    Each order parameter is moved off its edge alone; the others that are on edges stay there. Moved together, a product
-    of two of them hides the change of S along one. Free ones follow the valley (Schur complement of their Hessian).
+    Each order parameter is moved off its edge alone, while the others stay on their edges. If they moved together, a
+    product of two could hide the change of S along one. Free ones follow the valley (Schur complement of their
+    Hessian).
     """
     side, number = -jnp.sign(coordinates), len(coordinates)
 
     def of_edges(found: dict[str, Array]) -> Array:
-        """The entries that belong to domains with edges, which are numbers; zero for others."""
+        """Return the entries of domains with edges, which are numbers, and zero for others."""
         pairs = zip(bound.domains.items(), bound.lengths, strict=True)
         return jnp.concatenate(
             [found[name].reshape(1) if domain.has_edges else jnp.zeros(size) for (name, domain), size in pairs]
@@ -289,7 +292,7 @@ def _at_edges(
 
     beside = [jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates) for distance in _BESIDE]
     inward, magnitudes, along_free, moved_by = jax.lax.map(inwards, jnp.concatenate([coordinates[None], *beside]))
-    # lengths in units of the width of each domain
+    # Lengths are in units of the width of each domain.
     width = jnp.where(held, jnp.diagonal(moved_by[1 : number + 1]) / jnp.exp(-_BESIDE[0]), 1.0)
     here, free = inward[0] * width, jnp.where(held[:, None] | held, jnp.eye(number), local_hessian)
 
@@ -304,8 +307,8 @@ def _at_edges(
     rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
     first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
     is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
-    # at a corner of edges from which S rises, a product of two order parameters that lowers it may outweigh squares;
-    # likewise if it falls
+    # At a corner of edges from which S rises, a product of two order parameters that lowers it may outweigh squares.
+    # The same holds if S falls.
     signs = jnp.sign(curvature)
     others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
     outweighed = jnp.any(others + others.T < 0)
@@ -316,9 +319,10 @@ def _at_edges(
 
 
 def quadrature_error(bound: BoundAction, known: LocalModel | Evidence, coordinates: Coordinates) -> Float[Array, ""]:
-    """Length of the Newton step that the errors of Gaussian averages cause, from `model` and `slope` there.
+    """Return the length of the Newton step caused by errors of Gaussian averages, from `model` and `slope` there.
 
-    Of adaptive averages the stated errors, on the worse side; of others the change with many nodes, doubled.
+    For adaptive averages it uses their error bounds, on the worse side. For others it uses twice the change with many
+    nodes.
     """
     action, model = bound.of, known.model
     if not action.has_averages:

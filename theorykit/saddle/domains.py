@@ -1,14 +1,14 @@
-"""Domains of order parameters: unconstrained coordinates, and steps whose length is that of a natural metric.
+"""Domains of order parameters: unconstrained coordinates, and steps measured in a natural metric.
 
-Every real vector of coordinates is a point of the domain. A step from a point is taken by `moved`; its Euclidean length
-is to first order that of
+Every real vector of coordinates is a point of the domain. `moved` takes a step from a point. To first order, the
+Euclidean length of the step is
 
     number, matrix, symmetric matrix     |dx|, Frobenius norm
     positive number                      |dx| / x
     interval a < x < b                   |dx| (b - a) / ((x - a) (b - x))
     positive definite matrix             (tr(U^{-1} dU U^{-1} dU))^{1/2}, the affine-invariant metric
 
-so that curvatures of an action measured in steps do not depend on the units of positive order parameters.
+so that curvatures of an action, measured in steps, do not depend on the units of positive order parameters.
 """
 
 import abc
@@ -28,10 +28,10 @@ from .problem import Coordinates
 
 Shape = tuple[int, ...]
 Value = Float[Array, "..."]
-# known or traced: conditions on known arrays are computed by NumPy
+# Values are known or traced. NumPy computes conditions on known arrays.
 Numbers = Float[np.ndarray, "..."] | Value
 
-# SymPy closes assumptions under implication: these tell all others that a real number can contradict
+# SymPy closes assumptions under implication. These imply all others that a real number can contradict.
 _ASSUMPTIONS = {
     "zero": (lambda x: x == 0, "zero"),
     "positive": (lambda x: x > 0, "above zero"),
@@ -40,14 +40,14 @@ _ASSUMPTIONS = {
     "even": (lambda x: x % 2 == 0, "even"),
     "odd": (lambda x: x % 2 == 1, "odd"),
 }
-# by how much a matrix may differ from its transpose, of its largest entry
+# Largest difference between a matrix and its transpose, relative to its largest entry.
 _ASYMMETRY = 1e-8
-# a ratio of order parameters that counts as zero
+# Ratios of order parameters below this count as zero.
 _TINY = 1e-30
 
 
-# Lower triangular matrices as vectors. Entries are in the order in which the rows of a square hold a triangle folded
-# once: slices, reversals and products alone, since gathers, scatters and selections take XLA long to compile.
+# Lower triangular matrices as vectors. The rows of a square hold a folded triangle. Only slices, reversals and products
+# are used, since XLA takes long to compile gathers, scatters and selections.
 
 
 def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
@@ -56,80 +56,80 @@ def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "siz
 
 def _entries_of(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
     size = len(lower)
-    # every entry is in the square once; a second place holds zero
+    # Every entry is in the square once. A second place holds zero.
     again, whole = jnp.split(lower.ravel(), [size * (size - 1) // 2])
     return whole[::-1] + jnp.pad(again, (size, 0))
 
 
 def filled_factor(entries: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
-    """The Cholesky factor with these entries, its diagonal by its logarithm: every vector is one."""
+    """Build the Cholesky factor from its entries, with the logarithm of its diagonal. Every vector is valid."""
     folded = _unfolded(entries, size)
     diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
     return folded * strictly_below + jnp.exp(folded * diagonal) * diagonal
 
 
 def entries_of_factor(factor: Float[Array, "size size"]) -> Float[Array, " entries"]:
-    """The entries of a Cholesky factor, its diagonal by its logarithm; `filled_factor` puts them back."""
+    """Return the entries of a Cholesky factor, with the logarithm of its diagonal. `filled_factor` is the inverse."""
     size = len(factor)
     diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
     return _entries_of(factor * strictly_below + jnp.log(factor * diagonal + (1.0 - diagonal)))
 
 
 def _weighted(step: Coordinates, rows: int, on_diagonal: float) -> Coordinates:
-    # an entry off the diagonal occurs twice in a symmetric matrix
+    # An off-diagonal entry occurs twice in a symmetric matrix.
     return step * _entries_of(jnp.asarray(np.tri(rows, k=-1) * np.sqrt(0.5) + np.eye(rows) * on_diagonal))
 
 
 class AbstractDomain(eqx.Module):
-    """The values that an order parameter may take, an array of some shape: a number has the shape ()."""
+    """Set of values that an order parameter may take, as arrays of some shape. A number has the shape ()."""
 
     has_edges: ClassVar[bool] = False
 
     @abc.abstractmethod
     def check_symbol(self, symbol: Expr) -> None:
-        """Raise `ValueError` unless `symbol` can stand for a value of the domain."""
+        """Raise `ValueError` unless `symbol` can represent a value of the domain."""
 
     @abc.abstractmethod
     def size(self, shape: Shape) -> int:
-        """How many coordinates a value of this shape has."""
+        """Return the number of coordinates of a value of this shape."""
 
     @abc.abstractmethod
     def value(self, coordinates: Coordinates, shape: Shape) -> Value:
-        """The value at `coordinates`."""
+        """Return the value at `coordinates`."""
 
     @abc.abstractmethod
     def coordinates(self, value: Value) -> Coordinates:
-        """The inverse of `value`."""
+        """Return the coordinates of `value`."""
 
     def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
-        """The coordinates after a step from `coordinates`, of the metric's length to first order."""
+        """Return the coordinates after a step from `coordinates`, whose metric length is the step's to first order."""
         return coordinates + step
 
     def requirements(self, name: str, value: Numbers, *, closed: bool = False) -> Iterator[Requirement]:
-        """The conditions on a finite `value`, known or traced, to be in the domain; errors call it `name`.
+        """Yield the conditions for a finite `value`, known or traced, to be in the domain. Errors call it `name`.
 
-        Edges belong to it if `closed`. Numbers may be arrays, and matrices may have leading axes.
+        Edges belong to the domain if `closed`. Numbers may be arrays, and matrices may have leading axes.
         """
         return iter(())
 
     @abc.abstractmethod
     def latex(self, symbol: str) -> str:
-        """The condition that the order parameter written `symbol` obeys."""
+        """Return the condition that the order parameter written `symbol` obeys."""
 
     def towards(self, here: Value, ahead: Value) -> Value:
-        """The point halfway from `here` to `ahead`, both numbers; halfway to the edge if `ahead` is outside."""
+        """Return the midpoint between the numbers `here` and `ahead`, or halfway to the edge if `ahead` is outside."""
         return (here + ahead) / 2
 
     def misfit(self, here: Value, ahead: Value) -> Value:
-        """The distance of `ahead` from `here`, both numbers, relative to the larger one."""
+        """Return the distance between the numbers `ahead` and `here`, relative to the larger one."""
         return (here - ahead) / jnp.maximum(jnp.maximum(jnp.abs(here), jnp.abs(ahead)), _TINY)
 
     def edge(self, coordinate: Array) -> Value:
-        """The edge of the domain on the side of `coordinate`, of a domain that has edges."""
+        """Return the edge on the side of `coordinate`, for a domain with edges."""
         raise NotImplementedError
 
     def all_requirements(self, name: str, array: Numbers, shape: Shape) -> Iterator[Requirement]:
-        """`requirements` of an array, and before them that its shape fits and its entries are finite."""
+        """Yield `requirements` of an array, after checks of its shape and of finite entries."""
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
         yield finite_entries(name, array)
@@ -159,7 +159,7 @@ class Real(AbstractDomain):
 
 
 class Symmetric(AbstractDomain):
-    """A symmetric matrix, of any sign."""
+    """Symmetric matrix with eigenvalues of any sign."""
 
     def check_symbol(self, symbol):
         if not isinstance(symbol, SymmetricSymbol):
@@ -188,9 +188,9 @@ class Symmetric(AbstractDomain):
 
 
 class PositiveDefinite(AbstractDomain):
-    """A symmetric positive definite matrix U = C C^T; coordinates are those of its Cholesky factor C.
+    """Symmetric positive definite matrix U = C C^T, with the coordinates of its Cholesky factor C.
 
-    They are the lower triangle of C, with the logarithm of its diagonal. A step makes C into C T, T lower triangular.
+    These are the lower triangle of C, with the logarithm of its diagonal. A step turns C into C T, T lower triangular.
     """
 
     def check_symbol(self, symbol):
@@ -210,7 +210,7 @@ class PositiveDefinite(AbstractDomain):
         return entries_of_factor(jnp.linalg.cholesky(value))
 
     def moved(self, coordinates, step, shape):
-        # C^{-1} dU C^{-T} is 2 dT on the diagonal, and dT on both sides of it
+        # C^{-1} dU C^{-T} is 2 dT on the diagonal, and dT on both sides of it.
         turn = filled_factor(_weighted(step, shape[0], 0.5), shape[0])
         return entries_of_factor(filled_factor(coordinates, shape[0]) @ turn)
 
@@ -223,7 +223,7 @@ class PositiveDefinite(AbstractDomain):
 
 
 class _AbstractInterval(AbstractDomain):
-    """A number between `low` and `high`."""
+    """Number between `low` and `high`."""
 
     has_edges: ClassVar[bool] = True
     low: eqx.AbstractVar[float]
@@ -255,7 +255,7 @@ class _AbstractInterval(AbstractDomain):
 
 
 class Positive(_AbstractInterval):
-    """A positive number x; the coordinate is log x."""
+    """Positive number x with the coordinate log x."""
 
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = np.inf
@@ -274,7 +274,7 @@ class Positive(_AbstractInterval):
 
 
 class Between(_AbstractInterval):
-    """A number x with low < x < high; the coordinate is log((x - low) / (high - x))."""
+    """Number x with low < x < high and the coordinate log((x - low) / (high - x))."""
 
     low: float = eqx.field(static=True)
     high: float = eqx.field(static=True)
@@ -309,7 +309,7 @@ def _is_symmetric(name: str, value: Numbers) -> Requirement:
 
 
 def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirement:
-    """That the eigenvalues of a symmetric matrix are positive, or not negative, by more than their rounding."""
+    """Require that eigenvalues of a symmetric matrix are positive, or non-negative, beyond their rounding."""
     eigenvalues = array_module(value).linalg.eigvalsh(value)
     smallest, largest = eigenvalues[..., 0].min(), eigenvalues[..., -1].max()
     rounding = value.shape[-1] * np.finfo(np.float64).eps * abs(eigenvalues).max()
@@ -322,9 +322,9 @@ def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Require
 
 
 def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
-    """The conditions on `value`, known or traced, to be finite and to fulfil the assumptions of `symbol`.
+    """Yield the conditions for `value`, known or traced, to be finite and to fulfil the assumptions of `symbol`.
 
-    Raises `ValueError` for a symbol that no finite real number can stand for.
+    Raises `ValueError` for a symbol that excludes all finite real numbers.
     """
     if isinstance(symbol, MatrixSymbol):
         yield finite_entries(name, value)
@@ -339,7 +339,7 @@ def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
             raise ValueError(f"{name}: {symbol} is declared not to be {assumption}, and values are finite real numbers")
     finite = f"{name} must be finite"
     yield Requirement(finite, abs(value) < float("inf"), lambda: f"{finite}, got {_got(value)}")
-    # the first that does not hold is told: a zero that must be positive is told that, not that it must not be zero
+    # Report the first violated condition: a zero that must be positive is not also reported as having to be non-zero.
     known = [(assumption, declared[assumption]) for assumption in _ASSUMPTIONS if declared.get(assumption) is not None]
     for assumption, truth in sorted(known, key=lambda each: not each[1]):
         is_so, words = _ASSUMPTIONS[assumption]

@@ -1,7 +1,7 @@
 """Derivatives of a saddle point by the implicit function theorem.
 
-The solver is not differentiated through: the derivative of the solution keeps the gradient of the action zero when the
-numbers that the action depends on change.
+The solver itself is not differentiated. The derivative of the solution keeps the gradient of the action zero when the
+inputs of the action change.
 """
 
 import warnings
@@ -21,14 +21,14 @@ _LINEAR_SOLVER = lx.CG(rtol=1e-11, atol=1e-13)
 
 
 class NoDerivativeWarning(UserWarning):
-    """The derivative of a stationary point was asked for, but it does not exist."""
+    """The derivative of a stationary point was requested, but it does not exist."""
 
 
 def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool) -> Coordinates:
-    """`coordinates`, where the action of `problem` is minimal, as a function of everything in `problem`.
+    """Return `coordinates` of the minimum of `problem`, as a differentiable function of everything in `problem`.
 
-    Its derivative is a step (see `AbstractSaddleProblem.moved`) that solves H d(step) = -d(gradient), by conjugate
-    gradients; `form_hessian` preconditions them with the exact Hessian, so that one or two products are left.
+    Its derivative is a step (see `AbstractSaddleProblem.moved`) that solves H d(step) = -d(gradient) by conjugate
+    gradients. `form_hessian` preconditions them with the exact Hessian, so that one or two products suffice.
     """
     return _implicit_point(problem, coordinates, form_hessian, None)
 
@@ -36,10 +36,10 @@ def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, f
 def implicit_stationary_point(
     problem: AbstractSaddleProblem, coordinates: Coordinates, exists: Bool[Array, ""]
 ) -> Coordinates:
-    """`implicit_minimum` of an action whose Hessian may have eigenvalues of both signs: it is formed and factorised.
+    """Apply `implicit_minimum` to an action with eigenvalues of both signs. The Hessian is formed and factorised.
 
-    The derivative does not exist if the solve failed or the point is on an edge of its domain. It is NaN then, and a
-    warning says so when it is computed.
+    The derivative does not exist if the solve failed or the point is on an edge of its domain. It is then NaN, and
+    computing it issues a warning.
     """
     return _implicit_point(problem, coordinates, True, exists)
 
@@ -47,7 +47,7 @@ def implicit_stationary_point(
 def _warn_of_no_derivative(exists) -> None:
     if not np.all(exists):
         warnings.warn(
-            "a stationary point has no derivative here, and NaN stands for it: the solve did not converge, or an order "
+            "a stationary point has no derivative here, and NaN is returned: the solve did not converge, or an order "
             "parameter is on an edge of its domain",
             NoDerivativeWarning,
             stacklevel=2,
@@ -80,7 +80,7 @@ def _implicit_point_jvp(primals, tangents):
     if exists is not None:
         formed = jax.vmap(hessian)(jnp.eye(len(root)))
         jax.debug.callback(_warn_of_no_derivative, exists)
-        # a factor keeps NaN linear in the change: reverse mode would make zero of a constant
+        # A factor keeps NaN linear in the change. With a constant, reverse mode would return zero.
         step = jnp.linalg.solve(formed, -of_problem) * jnp.where(exists, 1.0, jnp.nan)
         return root, jax.jvp(after, (no_step,), (step,))[1]
     structure, options = jax.ShapeDtypeStruct(root.shape, root.dtype), {}
@@ -98,7 +98,7 @@ def _implicit_point_jvp(primals, tangents):
 def with_derivative_of(
     value: PyTree[Float[Array, "..."]], function: Callable, arguments: PyTree
 ) -> PyTree[Float[Array, "..."]]:
-    """`value`, already computed as `function(*arguments)`, differentiated as that function of `arguments`."""
+    """Return `value`, already computed as `function(*arguments)`, with the derivative of that function."""
     return value
 
 
@@ -112,10 +112,10 @@ def _with_derivative_of_jvp(primals, tangents):
 def stationary_value(
     value: Float[Array, ""], function: Callable, problem: AbstractSaddleProblem, coordinates: Coordinates
 ) -> Float[Array, ""]:
-    """`value`, already computed as `function(problem, coordinates)`, which is stationary in the coordinates.
+    """Return `value`, already computed as `function(problem, coordinates)` and stationary in the coordinates.
 
-    So its derivative is that at fixed coordinates, and no linear system is solved. Second derivatives go through the
-    coordinates.
+    Its derivative is therefore taken at fixed coordinates, and no linear system is solved. Second derivatives go
+    through the coordinates.
     """
     at_coordinates = Partial(lambda at, problem: function(problem, at), coordinates)
     return with_derivative_of(value, at_coordinates, (problem,))

@@ -18,9 +18,9 @@ from .action import Action, named
 from .bound_action import Values
 from .branch import checked_bounds, free_name
 
-# Newton's method for stationary points, from cells of the grid: steps, and how far it may lead, in cells
+# Newton's method for stationary points, from cells of the grid: number of steps, and largest distance in cells.
 _STEPS, _CELLS = 30, 2.0
-# points count as one if they are so close, in cells
+# Points closer than this, in cells, count as one.
 _SAME = 1e-3
 
 
@@ -29,15 +29,15 @@ def landscape(action: Action, values: Values, points: Count = 201) -> xr.Dataset
     """Evaluate S over a range of one or two order parameters, and find the stationary points in it.
 
     Args:
-        action: the action.
-        values: all order parameters and parameters, by symbol or name. One or two order parameters have their range
-            (low, high); others are held at a value. With one range, one parameter may be a list of numbers.
-        points: points of the grid along each range.
+            action: The action.
+            values: All order parameters and parameters, by symbol or name. One or two order parameters have a range
+                (low, high); others are held at a value. With one range, one parameter may be a list of numbers.
+            points: Number of grid points along each range.
 
     Returns:
-        `action` over the grid, and for each `stationary` point its place, its `action` and its `kind`, "minimum",
-        "maximum" or "saddle", as variables that end in `_stationary`. Stationarity is in the order parameters that have
-        a range, with others held.
+            `action` over the grid, and for each `stationary` point its place, its `action` and its `kind`, "minimum",
+            "maximum" or "saddle", as variables that end in `_stationary`. Points are stationary in the order parameters
+            with a range, while the others are held fixed.
     """
     given = named("values", values, action.symbols)
     shown = [
@@ -77,7 +77,7 @@ def _listed(symbols: list[Expr]) -> str:
 
 
 def _stationary(action: Action, held: dict[str, Any], names: list[str], axes: list[np.ndarray]):
-    """Stationary points in `names`, with their kinds, by Newton's method from cells in which all slopes change sign."""
+    """Find stationary points in `names`, with kinds, by Newton's method from cells in which all slopes change sign."""
 
     @jit
     def slopes(places):

@@ -1,4 +1,4 @@
-"""The problem that a solver minimises: an action over unconstrained coordinates, its curvature, and sweeps."""
+"""Problem for a solver: an action over unconstrained coordinates, its curvature, and sweeps."""
 
 import abc
 from collections.abc import Callable
@@ -8,19 +8,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 Coordinates = Float[Array, " coordinates"]
-# components of a change of the order parameters along directions of unit length
+# Components of a change of the order parameters along directions of unit length.
 Tangent = Float[Array, " tangents"]
 
 
 def reach_of(coordinates: Coordinates) -> Array:
-    """The largest coordinate, or one: small lengths are small compared to this."""
+    """Return the largest coordinate or one, as the scale for small lengths."""
     return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
 
 
 class Point(eqx.Module):
-    """The action at some coordinates: one evaluation.
+    """Action at some coordinates: one evaluation.
 
-    `magnitude`: of the terms that the action is summed from; sets its rounding. `gradient_norm`: in the
+    `magnitude`: sum of absolute values of the action's terms, which sets its rounding. `gradient_norm`: in the
     affine-invariant metric, per scale. `details`: intermediate results for `expansion` and `majorise_minimise`.
     """
 
@@ -37,7 +37,7 @@ class Point(eqx.Module):
 
 
 class Expansion(eqx.Module):
-    """The action to second order in steps from a point (see `AbstractSaddleProblem.moved`), and the metric there.
+    """Action to second order in steps from a point (see `AbstractSaddleProblem.moved`), and the metric there.
 
     `magnitude`: the sum of the sizes of the terms in each entry of the gradient, if it is known.
     """
@@ -49,20 +49,20 @@ class Expansion(eqx.Module):
 
 
 class AbstractSaddleProblem(eqx.Module):
-    """An action S over unconstrained coordinates: every real vector is a set of order parameters.
+    """Action S over unconstrained coordinates: every real vector is a set of order parameters.
 
-    Steps start from a point and are taken by `moved`; coordinates need not be added. Lengths are in the
-    affine-invariant metric of the order parameters.
+    `moved` takes steps from a point, so coordinates need not be additive. Lengths are in the affine-invariant metric of
+    the order parameters.
     """
 
     @property
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """The large number that S is proportional to; gradient norms and Hessian eigenvalues are divided by it."""
+        """Large number that S is proportional to. Gradient norms and Hessian eigenvalues are divided by it."""
 
     @abc.abstractmethod
     def action(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """S, undivided; differentiable in everything."""
+        """Return S, not divided by the scale. It is differentiable in everything."""
 
     @abc.abstractmethod
     def at(self, coordinates: Coordinates) -> Point:
@@ -70,14 +70,14 @@ class AbstractSaddleProblem(eqx.Module):
 
     @abc.abstractmethod
     def expansion(self, point: Point) -> Expansion:
-        """The action to second order about a point."""
+        """Expand the action to second order about a point."""
 
     @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-        """The coordinates after a step from `coordinates`; a step of zero leaves them unchanged."""
+        """Return the coordinates after a step from `coordinates`. A step of zero leaves them unchanged."""
 
     def has_left(self, coordinates: Coordinates) -> Array | bool:
-        """Whether the coordinates are so close to an edge of the domain that a solve is of no more use."""
+        """Return whether the coordinates are so close to an edge of the domain that the solve should stop."""
         return False
 
     @property
@@ -86,20 +86,20 @@ class AbstractSaddleProblem(eqx.Module):
         return False
 
     def majorise_minimise(self, point: Point, share: Array | float) -> Coordinates:
-        """The coordinates after majorise-minimise sweeps, without evaluating S there.
+        """Return the coordinates after majorise-minimise sweeps, without evaluating S there.
 
-        `share` in (0, 1]: the fraction of the convex part of the data's term that is bounded; the rest is linearised.
-        With all of it bounded S does not rise; with less, sweeps take longer steps, mostly closer to the minimum.
+        `share` in (0, 1] is the fraction of the convex part of the data's term that is bounded. The rest is linearised.
+        At share 1, S does not rise. Smaller shares give longer steps, mostly closer to the minimum.
         """
         raise NotImplementedError
 
     def action_on_tangent(self, point: Point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
-        """S as a function of a tangent at `point` in directions of unit length, and the number of directions.
+        """Return S as a function of a tangent at `point` in directions of unit length, and the number of directions.
 
-        Used if the Hessian is too large to form.
+        It is used if the Hessian is too large to form.
         """
         raise NotImplementedError
 
     def model_on_tangent(self, point: Point) -> Callable[[Tangent], Float[Array, ""]]:
-        """A cheap function of a tangent at `point` whose Hessian is close to that of S in the softest directions."""
+        """Return a cheap function of a tangent at `point` whose Hessian is close to that of S in soft directions."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""A stationary point of an action, what certifies it, and the likely cause if it is none."""
+"""Stationary point of an action, its certificate, and the likely cause of a failure."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from .certificate import (
 )
 from .diagnosis import AbstractOutcome
 
-# a distance in coordinates, far from random starts
+# Coordinates beyond this distance are far from random starts.
 _FAR = 1e2
 _ELSEWHERE = "Start from elsewhere (initial=...)"
 
 
 def place_in_words(values: Mapping[str, Any]) -> str:
-    """Numbers by name in a line, matrices by their first entry."""
+    """Write numbers by name in a line, and matrices by their first entry."""
 
     def text(value):
         return f"{float(value):.4g}" if np.ndim(value) == 0 else f"[{float(np.ravel(value)[0]):.4g}, ...]"
@@ -44,7 +44,7 @@ def place_in_words(values: Mapping[str, Any]) -> str:
 
 
 def in_words(value: Any) -> str:
-    """A number, or the shape and range of an array."""
+    """Write a number, or the shape and range of an array."""
     if np.ndim(value) == 0:
         return f"{float(value):.9g}"
     low, high = float(np.min(value)), float(np.max(value))
@@ -52,26 +52,26 @@ def in_words(value: Any) -> str:
 
 
 class Solution(DisplayMixin, AbstractOutcome):
-    """The outcome of `minimise` or `stationary`; differentiable in the values of the parameters.
+    """Outcome of `minimise` or `stationary`, differentiable in the values of the parameters.
 
-    - `order_parameters`: by name; `solution[symbol]` is one of them.
+    - `order_parameters`: by name. `solution[symbol]` is one of them.
     - `action`: S there. `action_error`: rounding error of the sum of its terms.
-    - `error`: by how much rounding, the Newton step that is left and quadrature may have moved the point, in the metric
-      of the domains.
+    - `error`: bound of the shift by rounding, by the remaining Newton step and by quadrature, in the metric of the
+      domains.
     - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains (`theorykit.saddle.domains`).
-    - `hessian_eigenvalues`: of S per scale, in that metric, in increasing order. `index`: how many are negative. For an
-      order parameter on an edge of its domain it is the one-sided second derivative of S.
-    - `result`: `optimistix.RESULTS.successful` if and only if the point is shown to be what was asked for: a stationary
-      point to the tolerance and to rounding, of the index that was asked for, where the action is smooth. Curvatures
-      that are zero to their error are decided by the gradient on both sides. `diagnosis` says what is missing.
-    - `quadrature_error`: by how much, to first order, the order parameters would move with finer quadrature of the
-      Gaussian averages, in the metric of the domains; zero without averages.
+    - `hessian_eigenvalues`: of S per scale, in that metric, in increasing order. `index`: the number of negative ones.
+      An order parameter on an edge of its domain contributes the one-sided second derivative of S.
+    - `result`: `optimistix.RESULTS.successful` if and only if the point is proved to be as requested: stationary to the
+      tolerance and to rounding, of the requested index, and at a smooth point of the action. If a curvature is zero
+      within its error, the gradient on both sides decides. `diagnosis` explains a failure.
+    - `quadrature_error`: first-order shift of the order parameters with finer quadrature of the Gaussian averages, in
+      the metric of the domains. It is zero without averages.
     - `terms`: the value of every term of `of.terms`, the action that was solved.
-    - `stats`: `evaluations` and `hessians` spent, the `tolerance`, the index `asked` for, the `coordinates` of the
+    - `stats`: number of `evaluations` and `hessians`, the `tolerance`, the index `asked` for, the `coordinates` of the
       point and the distance `travelled` from the start; the length of the `remaining` Newton step; `softest` and
-      `lowest`, the directions of the smallest and of the lowest curvature, whose entries belong to `owners`; which
-      coordinates are `at_edge`. From `search`: the number of starts that `reached` it.
-    - `parameters`: the values that it was found at, by name; none if they were traced.
+      `lowest`, the directions of the smallest and of the lowest curvature, whose entries belong to `owners`; a mask of
+      coordinates `at_edge`. From `search`: the number of starts that `reached` it.
+    - `parameters`: the parameter values by name. Empty if they were traced.
 
     Under `vmap` every leaf has the batch's axes.
     """
@@ -91,7 +91,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     parameters: Mapping[str, Any] = eqx.field(default_factory=dict)
 
     def __getitem__(self, symbol: Expr | str) -> Float[Array, "..."]:
-        """The order parameter, by symbol or by name."""
+        """Return the order parameter, by symbol or by name."""
         name = getattr(symbol, "name", symbol)
         if not isinstance(name, str) or name not in self.order_parameters:
             raise KeyError(f"{shown(symbol)} is none of the order parameters {', '.join(self.order_parameters)}")
@@ -99,23 +99,23 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     @property
     def index(self) -> Int[Array, ""] | int:
-        """How many eigenvalues of the Hessian are negative: zero at a minimum."""
+        """Number of negative eigenvalues of the Hessian: zero at a minimum."""
         negative = (self.hessian_eigenvalues < 0).sum(axis=-1)
         return negative if is_traced(negative) or negative.ndim else int(negative)
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """The order parameters that are on an edge of their domain, as equations."""
+        """Order parameters on an edge of their domain, as equations."""
         names = [name for name, at in zip(self.owners, self.stats["at_edge"], strict=True) if at]
         return tuple(f"{name} = {float(self.order_parameters[name]):g}" for name in names)
 
     @property
     def place(self) -> str:
-        """The order parameters in a line, matrices by their first entry."""
+        """Order parameters in a line, with matrices by their first entry."""
         return place_in_words(self.order_parameters)
 
     def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
-        """Draw S over one or two order parameters, with all else held at the solution: `Action.plot_landscape`."""
+        """Draw S over one or two order parameters, with all others held at the solution: `Action.plot_landscape`."""
         return self.of.plot_landscape({**self.parameters, **self.order_parameters, **by_name("values", values)}, axes)
 
     def _view(self) -> Iterator[Block]:
@@ -138,7 +138,7 @@ class Solution(DisplayMixin, AbstractOutcome):
         yield Text(self.diagnosis)
 
     def describe(self) -> str:
-        """The outcome in words, and what to do about it if it did not converge."""
+        """Describe the outcome in words, with advice if the solve did not converge."""
         asked, verdict = int(self.stats["asked"]), int(self.stats["verdict"])
         eigenvalues, spent = np.asarray(self.hessian_eigenvalues), int(self.stats["evaluations"])
         is_far, edges = float(self.stats["travelled"]) > _FAR, ", ".join(self.edges)
@@ -205,7 +205,7 @@ class Solution(DisplayMixin, AbstractOutcome):
 
 
 class Solutions(DisplayMixin, tuple):
-    """The stationary points that `search` found, by increasing action; `reason` says why there are none."""
+    """Stationary points that `search` found, by increasing action. `reason` explains an empty result."""
 
     def __new__(cls, solutions: Iterable[Solution] = (), reason: str = ""):
         found = super().__new__(cls, solutions)

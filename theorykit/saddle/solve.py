@@ -1,4 +1,4 @@
-"""Stationary points of an action: found, certified, and differentiable in its parameters."""
+"""Find, certify and differentiate stationary points of an action."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ from .solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, IndexNewton, Ne
 from .solvers.quadratic_model import QuadraticModel
 
 PositiveNumber = Annotated[float | int, partial(checked_number, above=0.0)]
-"""A number above zero, known or traced."""
+"""Number above zero, known or traced."""
 
-# random starts if none is given, and the distance within which two points count as one
+# Default number of random starts, and the distance within which two points count as one.
 _STARTS, _SAME = 8, 1e-5
-# the solver's tolerances: on the gradient, of that asked for, and on the Newton step that is left: one step more
+# The solver's tolerances: on the gradient, relative to the requested one, and on the remaining Newton step.
 _FINER, _NEAR = 1e-4, 1e-9
-# the Newton step of a start below which the fixed-point map is not needed
+# The fixed-point map is skipped if the Newton step of a start is below this.
 _NEARBY = 0.1
-# coordinates from which on a solve that did not end in a solution may be on its way to an edge
+# Beyond this coordinate, a failed solve may be on its way to an edge.
 _NEXT_TO_EDGE = 10.0
-# of the error of a point, a part that is worth no separate warning
+# Fraction of a point's error that is too small for a separate warning.
 _KNOWN = 0.1
-# starts of the attempts of a solve
+# Starts of the attempts of a solve.
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
-# Newton steps by which a point is polished
+# Number of Newton steps that polish a point.
 _POLISHING_STEPS = 30
-# an average is unknown if its error may move the point by so much, of its largest coordinate
+# An average is unresolved if its error may move the point by this fraction of its largest coordinate.
 _UNRESOLVED = 1e-3
 
 
 class QuadratureWarning(UserWarning):
-    """A Gaussian average of the action is not known well enough for the tolerance that was asked for."""
+    """A Gaussian average of the action is not accurate enough for the requested tolerance."""
 
 
 class SeveralSolutionsWarning(UserWarning):
-    """Random starts led to several stationary points of the kind that was asked for."""
+    """Random starts led to several stationary points of the requested kind."""
 
 
 @checked_arguments
@@ -77,12 +77,12 @@ def minimise(
     max_steps: Count = 1000,
     throw: bool = False,
 ) -> Solution:
-    """The minimum of an action at `values` of its parameters, by name or symbol, from the point `initial`.
+    """Minimise an action at `values` of its parameters, by name or symbol, starting from the point `initial`.
 
-    Without `initial`, order parameters start at eight random points, always the same, and the lowest minimum counts;
-    `search` returns all that starts lead to. The end point is a solution if the gradient norm is at most `tolerance`
-    per scale and every eigenvalue of the Hessian is positive (see `Solution`). Otherwise its result says so, with a
-    `ConvergenceWarning` that names the likely cause, or an error if `throw`.
+    Without `initial`, order parameters start at eight random points, always the same, and the lowest minimum is
+    returned. `search` returns all of them. The end point is a solution if the gradient norm is at most `tolerance` per
+    scale and every eigenvalue of the Hessian is positive (see `Solution`). Otherwise `result` reports the failure, and
+    a `ConvergenceWarning` names the likely cause, or an error if `throw`.
 
         >>> import theorykit
         >>> from sympy import cosh, log, symbols
@@ -112,9 +112,9 @@ def stationary(
     max_steps: Count = 1000,
     throw: bool = False,
 ) -> Solution:
-    """A stationary point whose Hessian has `index` negative eigenvalues: so many directions in which S is maximal.
+    """Find a stationary point whose Hessian has `index` negative eigenvalues: S is maximal in as many directions.
 
-    Such are the min-max points of replica theories and of Lagrange multipliers. Arguments are those of `minimise`. If
+    Examples are the min-max points of replica theories and of Lagrange multipliers. Arguments are as in `minimise`. If
     no `initial` is given and random starts lead to several points, a `SeveralSolutionsWarning` lists them.
     """
     task = _Task.of(action, values, initial, index, tolerance, max_steps)
@@ -145,12 +145,12 @@ def search(
     max_steps: Count = 1000,
     progress: bool = True,
 ) -> Solutions:
-    """All different stationary points of an index that random starts lead to, by increasing action.
+    """Find all different stationary points of an index that random starts lead to, by increasing action.
 
-    The result is a tuple; if it is empty, its `reason` says where the best start ended.
+    The result is a tuple. If it is empty, its `reason` describes the end of the best start.
 
-    Points count as one if no coordinate differs by more than 1e-5. `progress`: report on a search that takes longer
-    than a second.
+    Points count as one if no coordinate differs by more than 1e-5. `progress`: report progress on a search that takes
+    longer than a second.
     """
     with Progress("search", shown=progress, cost=f"{starts} random starts"):
         ends = end_points(action, values, index, starts, seed, tolerance, max_steps)
@@ -168,17 +168,17 @@ def end_points(
     tolerance: float = 1e-9,
     max_steps: int = 1000,
 ) -> Solution:
-    """The end points of solves from random starts, solutions or not, as one batch."""
+    """Return the end points of solves from random starts, converged or not, as one batch."""
     task = _Task.of(action, values, None, index, tolerance, max_steps, starts, seed)
     found, ends = _solved(*task)
     return _solved(*task._replace(refines=True), ends)[0] if task.wants_finer(found) else found
 
 
 class _Task(NamedTuple):
-    """The arguments of `_solved`.
+    """Arguments of `_solved`.
 
-    Adaptive quadrature takes as long to compile as all the rest. Within other programs it is part of the solve;
-    otherwise a second program `refines` the end points if the error of the action's own quadrature asks for it.
+    Adaptive quadrature takes as long to compile as everything else. Inside other programs it is part of the solve.
+    Otherwise a second program `refines` the end points if the error of the action's own quadrature requires it.
     """
 
     bound: BoundAction
@@ -206,7 +206,7 @@ class _Task(NamedTuple):
 
 
 class _End(eqx.Module):
-    """An end point: where it is, which coordinates were held at edges, how the solve ended, and what it cost."""
+    """End point: its position, the coordinates fixed at edges, how the solve ended, and its cost."""
 
     coordinates: Coordinates
     free: Float[Array, " coordinates"]
@@ -219,18 +219,18 @@ class _End(eqx.Module):
 
 @jit
 def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: bool, ends: _End | None = None):
-    """The solutions and end points from all `starts`, or from `ends` by adaptive quadrature: a batch.
+    """Return the solutions and end points from all `starts`, or from `ends` by adaptive quadrature, as a batch.
 
-    One function, so that few frames stand between a solve and the generated functions of the action.
+    This is a single function to keep the call stack between a solve and the generated functions short.
     """
     index, has_averages = getattr(solver, "index", 0), bound.of.has_averages
     has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
 
     def searched(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _End:
-        """The first of several attempts that ends in a solution, or else the first of all.
+        """Return the first of several attempts that ends in a solution, or else the first attempt.
 
-        From `start`; from the end of the fixed-point map, before that for a min-max point; and if an attempt left
-        towards an edge of a domain, from there on the edge.
+        Attempts start at `start` and at the end of the fixed-point map, which comes first for a min-max point. If an
+        attempt left towards an edge of a domain, another one starts there on the edge.
         """
         kinds = [_FROM_START, _FROM_MAP] if index == 0 else [_FROM_MAP, _FROM_START]
         kinds = kinds if has_map else [_FROM_START]
@@ -239,7 +239,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         solver = eqx.tree_at(lambda s: s.atol, solver, _FINER * tolerance)
         by_map = start
         if has_map:
-            # unless a stationary point is near already
+            # The map is not needed if a stationary point is near.
             length = QuadraticModel.of(bound.expansion(start)).newton_length()
             by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
 
@@ -285,11 +285,11 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         return replace(end, quadrature=error)
 
     def refined(bound: BoundAction, start: Coordinates, last: _End, tolerance) -> _End:
-        """The end point by adaptive quadrature: next to `last`, or else from the end of the fixed-point map."""
+        """Find the end point by adaptive quadrature, next to `last` or else from the end of the fixed-point map."""
         finer, was_solved = replace(bound, of=bound.of.refined), last.evidence.verdict == SOLVED
 
         def polished(here: BoundAction, at: Coordinates):
-            """The stationary point next to `at`, by Newton steps while they get shorter, and the model there."""
+            """Return the stationary point next to `at`, by Newton steps while they get shorter, and the model there."""
 
             def step(state):
                 at, length, local, _, count = state
@@ -338,7 +338,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         arrays, others = eqx.partition((fixed, start, end, solver, tolerance, max_steps), eqx.is_array)
         alone = lambda arrays: found(*eqx.combine(arrays, others))  # noqa: E731
         if jax.default_backend() == "cpu":
-            # a batch takes as many steps and attempts as its hardest member, and a processor gains nothing by it
+            # A batch takes as many steps and attempts as its hardest member, and batching does not speed up a CPU.
             alone = jax.custom_batching.sequential_vmap(alone)
         end = alone(arrays)
         known, quadrature = end.evidence, end.quadrature
@@ -379,22 +379,22 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         return solution, end
 
     if len(starts) == 1:
-        # one start is not batched: the solver's conditionals stay conditionals
+        # A single start is not batched, so that the solver's conditionals stay conditionals.
         one = solve(jax.tree.map(lambda leaf: leaf[0], (starts, ends)))
         return jax.tree.map(lambda leaf: leaf[None], one)
-    # XLA's batches of factorisations, on two cores, may wait for ever
+    # XLA's batched factorisations may deadlock on two cores.
     on_cpu = jax.default_backend() == "cpu"
     return jax.lax.map(solve, (starts, ends)) if on_cpu else jax.vmap(solve)((starts, ends))
 
 
 def one_of(batch: Solution, at: Any) -> Solution:
-    """One solution of a batch."""
+    """Return one solution of a batch."""
     return jax.tree.map(lambda leaf: leaf[at], batch)
 
 
 @jit
 def _best(batch: Solution) -> Solution:
-    """The solution of least action among those that converged; if none did, the one of least gradient."""
+    """Return the converged solution of least action, or the one of least gradient if none converged."""
     converged = jnp.asarray(batch.converged)
     among = jnp.where(converged, batch.action, jnp.inf)
     norms = jnp.where(jnp.isnan(batch.gradient_norm), jnp.inf, batch.gradient_norm)
@@ -402,7 +402,7 @@ def _best(batch: Solution) -> Solution:
 
 
 def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
-    """Indices of end points in groups, each of one point to within `apart` in every coordinate; lowest action first."""
+    """Group the indices of end points that agree within `apart` in every coordinate, by increasing action."""
     groups: list[list[int]] = []
     for at in map(int, np.argsort(np.asarray(actions), kind="stable")):
         for group in groups:
@@ -415,7 +415,7 @@ def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
 
 
 def _distinct_solutions(batch: Solution) -> list[Solution]:
-    """One converged solution for each different end point, by increasing action, with how many starts `reached` it."""
+    """Return one converged solution per end point, by increasing action, and how many starts `reached` it."""
     (converged,) = np.nonzero(np.asarray(batch.converged))
     actions, points = np.asarray(batch.action)[converged], np.asarray(batch.stats["coordinates"])[converged]
     found = []
@@ -426,7 +426,7 @@ def _distinct_solutions(batch: Solution) -> list[Solution]:
 
 
 def _reported(task: _Task, solution: Solution, throw: bool) -> Solution:
-    """`solution`, with an error or a warning if it is not what was asked for."""
+    """Return `solution`, with an error or a warning if it is not as requested."""
     if is_traced(solution):
         return report(solution, throw, stacklevel=4)
     solution = replace(solution, parameters=task.bound.values_of_parameters)
@@ -445,7 +445,7 @@ def _reported(task: _Task, solution: Solution, throw: bool) -> Solution:
 
 
 def _worst_average(bound: BoundAction, solution: Solution) -> str:
-    """Which Gaussian average is known least, and how well."""
+    """Describe the least accurate Gaussian average and its error."""
     values = {**bound.parameters, **dict(bound.sizes), **solution.order_parameters}
     found = average_errors(bound.of.refined.expression, values)
     if not found:

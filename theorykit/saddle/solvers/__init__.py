@@ -1,1 +1,1 @@
-"""How an action is minimised, or made stationary: Newton's method, sweeps, and the algebra they share."""
+"""Solvers that minimise an action or make it stationary: Newton's method, sweeps, and shared algebra."""

@@ -1,4 +1,4 @@
-"""Anderson acceleration of an iteration x -> g(x) towards its fixed point.
+"""Anderson acceleration of a fixed-point iteration x -> g(x).
 
 Source: H. F. Walker, P. Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numer. Anal. 49 (2011) 1715.
 """
@@ -14,9 +14,9 @@ from ..problem import Coordinates
 
 
 class AndersonMemory(eqx.Module):
-    """Secants of an iteration, the newest first: differences of successive points, and of the changes g(x) - x there.
+    """Secants of an iteration, newest first: differences of successive points, and of the changes g(x) - x there.
 
-    Rows not filled yet are zero. `point` and `change` are the last ones, if there are any since `restarted`.
+    Unused rows are zero. `point` and `change` are the last ones, if there are any since `restarted`.
     """
 
     steps: Float[Array, "memory coordinates"]
@@ -27,17 +27,17 @@ class AndersonMemory(eqx.Module):
 
     @classmethod
     def empty(cls, memory: int, coordinates: int) -> "AndersonMemory":
-        """For so many secants; with none the iteration is not accelerated."""
+        """Make an empty memory for this many secants. With none, the iteration is not accelerated."""
         rows, last = jnp.zeros((memory, coordinates)), jnp.zeros(coordinates)
         return cls(rows, rows, last, last, jnp.array(False))
 
     def restarted(self) -> "AndersonMemory":
-        """With the secants of one iteration for another that is much like it, and no last point."""
+        """Keep the secants for another, similar iteration, but forget the last point."""
         return replace(self, has_last=jnp.array(False))
 
     @jit
     def next_point(self, point: Coordinates, image: Coordinates) -> tuple[Coordinates, "AndersonMemory"]:
-        """The point at which g(x) - x is least if it is linear along the secants, and the memory with `point` in it.
+        """Return the point of least g(x) - x if it is linear along the secants, and the memory with `point` added.
 
         `image` is g(`point`).
         """

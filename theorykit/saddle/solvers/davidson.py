@@ -1,7 +1,7 @@
-"""The smallest eigenvalue of a large symmetric matrix by Davidson's method: few products with it, and a cheap model.
+"""Smallest eigenvalue of a large symmetric matrix by Davidson's method, from few products and a cheap model.
 
-The next vector to search along is M^{-1} r of the residual r, M being an approximate matrix that costs little to
-multiply by and is nearest in its softest directions.
+The next search vector is M^{-1} r for the residual r. M is an approximate matrix with cheap products that is most
+accurate in its softest directions.
 
 Sources: E. R. Davidson, J. Comput. Phys. 17 (1975) 87; R. B. Morgan, D. S. Scott, "Generalizations of Davidson's method
 for computing eigenvalues of sparse symmetric matrices", SIAM J. Sci. Stat. Comput. 7 (1986) 817.
@@ -18,20 +18,20 @@ from jaxtyping import Array, Float, Int
 Vector = Float[Array, " size"]
 Product = Callable[[Vector], Vector]
 
-# conjugate gradients with the model, for a direction: roughly is enough
+# Conjugate-gradient iterations with the model per direction. A rough solution suffices.
 _MODEL_TOLERANCE, _MODEL_STEPS = 0.01, 20
-# inverse iterations with the model that the second vector is made by
+# Number of inverse iterations with the model that produce the second vector.
 _WARMUP = 2
-# products before the residual is believed: that of a wrong eigenvalue may be small by chance
+# Products before the residual is trusted. It may be small by chance for a wrong eigenvalue.
 _LEAST = 5
-# how far the cosine of two directions is from one where they count as the same
+# Two directions count as the same if their cosine is this close to one.
 _ALIKE = 1e-6
 
 
 class Eigenvalue(eqx.Module):
-    """An eigenvalue of a symmetric matrix, the smallest within the space searched, and so an upper bound of it.
+    """Eigenvalue of a symmetric matrix, the smallest within the searched space, and so an upper bound of the smallest.
 
-    `residual`: some eigenvalue is no farther than this from `value`. `products`: how many found it.
+    `residual`: some eigenvalue is no farther than this from `value`. `products`: the number of products used.
     """
 
     value: Float[Array, ""]
@@ -50,16 +50,16 @@ class _State(eqx.Module):
 def smallest_eigenvalue(
     product: Product, model: Product, start: Vector, *, products: int, tolerance: float
 ) -> Eigenvalue:
-    """The smallest eigenvalue of the matrix that `product` multiplies by, `model` being products with one like it.
+    """Find the smallest eigenvalue of the matrix behind `product`. `model` multiplies by a similar matrix.
 
-    `start` is random: directions orthogonal to it are not seen. Ends when the residual is below `tolerance` times the
-    value, or after so many `products`. Memory: two vectors per product.
+    `start` is random, and directions orthogonal to it are not found. The search ends when the residual is below
+    `tolerance` times the value, or after `products` products. Memory: two vectors per product.
     """
     size, turn = len(start), _unit(start)
     products = min(products, size)
 
     def solve(vector: Vector) -> Vector:
-        """About M^{-1} v; the vector itself where M is not positive, and conjugate gradients fail."""
+        """Approximate M^{-1} v. If M is not positive and conjugate gradients fail, return the vector itself."""
         structure = jax.ShapeDtypeStruct((size,), vector.dtype)
         operator = lx.FunctionLinearOperator(model, structure, lx.positive_semidefinite_tag)
         solver = lx.CG(rtol=_MODEL_TOLERANCE, atol=0.0, max_steps=_MODEL_STEPS, norm=jnp.linalg.norm)
@@ -81,14 +81,14 @@ def smallest_eigenvalue(
         basis = state.basis.at[taken].set(state.ahead)
         images = state.images.at[taken].set(product(state.ahead))
         projected = basis @ images.T
-        # rows not taken yet have an eigenvalue beyond all others
+        # Unused rows get an eigenvalue beyond all others.
         used = jnp.arange(products) <= taken
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
         projected = jnp.where(used[:, None] & used, (projected + projected.T) / 2, beyond * jnp.eye(products))
         values, vectors = jnp.linalg.eigh(projected)
         weights = vectors[:, 0]
         residual = weights @ images - values[0] * (weights @ basis)
-        # a model that tells no directions apart, such as the identity, has softened nothing
+        # A model that does not distinguish directions, such as the identity, has not softened any.
         is_second = (taken == 0) & (jnp.abs(softened @ turn) < 1 - _ALIKE)
         ahead = jnp.where(is_second, softened, solve(residual))
         remaining = _beyond(basis, _unit(ahead))
@@ -107,5 +107,5 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _beyond(basis: Float[Array, "k size"], vector: Vector) -> Vector:
-    """The part of a vector orthogonal to the rows of `basis`, which are orthonormal or zero."""
+    """Return the part of a vector orthogonal to the rows of `basis`, which are orthonormal or zero."""
     return vector - (basis @ vector) @ basis

@@ -1,6 +1,6 @@
-"""Minimisers of an action, as Optimistix minimisers that know its structure.
+"""Minimisers of an action, as Optimistix minimisers that use its structure.
 
-They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands them as `args`, or make it stationary.
+They minimise the action of an `AbstractSaddleProblem`, which Optimistix passes as `args`, or make it stationary.
 """
 
 import abc
@@ -20,41 +20,41 @@ from ..problem import AbstractSaddleProblem, Coordinates, Point, reach_of
 from .anderson import AndersonMemory
 from .quadratic_model import QuadraticModel
 
-# the option of a minimisation that bounds its steps, a number or an array
+# Name of the option that limits the steps of a minimisation, a number or an array.
 MAX_STEPS = "max_steps"
-# relative change of the action that is rounding
+# Relative change of the action that counts as rounding.
 _ROUNDING = 1e-12
-# steps without any progress after which rounding is all that is left
+# After this many steps without progress, only rounding is left.
 _PATIENCE = 6
-# radius of the trust region at first and at most, in the affine-invariant metric: relative changes of order parameters
+# Initial, least and largest radius of the trust region, in the affine-invariant metric (relative changes).
 _RADIUS, _NARROWEST, _WIDEST = 10.0, 1e-8, 1e8
-# sweeps before a Newton step is tried, at the start and after one that failed
+# Number of sweeps before a Newton step is tried, at the start and after a failed one.
 _FIRST_SWEEPS, _SWEEPS = 4, 2
-# fraction of the convex part of the data's term that combined sweeps bound to begin with: if they are to converge, and
-# before Newton's method; the quickest on many problems
+# Initial fraction of the convex part of the data's term that combined sweeps bound: for sweeps until convergence, and
+# for sweeps before Newton's method. These are the fastest values on many problems.
 _SHARE, _NEWTON_SHARE = 0.25, 0.8
-# change of a coordinate by a sweep below which Newton's method is quicker
+# Newton's method is faster if a sweep changes every coordinate by less than this.
 _NEAR = 0.04
-# for min-max points: radius at first, where the iteration is trapped, and at most
+# For min-max points: initial radius, radius that indicates a trap, and largest radius.
 _FIRST_RADIUS, _TRAP, _LARGEST_RADIUS = 1.0, 1e-4, 1e6
-# a gradient norm below which Newton's method converges, if rounding lets it
+# Newton's method converges below this gradient norm, if rounding permits.
 _CLOSE = 1e-6
-# the iteration is trapped if in so many steps the gradient norm has not fallen below this part of the least before
+# The iteration is trapped if in so many steps the gradient norm has not fallen below this fraction of its minimum.
 _STALE, _PROGRESS = 30, 0.999
-# error of the predicted change of the gradient, relative to that change: steps beyond the first are refused, after
-# those beyond the second the next is shorter, after those below the last it may be longer
+# Error of the predicted change of the gradient, relative to that change: beyond the first, steps are rejected; beyond
+# the second, the next step is shorter; below the last, it may be longer.
 _REFUSED, _POOR, _GOOD = 0.5, 0.25, 0.1
 
 
 def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
-    """`yes` where `condition` holds, else `no`; leaf by leaf of two trees of arrays."""
+    """Select `yes` if `condition` holds, else `no`, leaf by leaf of two trees of arrays."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 class Progress(eqx.Module):
-    """The present point of a solver, and its counts.
+    """Current point of a solver, and its counts.
 
-    `idle` counts steps since the gradient norm was last at its least, `best`, or the action fell beyond rounding.
+    `idle` counts steps since the gradient norm had its minimum, `best`, or the action fell by more than rounding.
     """
 
     point: Point
@@ -65,18 +65,18 @@ class Progress(eqx.Module):
 
     @property
     def rounding(self) -> Float[Array, ""]:
-        """A change of S that may be rounding."""
+        """Change of S that may be rounding."""
         return _ROUNDING * (jnp.abs(self.point.action) + self.point.magnitude)
 
     def accepts(self, point: Point) -> Bool[Array, ""]:
-        """Whether S does not rise at `point`, but for rounding."""
+        """Return whether S does not rise at `point`, except by rounding."""
         first = self.evaluations == 0
         return first | (point.is_finite & (point.action <= self.point.action + self.rounding))
 
     def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
-        """After the evaluation of `point`, which replaces the present one if it is `accepted`.
+        """Update after the evaluation of `point`, which becomes the current point if it is `accepted`.
 
-        `promising`: whether a shorter step should do better than one that is not accepted.
+        `promising`: whether a shorter step is expected to do better if the point is rejected.
         """
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
@@ -94,11 +94,11 @@ def _checked_near(near: float | None) -> float | None:
 
 
 class AbstractSaddleSolver(optx.AbstractMinimiser):
-    """A minimiser that takes an `AbstractSaddleProblem` as `args`; its state has a `progress`.
+    """Minimiser that takes an `AbstractSaddleProblem` as `args`. Its state has a `progress`.
 
-    `atol` is on the gradient norm in the affine-invariant metric, per scale. `options[MAX_STEPS]`, if given, bounds the
-    steps. The end point of a solver with a `near` counts as found only if the next Newton step is at most `near` times
-    the largest coordinate.
+    `atol` applies to the gradient norm in the affine-invariant metric, per scale. `options[MAX_STEPS]`, if given,
+    limits the steps. If a solver has a `near`, its end point counts as found only if the next Newton step is at most
+    `near` times the largest coordinate.
     """
 
     atol: float = eqx.field(default=1e-9, converter=partial(checked_number, "atol", above=0.0))
@@ -109,17 +109,17 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         checked_function("norm", self.norm)
 
     def init(self, fn, y, args, options, f_struct, aux_struct, tags):
-        # before the first evaluation: any point is better
+        # Before the first evaluation, any point is better.
         shapes = eqx.filter_eval_shape(args.at, y)
         point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
         return self.start(args, y, Progress(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0)))
 
     @abc.abstractmethod
     def start(self, problem: AbstractSaddleProblem, coordinates: Coordinates, progress: Progress) -> Any:
-        """The state before the first evaluation, which is to be at `coordinates`."""
+        """Return the state before the first evaluation, which will be at `coordinates`."""
 
     def terminate(self, fn, y, args, options, state, tags):
-        # Optimistix compiles again for every other `max_steps` that it is given itself
+        # Optimistix itself would recompile for every value of `max_steps`.
         out_of_steps = state.progress.evaluations >= options.get(MAX_STEPS, jnp.inf)
         has_left = (state.progress.evaluations > 0) & args.has_left(state.progress.point.coordinates)
         stuck = self._is_finished(state) | has_left
@@ -135,7 +135,7 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         return is_found & (state.model.newton_length() <= self.near * reach_of(point.coordinates))
 
     def _is_finished(self, state) -> Bool[Array, ""]:
-        """Whether the point is a solution, or no further step will make it one."""
+        """Return whether the point is a solution, or further steps cannot improve it."""
         progress = state.progress
         stuck = (progress.idle >= _PATIENCE) | ~progress.point.is_finite
         return self._is_found(state) | ((progress.evaluations > 0) & stuck)
@@ -149,7 +149,7 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
 
 
 def end_of(problem: AbstractSaddleProblem, found: optx.Solution) -> dict[str, Any]:
-    """The `point` at which a minimiser of Optimistix ended and, of those above, counts and the `model` there."""
+    """Return the end `point` of an Optimistix minimiser and, for the minimisers above, counts and the `model` there."""
     if "point" in found.stats:
         return found.stats
     return {"point": problem.at(found.value), "evaluations": jnp.array(0), "curvatures": jnp.array(0)}
@@ -158,7 +158,7 @@ def end_of(problem: AbstractSaddleProblem, found: optx.Solution) -> dict[str, An
 class _Sweeps(eqx.Module):
     """Majorise-minimise sweeps that bound a `share`, combined by Anderson acceleration.
 
-    If a combination raised the action, the plain sweep takes its place, memory is dropped, and the share doubled.
+    If a combination raises the action, the plain sweep replaces it, memory is dropped, and the share doubled.
     `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
     """
 
@@ -168,17 +168,17 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def combined(cls, share: float, memory: int, coordinates: int) -> "_Sweeps":
-        # without memory sweeps are not combined, and bound all
+        # Without memory, sweeps are not combined, and bound all.
         return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates), jnp.array(False))
 
     def after(self, accepted: Bool[Array, ""]) -> tuple["_Sweeps", Array]:
-        """The sweeps after a point that was `accepted` or not, and the share that the next one bounds."""
+        """Return the sweeps after a point that was `accepted` or not, and the share that the next one bounds."""
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
         return _Sweeps(share, self.memory, ~accepted), jnp.where(accepted, share, 1.0)
 
     def ahead(self, here: Point, swept: Coordinates) -> tuple[Coordinates, "_Sweeps"]:
-        """The point to go to in place of `swept`, the end of a sweep from `here`; and the sweeps with it in memory."""
-        # if so little is bounded that there is no minimum, the end of a sweep is not finite, and will be refused
+        """Return the next point instead of `swept`, the end of a sweep from `here`, and the updated sweeps."""
+        # With too small a share there is no minimum. The end of the sweep is then not finite, and will be rejected.
         combines = ~self.plain & jnp.all(jnp.isfinite(swept))
         ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
         nothing = jax.tree.map(jnp.zeros_like, memory)
@@ -199,10 +199,10 @@ class _NewtonState(eqx.Module):
 class Newton(AbstractSaddleSolver):
     """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps if they do better.
 
-    The model's minimum within the region is found exactly, so that negative eigenvalues of the Hessian lead away from
-    saddle points. There are sweeps, combined as in `AcceleratedSweeps`, to begin with and after a step that failed. If
-    a skip connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end
-    point too, as evidence. `near`: how short the next Newton step must be for the point to count as found, if at all.
+    The model's minimum within the region is found exactly, so negative eigenvalues of the Hessian lead away from saddle
+    points. Sweeps, combined as in `AcceleratedSweeps`, run at the start and after a failed step. If a skip connection
+    leaves no closed form to sweep by, only the region shrinks. The Hessian is formed at the end point too, as evidence.
+    `near`: largest relative length of the next Newton step for the point to count as found, if required at all.
     """
 
     near: float | None = eqx.field(static=True, default=None, converter=_checked_near)
@@ -217,8 +217,8 @@ class Newton(AbstractSaddleSolver):
         problem = args
         point = problem.at(state.proposal)
         accepted = state.progress.accepts(point)
-        # wider after a step of full length that did what its model predicted, narrower after one that did not; if both
-        # changes are rounding, the model is believed
+        # Widen the region after a step of full length that matched the model's prediction, and narrow it after one that
+        # did not. If both changes are rounding, trust the model.
         lowered = state.progress.point.action - point.action
         lowered = jnp.where(state.lowered > state.progress.rounding, lowered, state.lowered)
         narrower, as_predicted = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
@@ -241,14 +241,14 @@ class Newton(AbstractSaddleSolver):
                 end = problem.majorise_minimise(here, share)
                 return end, *sweeps.ahead(here, end)
 
-            # none if the minimum is near
+            # No sweeps if the minimum is near.
             end, swept, sweeps = jax.lax.cond(
                 left > 0, sweep, lambda: (here.coordinates, here.coordinates, state.sweeps)
             )
             near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
             left = jnp.where(near, 0, left)
         newton = (left == 0) | self._is_finished(replace(state, progress=progress))
-        # a step that failed leaves the point where it was, and its model
+        # A failed step keeps the point and its model.
         renewed = newton & (accepted | (state.left > 0))
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         step, length, lowered = model.least_within(radius)
@@ -264,10 +264,10 @@ class _SweepState(eqx.Module):
 
 
 class AcceleratedSweeps(AbstractSaddleSolver):
-    """Majorise-minimise sweeps with Anderson acceleration: no curvature is ever formed, for very many paths.
+    """Majorise-minimise sweeps with Anderson acceleration. No curvature is ever formed, for very many paths.
 
-    `memory` sweeps are combined; 0 is the plain sweep, which never raises the action and converges linearly. A
-    combination that raises the action is dropped for the plain sweep, and the memory with it.
+    `memory` sweeps are combined. 0 gives the plain sweep, which never raises the action and converges linearly. If a
+    combination raises the action, the plain sweep replaces it, and the memory is dropped.
     """
 
     memory: int = eqx.field(static=True, default=10)
@@ -292,7 +292,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
 
 
 class _IndexState(eqx.Module):
-    """Since the last kick: `fresh` if no step was taken yet, the `best` gradient norm, steps `stale`."""
+    """State since the last kick: `fresh` if no step was taken yet, the `best` gradient norm, steps `stale`."""
 
     progress: Progress
     proposal: Coordinates
@@ -310,14 +310,14 @@ class _IndexState(eqx.Module):
 class IndexNewton(AbstractSaddleSolver):
     """Newton's method towards a stationary point whose Hessian has `index` negative eigenvalues.
 
-    The action is maximised along as many of the lowest eigenvectors of the Hessian, and minimised along all others. A
-    step is judged by how well the quadratic model predicted the gradient after it. If steps become so short that the
-    iteration is trapped, as at a crossing of two eigenvalues, it restarts from a random point, farther away every time,
-    so that it ends at a stationary point, or after `options[MAX_STEPS]` steps. The problem
-    must have `slopes`, and a metric that is the identity.
+    The action is maximised along the `index` lowest eigenvectors of the Hessian, and minimised along all others. A step
+    is judged by how well the quadratic model predicted the next gradient. If steps become so short that the iteration
+    is trapped, as at a crossing of two eigenvalues, it restarts from a random point, farther away every time. It ends
+    at a stationary point, or after `options[MAX_STEPS]` steps. The problem must have `slopes`, and a metric that is the
+    identity.
 
-    Source: C. J. Cerjan, W. H. Miller, "On finding transition states", J. Chem. Phys. 75 (1981) 2800; the judgement of
-    steps is our own.
+    Source: C. J. Cerjan, W. H. Miller, "On finding transition states", J. Chem. Phys. 75 (1981) 2800. The acceptance
+    test for steps is ours.
     """
 
     index: int = eqx.field(static=True, default=0)
@@ -332,7 +332,7 @@ class IndexNewton(AbstractSaddleSolver):
     def step(self, fn, y, args, options, state, tags):
         problem = args
         point = problem.at(state.proposal)
-        # how far the gradient is from the prediction, per change that was predicted
+        # Error of the predicted gradient, relative to the predicted change.
         change = jnp.linalg.norm(state.predicted - state.progress.point.details)
         error = jnp.linalg.norm(problem.slopes(y, state.step)[0] - state.predicted)
         error = error / jnp.maximum(change, jnp.finfo(change.dtype).tiny)
@@ -349,7 +349,7 @@ class IndexNewton(AbstractSaddleSolver):
         stale, best = jnp.where(nearer, 0, state.stale + 1), jnp.where(nearer, point.gradient_norm, best)
         trapped = ~(best <= _CLOSE) & ((stale >= _STALE) | (radius < _TRAP))
         progress = state.progress.moved(point, accepted)
-        # close to a solution that rounding keeps from the tolerance, steps without progress end the iteration
+        # Close to a solution that rounding keeps above the tolerance, steps without progress end the iteration.
         idle, curvatures = jnp.where(best <= _CLOSE, stale, 0), progress.curvatures + jnp.where(accepted, 1, 0)
         progress, here = replace(progress, idle=idle, curvatures=curvatures), progress.point
         model = jax.lax.cond(accepted, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)

@@ -1,4 +1,4 @@
-"""The action to second order about a point: for the steps of Newton's method, and to certify its end point."""
+"""Action to second order about a point, for the steps of Newton's method and to certify its end point."""
 
 import equinox as eqx
 import jax
@@ -8,17 +8,17 @@ from jaxtyping import Array, Float
 
 from ..problem import Coordinates, Expansion
 
-# of the largest curvature, below which another is rounding
+# Curvatures below this fraction of the largest are rounding.
 _FLAT = 1e-15
-# halvings of the interval of the shift's logarithm
+# Number of bisections of the shift's logarithm.
 _BISECTIONS = 16
 
 
 class QuadraticModel(eqx.Module):
-    """The action to second order about a point, in directions of unit length that diagonalise its Hessian.
+    """Action to second order about a point, in directions of unit length that diagonalise its Hessian.
 
-    Lengths are those of the affine-invariant metric at the point. `directions` are the columns, steps as
-    `AbstractSaddleProblem.moved` takes them.
+    Lengths are in the affine-invariant metric at the point. The columns `directions` are steps for
+    `AbstractSaddleProblem.moved`.
     """
 
     slopes: Float[Array, " directions"]
@@ -27,7 +27,7 @@ class QuadraticModel(eqx.Module):
 
     @classmethod
     def of(cls, expansion: Expansion) -> "QuadraticModel":
-        """The model of an expansion, by the eigenvectors of its Hessian in its metric."""
+        """Make the model of an expansion, by the eigenvectors of its Hessian in its metric."""
         factor = jnp.linalg.cholesky(expansion.metric)
         half = solve_triangular(factor, expansion.hessian, lower=True)
         curvatures, vectors = jnp.linalg.eigh(solve_triangular(factor, half.T, lower=True))
@@ -35,14 +35,14 @@ class QuadraticModel(eqx.Module):
         return cls(directions.T @ expansion.gradient, curvatures, directions)
 
     def least_within(self, radius: Float[Array, ""]) -> tuple[Coordinates, Float[Array, ""], Float[Array, ""]]:
-        """The step that lowers the model most among those no longer than `radius`; its length; by how much it does."""
+        """Return the step no longer than `radius` that lowers the model most, its length, and the decrease."""
         floor = jnp.maximum(-self.curvatures[0], 0.0) + _FLAT * jnp.max(jnp.abs(self.curvatures))
         along = self._shifted(self.curvatures[0] > 0, floor, radius)
         lowered = -(self.slopes @ along + along @ (self.curvatures * along) / 2)
         return self.directions @ along, jnp.linalg.norm(along), lowered
 
     def _shifted(self, is_regular: Array, low: Array, radius: Array) -> Float[Array, " directions"]:
-        """The step after a shift of all curvatures that makes it no longer than `radius`, by bisection in its log."""
+        """Return the step after the shift of all curvatures that cuts it to `radius`, by bisection in its log."""
 
         def step(shift):
             return -self.slopes / (self.curvatures + shift)
@@ -61,9 +61,10 @@ class QuadraticModel(eqx.Module):
     def towards_index(
         self, index: int, radius: Float[Array, ""]
     ) -> tuple[Float[Array, " directions"], Float[Array, ""]]:
-        """The step within `radius` up along the `index` lowest curvatures, down along the others; and its length.
+        """Return the step within `radius` up along the `index` lowest curvatures, down along others, and its length.
 
-        In components along the `directions`. With the right signature it is Newton's step, if that is short enough.
+        The step is given in components along the `directions`. With the right signature it is Newton's step, if short
+        enough.
         """
         sizes = jnp.abs(self.curvatures)
         slopes = jnp.where(jnp.arange(len(sizes)) < index, -self.slopes, self.slopes)
@@ -72,14 +73,14 @@ class QuadraticModel(eqx.Module):
         return along, jnp.linalg.norm(along)
 
     def remaining(self) -> Float[Array, ""]:
-        """By how much a Newton step would lower the model; of a negative curvature its size counts."""
+        """Return how much a Newton step would lower the model, with absolute values of negative curvatures."""
         return jnp.sum(self.slopes**2 / jnp.abs(self.curvatures)) / 2
 
     def newton_length(self) -> Float[Array, ""]:
-        """Length of the Newton step towards the model's stationary point."""
+        """Return the length of the Newton step towards the model's stationary point."""
         return jnp.linalg.norm(self.along_newton())
 
     def along_newton(self) -> Float[Array, " directions"]:
-        """The Newton step in components along the directions; zero along a direction without slope."""
+        """Return the components of the Newton step along the directions, zero along a direction without slope."""
         flat = self.slopes == 0
         return jnp.where(flat, 0.0, -self.slopes / jnp.where(flat, 1.0, self.curvatures))
