@@ -1,4 +1,4 @@
-"""Orbits of maps: cycles and their bifurcations, bases of tangent vectors, regimes, time series. Knows no theory."""
+"""Orbits of maps: cycles and their bifurcations, bases of tangent vectors, regimes, time series. No theory is used."""
 
 from .branches import (  # noqa: F401  kinds of events, and types of results
     BRANCH_POINT,

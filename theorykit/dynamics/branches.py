@@ -1,7 +1,7 @@
 """Branches of cycles, followed through a parameter by pseudo-arclength continuation, and their bifurcations.
 
-Branches are followed around folds. Arclength is measured in the plane of the first point and the parameter, so that
-both should be of order one. Bifurcations are where multipliers cross the unit circle.
+Branches are followed around folds. Arclength is measured in the plane of the first point and the parameter, so both
+should be of order one. Bifurcations occur where multipliers cross the unit circle.
 """
 
 from __future__ import annotations
@@ -39,45 +39,45 @@ from .cycles import (
 )
 
 PERIOD_DOUBLING = "period doubling"
-"""A multiplier goes through -1: a cycle of twice the period branches off."""
+"""A multiplier passes through -1: a cycle of twice the period branches off."""
 NEIMARK_SACKER = "Neimark-Sacker"
 """Two complex multipliers cross the unit circle: a torus branches off."""
 FOLD = "fold"
-"""A multiplier goes through 1, and the branch turns back."""
+"""A multiplier passes through 1, and the branch turns back."""
 BRANCH_POINT = "branch point"
-"""A multiplier goes through 1, and two branches of cycles meet."""
+"""A multiplier passes through 1, and two branches of cycles meet."""
 
-# least cosine between the tangents at both ends of a step, and that from which on the next may be longer
+# Least cosine between the tangents at both ends of a step, and the cosine above which the next may be longer.
 _STRAIGHT, _VERY_STRAIGHT = 0.95, 0.995
-# largest distance of a cycle from where the tangent led, in units of the tangent's part of the step
+# Largest distance of a cycle from the tangent's prediction, in units of the tangent's part of the step.
 _ASTRAY = 0.25
-# largest change of a multiplier's modulus in a step, where it is below _LARGE
+# Largest change of a multiplier's modulus in a step, if the modulus is below _LARGE.
 _CHANGE, _LARGE = 0.25, 2.0
-# how far from its start, in units of the step, a closed branch may pass
+# A closed branch may miss its start by this much, in units of the step.
 _BESIDE = 0.05
-# of the largest step: the first one, that from which on multipliers may change as they like, and the smallest
+# Fractions of the largest step: the first step, the step below which multipliers may change freely, and the smallest.
 _FIRST, _SHORT, _SMALLEST = 0.1, 1e-3, 1e-7
 _LONGER = 1.5
-# distance from the unit circle that is rounding
+# Distances from the unit circle below this are rounding.
 _ON_CIRCLE = 1e-9
-# error of an event along the branch, as a fraction of the segment that it was noticed on
+# Error of an event along the branch, as a fraction of the segment on which it was noticed.
 _LOCATED = 1e-11
-# residual of a quantity at its located zero, which is less close where branches meet
+# Residual of a quantity at its located zero, which is less accurate if branches meet.
 _CONTINUOUS = 1e-5
-# where branches meet: how far apart the points are that it is located from, in units of the segment; where they are, in
-# units of that; and how far this may be from where Newton's method found it, where it is nearly singular
+# Interpolation where branches meet: distance of the points, in units of the segment; their positions, in units of that;
+# largest difference from the result of Newton's method, which is nearly singular there.
 _AROUND, _NODES, _AGREES = 1e-2, (-1.5, -0.5, 0.5, 1.5), 1e-4
-# halvings of a segment until the crossings on it are told apart
+# Number of halvings of a segment to separate the crossings on it.
 _HALVINGS = 16
 
 
 class Event(DisplayMixin, eqx.Module):
-    """A cycle whose stability changes, as one multiplier or a conjugate pair crosses the unit circle.
+    """Cycle whose stability changes, as one multiplier or a conjugate pair crosses the unit circle.
 
     - `kind`: "period doubling" (through -1), "Neimark-Sacker" (a pair), "fold" (through 1 where the branch turns back)
       or "branch point" (another branch crosses, in a pitchfork or transcritical bifurcation).
-    - `points` (period, state), `parameter`: the cycle; where a branch of doubled cycles ends, the one that they double.
-    - `multiplier`: the one that crosses, of a pair that of the upper half plane.
+    - `points` (period, state), `parameter`: the cycle. At the end of a branch of doubled cycles, the original cycle.
+    - `multiplier`: the crossing multiplier. Of a pair, the one in the upper half plane.
     """
 
     kind: str = eqx.field(static=True)
@@ -87,12 +87,12 @@ class Event(DisplayMixin, eqx.Module):
 
     @property
     def period(self) -> int:
-        """The period of the cycle."""
+        """Period of the cycle."""
         return len(self.points)
 
     @property
     def angle(self) -> float:
-        """Argument of the multiplier, from 0 to pi; at a Neimark-Sacker bifurcation, the rotation in a period."""
+        """Argument of the multiplier, from 0 to pi. At a Neimark-Sacker bifurcation, the rotation per period."""
         return float(np.angle(self.multiplier))
 
     def _view(self) -> Iterator[Block]:
@@ -109,7 +109,7 @@ class Event(DisplayMixin, eqx.Module):
 
 
 class Branch(DisplayMixin, eqx.Module):
-    """Cycles along a branch, in order, as `Cycle` has them, and why it goes no further."""
+    """Cycles along a branch, in order, with the fields of `Cycle`, and the reason why it ends."""
 
     points: Float[Array, "cycle period state"]
     parameters: Float[Array, " cycle"]
@@ -126,7 +126,7 @@ class Branch(DisplayMixin, eqx.Module):
 
     @property
     def stable(self) -> np.ndarray:
-        """Which of the cycles are (cycle,)."""
+        """Mask of stable cycles (cycle,)."""
         return np.abs(np.asarray(self.multipliers[:, 0])) < 1
 
     def _view(self) -> Iterator[Block]:
@@ -149,7 +149,7 @@ class Branch(DisplayMixin, eqx.Module):
         yield Text("`to_xarray()` has all of it with names of axes.")
 
     def to_xarray(self) -> xr.Dataset:
-        """The branch with its axes named, as netCDF can hold it; a cycle of half the period is there twice."""
+        """Return the branch as a dataset that netCDF can store. A cycle of half the period appears twice."""
         shape = self.points.shape[1:]
         repeated = [np.resize(np.asarray(event.points), shape) for event in self.events]
         crossing = np.array([complex(event.multiplier) for event in self.events], dtype=complex)
@@ -182,13 +182,13 @@ def follow(
     largest_step: Positive | None = None,
     most_cycles: Count = 1000,
 ) -> Branch:
-    """The branch of cycles through `cycle`, until its parameter leaves `bounds`; stable or not, and around folds.
+    """Follow the branch of cycles through `cycle` until its parameter leaves `bounds`. Cycles may be unstable.
 
-    It starts towards larger parameters with a `direction` of 1, towards smaller with -1. It also ends where it closes
-    on its start, where it meets the cycles that it doubles, after `most_cycles`, or where the smallest step fails; its
-    `ended` says which. `largest_step`, of the first point and the parameter together, is by default a 20th of the range
-    of parameters; bifurcations that undo each other are missed if both are within a step. Raises `NoCycleError` if
-    `cycle` is none of `step`.
+    It starts towards larger parameters with `direction=1`, towards smaller with -1, and continues around folds. It also
+    ends if it closes on its start, meets the cycles that it doubles, reaches `most_cycles`, or if the smallest step
+    fails; `ended` gives the reason. `largest_step`, of the first point and the parameter together, is by default a 20th
+    of the range of parameters. Two bifurcations that undo each other within a step are missed. Raises `NoCycleError` if
+    `cycle` is not a cycle of `step`.
 
     Returns:
         Cycles in order: `points` (cycle, period, state), `parameters`, `stable` and `residuals` (cycle,), `multipliers`
@@ -235,7 +235,7 @@ def follow(
 
 @dataclass(frozen=True)
 class _Segment:
-    """A piece of a branch, short enough to be a graph over the distance along the tangent at its start."""
+    """Piece of a branch, short enough to be a graph over the distance along the tangent at its start."""
 
     step: Step
     start: BranchPoint
@@ -243,7 +243,7 @@ class _Segment:
 
     @cached_property
     def direction(self) -> Float[Array, " coordinates"]:
-        """The tangent at the start."""
+        """Tangent at the start."""
         return self.start.tangent.first
 
     @cached_property
@@ -257,17 +257,17 @@ class _Segment:
 
     @cached_property
     def cosine(self) -> float:
-        """Of the angle between the tangents at both ends."""
+        """Cosine of the angle between the tangents at both ends."""
         return float(self.direction @ self.end.tangent.first)
 
     @cached_property
     def change(self) -> float:
-        """The largest change of a multiplier's modulus, moduli clipped at `_LARGE`."""
+        """Largest change of a multiplier's modulus, with moduli clipped at `_LARGE`."""
         before, after = (np.minimum(np.abs(multipliers), _LARGE) for multipliers in self.multipliers)
         return float(np.max(np.abs(after - before)))
 
     def guess(self, distance: float) -> Unknowns:
-        """Cubic Hermite interpolation between both ends and their tangents."""
+        """Interpolate between both ends and their tangents by a cubic Hermite polynomial."""
         to, length = distance / self.length, self.length
         arriving = length / self.cosine
         return jax.tree.map(
@@ -280,7 +280,7 @@ class _Segment:
         )
 
     def at(self, distance: float) -> BranchPoint:
-        """The cycle at a distance from the start."""
+        """Find the cycle at a distance from the start."""
         if distance in (0, self.length):
             return self.start if distance == 0 else self.end
         target = self.direction @ self.start.at.first + distance
@@ -294,23 +294,23 @@ class _Segment:
         return station
 
     def root(self, quantity: Callable[[BranchPoint], float]) -> float:
-        """The distance at which a quantity that changes sign is zero, by Brent's method.
+        """Return the distance at which a quantity that changes sign is zero, by Brent's method.
 
-        Where it jumps instead, the ends are of two branches that come close to each other: that is a `NoCycleError`.
+        If it jumps instead, the ends belong to two nearby branches, and `NoCycleError` is raised.
         """
         distance = brentq(lambda distance: quantity(self.at(distance)), 0.0, self.length, xtol=_LOCATED * self.length)
         left = abs(quantity(self.at(distance)))
         if not left < _CONTINUOUS:
-            raise NoCycleError(f"the branch is lost near another: what was to be zero there is {left:.3g}")
+            raise NoCycleError(f"the branch is lost near another: a quantity that should vanish there is {left:.3g}")
         return distance
 
     def root_where_branches_meet(self, quantity: Callable[[BranchPoint], float], near: float) -> tuple[float, Unknowns]:
-        """As `root`, and the cycle there, by cubic interpolation: at a branch point Newton's method is singular."""
+        """Return `root` and the cycle there, by cubic interpolation, because Newton's method is singular there."""
         spread = _AROUND * self.length
         stations = [self.at(near + spread * node) for node in _NODES]
         values = [quantity(station) for station in stations]
         if values[0] * values[-1] > 0:
-            raise NoCycleError("what was located where branches meet is not zero around there")
+            raise NoCycleError("the quantity that was located where branches meet does not vanish there")
         ahead = brentq(KroghInterpolator(_NODES, values), _NODES[0], _NODES[-1])
         at = jax.tree.map(
             lambda *leaves: jnp.asarray(KroghInterpolator(_NODES, leaves)(ahead)), *(s.at for s in stations)
@@ -321,7 +321,7 @@ class _Segment:
 def _stride(
     step: Step, start: BranchPoint, first: BranchPoint, length: float, largest: float, bounds: tuple[float, float]
 ) -> tuple[_Segment, list[Event], float]:
-    """The next segment, its bifurcations, and the length of the step to try after it."""
+    """Return the next segment, its bifurcations, and the length of the step to try after it."""
     while length > _SMALLEST * largest:
         try:
             ahead = _ahead(step, start, length, is_short=length <= _SHORT * largest)
@@ -335,7 +335,7 @@ def _stride(
 
 
 def _ahead(step: Step, start: BranchPoint, length: float, *, is_short: bool) -> _Segment:
-    """The segment of this `length`; `NoCycleError` where it bends so much that its end may be on another branch."""
+    """Return the segment of this `length`. `NoCycleError` if it bends so much that it may end on another branch."""
     guess = start.at.move(start.tangent, length)
     direction = start.tangent.first
     end = correct(step, guess, direction, direction @ start.at.first + length)
@@ -349,7 +349,7 @@ def _ahead(step: Step, start: BranchPoint, length: float, *, is_short: bool) -> 
 
 
 def _up_to_start(segment: _Segment, first: BranchPoint) -> _Segment:
-    """The segment, ending where the branch started if it is a closed curve and passes there."""
+    """Cut the segment at the start of the branch if the branch is closed and passes there."""
     distance = float(segment.direction @ (first.at.first - segment.start.at.first))
     if not 0 < distance <= segment.length or segment.direction @ first.tangent.first < _STRAIGHT:
         return segment
@@ -358,7 +358,7 @@ def _up_to_start(segment: _Segment, first: BranchPoint) -> _Segment:
 
 
 def _up_to_bounds(segment: _Segment, bounds: tuple[float, float]) -> _Segment:
-    """The segment, ending on the bound if it goes beyond."""
+    """Cut the segment at the bound if it goes beyond."""
     parameter, (low, high) = float(segment.end.at.parameter), bounds
     if low <= parameter <= high:
         return segment
@@ -379,17 +379,19 @@ def _largest(change: Unknowns) -> float:
 
 
 def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
-    """The bifurcations on a segment, in order.
+    """Yield the bifurcations on a segment, in order.
 
-    They are detected by changes in the number of multipliers outside the unit circle, and in the parities of those
-    beyond 1 and -1; a multiplier that crosses and returns within the segment is missed. Events closer than 2^-halvings
-    of the segment may not be resolved, nor the branches of an imperfect branch point with multipliers within 1e-5 of 1.
+    They are detected by changes in the number of multipliers outside the unit circle, and in the parities of the
+    numbers beyond 1 and -1. A multiplier that crosses and returns within the segment is missed. Events closer than
+    2^-halvings of the segment may not be resolved, nor the branches of an imperfect branch point with multipliers
+    within 1e-5 of 1.
     """
 
     def excess(rank: int) -> Callable[[BranchPoint], float]:
         return lambda station: abs(station.multipliers[rank]) - 1
 
-    # the k-th largest modulus is continuous along the branch, whichever multiplier has it; one of a conjugate pair
+    # The k-th largest modulus is continuous along the branch, whichever multiplier has it. Keep one of a conjugate
+    # pair.
     crossings = []
     inside, outside = sorted(int(np.sum(np.abs(multipliers) > 1)) for multipliers in segment.multipliers)
     for rank in range(inside, outside):
@@ -403,7 +405,7 @@ def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
     crossings.sort(key=lambda crossing: crossing[0])
 
     def gained(number: int) -> int:
-        """How many more real multipliers are beyond 1 or -1 at the end of the segment than at its start."""
+        """Return the increase in the number of real multipliers beyond 1 or -1 from start to end of the segment."""
         before, after = (np.sum((m.imag == 0) & (m.real * number > 1 + _ON_CIRCLE)) for m in segment.multipliers)
         return int(after) - int(before)
 
@@ -420,7 +422,7 @@ def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
         if multiplier.imag == 0 and multiplier.real > 0:
             kind = FOLD if turns else BRANCH_POINT
         if kind == BRANCH_POINT:
-            try:  # to locate it more accurately; that fails, for instance, where multipliers exchange ranks there
+            try:  # a more accurate location may fail, for instance if multipliers exchange ranks
                 closer, there = segment.root_where_branches_meet(excess(rank), distance)
                 if abs(closer - distance) <= _AGREES * segment.length:
                     at, multiplier = there, 1 + 0j
@@ -432,14 +434,14 @@ def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
 
 
 def _turning(station: BranchPoint) -> float:
-    """Derivative of the parameter by arclength: zero at a fold."""
+    """Return the derivative of the parameter by arclength, which is zero at a fold."""
     return float(station.tangent.parameter)
 
 
 def _meeting(segment: _Segment) -> Event:
-    """The bifurcation at which this branch begins, where it turns back though no multiplier crosses 1.
+    """Find the bifurcation at which this branch begins, if it turns back although no multiplier crosses 1.
 
-    The other branch may be of cycles of half the period: then it is a period doubling.
+    The other branch may consist of cycles of half the period. Then this is a period doubling.
     """
     _, at = segment.root_where_branches_meet(_turning, segment.root(_turning))
     kind, number = BRANCH_POINT, 1
@@ -453,17 +455,17 @@ def _meeting(segment: _Segment) -> Event:
 
 @checked_arguments
 def double_period(step: Step, event: Event, *, amplitude: Positive = 1e-2) -> Cycle:
-    """The cycle of twice the period that bifurcates at a period doubling, on whichever side of its parameter it is.
+    """Find the cycle of twice the period that bifurcates at a period doubling, on either side of its parameter.
 
     `amplitude` is half the distance between its first points, in units of the event's largest coordinate (or of one, if
-    that is more): the smaller, the closer to the event. Raises `NoCycleError` where there is none found, or `amplitude`
-    is too small to tell it from the cycle that it doubles.
+    that is more). Smaller values are closer to the event. Raises `NoCycleError` if none is found, or if `amplitude` is
+    too small to distinguish it from the original cycle.
     """
     if event.kind != PERIOD_DOUBLING:
         raise ValueError(f"cycles are doubled at a period doubling, but this event is a {event.kind}")
     points, parameter = checked_step(step, event.points, event.parameter, "event")
     distance = amplitude * max(1.0, float(jnp.max(jnp.abs(points))))
-    # the perturbation that has changed sign after a period, of length one at the first point
+    # Perturbation that changes sign after a period, of length one at the first point.
     linearisation, still = _linearised(step, Unknowns(points, parameter)), jnp.zeros_like(points)
     eigenvalues, vectors = np.linalg.eig(np.asarray(linearisation.condense(still)[0]))
     vector = vectors[:, np.argmin(np.abs(eigenvalues + 1))].real

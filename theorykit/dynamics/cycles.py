@@ -1,10 +1,10 @@
-"""Cycles of a smooth map, stable or not: points that come round, and the multipliers of small distances from them.
+"""Cycles of a smooth map, stable or not: periodic points, and the multipliers of small perturbations.
 
-The map is `step(state, parameter) -> state`, any function JAX can differentiate, with a state of shape (state,). It is
-compiled once for each period: hand over the same function every time, and its arrays in an Equinox module.
+The map is `step(state, parameter) -> state`, any function that JAX can differentiate, with a state of shape (state,).
+It is compiled once for each period: pass the same function every time, and its arrays in an Equinox module.
 
 Cycles are found by multiple shooting: the unknowns are all points of the cycle, and the parameter. The equations are
-then as well conditioned as one step of the map, unlike those of the map iterated over a period of a chaotic orbit.
+then as well conditioned as one step of the map, unlike equations for the iterated map on a chaotic orbit.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from ..symbolic.documents.document import Block, Table, Text
 from ..symbolic.documents.sketches import brief
 
 Step = Callable[[Array, Array], Array]
-"""One step of a smooth map: (state, parameter) to state, a vector; the parameter is a number."""
+"""One step of a smooth map: (state, parameter) to state, a vector. The parameter is a number."""
 
-# largest defect of a cycle that counts as solved, in units of its largest coordinate
+# Largest defect of a solved cycle, in units of its largest coordinate.
 _SOLVED = 1e-12
-# evaluations of the map after which Newton's method has failed
+# Newton's method has failed after this many evaluations of the map.
 _MOST_EVALUATIONS = 100
-# changes that are rounding, in units of the machine's
+# Changes below this are rounding, in units of the machine precision.
 _ROUNDING = 4.0
-# fraction of a Newton step below which shortening it further is useless
+# Shortening a Newton step below this fraction is useless.
 _SHORTEST = 2.0**-12
-# points that coincide but for rounding, in units of the largest coordinate
+# Points closer than this coincide up to rounding, in units of the largest coordinate.
 _COINCIDE = 1e-7
-# how far the cycle of an orbit may be from it, in units of the largest state
+# Largest distance between an orbit and its cycle, in units of the largest state.
 _BESIDE = 1e-3
 
 
 class NoCycleError(RuntimeError):
-    """There is no cycle where one was looked for, or none of that period."""
+    """No cycle was found, or none of the given period."""
 
 
 class Cycle(DisplayMixin, eqx.Module):
-    """A cycle of the map at a `parameter`.
+    """Cycle of the map at a `parameter`.
 
-    - `points` (period, state): in order; the first is the image of the last.
-    - `multipliers` (state,): eigenvalues of the product of the Jacobians, by decreasing modulus. A small distance from
-      the cycle is multiplied by them in a period. Those much below the largest have an absolute error of its rounding.
-    - `residual`: largest difference of a coordinate from that of the image of the point before.
+    - `points` (period, state): in order. The first is the image of the last.
+    - `multipliers` (state,): eigenvalues of the product of the Jacobians, by decreasing modulus. They multiply a small
+      perturbation in each period. Small ones have the absolute rounding error of the largest.
+    - `residual`: largest coordinate difference between a point and the image of the previous one.
     """
 
     points: Float[Array, "period state"]
@@ -64,12 +64,12 @@ class Cycle(DisplayMixin, eqx.Module):
 
     @property
     def period(self) -> int:
-        """Steps after which the cycle comes round for the first time."""
+        """Number of steps after which the cycle first repeats."""
         return len(self.points)
 
     @property
     def is_stable(self) -> bool:
-        """Whether every orbit that starts close enough comes closer: all multipliers are within the unit circle."""
+        """Whether nearby orbits approach the cycle: all multipliers are inside the unit circle."""
         return bool(np.abs(self.multipliers[0]) < 1)
 
     def _view(self) -> Iterator[Block]:
@@ -87,9 +87,9 @@ class Cycle(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
-    """The cycle of `period` near `guess`: all its points (period, state), or the first (state,), iterated for the rest.
+    """Find the cycle of `period` near `guess`: its points (period, state), or the first (state,), which is iterated.
 
-    Raises `NoCycleError` where Newton's method ends elsewhere than on a cycle, or on one of a shorter period.
+    Raises `NoCycleError` if Newton's method does not end on a cycle, or on one of a shorter period.
     """
     states, number = checked_step(step, guess, parameter, "guess")
     if states.ndim == 1:
@@ -127,11 +127,11 @@ def cycle_near(
     transient: Index = 10_000,
     tolerance: Positive = 1e-6,
 ) -> Cycle:
-    """The stable cycle, of at most `max_period`, that the orbit from the state `start` is on after `transient` steps.
+    """Find the stable cycle, of at most `max_period`, of the orbit from the state `start` after `transient` steps.
 
     The period is the least after which the orbit returns to within `tolerance` times the largest coordinate (or one,
-    if that is more), and does so `max_period` times on end; Newton's method does the rest. Raises `NoCycleError` where
-    the orbit has not settled on a cycle: it is aperiodic, or escapes, or needs a longer transient or period.
+    if that is more), `max_period` times in succession. Newton's method refines the cycle. Raises `NoCycleError` if the
+    orbit has not settled on a cycle: it is aperiodic, or escapes, or needs a longer transient or period.
     """
     state, number = checked_step(step, start, parameter, "start")
     if state.ndim != 1:
@@ -161,7 +161,7 @@ def cycle_near(
 
 
 def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
-    """`state` (..., state), an argument called `name`, and `parameter` () as float64 arrays, checked to fit `step`."""
+    """Return `state` (..., state), called `name` in errors, and `parameter` () in float64, checked to fit `step`."""
     require_float64()
     states = jnp.asarray(checked_array(name, state))
     number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
@@ -184,7 +184,7 @@ def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Arr
 
 
 def smallest_period(points: Float[Array, "period state"]) -> int:
-    """The smallest divisor of the period after which `points` repeat themselves."""
+    """Return the smallest divisor of the period after which `points` repeat."""
     cycle = np.asarray(points)
     scale = max(1.0, np.max(np.abs(cycle)))
     divisors = (lag for lag in range(1, len(cycle)) if len(cycle) % lag == 0)
@@ -199,7 +199,7 @@ def _settle(step, state, parameter, steps):
 
 @jit
 def _orbit(step, state, parameter, length):
-    """`length` states, `state` the first."""
+    """Return `length` states, starting with `state`."""
     _, states = jax.lax.scan(lambda here, _: (step(here, parameter), here), state, length=length)
     return states
 
@@ -208,35 +208,35 @@ def _orbit(step, state, parameter, length):
 
 
 class Unknowns(eqx.Module):
-    """The points of a cycle in order, and the parameter of the map; or changes of these."""
+    """Points of a cycle in order, and the parameter of the map, or changes of these."""
 
     points: Float[Array, "period state"]
     parameter: Float[Array, ""]
 
     def move(self, change: Unknowns, length: ArrayLike = 1.0) -> Unknowns:
-        """These unknowns after `length` times a change."""
+        """Add `length` times a change."""
         return jax.tree.map(lambda here, by: here + length * by, self, change)
 
     @property
     def first(self) -> Float[Array, " coordinates"]:
-        """The first point, then the parameter: coordinates (state + 1,) of the plane in which arclength is measured."""
+        """First point, then parameter: coordinates (state + 1,) of the plane in which arclength is measured."""
         return jnp.append(self.points[0], self.parameter)
 
 
 class Linearisation(eqx.Module):
-    """Derivatives of the map at each point of a cycle: in the state, `jacobians`, and in the parameter, `drifts`."""
+    """Derivatives of the map at each point of a cycle: by the state, `jacobians`, and by the parameter, `drifts`."""
 
     jacobians: Float[Array, "period state state"]
     drifts: Float[Array, "period state"]
 
     @classmethod
     def about(cls, step: Step, at: Unknowns) -> Linearisation:
-        """By forward differentiation."""
+        """Linearise by forward differentiation."""
         of_point = jax.jacfwd(step, argnums=(0, 1))
         return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
 
     def condense(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
-        """(P, c, d): changes x of the first point and m of the parameter map to P x + c m + d after one period."""
+        """Return (P, c, d): changes x of the first point and m of the parameter map to P x + c m + d in a period."""
 
         def through(affine, one):
             jacobian, drift, defect = one
@@ -247,7 +247,7 @@ class Linearisation(eqx.Module):
         return affine[:, :-2], affine[:, -2], affine[:, -1]
 
     def spread(self, defects: Float[Array, "period state"], change: Float[Array, " coordinates"]) -> Unknowns:
-        """The change of every point, from `change`, that of the first point and of the parameter."""
+        """Return the change of every point, from `change`, the change of the first point and of the parameter."""
         first, parameter = change[:-1], change[-1]
 
         def through(here, one):
@@ -259,11 +259,11 @@ class Linearisation(eqx.Module):
 
 
 class BranchPoint(eqx.Module):
-    """The end of a Newton correction: a point on a branch of cycles if `solved`.
+    """End of a Newton correction: a point on a branch of cycles if `solved`.
 
-    `multipliers` are by decreasing modulus; of a conjugate pair, that of the upper half plane is first. `tangent` is
-    along the branch, of length one in the coordinates of `Unknowns.first`, and has a positive product with the
-    `direction` of the correction.
+    `multipliers` are sorted by decreasing modulus. In a conjugate pair, the one in the upper half plane is first.
+    `tangent` points along the branch, has length one in the coordinates of `Unknowns.first`, and has a positive product
+    with the `direction` of the correction.
     """
 
     at: Unknowns
@@ -279,20 +279,20 @@ class BranchPoint(eqx.Module):
 
     @property
     def cycle(self) -> Cycle:
-        """The cycle here, without the tangent."""
+        """Return the cycle here, without the tangent."""
         return Cycle(self.at.points, self.at.parameter, jnp.asarray(self.multipliers), self.residual)
 
 
 def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
-    """The cycle at the parameter of `guess`; its tangent is towards larger parameters, smaller for a `sign` of -1."""
+    """Find the cycle at the parameter of `guess`. Its tangent points to larger parameters, or smaller for `sign` -1."""
     axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
     return correct(step, guess, axis, sign * guess.parameter)
 
 
 def correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> BranchPoint:
-    """The cycle where direction . `Unknowns.first` = target, by Newton's method from `guess`.
+    """Find the cycle with direction . `Unknowns.first` = target, by Newton's method from `guess`.
 
-    A direction along the parameter's axis fixes the parameter; the tangent of a branch of cycles, the arclength.
+    A direction along the parameter's axis fixes the parameter. The tangent of a branch of cycles fixes the arclength.
     """
     at, residual, monodromy, tangent = _correct(step, guess, direction, target)
     return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
@@ -300,19 +300,19 @@ def correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> Bra
 
 @jit
 def _correct(step, guess, direction, target):
-    """The cycle, its residual, the product of the Jacobians, and the tangent."""
+    """Return the cycle, its residual, the product of the Jacobians, and the tangent."""
 
     def defects_at(at: Unknowns) -> tuple[Array, Array]:
-        """Left sides minus right sides of x_{i+1} = step(x_i), cyclic, and of direction . first = target."""
+        """Return the defects of x_{i+1} = step(x_i), cyclic, and of direction . first = target."""
         images = jax.vmap(step, in_axes=(0, None))(at.points, at.parameter)
         return images - jnp.roll(at.points, -1, axis=0), direction @ at.first - target
 
     def border(monodromy: Array, drift: Array) -> Float[Array, "coordinates coordinates"]:
-        """Jacobian of the condensed equations, bordered by `direction`: regular also at a fold of the branch."""
+        """Return the Jacobian of the condensed equations, bordered by `direction`. It is regular also at a fold."""
         return jnp.vstack([jnp.column_stack([monodromy - jnp.eye(len(drift)), drift]), direction])
 
     def newton_change(at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
-        """Newton's step: for changes of the first point and the parameter, then propagated to the other points."""
+        """Return Newton's step for the first point and the parameter, propagated to the other points."""
         linearisation = Linearisation.about(step, at)
         monodromy, drift, defect = linearisation.condense(defects[0])
         change = jnp.linalg.solve(border(monodromy, drift), -jnp.append(defect, defects[1]))
@@ -322,11 +322,11 @@ def _correct(step, guess, direction, target):
         here, _, change, length, _, evaluations = state
         moves = length * optx.max_norm(change)
         rounding = _ROUNDING * jnp.finfo(moves.dtype).eps * jnp.maximum(1.0, optx.max_norm(here))
-        # a singular linearisation moves by NaN, which ends it
+        # A singular linearisation makes the step NaN, which ends the iteration.
         return (moves > rounding) & (length >= _SHORTEST) & (evaluations < _MOST_EVALUATIONS)
 
     def evaluate(state):
-        """Take the proposal if it reduces the defects, and propose half of the last step if not."""
+        """Accept the proposal if it reduces the defects, else propose half of the last step."""
         here, proposal, change, length, size, evaluations = state
         defects = defects_at(proposal)
         better = optx.two_norm(defects) < size
@@ -348,7 +348,7 @@ def _correct(step, guess, direction, target):
 
 
 def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray, " state"]:
-    """Eigenvalues in the order of `BranchPoint.multipliers`; NaN if an entry is not finite."""
+    """Return eigenvalues in the order of `BranchPoint.multipliers`, or NaN if an entry is not finite."""
     product = np.asarray(monodromy)
     if not np.all(np.isfinite(product)):
         return np.full(len(product), complex(np.nan))

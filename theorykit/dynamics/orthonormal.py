@@ -1,6 +1,7 @@
 """Orthonormal bases of a batch of subspaces, by two methods, and the logarithms of the diagonal of R.
 
-Vectors are `(size, *batch)`, logarithms `(vectors, *batch)`; minus infinity for a vector in the span of those before.
+Vectors are `(size, *batch)`, logarithms `(vectors, *batch)`. A vector in the span of previous ones gives minus
+infinity.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ Vectors = Sequence[Float[Array, "size *batch"]]
 Basis = tuple[tuple[Float[Array, "size *batch"], ...], Float[Array, "vectors *batch"]]
 Orthonormalise = Callable[[Vectors], Basis]
 
-# so many vectors are orthonormalised pair by pair; more are in panels of so many, in a loop
+# Up to this many vectors are orthonormalised pair by pair. More are processed in a loop over panels of this size.
 _MOST_IN_PAIRS, _PANEL = 12, 4
-# of numbers in the vectors that a loop goes through at once, so that they stay in a cache of a megabyte
+# Numbers that a loop processes at once, so that they stay in a cache of a megabyte.
 _CACHED = 2**17
 
 
 def gram_schmidt(vectors: Vectors) -> Basis:
-    """Modified Gram-Schmidt: the fastest, though the last of strongly graded vectors lose their orthogonality.
+    """Orthonormalise by modified Gram-Schmidt, the fastest method. Strongly graded vectors lose orthogonality.
 
     Vectors are `(size, *batch)`, at most `size` of them. Returns the basis, and the logarithms of the diagonal of R.
     """
@@ -39,14 +40,14 @@ def _gram_schmidt(vectors: Vectors) -> Basis:
     if len(vectors) <= _MOST_IN_PAIRS:
         basis, lengths = _pair_by_pair(vectors)
         return basis, jnp.log(jnp.stack(lengths))
-    # in panels, in a loop, so that the time to compile it does not grow with the number of vectors
+    # A loop over panels keeps the compile time independent of the number of vectors.
     count, size, *batch = len(vectors), *vectors[0].shape
     basis, lengths = _in_panels(jnp.stack(vectors).reshape(count, size, -1))
     return tuple(basis.reshape(count, size, *batch)), jnp.log(lengths.reshape(count, *batch))
 
 
 def _pair_by_pair(vectors: Vectors) -> tuple[tuple[Float[Array, "size *batch"], ...], list[Float[Array, "*batch"]]]:
-    """The basis, and the lengths that are left of the vectors."""
+    """Return the basis, and the remaining lengths of the vectors."""
     rest, basis, lengths = list(vectors), [], []
     while rest:
         first, *others = rest
@@ -62,7 +63,7 @@ def _pair_by_pair(vectors: Vectors) -> tuple[tuple[Float[Array, "size *batch"], 
 def _in_panels(
     vectors: Float[Array, "vectors size batch"],
 ) -> tuple[Float[Array, "vectors size batch"], Float[Array, "vectors batch"]]:
-    """The same of many vectors, a part of the batch after the other. Zeros fill the last panel and the last part."""
+    """Orthonormalise many vectors, one part of the batch after another. Zeros pad the last panel and the last part."""
     count, size, batch = vectors.shape
     lanes = min(batch, max(8, 2 ** int(np.log2(_CACHED / (count * size)))))
     filled = jnp.pad(vectors, ((0, -count % _PANEL), (0, 0), (0, -batch % lanes)))
@@ -86,7 +87,7 @@ def _panels(panels: Float[Array, "panels panel size lanes"]):
 
         start = panels[number], _inner_products(basis[0], panels[number])
         panel, _ = jax.lax.fori_loop(0, number, without, start)
-        # the second time for what is no longer orthogonal to the others after strong cancellation
+        # Repeat, because strong cancellation leaves vectors that are not orthogonal to the others.
         units, first = _pair_by_pair(tuple(panel))
         units, second = _pair_by_pair(units)
         length = jnp.stack([a * b for a, b in zip(first, second, strict=True)])
@@ -99,14 +100,14 @@ def _panels(panels: Float[Array, "panels panel size lanes"]):
 def _inner_products(
     left: Float[Array, "left size *batch"], right: Float[Array, "right size *batch"]
 ) -> Float[Array, "left right *batch"]:
-    # sums written out, which is compiled to code several times as fast as that of `jnp.sum`
+    # Explicit sums compile to code several times as fast as `jnp.sum`.
     return reduce(add, (left[:, None, place] * right[None, :, place] for place in range(left.shape[1])))
 
 
 def householder(vectors: Vectors) -> Basis:
-    """Householder reflections, by LAPACK: orthogonal to rounding, however graded the vectors are, but slower.
+    """Orthonormalise by Householder reflections, by LAPACK. They are slower, but orthogonal even for graded vectors.
 
-    On a CPU not for several threads at once: batches of factorisations side by side may wait for each other for ever.
+    Do not call this from several threads at once on a CPU: concurrent batches of factorisations may deadlock.
     """
     return _householder(_checked(vectors))
 
@@ -119,7 +120,7 @@ def _householder(vectors: Vectors) -> Basis:
 
 
 def unchecked(method: Orthonormalise) -> Orthonormalise:
-    """`method` without its checks, if it is one of these two: in a compiled loop there would be one per token."""
+    """Return `method` without its checks, if it is one of these two. A compiled loop would check every token."""
     if method is gram_schmidt:
         return _gram_schmidt
     return _householder if method is householder else method

@@ -1,6 +1,6 @@
-"""Which regime an orbit is in, from its Lyapunov exponents or from how many distinct values it visits.
+"""Classify the regime of an orbit, from its Lyapunov exponents or from the number of distinct values that it visits.
 
-Plain functions of finished runs in NumPy; every axis but the last is a batch.
+These are NumPy functions of finished runs. Every axis but the last is a batch axis.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REGIMES = (PERIODIC, QUASI_PERIODIC, DOUBLY_QUASI_PERIODIC, CHAOTIC, HYPERCHAOTI
 
 
 def _leading(name: str, exponents: Any, *, least: int = 1) -> Float[np.ndarray, "*batch exponents"]:
-    """Exponents (..., exponents) that are finite or -inf, at least so many."""
+    """Return exponents (..., exponents) after checking that they are finite or -inf, and at least `least` many."""
     array = real_array(name, exponents)
     if array.ndim == 0 or array.shape[-1] < least or 0 in array.shape:
         raise ValueError(
@@ -41,11 +41,11 @@ Exponents = Annotated[Any, _leading]
 
 @checked_arguments
 def kaplan_yorke_dimension(exponents: Exponents) -> Float[np.ndarray, "*batch"]:
-    """Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}| from leading exponents (..., exponents).
+    """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}| of exponents (..., exponents).
 
-    j is the largest number of exponents whose sum is not negative; 0 if there is none. Exponents may be -inf and in any
-    order; those of the attentions only, since the zeros of the positions add no direction in which the orbit spreads.
-    Those of every orbit must sum to a negative number; `kaplan_yorke_lower_bound` takes fewer.
+    j is the largest number of leading exponents with a non-negative sum, or 0. Exponents may be -inf and in any order.
+    Use the exponents of the attentions only, since the zeros of the positions add no direction in which the orbit
+    spreads. The exponents of every orbit must sum to a negative number; `kaplan_yorke_lower_bound` accepts fewer.
 
         >>> import numpy as np
         >>> from theorykit import dynamics
@@ -65,13 +65,13 @@ def kaplan_yorke_dimension(exponents: Exponents) -> Float[np.ndarray, "*batch"]:
 
 @checked_arguments
 def kaplan_yorke_lower_bound(exponents: Exponents) -> Float[np.ndarray, "*batch"]:
-    """As `kaplan_yorke_dimension`, and the number of exponents where these do not sum to a negative number.
+    """Return the `kaplan_yorke_dimension`, or the number of exponents if these do not sum to a negative number.
 
-    The dimension is then that number or more; it is exactly that number if these are all exponents there are.
+    The dimension is then at least that number, and equal to it if there are no other exponents.
     """
     ordered = -np.sort(-exponents, axis=-1)
     sums = np.cumsum(ordered, axis=-1)
-    # partial sums of a descending sequence cross zero once
+    # Partial sums of a descending sequence cross zero once.
     kept = np.sum(sums >= 0, axis=-1, keepdims=True)
     reached = np.concatenate([np.zeros_like(sums[..., :1]), sums], axis=-1)
     following = np.concatenate([ordered, np.full_like(sums[..., :1], -np.inf)], axis=-1)
@@ -81,18 +81,18 @@ def kaplan_yorke_lower_bound(exponents: Exponents) -> Float[np.ndarray, "*batch"
 
 @checked_arguments
 def classify(exponents: Any, errors: Any = None, threshold: Positive = 1e-4) -> Shaped[np.ndarray, "*batch"]:
-    """The regime of every orbit with leading exponents (..., exponents), two at least.
+    """Classify the regime of every orbit with leading exponents (..., exponents), at least two.
 
-    By the two largest: lambda_1 below -threshold is "periodic", within it "quasi-periodic" ("quasi-periodic (double)"
-    if lambda_2 is, too), above it "chaotic" ("hyperchaotic" if lambda_2 is, too). The exponent 0 of a quasi-periodic
-    orbit of T steps comes out as a number of order 1/T.
+    The two largest decide. If lambda_1 is below -threshold, the orbit is "periodic"; within it "quasi-periodic"
+    ("quasi-periodic (double)" if lambda_2 is within it too); above it "chaotic" ("hyperchaotic" if lambda_2 is above it
+    too). The exponent 0 of a quasi-periodic orbit of T steps is found as a number of order 1/T.
 
     Args:
-        exponents: a spectrum, as `dmft.lyapunov_spectrum` returns it: it needs no transpose, has the errors, and says
-            which exponents rounding hides. Or an array (..., exponents); the axis of exponents is the last, while it is
-            the first of `LyapunovSpectrum.exponents`. To a single exponent that is all there is, append -inf.
-        errors: half widths of error bars, of the shape of `exponents`; where a bar contains the threshold on which the
-            answer hangs, it is "undecided". Without errors this is the published rule, which answers always.
+        exponents: A spectrum from `dmft.lyapunov_spectrum`. It needs no transpose, has the errors, and marks exponents
+            hidden by rounding. Or an array (..., exponents) with exponents on the last axis (they are on the first axis
+            of `LyapunovSpectrum.exponents`). If there is only a single exponent, append -inf.
+        errors: Half widths of error bars, of the shape of `exponents`. If a bar contains the decisive threshold, the
+            result is "undecided". Without errors this is the published rule, which always decides.
     """
     unresolved = None
     if hasattr(exponents, "exponents"):
@@ -113,7 +113,7 @@ def classify(exponents: Any, errors: Any = None, threshold: Positive = 1e-4) -> 
     largest = np.argsort(-exponents, axis=-1)[..., :2]
     values, bars = np.take_along_axis(exponents, largest, axis=-1), np.take_along_axis(errors, largest, axis=-1)
     above = values + bars
-    if unresolved is not None:  # may be any
+    if unresolved is not None:  # unresolved exponents may have any value
         above = np.where(np.take_along_axis(unresolved, largest, axis=-1), np.inf, above)
     lowest, highest = np.moveaxis(values - bars, -1, 0), np.moveaxis(above, -1, 0)
     negative, positive = highest < -threshold, lowest > threshold
@@ -133,17 +133,17 @@ def classify(exponents: Any, errors: Any = None, threshold: Positive = 1e-4) -> 
 def classify_by_levels(
     counts: Annotated[Any, checked_array], periodic: int = 80, quasi_periodic: int = 625
 ) -> Shaped[np.ndarray, "*batch"]:
-    """Regimes from how many of 5001 levels orbits visit: up to so many as periodic, as quasi-periodic, or else chaotic.
+    """Classify orbits by the number of visited levels out of 5001: periodic, quasi-periodic, or else chaotic.
 
-    How the published phase diagram judges; the bifurcation diagram by 79 and 2499. A rule of thumb: counts grow with
-    the share of the range that an orbit fills and with its length, so that a small chaotic orbit passes for
-    quasi-periodic and a slow transient for chaos. `classify` judges by the exponents.
+    The published phase diagram uses this rule, and the bifurcation diagram uses it with 79 and 2499. It is a rule of
+    thumb: counts grow with the length of an orbit and the range that it fills. A small chaotic orbit is taken for
+    quasi-periodic, and a slow transient for chaos. `classify` uses the exponents instead.
     """
     return np.select([counts <= periodic, counts <= quasi_periodic], [PERIODIC, QUASI_PERIODIC], default=CHAOTIC)
 
 
 def differ(regimes: np.ndarray, by_levels: np.ndarray) -> Bool[np.ndarray, "*batch"]:
-    """Where the regimes that `classify` finds are decided, and `classify_by_levels`, of fewer sorts, says another."""
+    """Mask orbits with decided `classify` regimes that differ from `classify_by_levels`, which has fewer kinds."""
     conditions = [regimes == DOUBLY_QUASI_PERIODIC, regimes == HYPERCHAOTIC]
     coarse = np.select(conditions, [QUASI_PERIODIC, CHAOTIC], default=regimes)
     return np.asarray((regimes != UNDECIDED) & (coarse != by_levels))

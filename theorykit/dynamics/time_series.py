@@ -1,7 +1,7 @@
 """Statistics of orbits: chaos, spectrum, correlation, period.
 
-Plain functions of finished series in NumPy. Time is the last axis, in steps of the map; every axis before it (values
-of a parameter, patterns, starting windows) is a batch.
+These are NumPy functions of finished series. Time is the last axis, in steps of the map. Every axis before it (values
+of a parameter, patterns, starting windows) is a batch axis.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FREQUENCIES = (np.pi / 5, 4 * np.pi / 5)
 
 
 def _series(name: str, value: Any, *, least: int = 2) -> Float[np.ndarray, "*batch time"]:
-    """Float64 values (..., time), all finite, of at least so many steps."""
+    """Return finite float64 values (..., time), with at least `least` steps."""
     array = checked_array(name, value)
     if array.ndim == 0 or array.shape[-1] < least or 0 in array.shape:
         raise ValueError(f"{name} must have at least {least} steps along its last axis, got shape {array.shape}")
@@ -36,31 +36,31 @@ _LongSeries = Annotated[Any, partial(_series, least=100)]
 
 @checked_arguments
 def zero_one_test(series: _LongSeries, *, key: Key, draws: Count = 100) -> Float[np.ndarray, "*batch"]:
-    """K of the 0-1 test for chaos of every series (..., time): near 0 if it is regular, near 1 if it is chaotic.
+    """Return K of the 0-1 test for chaos for every series (..., time): near 0 if regular, near 1 if chaotic.
 
-    The series drives a walk in the plane, p + i q = sum_t x_t exp(i c t), which stays bounded if the dynamics is
-    regular and diffuses if it is chaotic. K_c is the correlation between the lag and the mean-square displacement of
-    the walk over lags up to a tenth of the series; K is its median over `draws` random frequencies c.
+    The series drives a walk in the plane, p + i q = sum_t x_t exp(i c t), which stays bounded for regular dynamics and
+    diffuses for chaotic dynamics. K_c is the correlation between the lag and the mean-square displacement of the walk
+    over lags up to a tenth of the series. K is its median over `draws` random frequencies c.
 
-    About 1000 values tell regular from strongly chaotic. A series sampled too finely in time looks regular whatever it
-    is. A constant series has K = 0, one that still relaxes to a constant a negative K.
+    About 1000 values distinguish regular from strongly chaotic dynamics. A series sampled too finely in time always
+    looks regular. A constant series has K = 0, and a series that still relaxes to a constant has negative K.
 
     G. A. Gottwald, I. Melbourne, SIAM J. Appl. Dyn. Syst. 8, 129 (2009).
     """
     require_float64()
-    # first a size at which sums and squares neither overflow nor vanish
+    # Rescale first, so that sums and squares neither overflow nor vanish.
     largest = np.max(np.abs(series), axis=-1, keepdims=True)
     series = series / np.where(largest > 0, largest, 1.0)
     spread = np.ptp(series, axis=-1, keepdims=True)
-    # Without the mean of the series there is no oscillating term in the displacement. That of equal values need not be
-    # that value.
+    # Subtracting the mean of the series removes an oscillating term from the displacement. The computed mean of equal
+    # values may differ from that value.
     centred = np.where(spread == 0, 0.0, _centre(series) / np.where(spread > 0, spread, 1.0))
     frequencies = np.asarray(jax.random.uniform(key, (draws,), minval=_FREQUENCIES[0], maxval=_FREQUENCIES[1]))
     lags = np.arange(series.shape[-1] // 10, dtype=float)
     lags -= np.mean(lags)
 
     def growth(frequency: float) -> np.ndarray:
-        """Correlation of the mean-square displacement with the lag; 0 if there is no displacement at all."""
+        """Return the correlation of the mean-square displacement with the lag, or 0 without displacement."""
         deviation = _centre(_mean_square_displacement(centred, frequency))
         norms = np.linalg.norm(deviation, axis=-1) * np.linalg.norm(lags)
         return np.divide(deviation @ lags, norms, out=np.zeros_like(norms), where=norms > 0)
@@ -69,7 +69,7 @@ def zero_one_test(series: _LongSeries, *, key: Key, draws: Count = 100) -> Float
 
 
 def _mean_square_displacement(series: Float[np.ndarray, "*batch time"], frequency: float) -> np.ndarray:
-    """<|z_{t+n} - z_t|^2> for n = 1, ..., time // 10, over as many t for every n, of the walk at one frequency."""
+    """Return <|z_{t+n} - z_t|^2> of the walk at one frequency, n = 1, ..., time // 10, over as many t for every n."""
     time = series.shape[-1]
     lags = np.arange(1, time // 10 + 1)
     starts = time - len(lags)
@@ -83,10 +83,10 @@ def _mean_square_displacement(series: Float[np.ndarray, "*batch time"], frequenc
 
 @checked_arguments
 def autocorrelation(series: Series, lags: int) -> Float[np.ndarray, "*batch lags"]:
-    """Correlation r_k (..., lags + 1) of a series (..., time) with itself k = 0, ..., `lags` steps later; r_0 = 1.
+    """Return the autocorrelation r_k (..., lags + 1) of a series (..., time) at lags k = 0, ..., `lags`, with r_0 = 1.
 
-    sum_t (x_t - mean) (x_{t+k} - mean) / sum_t (x_t - mean)^2: the sum above has k terms less than the one below, so
-    that r_k of a periodic series of T steps falls as 1 - k/T.
+    sum_t (x_t - mean) (x_{t+k} - mean) / sum_t (x_t - mean)^2: the numerator has k terms less than the denominator, so
+    r_k of a periodic series of T steps falls as 1 - k/T.
     """
     checked_whole_number("lags", lags, least=0, most=series.shape[-1] - 1)
     spread = np.ptp(series, axis=-1, keepdims=True)
@@ -94,14 +94,14 @@ def autocorrelation(series: Series, lags: int) -> Float[np.ndarray, "*batch lags
     if len(constant):
         index = tuple(constant[0].tolist())
         raise ValueError(f"series is constant at index {index}, {series[index][0]}: it has no autocorrelation")
-    # the spread cancels, and keeps the squares of a tiny one from underflow
+    # The spread cancels, and keeps the squares of a tiny series from underflow.
     centred = _centre(series) / spread
     products = _correlations(centred, centred, lags).real
     return products / np.sum(centred**2, axis=-1, keepdims=True)
 
 
 def _correlations(first: np.ndarray, second: np.ndarray, lags: int) -> Complex[np.ndarray, "*batch lags"]:
-    """sum_t conj(first_t) second_{t+k} for k = 0, ..., `lags`, over all t at which both have a value."""
+    """Return sum_t conj(first_t) second_{t+k} for k = 0, ..., `lags`, over all t at which both have a value."""
     length = scipy.fft.next_fast_len(max(first.shape[-1] + lags, second.shape[-1]))
     spectrum = np.conj(scipy.fft.fft(first, length)) * scipy.fft.fft(second, length)
     return scipy.fft.ifft(spectrum)[..., : lags + 1]
@@ -109,16 +109,16 @@ def _correlations(first: np.ndarray, second: np.ndarray, lags: int) -> Complex[n
 
 @checked_arguments
 def amplitude_spectrum(series: Series, axes: Sequence[str] = ()) -> xr.DataArray:
-    """Modulus of the Fourier transform over `frequency`, in cycles a step from 0 to 1/2, of a series (..., time).
+    """Return the modulus of the Fourier transform of a series (..., time) over `frequency`, 0 to 1/2 cycles per step.
 
-    Scaled such that a cosine of amplitude a at one of the frequencies k/T shows as a; the mean shows, as a modulus, at
+    It is scaled such that a cosine of amplitude a at one of the frequencies k/T gives a. The mean gives its modulus at
     0. `axes` names the axes before time.
     """
     time = series.shape[-1]
     if len(axes) != series.ndim - 1:
         raise ValueError(f"axes must name the {series.ndim - 1} axes of series before time, got {axes}")
     modes = np.arange(time // 2 + 1)
-    # the real transform folds the frequencies k and -k into one, but for k = 0 and k = T/2
+    # The real transform folds the frequencies k and -k into one, except for k = 0 and k = T/2.
     sides = np.where((modes == 0) | (2 * modes == time), 1.0, 2.0)
     coordinates = {"frequency": ("frequency", np.fft.rfftfreq(time), {"units": "cycles per step"})}
     moduli = sides * np.abs(np.fft.rfft(series)) / time
@@ -127,10 +127,10 @@ def amplitude_spectrum(series: Series, axes: Sequence[str] = ()) -> xr.DataArray
 
 @checked_arguments
 def detect_period(series: Any, max_period: Count, tolerance: NonNegative = 1e-9) -> Int[np.ndarray, "*batch"]:
-    """The smallest period up to `max_period` of every series (..., time), 0 where there is none.
+    """Return the smallest period up to `max_period` of every series (..., time), or 0 if there is none.
 
-    With period p, values p steps apart stay within `tolerance` of each other over the whole series, at least twice
-    `max_period`. The components of one orbit have the least common multiple of their periods:
+    With period p, values p steps apart differ by at most `tolerance` over the whole series, which has at least twice
+    `max_period` steps. The components of one orbit have the least common multiple of their periods:
     `np.lcm.reduce(periods, axis=-1)`, again 0 if one of them has none.
 
         >>> import numpy as np
