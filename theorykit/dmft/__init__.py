@@ -1,8 +1,8 @@
-"""Theory 2: dynamical mean-field theory of self-attention networks of +-1 neurons, a map to iterate.
+"""Theory 2: dynamical mean-field theory of self-attention networks of +-1 neurons, an iterated map.
 
     Weights -> ColumnLaw -> SelfAttention -> run -> Trajectory, LyapunovSpectrum
 
-`derive` has the map from the generating functional of the network, and the functions that run are compiled from it.
+`derive` obtains the map from the generating functional of the network, and the functions that run are compiled from it.
 `network` has networks of finitely many neurons, `diagrams` orbits over parameters.
 """
 
@@ -75,7 +75,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # it is run with the rest, which it imports
+    # `diagrams` imports the rest of the package, so it is loaded on first use.
     if name == "diagrams":
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Orbits of self-attention over parameters and starts, computed in blocks: labelled and resumable.
+"""Orbits of self-attention over parameters and starts, computed in blocks, labelled and resumable.
 
 parameters, start -> transient -> recorded orbit and exponents -> labelled dataset along "orbit"
 """
@@ -54,21 +54,21 @@ __all__ = [
 ORBIT = "orbit"
 Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
 
-# published pairs of patterns (shown, held at zero)
+# Published pairs of patterns (shown, held at zero).
 _SECTIONS = ((0, 1), (0, 2), (1, 0), (2, 0))
-# tokens recorded at a time, blocks that the errors of exponents are from, and levels that are told apart when counted
+# Tokens recorded at a time, blocks for the errors of exponents, and levels that counting distinguishes.
 _RECORDED_AT_ONCE = 4096
 _BLOCKS = 20
 _FINE_LEVELS = 5001
-# orbits that are iterated together: enough for vectors to be long, few enough for a cache
+# Orbits that are iterated together: enough for long vectors, few enough for a cache.
 _ORBITS, _FEWEST_ORBITS = 256, 32
-# blocks that there are where orbits suffice. The same on every processor: a run goes on with other cores than before
+# Number of blocks if there are enough orbits. It does not depend on the processor, so that runs resume anywhere.
 _BLOCKS_OF_ORBITS = 8
-# an accelerator takes little longer for these than for 256, and a block of so many needs a GiB or two
+# An accelerator takes little longer for these than for 256. A block of this size needs a GiB or two.
 _ORBITS_OF_AN_ACCELERATOR = 4096
-# orbits whose windows are kept together
+# Number of orbits whose windows are stored together.
 _KEPT_TOGETHER = 25
-# raised whenever a diagram, or orbits that are carried on, come to have other numbers of the same arguments
+# Increase this whenever a diagram, or continued orbits, give other numbers for the same arguments.
 _VERSION = 1
 
 _Levels = Annotated[int, partial(checked_whole_number, least=2)]
@@ -77,13 +77,13 @@ _Tokens = Annotated[int, partial(checked_whole_number, least=_BLOCKS)]
 
 @dataclass(frozen=True)
 class OrbitSettings:
-    """How long orbits are followed, and what is kept of them.
+    """Length of orbits, and the quantities to keep.
 
-    - `transient`: tokens passed over; `recorded`: tokens, or a few more, that marks and exponents are from.
-    - `exponents`: how many of the leading ones, 0 for none; from `measured` tokens, by default those recorded.
-    - `levels`: of each overlap from -1 to 1, which are marked as visited.
-    - `sections`: pairs (a, b) of patterns from 0 on; a is marked where b is within `width` of zero. By default the
-      published ones, as far as the network has their patterns.
+    - `transient`: tokens to discard. `recorded`: number of tokens, rounded up, for marks and exponents.
+    - `exponents`: number of leading exponents, 0 for none. They use `measured` tokens, by default those recorded.
+    - `levels`: number of levels of each overlap from -1 to 1, which are marked if visited.
+    - `sections`: pairs (a, b) of patterns counted from 0. a is marked if b is within `width` of zero. By default the
+      published pairs whose patterns the network has.
     """
 
     transient: Index = 100_000
@@ -100,7 +100,7 @@ class OrbitSettings:
             raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
 
     def _for(self, model: dmft.SelfAttention) -> OrbitSettings:
-        """The same, with the published sections as far as `model` has their patterns."""
+        """Return the settings with the published sections whose patterns `model` has."""
         there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
         if there != self.sections and self.sections != _SECTIONS:
             raise ValueError(f"sections must be of patterns 0 to {model.patterns - 1}, got {self.sections}")
@@ -108,7 +108,7 @@ class OrbitSettings:
 
     @property
     def _pieces(self) -> tuple[int, int]:
-        """In how many pieces orbits are recorded, and tokens of each."""
+        """Return the number of pieces in which orbits are recorded, and the tokens of each."""
         pieces = -(-self.recorded // _RECORDED_AT_ONCE)
         return pieces, -(-self.recorded // pieces)
 
@@ -126,31 +126,31 @@ def orbit_diagram(
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
-    """Settled orbits at many parameters along one axis.
+    """Compute settled orbits at many parameters along one axis.
 
     Args:
-        start: makes the state that orbits begin with from (model, parameters), such as `window_start` of a prompt.
-        folder: finished blocks of orbits are kept there, and a run that was stopped resumes.
-        executor: runs the blocks: spawned processes, or a dask `Client`; by default threads on all cores. Results do
+        start: Makes the initial state of orbits from (model, parameters), such as `window_start` of a prompt.
+        folder: Stores finished blocks of orbits, so that an interrupted run resumes.
+        executor: Runs the blocks: spawned processes, or a dask `Client`; by default threads on all cores. Results do
             not depend on it.
-        label: of the bar.
+        label: Label of the progress bar.
 
     Returns:
-        A dataset with one entry per parameter along "orbit". Of the semantic overlap of the output,
-        (1 - epsilon) <w^o tanh>:
+            A dataset with one entry per parameter along "orbit". For the semantic overlap of the output,
+            (1 - epsilon) <w^o tanh>:
 
         - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
-        - `distinct` (orbit, pattern): how many of 5001 levels are visited. `lowest`, `highest` (orbit, pattern).
+            - `distinct` (orbit, pattern): number of visited levels out of 5001. `lowest`, `highest` (orbit, pattern).
 
-        Of the orbit, unless `settings.exponents` is 0:
+            For the orbit, unless `settings.exponents` is 0:
 
         - `exponent`, `exponent_error` (orbit, number), largest first, and `regime` (orbit) if there are two or more.
-        - `dimension` (orbit): the Kaplan-Yorke dimension, or a lower bound of it if the exponents are too few.
+            - `dimension` (orbit): the Kaplan-Yorke dimension, or a lower bound if there are too few exponents.
 
-        And `window` (orbit, age, pattern), the attentions at the end, newest first, to resume from; the attribute
-        `position` is that of the next token. `beta`, `gamma`, `epsilon` (orbit) are coordinates without an index:
-        plot over one of them after `swap_dims(orbit="beta")`. `pattern` and `number` count from 1, `level` is the
-        overlap, `section` a text such as "1 where 2 is zero".
+            Also `window` (orbit, age, pattern), the final attentions, newest first, to resume from. The attribute
+            `position` belongs to the next token. `beta`, `gamma`, `epsilon` (orbit) are coordinates without an index:
+            to plot over one of them, use `swap_dims(orbit="beta")`. `pattern` and `number` count from 1, `level` is the
+            overlap, `section` a text such as "1 where 2 is zero".
     """
     settings = (OrbitSettings() if settings is None else settings)._for(model)
     every = _along_one_axis(parameters)
@@ -178,7 +178,7 @@ def _begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters)
 
 
 def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
-    """The state of some orbits, of a state of all or of one that all share."""
+    """Return the state of some orbits, from the state of all or from one shared state."""
     if state.batch_shape in ((), (1,)):
         return state
     return map_batch(state, lambda entry, _: entry[..., block])
@@ -187,11 +187,11 @@ def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
 def _block(
     model: dmft.SelfAttention, every: dmft.Parameters, begun: dmft.State, settings: OrbitSettings, block: np.ndarray
 ) -> xr.Dataset:
-    """The orbits whose numbers are in `block`."""
+    """Compute the orbits with the numbers in `block`."""
     parameters, start = jax.tree.map(lambda values: values[block], every), _select_orbits(begun, block)
     window = dmft.discard_transient(model, parameters, start, max(settings.transient, model.context))
     shape, (pieces, tokens) = (len(block), model.patterns), settings._pieces
-    # on the device: orbits themselves are not sent to the host
+    # Keep orbits on the device instead of sending them to the host.
     marks = {
         "visited": jnp.zeros((*shape, settings.levels), dtype=jnp.uint8),
         "in_section": jnp.zeros((len(block), len(settings.sections), settings.levels), dtype=jnp.uint8),
@@ -229,7 +229,7 @@ def _block(
 
 @eqx.filter_jit
 def _record(model, parameters, state, *, steps):
-    """The trajectory, and the semantic overlaps of the output (steps, patterns, orbits)."""
+    """Return the trajectory, and the semantic overlaps of the output (steps, patterns, orbits)."""
     path = dmft.run(model, parameters, state, steps=steps)
     before = jnp.moveaxis(path.attention[:-1], 1, 0)
     return path, jnp.moveaxis(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before), 0, 1)
@@ -246,7 +246,7 @@ def _mark(marks: Mapping[str, Array], overlaps: Float[Array, "steps patterns orb
 
     coarse, in_section = level(levels), marks["in_section"]
     for number, (shown, near_zero) in enumerate(sections):
-        # a level that is not there drops the mark
+        # A level out of range drops the mark.
         marked = jnp.where(jnp.abs(overlaps[:, near_zero]) <= width, coarse[:, shown], levels)
         in_section = in_section.at[orbit, number, marked].set(1, mode="drop")
     return {
@@ -259,7 +259,7 @@ def _mark(marks: Mapping[str, Array], overlaps: Float[Array, "steps patterns orb
 
 
 def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
-    """The exponents of orbits along one axis, with their errors, `dimension`, and, of two or more, `regime`."""
+    """Return the exponents of orbits along one axis, with errors, `dimension`, and, for two or more, `regime`."""
     exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
     described = {
         "exponent": ((ORBIT, "number"), exponents),
@@ -287,12 +287,12 @@ def in_blocks(
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
-    """The dataset of all orbits, from `compute`, which returns that of the orbits whose numbers it is given.
+    """Build the dataset of all orbits from `compute`, which returns the dataset of the orbits with given numbers.
 
-    Blocks are of one size, so that a function is compiled once: at most `orbits_per_block`, by default 256 on a
-    processor and 4096 on an accelerator. A processor runs them in threads, for compiled code holds no lock, and an
-    accelerator one after another; or an `executor` does, which pickles `compute`. In a `folder` each finished block is
-    kept with `settings`, all that the result depends on; a run resumes from blocks of any device.
+    Blocks have one size, so that a function is compiled once: at most `orbits_per_block`, by default 256 on a CPU and
+    4096 on an accelerator. On a CPU they run in threads, because compiled code holds no lock, and on an accelerator one
+    after another. An `executor` replaces both, and pickles `compute`. A `folder` stores each finished block with
+    `settings`, which hold all inputs of the result. A run resumes from blocks of any device.
     """
     check_executor(executor)
     size = _size(orbits, orbits_per_block, folder)
@@ -313,7 +313,7 @@ def in_blocks(
 
 
 def _size(orbits: int, orbits_per_block: int | None, folder: Path | None) -> int:
-    """The number of orbits per block: as in the files of the folder, or as the device likes it."""
+    """Return the number of orbits per block: as in the files of the folder, or as suits the device."""
     most = _ORBITS if orbits_per_block is None else orbits_per_block
     small = -(-orbits // max(-(-orbits // most), min(_BLOCKS_OF_ORBITS, orbits // _FEWEST_ORBITS)))
     if orbits_per_block is not None:
@@ -332,7 +332,7 @@ def _file(folder: Path, first: int, last: int) -> Path:
 
 @usual_settings()
 def _compute_padded(compute: Callable[[np.ndarray], xr.Dataset], block: np.ndarray, size: int) -> xr.Dataset:
-    """The orbits of a block, the last of them computed as often as there are too few."""
+    """Compute the orbits of a block, padded to `size` by repeating the last one."""
     found = compute(np.pad(block, (0, size - len(block)), mode="edge"))
     return checked_instance("compute", found, xr.Dataset, "as it returns").isel({ORBIT: slice(len(block))})
 
@@ -352,16 +352,16 @@ def phase_diagram(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Settled orbits for every gamma and beta, `dmft.Parameters(betas, gammas[:, None], epsilon)`; axes (gamma, beta).
+    """Compute settled orbits for every gamma and beta, `dmft.Parameters(betas, gammas[:, None], epsilon)`.
 
-    - `regime`: by the two largest exponents, "undecided" where an error bar contains the threshold.
-    - `regime_by_levels`: the published rule of thumb, from the number of distinct levels of the first output overlap;
-      `dynamics.regimes.classify_by_levels` makes others of `distinct`.
-    - `differs`: where `regime` is decided and the published rule says another one, quasi-periodic of both kinds and
-      chaotic of both taken for one.
+    - `regime`: from the two largest exponents, "undecided" if an error bar contains the threshold.
+    - `regime_by_levels`: the published rule of thumb, from the number of distinct levels of the first output overlap.
+      `dynamics.regimes.classify_by_levels` applies other thresholds to `distinct`.
+    - `differs`: whether `regime` is decided and differs from the published rule. Both quasi-periodic kinds count as
+      one, and so do both chaotic kinds.
 
-    And the rest of `orbit_diagram` with axes (gamma, beta) in place of (orbit), but for marks. `settings` ask for two
-    exponents or more; or for none, and then there is only the published rule.
+    The dataset also has the rest of `orbit_diagram` with axes (gamma, beta) instead of (orbit), except for marks.
+    `settings` must ask for at least two exponents, or for none, which gives only the published rule.
     """
     settings = OrbitSettings(100_000, 20_000, exponents=2, measured=100_000) if settings is None else settings
     if settings.exponents == 1:
@@ -387,7 +387,7 @@ def phase_diagram(
     return folded
 
 
-# ---- continuation: the same parameters begun elsewhere, or from the other end, may settle elsewhere
+# ---- continuation: from another start or another end, the same parameters may lead to another attractor
 
 
 @usual_settings()
@@ -403,10 +403,10 @@ def continuation_diagram(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """The `orbit_diagram` of `parameters` with the orbits that are carried on from one parameter to the next.
+    """Compute the `orbit_diagram` of `parameters` with orbits that continue from one parameter to the next.
 
-    `start` begins the one at index `centre`, by default the middle; each is followed for the `transient` of `settings`,
-    and its last attentions are the window that its neighbour begins with, on both sides, one after another.
+    `start` begins the orbit at index `centre`, by default the middle. Each orbit runs for the `transient` of
+    `settings`. Its last attentions are the initial window of its neighbour, on both sides, one after another.
     """
     check_executor(executor)
     settings = OrbitSettings(recorded=150_000) if settings is None else settings
@@ -415,7 +415,7 @@ def continuation_diagram(
     (orbits,) = every.batch_shape
     centre = orbits // 2 if centre is None else checked_whole_number("centre", centre, least=-orbits, most=orbits - 1)
     settling, centre = settings.transient, centre % orbits
-    # every orbit is one transient further from the centre
+    # Every orbit is one transient further from the centre.
     if settling < model.context or (orbits > 1 and settling % model.context):
         raise ValueError(f"settings: transient={settling} tokens must be a multiple of the context, {model.context}")
     with Progress("settling", orbits, "orbit", shown=progress, cost=f"{settling:,} tokens each") as report:
@@ -430,7 +430,7 @@ def continuation_diagram(
 
 
 def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, report: Progress) -> dmft.Window:
-    """The windows that orbits begin with, from the last attentions of their neighbours."""
+    """Return the initial windows of orbits, from the last attentions of their neighbours."""
     first = _select(every, centre)
     begun = _begin(start, model, first)
     run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}
@@ -438,7 +438,7 @@ def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, fol
     window = dmft.discard_transient(model, first, begun, settling)
     latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
     found = {centre: np.asarray(window.attention)}
-    # indices ever further above and below the centre; at an end that is reached, the last one again
+    # Indices move away from the centre in both directions. At an end, the last one repeats.
     (count,) = every.batch_shape
     distances = range(1, max(centre, count - 1 - centre) + 1)
     steps = [(min(centre + distance, count - 1), max(centre - distance, 0)) for distance in distances]
@@ -473,7 +473,7 @@ def _settle_in_turn(model, every: dmft.Parameters, latest: dmft.Window, pairs, s
 
 @checked_arguments
 def nearby_windows(window: dmft.Window, count: Count, spread: NonNegative, *, key: Key) -> dmft.Window:
-    """`count` windows, one batch, with the attentions of `window` plus normal numbers of width `spread`."""
+    """Return a batch of `count` windows: the attentions of `window` plus normal noise of width `spread`."""
     if window.batch_shape:
         raise ValueError(f"window must be a single one, got a batch of shape {window.batch_shape}")
     noise = jax.random.normal(key, (*window.attention.shape, count))
@@ -493,12 +493,12 @@ def coexisting_attractors(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """The `orbit_diagram` of a batch of starts at single numbers of `parameters`, and which of them end up alike.
+    """Compute the `orbit_diagram` for a batch of starts at one set of `parameters`, and group equal attractors.
 
-    - `attractor` (orbit): the number, from 1, of the attractor; that with most starts is the first. Two orbits are on
-      one if the lowest and highest value of every output overlap, and the leading exponent, differ by less than
-      `tolerance` (or two errors of the exponent).
-    - `share`, `share_error` (basin): of starts that end there, and `typical` (basin), an orbit that does.
+    - `attractor` (orbit): number of the attractor, from 1, by decreasing number of starts. Two orbits share one if the
+      lowest and highest value of every output overlap, and the leading exponent, differ by less than `tolerance` (or
+      two errors of the exponent).
+    - `share`, `share_error` (basin): fraction of starts that end there, and `typical` (basin), an orbit that does.
     """
     if parameters.batch_shape:
         raise ValueError(f"parameters must be one set of parameters, got a batch of shape {parameters.batch_shape}")
@@ -515,7 +515,7 @@ def coexisting_attractors(
     found = orbit_diagram(model, every, begin, settings, **options)
     groups: dict[int, list[int]] = {}
     for orbit in range(count):
-        # alike to the first of a group
+        # Compare with the first orbit of a group.
         first = next((first for first in groups if _alike(found, first, orbit, tolerance)), orbit)
         groups.setdefault(first, []).append(orbit)
     groups = sorted(groups.values(), key=len, reverse=True)

@@ -3,21 +3,21 @@
 The Jacobian of the map on a window of `context` attentions is block companion: one row of blocks for the newest
 attention, while every other attention moves to the next place. Perturbations, and the derivatives of keys and values,
 are stored in the ring buffer of the tokens, so that only the newest row is computed. The position of the token is
-periodic: it would add exponents that are zero.
+periodic, and would add zero exponents.
 
-`Resolution` decides which perturbations double precision resolves, by a running error bound beside products of
-Jacobians and QR. Householder QR is backward stable: Q R = J Q_old + E, column j of E at most n^2 u times that of
-J Q_old (n the size, u the unit of rounding; Higham, Accuracy and Stability of Numerical Algorithms, Theorem 19.4).
-Computing J Q_old adds n u times the terms that its entries are sums of. Of the vector j that a token s makes, relative
-to the one before, hence
+`Resolution` decides which perturbations double precision resolves. It computes a running error bound along with
+products of Jacobians and QR. Householder QR is backward stable: Q R = J Q_old + E. Column j of E is at most n^2 u times
+column j of J Q_old (n the size, u the unit of rounding; Higham, Accuracy and Stability of Numerical Algorithms,
+Theorem 19.4). Computing J Q_old adds n u times the terms in the sums of its entries. Relative to the previous vector,
+the vector j that token s produces therefore has, at a later token, the error
 
     |J_last ... J_(s+1)| (n^2 u |J_s| + n u |terms of J_s|)
 
-is error at a later token, where the vector itself has R_jj of s times ... times R_jj of the last token. The first is
-bounded from the norms of the Jacobians' blocks along the orbit. Where, with the errors of all tokens of a context, it
-is more than half of the second, the perturbation cannot be told from one that is annihilated. Of all others R_jj is
-right to a factor of 2 over a context, and exponents to log 2 per context. Older errors are in attentions that have left
-the window, or have grown as the perturbation has.
+The vector itself has grown by R_jj of s times ... times R_jj of the last token. The error is bounded from the norms of
+the Jacobians' blocks along the orbit. If the errors of all tokens of a context exceed half of the vector, the
+perturbation cannot be distinguished from one that the map annihilates. For all others R_jj is correct to a factor of 2
+over a context, and exponents to log 2 per context. Older errors are in attentions that have left the window, or have
+grown like the perturbation.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ from .map import (
     with_token,
 )
 
-# growth per token below which an exponent that is lost is as good as minus infinity
+# A lost exponent with growth per token below this is as good as minus infinity.
 _KNOWN = -1.0
-# exponents that a view lists
+# Number of exponents that a view lists.
 _SHOWN = 6
-# of the random directions in which perturbations start
+# Seed of the random initial directions of perturbations.
 _SEED = 0
 _UNIT = float(jnp.finfo(jnp.float64).eps) / 2
-# so many groups of tokens in a context, or every token of a shorter one by itself
+# Number of groups of tokens in a context. In a shorter context, every token is a group.
 _GROUPS = 4
-# beyond which a bound is as good as infinite
+# Bounds beyond this count as infinite.
 _LARGEST = 1e150
 
 Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
-"""The derivatives dm/dA of the overlaps m of every token in the context, by pattern of m, then of A."""
+"""Derivatives dm/dA of the overlaps m of every token in the context, by pattern of m, then of A."""
 
 
 _MADE_BY = "discard_transient(model, parameters, start, steps) or the window(model) of a Trajectory makes one"
@@ -98,8 +98,8 @@ class LyapunovSpectrum(DisplayMixin, eqx.Module):
 
     - `exponents`, `errors`: `(exponents, *batch)`, with standard errors from the scatter of `blocks`.
     - `blocks`: `(blocks, exponents, *batch)`, means over successive stretches of the orbit.
-    - `unresolved`: `(exponents, *batch)`, where an exponent is minus infinity because double precision does not tell
-      it, and not because the map annihilates the perturbation.
+    - `unresolved`: `(exponents, *batch)`, marks exponents that are minus infinity because double precision does not
+      resolve them, and not because the map annihilates the perturbation.
     """
 
     exponents: Float[Array, "exponents *batch"]
@@ -145,23 +145,23 @@ def lyapunov_spectrum(
     blocks: int = 20,
     orthonormalise: Orthonormalise = householder,
 ) -> LyapunovSpectrum:
-    """The largest exponents of the orbit from `window` over `steps` tokens, all of them by default; largest first.
+    """Compute the largest exponents of the orbit from `window` over `steps` tokens, by default all, largest first.
 
-    An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
-    twice what may be rounding: the map annihilates them, or double precision cannot tell, which `unresolved` says, with
-    a warning. They are left out from then on, so that exponents after it are those of the other perturbations alone.
+    An exponent is minus infinity if its perturbations fall below twice the rounding bound within as many tokens as the
+    context. Either the map annihilates them, or double precision cannot resolve them. `unresolved` and a warning report
+    the latter. Such perturbations are then left out, so that later exponents belong to the other perturbations alone.
     Rounding changes these by at most log 2 per context, and mostly far less.
 
     Args:
-        exponents: how many, whose perturbations start in random directions, always the same; or the perturbations at
-            the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order.
-        every: tokens between orthonormalisations, by default a quarter of the context, or less so that it divides
+        exponents: Number of exponents, with perturbations that always start in the same random directions; or the
+            initial perturbations `(exponents, context, patterns)`, newest attention first, whose order is then kept.
+        every: Tokens between orthonormalisations, by default a quarter of the context, or less so that it divides
             `steps`.
-        blocks: stretches of the orbit whose means give the errors.
+        blocks: Number of stretches of the orbit whose means give the errors.
         orthonormalise: `dynamics.householder` or, faster and with large batches on all cores, `dynamics.gram_schmidt`.
     """
     window = fitting("window", window, model, parameters)
-    if every is None:  # the tokens of a group of `Resolution`, which are one to it
+    if every is None:  # a group of `Resolution` treats its tokens as one
         most = max(1, min(model.context // 4, steps // max(blocks, 1)))
         every = max(number for number in range(1, most + 1) if steps % number == 0)
     if steps < every * blocks or steps % every or blocks < 2:
@@ -173,14 +173,14 @@ def lyapunov_spectrum(
     accumulate = partial(_accumulate, model, perturbations, jnp.asarray(rounds), every, blocks, orthonormalise)
     if orthonormalise is gram_schmidt:
         totals, lost, floor = over_cores(accumulate, parameters, window)
-    else:  # perhaps by LAPACK, of whose calls several at once may wait for ever
+    else:  # concurrent LAPACK calls may deadlock
         totals, lost, floor = accumulate(parameters, window)
     of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
     is_chosen = _are_perturbations(exponents)
-    if not is_chosen:  # an exponent is not above one that is lost
+    if not is_chosen:  # no exponent is above a lost one
         lost, floor = jnp.cumsum(lost, axis=0) > 0, jax.lax.cummax(floor, axis=0)
-    # where the map annihilates a perturbation, rounding is far smaller than those that shrink as usual
+    # If the map annihilates a perturbation, rounding is far smaller than perturbations that shrink as usual.
     unresolved = lost & (floor / model.context > _KNOWN)
     if not is_traced(unresolved) and np.any(unresolved):
         warnings.warn(
@@ -206,7 +206,7 @@ def _are_perturbations(exponents: Any) -> bool:
 def _perturbations(
     model: SelfAttention, exponents: Any, orthonormalise: Orthonormalise
 ) -> Float[Array, "exponents context patterns"]:
-    """The perturbations at the start: those given, or random ones, of which the first are the same for any number."""
+    """Return the initial perturbations: given ones, or random ones, of which the first do not depend on the number."""
     shape, size = (model.context, model.patterns), model.context * model.patterns
     if _are_perturbations(exponents):
         drawn = checked_array("exponents", exponents)
@@ -218,7 +218,7 @@ def _perturbations(
             raise ValueError("exponents: the perturbations are not independent of each other")
     else:
         number = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
-        # the map may annihilate a unit vector, though not the others of the plane that it spans with the next
+        # The map may annihilate a unit vector, but not the others in the plane that it spans with the next one.
         drawn = np.random.default_rng(_SEED).standard_normal((number, size))
     vectors = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for _ in drawn)
     try:
@@ -232,9 +232,9 @@ def _perturbations(
 
 
 class Sizes(NamedTuple):
-    """Frobenius norms of the `blocks` of the Jacobian of one token, and a bound of all `terms` that these are sums of.
+    """Frobenius norms of the `blocks` of the Jacobian of one token, and a bound of all `terms` that they sum.
 
-    `newest` is one in the slot of the attention that the token leads to, zero in others.
+    `newest` is one in the slot of the attention that the token produces, zero in others.
     """
 
     blocks: Float[Array, "context *batch"]
@@ -243,15 +243,15 @@ class Sizes(NamedTuple):
 
 
 class Resolution(eqx.Module):
-    """Bounds of the rounding errors in perturbations, by the group of tokens where they arose.
+    """Bounds of the rounding errors in perturbations, by the group of tokens in which they arose.
 
-    The tokens of a long context are taken a few together, as one token that is their product.
+    In a long context, a group of tokens is treated as one token whose Jacobian is their product.
 
-    - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one when the latest group began.
-    - `errors` `(groups, context, *batch)`: the same of errors that arose in each group, propagated until now.
-    - `growth` `(groups, exponents, *batch)`: logarithms of how perturbations have grown since each group began.
-    - `lost`: perturbations that errors of a group have exceeded. `floor`: the logarithm of a growth over a context that
-      could not have been told there; minus infinity for others.
+    - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one at the start of the latest group.
+    - `errors` `(groups, context, *batch)`: the same for errors that arose in each group, propagated until now.
+    - `growth` `(groups, exponents, *batch)`: logarithmic growth of perturbations since each group began.
+    - `lost`: perturbations that errors of a group have exceeded. `floor`: the logarithm of the growth over a context
+      that could not have been resolved there; minus infinity for others.
     - `latest`: the number of the latest group. `rounds`: orthonormalisations in a group.
     """
 
@@ -265,7 +265,7 @@ class Resolution(eqx.Module):
 
     @classmethod
     def begin(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> Resolution:
-        """At the start of an orbit whose perturbations are made orthonormal `every` so many tokens."""
+        """Start at the beginning of an orbit whose perturbations are orthonormalised `every` so many tokens."""
         rounds = -(-context // (_GROUPS * every))
         groups = -(-context // (rounds * every)) + (rounds * every > 1)  # a context may begin within a group
         return cls(
@@ -279,7 +279,7 @@ class Resolution(eqx.Module):
         )
 
     def enter(self, number: Int[Array, ""]) -> Resolution:
-        """Before a round: a group that begins replaces the oldest."""
+        """Prepare a round. A group that begins replaces the oldest."""
         begins = number % self.rounds == 0
         latest = number // self.rounds % len(self.errors)
         fresh = begins & self._is(latest)
@@ -292,7 +292,7 @@ class Resolution(eqx.Module):
         )
 
     def token(self, sizes: Sizes, size: int) -> Resolution:
-        """After a token: bounds propagated through its Jacobian, its rounding added; vectors have `size` numbers."""
+        """Propagate bounds through the Jacobian of a token, and add its rounding. Vectors have `size` numbers."""
         newest = sizes.newest > 0
         made = size * _UNIT * sizes.terms * jnp.max(self.vector, axis=0)
         vector = jnp.where(newest, jnp.minimum(jnp.sum(sizes.blocks * self.vector, axis=0), _LARGEST), self.vector)
@@ -302,28 +302,28 @@ class Resolution(eqx.Module):
         return replace(self, vector=vector, errors=errors)
 
     def losing(self, lost: Bool[Array, "exponents *batch"]) -> Resolution:
-        """With these perturbations lost."""
+        """Mark these perturbations as lost."""
         told = jnp.max(jnp.stack([self._least(errors) for errors in self.errors]), axis=0)
         return replace(self, lost=lost, floor=jnp.where(lost & ~self.lost, told, self.floor))
 
     def unresolved(self, growth: Float[Array, "exponents *batch"]) -> Bool[Array, "exponents *batch"]:
-        """Whether, after an orthonormalisation with the logarithms of R_jj, errors of a group exceed half of each."""
+        """Return whether errors of a group exceed half of each vector, given the logarithms of R_jj of a round."""
         groups = zip(self.errors, self.growth + growth, strict=True)
         return jnp.any(jnp.stack([grown < self._least(errors) for errors, grown in groups]), axis=0)
 
     def _is(self, group: Int[Array, ""]) -> Bool[Array, "groups *_"]:
-        """True for one group, with axes for slots and the batch."""
+        """Return a mask of one group, with axes for slots and the batch."""
         return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
 
     def _least(self, errors: Float[Array, "context *batch"]) -> Float[Array, "*batch"]:
-        """The logarithm of the least growth that can be told if the errors of all groups are like these."""
+        """Return the logarithm of the least resolvable growth if the errors of all groups are like these."""
         return jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))
 
 
 class Tangent(eqx.Module):
     """Tangent vectors at a window of attentions, and the derivatives D = dm/dA of the keys and values in the context.
 
-    - `vectors`: by pattern, then by slot: an attention has the slot of the token that follows it.
+    - `vectors`: by pattern, then by slot. An attention has the slot of the token that follows it.
     - `values`, `keys`: D^v and D^k of every token.
     """
 
@@ -334,7 +334,7 @@ class Tangent(eqx.Module):
 
 @eqx.filter_jit
 def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, parameters, window):
-    """Sums of log R_jj over each block of rounds, and which perturbations double precision does not resolve."""
+    """Return sums of log R_jj over each block of rounds, and a mask of unresolved perturbations."""
     state, tangent = _begin(model, parameters, window, perturbations)
     size, count = model.context * model.patterns, len(perturbations)
     totals = jnp.zeros((blocks, count, *state.batch_shape))
@@ -359,17 +359,17 @@ def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, par
 def _resolved(
     vectors: Array, resolution: Resolution, orthonormalise: Orthonormalise
 ) -> tuple[Array, Array, Resolution]:
-    """`_orthonormal` without perturbations that are lost, which become zero.
+    """Apply `_orthonormal` without lost perturbations, which become zero.
 
-    A vector that is only rounding would take the leading direction from all vectors after it. So it is made zero, and
-    the others orthonormal again, until none further is lost.
+    A vector of pure rounding would remove the leading direction from all vectors after it. So it is set to zero, and
+    the others are orthonormalised again, until no more are lost.
     """
 
     def attempt(at):
         _, _, resolution, _ = at
         lost = resolution.lost
         basis, growth = _with_zeros(jnp.where(lost[:, None, None], 0.0, vectors), lost, orthonormalise)
-        # those after the first may be found lost for the direction that it took
+        # Vectors after the first may appear lost only because of the direction that it removed.
         new = resolution.unresolved(growth) & ~lost
         first = new & (jnp.cumsum(new, axis=0) == 1)
         return basis, growth, resolution.losing(lost | first), jnp.any(first)
@@ -380,10 +380,10 @@ def _resolved(
 
 
 def _with_zeros(vectors: Array, are_zero: Array, orthonormalise: Orthonormalise) -> tuple[Array, Array]:
-    """`_orthonormal` where some vectors are zero and stay so."""
+    """Apply `_orthonormal` to vectors of which some are zero and stay so."""
     if orthonormalise is gram_schmidt:
         return _orthonormal(vectors, orthonormalise)
-    # others may replace a zero by a unit vector, as reflections do: zeros come last, where that takes nothing away
+    # Reflections may replace a zero by a unit vector. So zeros come last, where that does not affect other vectors.
     order = jnp.argsort(are_zero, axis=0, stable=True)
     places = jnp.argsort(order, axis=0)
     basis, growth = _orthonormal(jnp.take_along_axis(vectors, order[:, None, None], axis=0), orthonormalise)
@@ -393,7 +393,7 @@ def _with_zeros(vectors: Array, are_zero: Array, orthonormalise: Orthonormalise)
 
 
 def _orthonormal(vectors: Array, orthonormalise: Orthonormalise) -> tuple[Array, Array]:
-    """Orthonormal vectors of the same spans, and the logarithms of R_jj."""
+    """Return orthonormal vectors with the same spans, and the logarithms of R_jj."""
     shape = vectors.shape
     basis, growth = unchecked(orthonormalise)(tuple(vectors.reshape(shape[0], shape[1] * shape[2], *shape[3:])))
     return jnp.stack(basis).reshape(shape), growth
@@ -402,16 +402,16 @@ def _orthonormal(vectors: Array, orthonormalise: Orthonormalise) -> tuple[Array,
 def _begin(model: SelfAttention, parameters: Parameters, window: Window, perturbations: Array) -> tuple[State, Tangent]:
     state = broadcast_to_parameters(parameters, state_of(model, parameters, window.attention, window.position))
     context, patterns = model.context, model.patterns
-    ages = (window.position - jnp.arange(context)) % context  # the slot of each attention, newest first
+    ages = (window.position - jnp.arange(context)) % context  # slot of each attention, newest first
     past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
     by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
     values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
     count = len(perturbations)
-    given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # a slot's age has the slot of that age
+    given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # the slot of an age holds the attention of that age
     units = jnp.zeros((count, patterns, context, *state.batch_shape))
     order = np.arange(count)
     units = units.at[order, order % patterns, ages[order // patterns]].set(1.0)
-    # added to zeros of this origin: the loop that starts with them is compiled to code twice as fast on a CPU
+    # A loop that starts from these zeros compiles to code twice as fast on a CPU.
     vectors = 0 * units + broadcast_to_batch(given, 3, state.batch_shape)
     return state, Tangent(vectors, values, keys)
 
@@ -429,7 +429,7 @@ def _overlap_response(model: SelfAttention, family: int, parameters: Parameters,
 def _tangent_step(
     model: SelfAttention, parameters: Parameters, state: State, tangent: Tangent
 ) -> tuple[State, Tangent, Sizes]:
-    """The next state, its tangent vectors J v, not orthonormalised, and norms of the Jacobian J for `Resolution`."""
+    """Return the next state, its tangent vectors J v before orthonormalisation, and norms of J for `Resolution`."""
     slot, families = state.position, (KEY, VALUE, QUERY)
     key, value, query = (overlap(model, family, parameters, state.attention, slot) for family in families)
     key_response, value_response, query_response = (
@@ -444,7 +444,7 @@ def _tangent_step(
     jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
     vectors = tangent.vectors
     for pattern, row in enumerate(jacobian.grid):
-        # of J v only the new entry: all others keep their slots
+        # Only one entry of J v is new. All others keep their slots.
         of_slots = (
             reduce(plus, (entries[at] * tangent.vectors[:, number, at] for number, entries in enumerate(row)))
             for at in range(model.context)
@@ -457,9 +457,9 @@ def _tangent_step(
 def _jacobian(
     parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
 ) -> tuple[Matrix, Float[Array, "*batch"]]:
-    """Derivative of the next attention in the attention that each token was drawn from, a block for each slot; Eq. (8).
+    """Differentiate the next attention by the attention that generated each token, one block per slot; Eq. (8).
 
-    And a bound of the norms of the terms that the blocks are sums of.
+    Also return a bound of the norms of the terms that the blocks sum.
     """
     tokens, gamma = read_memory(state), parameters.gamma
     attending = compiled("attention_response")(q=query, gamma=gamma, **tokens)
@@ -472,7 +472,7 @@ def _jacobian(
 
     jacobian = _by_slots(blocks, weights, row, values, keys, _marks(state, state.position))
     largest_key = jnp.sqrt(jnp.max(squares(tokens["K"]), axis=0))
-    # a bound of the norm of D, and of the terms of 1 - tanh^2 in it, which may itself be far smaller
+    # Bound the norm of D, and the terms of 1 - tanh^2 in it, which may itself be far smaller.
     largest_response = len(row) * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
     by_scores = (
         length(query) * jnp.sqrt(jnp.sum(weights * squares(keys), axis=0))
@@ -483,9 +483,9 @@ def _jacobian(
 
 
 def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:
-    """`function` of matrices and arrays over slots, itself a matrix over slots, in a loop over parts of them.
+    """Apply `function` to matrices and arrays over slots in a loop over parts. The result is a matrix over slots.
 
-    A compiler merges what is computed into each of its uses, and computes it again for every one; but not across loops.
+    A compiler merges a computation into each of its uses, and so repeats it. It does not do this across loops.
     """
     context = len(arguments[0])
     part = next(size for size in range(max(context // 2, 1), 0, -1) if context % size == 0)
@@ -509,7 +509,7 @@ def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:
 
 
 def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
-    """One at `slot`, zero at all others."""
+    """Return one at `slot`, and zero at all others."""
     context, *batch = state.keys[0].shape
     marks = jnp.where(jnp.arange(context) == slot % context, 1.0, 0.0)
     return marks.reshape(context, *(1 for _ in batch))

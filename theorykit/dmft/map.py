@@ -1,13 +1,14 @@
-"""The mean-field map of a self-attention network: parameters, states, starts, trajectories, and whole turns of it.
+"""Mean-field map of a self-attention network: parameters, states, starts, trajectories, and whole turns of the map.
 
     weights -> ColumnLaw, positional overlaps -> SelfAttention -> advance(model, parameters, state, steps) -> state
 
 Any number of states are iterated side by side: arrays have batch axes last, and parameters broadcast against them. A
-token is stored in the slot of its position; the context is a ring of as many slots.
+token is stored in the slot of its position. The context is a ring buffer of slots.
 
 A run starts from a window of attentions, or from a prompt in one of two conventions. In the token-exact convention the
-prompt is the token at position 0, remembered like any other. In that of a window, used by the published program, it is
-attended by itself alone: its value is the first attention, it is not remembered, and the next token has position 0.
+prompt is the token at position 0, remembered like any other. In the window convention, used by the published program,
+the prompt attends only to itself. Its value is the first attention, it is not remembered, and the next token has
+position 0.
 """
 
 from __future__ import annotations
@@ -55,23 +56,23 @@ from .derivation.derivation import derive
 from .weights import FAMILIES, ColumnLaw, Weights, column_law, positional_overlaps
 
 OUTPUT, VALUE, QUERY, KEY = range(len(FAMILIES))
-"""Places of the four kinds of weights in `FAMILIES`."""
+"""Indices of the four kinds of weights in `FAMILIES`."""
 
-# of parameters; overlaps are at most one, and there are far fewer patterns than would take scores to infinity
+# Largest parameter. Overlaps are at most one, so infinite scores would need far more patterns.
 _LARGEST = 1e300
-# of overlaps, which are means of signs
+# Rounding error of overlaps, which are means of signs.
 _ROUNDING = 1e-12
-# orbits of a part, which are worth a thread, and tokens that are worth threads
+# Orbits in a part that justify a thread, and number of tokens that justifies threads.
 _FEWEST = 64
 _MANY = 10_000
-# tokens that a drawing shows
+# Number of tokens in a drawing.
 _SHOWN = 120
 
 Found, Kept = TypeVar("Found"), TypeVar("Kept")
 Family = Annotated[int, partial(checked_whole_number, least=0, most=len(FAMILIES) - 1)]
 Values = Annotated[Any, checked_array]
 
-# by the name of a compiled function, what it returns of the derived theory, under the letters of its formulas
+# Results of each compiled function, by the letters of its formulas, as names in the derived theory.
 _OUTPUTS = {
     "overlap": {"m": "overlap"},  # Eqs. (5), (6)
     "attention": {"A": "attention"},  # Eq. (2)
@@ -85,14 +86,14 @@ _OUTPUTS = {
 
 @lru_cache
 def compiled(name: str) -> CompiledFunction:
-    """A part of the derived map or of its responses, compiled for one state or for a batch."""
+    """Compile a part of the derived map or of its responses, for one state or for a batch."""
     outputs = {letter: getattr(derive(), field) for letter, field in _OUTPUTS[name].items()}
     symbols = {symbol for expression in outputs.values() for symbol in expression.free_symbols if not symbol.is_integer}
     return compile_expressions(name, outputs, sorted(symbols, key=lambda symbol: symbol.name), BATCH)
 
 
 class Parameters(DisplayMixin, eqx.Module):
-    """The control parameters of the map, each a number or an array over a batch.
+    """Control parameters of the map, each a number or an array over a batch.
 
     - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
     - `epsilon`: share of the positions in the overlaps, Eq. (1), from 0 to 1.
@@ -114,7 +115,7 @@ class Parameters(DisplayMixin, eqx.Module):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The shape that the three broadcast to."""
+        """Broadcast shape of the three parameters."""
         return jnp.broadcast_shapes(self.beta.shape, self.gamma.shape, self.epsilon.shape)
 
     def _view(self) -> Iterator[Block]:
@@ -132,7 +133,7 @@ def _of_batch(shape: tuple[int, ...]) -> str:
 
 
 def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Requirement]:
-    """The conditions on values of the parameter `name`, which errors may call otherwise."""
+    """Yield the conditions on values of the parameter `name`. Errors may use the name `called`."""
     called = name if called is None else called
     if 0 in values.shape:
         raise ValueError(f"{called} is an empty array, of shape {values.shape}")
@@ -154,18 +155,18 @@ def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Req
 
 @checked_arguments
 def attention_gain(inverse_temperature: Values, scale: Number, patterns: Count) -> ArrayLike:
-    """gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3)."""
+    """Return gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3)."""
     if not inverse_temperature.size:
         raise ValueError(f"inverse_temperature is an empty array, of shape {inverse_temperature.shape}")
     return inverse_temperature * scale / np.sqrt(patterns)  # Eq. (3)
 
 
 class State(DisplayMixin, eqx.Module):
-    """The state of the map, for a batch of networks: the attention, and the keys and values in the context.
+    """State of the map, for a batch of networks: the attention, and the keys and values in the context.
 
     - `attention`: A, one array over the batch for each pattern.
     - `keys`, `values`: m^k and m^v of the tokens in the context, `(context, *batch)` for each pattern, by position.
-    - `position`: of the next token. `tokens`: how many have been stored, up to the context.
+    - `position`: of the next token. `tokens`: number of stored tokens, up to the context.
     """
 
     attention: tuple[Float[Array, "*batch"], ...]
@@ -176,17 +177,17 @@ class State(DisplayMixin, eqx.Module):
 
     @property
     def context(self) -> int:
-        """Slots of the context: the most tokens whose keys and values are kept."""
+        """Number of slots of the context, which store keys and values of tokens."""
         return self.keys[0].shape[0]
 
     @property
     def patterns(self) -> int:
-        """M, patterns of each family of weights."""
+        """M, number of patterns of each family of weights."""
         return len(self.attention)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The shape of the batch of networks; empty for one."""
+        """Shape of the batch of networks, empty for one."""
         return self.attention[0].shape
 
     def _view(self) -> Iterator[Block]:
@@ -198,9 +199,9 @@ class State(DisplayMixin, eqx.Module):
 
 
 class Window(DisplayMixin, eqx.Module):
-    """The latest attentions of a run, from which it can be resumed at the same or at other parameters.
+    """Latest attentions of a run, from which it can resume at the same or at other parameters.
 
-    - `attention`: `(context, patterns, *batch)`, newest first; `position`: of the next token, from 0 to context - 1.
+    - `attention`: `(context, patterns, *batch)`, newest first. `position`: of the next token, from 0 to context - 1.
     """
 
     attention: Float[Array, "context patterns *batch"]
@@ -223,17 +224,17 @@ class Window(DisplayMixin, eqx.Module):
 
     @property
     def context(self) -> int:
-        """Tokens of the window: those that attention reads."""
+        """Number of tokens in the window, which attention reads."""
         return self.attention.shape[0]
 
     @property
     def patterns(self) -> int:
-        """M, patterns of each family of weights."""
+        """M, number of patterns of each family of weights."""
         return self.attention.shape[1]
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The shape of the batch of networks; empty for one."""
+        """Shape of the batch of networks, empty for one."""
         return self.attention.shape[2:]
 
     def _view(self) -> Iterator[Block]:
@@ -255,7 +256,7 @@ _FromState = Annotated[
 
 
 class SelfAttention(DisplayMixin, eqx.Module):
-    """A self-attention network in the limit of many neurons; Eqs. (2), (5) of Poc-Lopez and Aguilera.
+    """Self-attention network in the limit of many neurons; Eqs. (2), (5) of Poc-Lopez and Aguilera.
 
     - `directions`: `(classes, patterns)`, `moments`: `(families, classes, patterns)`; a `ColumnLaw`.
     - `positional`: `(context, families, patterns)`, overlaps of every position with the positional weights.
@@ -276,12 +277,12 @@ class SelfAttention(DisplayMixin, eqx.Module):
 
     @property
     def patterns(self) -> int:
-        """M, patterns of each family of weights."""
+        """M, number of patterns of each family of weights."""
         return self.directions.shape[1]
 
     @property
     def context(self) -> int:
-        """The most tokens that attention reads, after which positions repeat."""
+        """Largest number of tokens that attention reads. Positions repeat after it."""
         return self.positional.shape[0]
 
     def _view(self) -> Iterator[Block]:
@@ -298,14 +299,14 @@ class SelfAttention(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
-    """The network of `weights` in the limit of many neurons, their columns repeated in proportion."""
+    """Return the network of `weights` in the limit of many neurons, with columns repeated in proportion."""
     return SelfAttention(column_law(weights), positional_overlaps(weights, context))
 
 
 def fitting(name: str, start: Any, model: SelfAttention, *parameters: Parameters) -> Any:
-    """`start`, a finite state or window, if its shapes are those of `model`, and its batch fits `parameters`, if given.
+    """Return `start`, a finite state or window, if its shapes fit `model` and its batch fits any given `parameters`.
 
-    Other weights of the same shapes are not noticed.
+    Other weights with the same shapes are not detected.
     """
     require_float64()
     expected, found = (model.context, model.patterns), (start.context, start.patterns)
@@ -324,7 +325,7 @@ def fitting(name: str, start: Any, model: SelfAttention, *parameters: Parameters
 
 
 def common_batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that those of the named arguments broadcast to."""
+    """Broadcast the shapes of the named arguments."""
     try:
         return jnp.broadcast_shapes(*shapes.values())
     except ValueError:
@@ -332,13 +333,13 @@ def common_batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"batch shapes do not broadcast: {told}") from None
 
 
-# ---- one token, of arguments that are known to fit
+# ---- one token, with arguments that are known to fit
 
 
 def overlap(
     model: SelfAttention, family: int, parameters: Parameters, attention: tuple[Array, ...], position: Int[Array, "*_"]
 ) -> tuple[Float[Array, "*batch"], ...]:
-    """m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5)."""
+    """Return m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5)."""
     result = compiled("overlap")(
         Omega=matrix(model.directions),
         C=matrix(model.moments[family]),
@@ -351,7 +352,7 @@ def overlap(
 
 
 def next_state(model: SelfAttention, parameters: Parameters, state: State) -> State:
-    """The state after the next token: its query, key and value from the attention, and the attention that it pays."""
+    """Return the state after the next token: its query, key and value from the attention, and its attention."""
     key, value, query = (
         overlap(model, family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
     )
@@ -359,25 +360,25 @@ def next_state(model: SelfAttention, parameters: Parameters, state: State) -> St
 
 
 def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
-    """`state` with the attention of the token that was stored last, given its `query`, at the next position."""
+    """Update the attention for the last stored token and its `query`, and advance the position."""
     result = compiled("attention")(q=column(query), gamma=parameters.gamma, **read_memory(state))
     position = (state.position + 1) % state.context
     return State(result["A"].column, state.keys, state.values, position, state.tokens)
 
 
 def store(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
-    """`state` with the key and value of the token at `state.position` in the context."""
+    """Store the key and value of the token at `state.position` in the context."""
     keys, values = with_token(state.keys, state.position, key), with_token(state.values, state.position, value)
     return State(state.attention, keys, values, state.position, jnp.minimum(state.tokens + 1, state.context))
 
 
 def with_token(kept: Kept, position: Int[Array, ""], token: Any) -> Kept:
-    """Arrays over the slots of the context, with those of a token in the slot of its position."""
+    """Store a token in the slot of its position, in arrays over the slots of the context."""
     return jax.tree.map(lambda slots, one: slots.at[position].set(one, mode="promise_in_bounds"), kept, token)
 
 
 def read_memory(state: State) -> dict[str, Matrix]:
-    """Keys K and values V of the context, and the mask `ell` added to the scores: -inf where there is no token."""
+    """Return keys K and values V of the context, and the mask `ell` added to the scores: -inf without a token."""
     context, *batch = state.keys[0].shape
     live = jnp.where(jnp.arange(context) < state.tokens, 0.0, -jnp.inf)
     return {
@@ -391,7 +392,7 @@ def read_memory(state: State) -> dict[str, Matrix]:
 def semantic_overlap(
     model: SelfAttention, family: Family, parameters: Parameters, attention: Values
 ) -> Float[Array, "patterns *batch"]:
-    """The part of one family's overlap that semantic bits contribute, after `attention`: (1 - epsilon) <w tanh>.
+    """Return the contribution of semantic bits to one family's overlap after `attention`: (1 - epsilon) <w tanh>.
 
     `attention` is `(patterns, *batch)`.
     """
@@ -408,20 +409,20 @@ def semantic_overlap(
 
 
 def broadcast_to_batch(values: Array, leading: int, batch: tuple[int, ...]) -> Array:
-    """`values`, of so many `leading` axes before its batch axes, broadcast to the batch shape `batch`."""
+    """Broadcast `values`, with `leading` axes before its batch axes, to the batch shape `batch`."""
     first, own = values.shape[:leading], values.shape[leading:]
     aligned = values.reshape(*first, *(1 for _ in range(len(batch) - len(own))), *own)
     return jnp.broadcast_to(aligned, (*first, *batch))
 
 
 def map_batch(state: State, function: Callable[[Array, int], Array]) -> State:
-    """`state` with `function` of each array over the batch and of how many axes it has before those of the batch."""
+    """Apply `function` to each array over the batch, with the number of its axes before the batch axes."""
     keys, values = (tuple(function(slots, 1) for slots in family) for family in (state.keys, state.values))
     return State(tuple(function(entry, 0) for entry in state.attention), keys, values, state.position, state.tokens)
 
 
 def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
-    """`state`, broadcast to the batch shape of the parameters."""
+    """Broadcast `state` to the batch shape of the parameters."""
     batch = jnp.broadcast_shapes(parameters.batch_shape, state.batch_shape)
     return map_batch(state, lambda entry, leading: broadcast_to_batch(entry, leading, batch))
 
@@ -429,10 +430,10 @@ def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
 def over_cores(
     compute: Callable[[Parameters, Window | State], Found], parameters: Parameters, start: Window | State
 ) -> Found:
-    """`compute(parameters, start)`, whose arrays have the batch for their last axes, on all cores of a CPU.
+    """Run `compute(parameters, start)`, whose arrays have trailing batch axes, on all cores of a CPU.
 
-    XLA runs a step of the map, whose operations are small, on one core alone. The batch stays whole if it is small,
-    traced, on an accelerator, or in a thread beside others. LAPACK of many matrices cannot run in threads.
+    XLA runs a step of the map on one core, because its operations are small. The batch stays whole if it is small,
+    traced, on an accelerator, or in a thread with others. LAPACK of many matrices cannot run in threads.
     """
     batch = jnp.broadcast_shapes(parameters.batch_shape, start.batch_shape)
     orbits = max(batch, default=1)
@@ -441,7 +442,7 @@ def over_cores(
     if parts < 2 or is_beside_others or jax.default_backend() != "cpu" or is_traced(parameters, start):
         return compute(parameters, start)
     axis = batch.index(orbits) - len(batch)
-    # of one size, so that they are one program
+    # All parts have one size, so that they share one program.
     numbers = np.pad(np.arange(orbits), (0, -orbits % parts), mode="edge").reshape(parts, -1)
 
     @usual_settings()
@@ -454,7 +455,7 @@ def over_cores(
         return compute(jax.tree.map(cut, parameters), mine)
 
     def joined(*arrays: Array) -> Array:
-        if arrays[0].ndim < -axis:  # no batch, such as the position: the same in all parts
+        if arrays[0].ndim < -axis:  # arrays without batch, such as the position, are the same in all parts
             return arrays[0]
         return jax.lax.slice_in_dim(jnp.concatenate(arrays, axis=axis), 0, orbits, axis=axis % arrays[0].ndim)
 
@@ -468,7 +469,7 @@ def over_cores(
 
 @checked_arguments
 def prompt(weights: Weights, bits: Values) -> Float[np.ndarray, "families patterns"]:
-    """The prompt of semantic `bits` +-1, `(neurons,)`: their overlaps with the four families."""
+    """Return the prompt with semantic `bits` +-1, `(neurons,)`, as their overlaps with the four families."""
     if bits.shape != (weights.neurons,) or not np.isin(bits, (-1, 1)).all():
         raise ValueError(f"bits must be {weights.neurons} semantic bits of +-1, got shape {bits.shape}")
     return weights.semantic @ bits / weights.neurons
@@ -476,7 +477,7 @@ def prompt(weights: Weights, bits: Values) -> Float[np.ndarray, "families patter
 
 @checked_arguments
 def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> Float[np.ndarray, "families patterns"]:
-    """The prompt whose semantic bits are a row of the weights, by default the first one of the output."""
+    """Return the prompt whose semantic bits are a row of the weights, by default the first output row."""
     checked_whole_number("pattern", pattern, most=weights.patterns - 1)
     return prompt(weights, weights.semantic[family, pattern])
 
@@ -484,7 +485,7 @@ def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> 
 @usual_settings()
 @checked_arguments
 def token_start(model: SelfAttention, parameters: Parameters, of: Values) -> State:
-    """The state after a prompt, such as `pattern_prompt`, that is remembered as a token; the next position is 1."""
+    """Return the state after a prompt, such as `pattern_prompt`, remembered as a token. The next position is 1."""
     overlaps = _first_overlaps(model, parameters, of)
     first = store(_blank(model, overlaps[VALUE]), overlaps[KEY], overlaps[VALUE])
     return eqx.tree_at(lambda at: at.position, first, jnp.asarray(1 % model.context))
@@ -493,7 +494,7 @@ def token_start(model: SelfAttention, parameters: Parameters, of: Values) -> Sta
 @usual_settings()
 @checked_arguments
 def window_start(model: SelfAttention, parameters: Parameters, of: Values) -> State:
-    """The state after a prompt, such as `pattern_prompt`, of which only the attention is left, at position 0."""
+    """Return the state after a prompt, such as `pattern_prompt`, of which only the attention remains, at position 0."""
     return _blank(model, _first_overlaps(model, parameters, of)[VALUE])
 
 
@@ -509,7 +510,7 @@ def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Any) -> li
 
 
 def _blank(model: SelfAttention, attention: tuple[Array, ...]) -> State:
-    """No token is remembered, and the next position is 0."""
+    """Return a state without remembered tokens, at position 0."""
     slots = tuple(jnp.zeros((model.context, *entry.shape)) for entry in attention)
     return State(attention, slots, slots, jnp.asarray(0), jnp.asarray(0))
 
@@ -517,13 +518,13 @@ def _blank(model: SelfAttention, attention: tuple[Array, ...]) -> State:
 @usual_settings()
 @checked_arguments
 def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
-    """The state with the attentions of `window`, and the keys and values that follow from them."""
+    """Return the state with the attentions of `window`, and the keys and values that follow from them."""
     window = fitting("window", window, model, parameters)
     return state_of(model, parameters, window.attention, window.position)
 
 
 def state_of(model: SelfAttention, parameters: Parameters, attention: Array, position: Int[Array, ""]) -> State:
-    """`state_from_window` without checks."""
+    """Compute `state_from_window` without checks."""
     batch = jnp.broadcast_shapes(parameters.batch_shape, attention.shape[2:])
     attention = broadcast_to_batch(attention, 2, batch)
     positions = (position - jnp.arange(1, model.context)) % model.context
@@ -541,7 +542,7 @@ def state_of(model: SelfAttention, parameters: Parameters, attention: Array, pos
 
 
 def attention_table(attention: Array) -> Table:
-    """Of attentions (times, patterns, ...): the last one, and the range of the second half, by pattern."""
+    """List the last attention (times, patterns, ...), and the range of the second half, by pattern."""
     settled = np.asarray(attention[len(attention) // 2 :])
     rows = [
         (f"pattern {number}", brief(settled[-1, number - 1]), f"{each.min():.4g} to {each.max():.4g}")
@@ -551,14 +552,14 @@ def attention_table(attention: Array) -> Table:
 
 
 def attention_curves(attention: Array, what: str = "attention") -> Picture:
-    """The last attentions of the first network of a batch, by pattern."""
+    """Draw the last attentions of the first network of a batch, by pattern."""
     latest = np.asarray(attention[-_SHOWN:]).reshape(min(len(attention), _SHOWN), attention.shape[1], -1)[..., 0]
     named = {f"pattern {number}": values for number, values in enumerate(latest.T, 1)}
     return curves(named, f"{what} over the last {len(latest)} tokens")
 
 
 class Trajectory(DisplayMixin, eqx.Module):
-    """Attentions one token after another, `positions` of the tokens between them, and the state at the `end`."""
+    """Successive attentions, `positions` of the tokens between them, and the state at the `end`."""
 
     attention: Float[Array, "times patterns *batch"]
     positions: Int[Array, " steps"]
@@ -575,7 +576,7 @@ class Trajectory(DisplayMixin, eqx.Module):
 
     @checked_arguments
     def window(self, model: SelfAttention) -> Window:
-        """The last attentions, as a start for other parameters."""
+        """Return the last attentions, as a start for other parameters."""
         end = fitting("trajectory", self.end, model)
         if len(self.attention) < model.context:
             raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
@@ -583,7 +584,7 @@ class Trajectory(DisplayMixin, eqx.Module):
 
     @checked_arguments
     def overlaps(self, model: SelfAttention, parameters: Parameters) -> Float[Array, "steps families patterns *batch"]:
-        """m^o, m^v, m^q, m^k of every token of the run but the prompt."""
+        """Return m^o, m^v, m^q, m^k of every token of the run except the prompt."""
         fitting("trajectory", self.end, model, parameters)
         return _overlaps(model, parameters, self.attention[:-1], self.positions)
 
@@ -600,7 +601,7 @@ def _overlaps(model, parameters, attention, positions):
 @usual_settings()
 @checked_arguments
 def advance(model: SelfAttention, parameters: Parameters, state: _FromState, steps: Any) -> State:
-    """The state after `steps` more tokens, a number from 0 on that may change without compiling again."""
+    """Advance by `steps` more tokens, a non-negative number that may change without recompiling."""
     state = fitting("state", state, model, parameters)
     if is_traced(steps):
         check_is_whole("steps", steps)
@@ -619,11 +620,11 @@ def _advance(model, parameters, state, steps):
 @usual_settings()
 @checked_arguments
 def run(model: SelfAttention, parameters: Parameters, start: _FromState, *, steps: Index) -> Trajectory:
-    """`steps` tokens after `start`, every attention recorded.
+    """Run `steps` tokens after `start`, and record every attention.
 
     Returns:
-        `attention` `(steps + 1, patterns, *batch)`, the start's first; `positions` `(steps,)` of the tokens; `end`, the
-        state to resume from; `window(model)`, the last attentions, as a start for other parameters; and
+        `attention` `(steps + 1, patterns, *batch)`, with the start first; `positions` `(steps,)` of the tokens; `end`,
+        the state to resume from; `window(model)`, the last attentions, as a start for other parameters; and
         `overlaps(model, parameters)` `(steps, families, patterns, *batch)`, m^o, m^v, m^q, m^k of every token.
 
     >>> import jax
@@ -656,7 +657,7 @@ def _run(model, parameters, start, steps):
 @usual_settings()
 @checked_arguments
 def discard_transient(model: SelfAttention, parameters: Parameters, start: _FromState, steps: int) -> Window:
-    """The window of attentions that `start` has come to after `steps` tokens, at least as many as the context holds."""
+    """Return the window of attentions after `steps` tokens from `start`, at least as many as the context holds."""
     fitting("start", start, model, parameters)
     if steps < model.context:
         raise ValueError(f"a window has {model.context} attentions, and {steps} steps do not fill it")
@@ -668,12 +669,12 @@ def discard_transient(model: SelfAttention, parameters: Parameters, start: _From
 
 
 class Stroboscope(DisplayMixin, eqx.Module):
-    """A window of attentions, seen once in so many tokens, as a function of one parameter.
+    """Window of attentions, sampled at regular intervals of tokens, as a map with one parameter.
 
-    Called with `(context * patterns,)` attentions, newest first, and the value of `scanned`, it returns those `tokens`
-    later: a whole turn of the position clock by default, after which the map is the same again. One token is enough if
-    `epsilon` = 0. Inside compiled functions the result is NaN if the state or the value is not one of the map's. It is
-    the `step` that `theorykit.dynamics` finds and follows cycles of.
+    Call it with `(context * patterns,)` attentions, newest first, and the value of `scanned`. It returns the attentions
+    after `tokens` tokens. By default this is a whole turn of the position clock, after which the map is the same again.
+    One token is enough if `epsilon` = 0. Inside compiled functions the result is NaN for an invalid state or value.
+    `theorykit.dynamics` finds and follows cycles with it as `step`.
     """
 
     model: SelfAttention
@@ -718,12 +719,12 @@ class Stroboscope(DisplayMixin, eqx.Module):
         scanned = jnp.asarray(scanned, dtype=float)
         parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, scanned)
         after = _after(self.model, parameters, jnp.asarray(state), self.tokens)
-        # a solver's step may lead outside, and comes back from a value that is not finite, not from an error
+        # A solver's step may lead outside. It recovers from a value that is not finite, but not from an error.
         return reduce(lambda kept, at: jnp.where(jnp.all(at.holds), kept, jnp.nan), traced, after)
 
     @checked_arguments
     def state(self, window: Window) -> Float[Array, " size"]:
-        """The state of a single window whose next token is at position 0."""
+        """Return the state of a single window whose next token is at position 0."""
         window = fitting("window", window, self.model)
         if window.batch_shape:
             raise ValueError(f"window must be a single one, got a batch of shape {window.batch_shape}")

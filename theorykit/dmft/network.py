@@ -1,14 +1,14 @@
-"""Networks of finitely many neurons: samples of them, their fluctuations to order 1/N, and how they tend to the map.
+"""Networks of finitely many neurons: samples of them, their fluctuations to order 1/N, and convergence to the map.
 
-Networks differ from the mean field only in the overlaps of a new token: of a spin drawn for every neuron; or of a sum
-of spins drawn for every class of neurons with equal weights, by its binomial law, which is exact and costs the same for
-any number of neurons.
+Networks differ from the mean field only in the overlaps of a new token. Either a spin is drawn for every neuron, or a
+sum of spins for every class of neurons with equal weights. The sum has a binomial law, which is exact, and its cost
+does not depend on the number of neurons.
 
-Given the attention before it, the spins of a token are independent, so that its overlaps, which are sums over neurons,
-have the mean of the map and the covariance Q / N of `MeanField.noise`. To leading order in 1/N, as in van Kampen's
-expansion in the size of a system, the covariance of what the network remembers goes, with a token, from Sigma to
-J Sigma J^T + H Q H^T / N: J is the derivative of the map along its orbit, H how the state moves with the overlaps of
-that token. Only spins are random: the law of weights that are drawn again would differ by N^(-1/2) too.
+Given the previous attention, the spins of a token are independent. So its overlaps, which are sums over neurons, have
+the mean of the map and the covariance Q / N of `MeanField.noise`. To leading order in 1/N, as in van Kampen's expansion
+in the size of a system, each token changes the covariance of the network's memory from Sigma to
+J Sigma J^T + H Q H^T / N. J is the derivative of the map along its orbit, and H the derivative of the state by the
+overlaps of that token. Only spins are random. Redrawing the weights would change the column law by N^(-1/2) too.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from .weights import FAMILIES, Weights, distinct_columns
 
 __all__ = ["class_sum_network", "fluctuations", "run", "spin_network"]
 
-# of attentions, which are of order one
+# Rounding error of attentions, which are of order one.
 _ROUNDING = 1e-13
 
 
 class FiniteNetwork(DisplayMixin, eqx.Module):
-    """Neurons, or classes of neurons, with their weights, `signs`, and the part of all neurons that each stands for.
+    """Neurons, or classes of neurons, with their weights, `signs`, and the fraction of neurons that each represents.
 
-    `limit` is the mean field that the network tends to if its neurons are repeated. `counts` are the neurons of every
-    class, of which only the sums of spins are drawn; None if each neuron has a spin.
+    `limit` is the mean field that the network tends to if its neurons are repeated. `counts` are the numbers of neurons
+    in classes whose spins are only drawn as sums. None means that each neuron has a spin.
     """
 
     signs: Int8[Array, "neurons families patterns"]
@@ -84,7 +84,7 @@ class FiniteNetwork(DisplayMixin, eqx.Module):
     def _token(
         self, parameters: Parameters, state: State, key: PRNGKeyArray
     ) -> tuple[Float[Array, "families patterns *batch"], Float[Array, "neurons *batch"]]:
-        """Overlaps m^o, m^v, m^q and m^k of the token that follows `state`, and its spins or mean spins of classes."""
+        """Return overlaps m^o, m^v, m^q and m^k of the token after `state`, and its spins or mean spins by class."""
         signs = self.signs.astype(float)
         fields = parameters.beta * jnp.einsum("nm,m...->n...", signs[:, OUTPUT], jnp.stack(state.attention))
         up = jax.nn.sigmoid(2 * fields)
@@ -92,7 +92,7 @@ class FiniteNetwork(DisplayMixin, eqx.Module):
             spins = jnp.where(jax.random.bernoulli(key, up), 1.0, -1.0)  # Eq. (4)
         else:
             counts = self.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
-            spins = 2 * jax.random.binomial(key, counts, up) / counts - 1  # Eq. (4), a class at once
+            spins = 2 * jax.random.binomial(key, counts, up) / counts - 1  # Eq. (4), one class at once
         semantic = jnp.einsum("nfm,n,n...->fm...", signs, self.shares, spins)
         positional = self.limit.positional[state.position].reshape(semantic.shape[:2] + (1,) * (spins.ndim - 1))
         return (1 - parameters.epsilon) * semantic + parameters.epsilon * positional, spins  # Eq. (1)
@@ -100,14 +100,14 @@ class FiniteNetwork(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def spin_network(weights: Weights, context: int) -> FiniteNetwork:
-    """The network of the neurons of `weights`, spin by spin: time and memory grow as their number."""
+    """Return the network of the neurons of `weights`, spin by spin. Time and memory are proportional to N."""
     limit, shares = self_attention_limit(weights, context), np.full(weights.neurons, 1 / weights.neurons)
     return FiniteNetwork(jnp.asarray(np.moveaxis(weights.semantic, 2, 0)), jnp.asarray(shares), limit, None)
 
 
 @checked_arguments
 def class_sum_network(weights: Weights, context: int, repeats: Count = 1) -> FiniteNetwork:
-    """The network with every neuron of `weights` `repeats` times; exact in law, at a cost that N does not change.
+    """Return the network with every neuron of `weights` `repeats` times. It is exact, at a cost independent of N.
 
     Its `limit` is the mean field, and `neurons` is N.
     """
@@ -117,7 +117,7 @@ def class_sum_network(weights: Weights, context: int, repeats: Count = 1) -> Fin
 
 
 class SampledTrajectory(DisplayMixin, eqx.Module):
-    """The result of `run`."""
+    """Result of `run`."""
 
     attention: Float[Array, "times patterns samples *batch"]
     overlaps: Float[Array, "steps families patterns samples *batch"]
@@ -144,14 +144,14 @@ def run(
     keep_spins: bool = False,
     key: Key,
 ) -> SampledTrajectory:
-    """`steps` tokens after `start`, in each of `samples` independent networks; no two members of a batch share draws.
+    """Run `steps` tokens after `start`, in each of `samples` independent networks. All batch members draw separately.
 
     `start` is a state of `network.limit`, in either convention.
 
     Returns:
-        `attention` `(steps + 1, patterns, samples, *batch)`, the start's first; `overlaps` `(steps, families, patterns,
-        samples, *batch)` of every token; `end`, the state to resume from; `spins` `(steps, neurons, samples, *batch)`,
-        or mean spins if classes are drawn, None unless they are kept.
+        `attention` `(steps + 1, patterns, samples, *batch)`, with the start first; `overlaps` `(steps, families,
+        patterns, samples, *batch)` of every token; `end`, the state to resume from; `spins` `(steps, neurons, samples,
+        *batch)`, or mean spins if classes are drawn, None unless they are kept.
     """
     if steps < 1 or samples < 1:
         raise ValueError(f"a run has a step and a sample at least, got {steps} steps and {samples} samples")
@@ -174,7 +174,7 @@ def _run(network, parameters, start, steps, samples, key, keep_spins):
 
 
 class Fluctuations(DisplayMixin, eqx.Module):
-    """The result of `fluctuations`."""
+    """Result of `fluctuations`."""
 
     mean: Float[Array, "times patterns *batch"]
     attention: Float[Array, "times patterns patterns *batch"]
@@ -189,7 +189,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
     @property
     def attention_deviation(self) -> Float[Array, "times patterns *batch"]:
         """Standard deviation of each attention."""
-        # variances below zero are rounding
+        # Variances below zero are rounding.
         return jnp.sqrt(jnp.maximum(jnp.einsum("tpp...->tp...", self.attention), 0.0))
 
     @property
@@ -205,15 +205,16 @@ class Fluctuations(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *, steps: Count) -> Fluctuations:
-    """Covariances of the first `steps` tokens after `start`, over independent networks, which `run` samples.
+    """Compute covariances of the first `steps` tokens after `start`, over independent networks, which `run` samples.
 
-    All networks begin with `start`, a state of `network.limit` in either convention. To first order in 1/N: the noise
-    must stay small after the map has amplified it, which is so for any number of tokens on a stable cycle and N large
-    enough, and for about log N / (2 lambda) tokens if the largest Lyapunov exponent lambda is positive. After that
-    covariances grow beyond the overlaps' range and mean nothing; beyond double precision they are infinite.
+    All networks begin with `start`, a state of `network.limit` in either convention. The result is of first order in
+    1/N: the noise must stay small after the map has amplified it. This holds for any number of tokens on a stable cycle
+    if N is large enough, and for about log N / (2 lambda) tokens if the largest Lyapunov exponent lambda is positive.
+    After that, covariances grow beyond the overlaps' range and are meaningless. Beyond double precision they are
+    infinite.
 
     Returns:
-        `mean` `(steps + 1, patterns, *batch)`, the attention of the map, the start's first; `attention` `(steps + 1,
+        `mean` `(steps + 1, patterns, *batch)`, the attention of the map, with the start first; `attention` `(steps + 1,
         patterns, patterns, *batch)`, its covariance; `overlaps` `(steps, families, patterns, families, patterns,
         *batch)`, the covariance of m^o, m^v, m^q and m^k of every token; `neurons`, N; standard deviations
         `attention_deviation` and `overlap_deviation`; and `rms`, over the tokens after the start and patterns.
@@ -250,7 +251,7 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
         state, covariance, bounded = at
 
         def following(numbers: Array, difference: Array) -> tuple[Array, Array]:
-            """What is remembered after a token, and its overlaps, which are off those of the map by a difference."""
+            """Return the memory after a token, and its overlaps, which differ from the map's by `difference`."""
             attention, slots = tuple(numbers[:patterns]), numbers[patterns:].reshape(2, patterns, context, *batch)
             here = State(attention, tuple(slots[0]), tuple(slots[1]), state.position, state.tokens)
             drawn = [overlap(model, family, parameters, attention, state.position) for family in range(len(FAMILIES))]
@@ -264,7 +265,7 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
         def carry(numbers: Array) -> Array:
             return jnp.concatenate(push(numbers[:size], numbers[size:]))
 
-        # Sigma of what is remembered and Q / N of the overlaps are independent: one block each
+        # Sigma of the memory and Q / N of the overlaps are independent: one block each.
         noise = _noise(network, parameters, state) / network.neurons
         joint = jnp.zeros((size + len(noise), size + len(noise), *batch))
         joint = joint.at[:size, :size].set(covariance).at[size:, size:].set(noise)
@@ -286,7 +287,7 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
 
 
 def _noise(network: FiniteNetwork, parameters: Parameters, state: State) -> Array:
-    """N times the covariance of the overlaps of the token after `state`, given that state; Eq. (9)."""
+    """Return N times the covariance of the overlaps of the token after `state`, given that state; Eq. (9)."""
     batch = state.batch_shape
     signs = network.signs.astype(float).reshape(*network.signs.shape, *(1 for _ in batch))
     shares = network.shares.reshape(-1, *(1 for _ in batch))
@@ -315,18 +316,18 @@ def convergence(
     steps: Count = 60,
     key: Key,
 ) -> xr.Dataset:
-    """The distance between the attention of networks and of the mean field over the first `steps` tokens.
+    """Measure the distance between the attention of networks and of the mean field over the first `steps` tokens.
 
-    Networks are of the neurons of `weights`, each as many times as `repeats` says, `samples` independent runs of every
-    size. All begin with `start`, a state of `self_attention_limit(weights, context)`. A dataset:
+    Each size repeats the neurons of `weights` by one of `repeats`, with `samples` independent runs. All runs begin with
+    `start`, a state of `self_attention_limit(weights, context)`. The result is a dataset:
 
     - `rms` (neurons): root mean square over samples, steps and patterns; `rms_error`, its standard error over samples.
-    - `rms_of_step` (neurons, step): the same at one step, so that it is seen whether the distance grows.
-    - `predicted` (neurons), `predicted_of_step` (neurons, step): the same two by `network.fluctuations`, to first order
-      in 1/N; no sample is drawn for them.
+    - `rms_of_step` (neurons, step): the same at one step, which shows whether the distance grows.
+    - `predicted` (neurons), `predicted_of_step` (neurons, step): predictions of these two by `network.fluctuations`, to
+      first order in 1/N and without samples.
     - `bias` (neurons, step, pattern): of the mean over samples; `bias_error`, its standard error.
-    - `slope`, `slope_error`, `chi_square`: of log rms against log neurons; -1/2 as long as noise is small after the
-      dynamics have amplified it. The error is widened by the root of chi_square per degree of freedom, if above 1.
+    - `slope`, `slope_error`, `chi_square`: of log rms against log neurons. The slope is -1/2 while noise stays small
+      under the dynamics. The error is widened by the root of chi_square per degree of freedom, if above 1.
     - `mean_field` (step, pattern): the attention of infinitely many neurons.
     """
     require_float64()
@@ -351,7 +352,7 @@ def convergence(
         smallest_size, cause = sizes[np.argmin(rms)], "epsilon is 1, or beta so large that every spin is certain"
         raise ValueError(f"no network of {smallest_size} neurons differs from the mean field: {cause}")
     rms_error = np.std(squares, axis=1, ddof=1) / np.sqrt(samples) / (2 * rms)
-    # squares of deviations are inverse to the size
+    # Squares of deviations are inversely proportional to the size.
     predicted, shrink = fluctuations(smallest, parameters, start, steps=steps), np.sqrt(weights.neurons / sizes)
     of_step = np.sqrt(np.mean(np.asarray(predicted.attention_deviation[1:]) ** 2, axis=1))
     settings = {name: float(getattr(parameters, name)) for name in ("beta", "gamma", "epsilon")}
@@ -373,9 +374,9 @@ def convergence(
 
 
 def power_law(sizes: np.ndarray, values: np.ndarray, errors: np.ndarray) -> dict[str, float]:
-    """The `slope` of log values against log sizes by weighted least squares, its error, and the fit's `chi_square`.
+    """Fit the `slope` of log values against log sizes by weighted least squares, with its error and `chi_square`.
 
-    `chi_square`, per degree of freedom, widens the error if it is above 1; it is 0 of any two sizes.
+    `chi_square`, per degree of freedom, widens the error if it is above 1. It is 0 for any two sizes.
     """
     abscissa, ordinate, weights = np.log(sizes), np.log(values), values / errors
     line, covariance = np.polyfit(abscissa, ordinate, 1, w=weights, cov="unscaled")

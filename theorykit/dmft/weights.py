@@ -1,9 +1,9 @@
-"""Weights of a 1-bit self-attention network, and the law of their columns, which is all that the map knows of them.
+"""Weights of a 1-bit self-attention network, and the law of their columns, which determines the map.
 
 Four families of patterns, output, value, query and key, are rows of +-1 over the semantic bits of a token (one per
 neuron) and over its positional bits. In the limit of many neurons the mean of w^alpha tanh(beta w^o . A) is a sum over
-classes of neurons with the same output weights up to a sign, for tanh is odd: at most 2^(patterns - 1) of them. A law
-may also be given by correlations alone, through the Walsh expansion of tanh, with or without a network that has them.
+classes of neurons with the same output weights up to a sign, since tanh is odd: at most 2^(patterns - 1) of them. A law
+may also be given by correlations alone, through the Walsh expansion of tanh, even if no network has them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..symbolic.documents.sketches import brief
 
 Subset = tuple[int, ...]
 FAMILIES = ("output", "value", "query", "key")
-"""The four kinds of weights, in the order of the first axis of their arrays."""
+"""Four kinds of weights, in the order of the first axis of their arrays."""
 
 _Signs = Annotated[Any, checked_array]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weights(DisplayMixin):
-    """The weights of a network of M patterns per family, N neurons and P positional bits.
+    """Weights of a network of M patterns per family, N neurons and P positional bits.
 
-    `semantic` `(families, patterns, neurons)` and `positional` `(families, patterns, position_bits)` have entries +-1;
-    families are output, value, query and key.
+    `semantic` `(families, patterns, neurons)` and `positional` `(families, patterns, position_bits)` have entries +-1.
+    Families are output, value, query and key.
     """
 
     semantic: _Signs
@@ -57,17 +57,17 @@ class Weights(DisplayMixin):
 
     @property
     def patterns(self) -> int:
-        """M, patterns of each family."""
+        """M, number of patterns of each family."""
         return self.semantic.shape[1]
 
     @property
     def neurons(self) -> int:
-        """N, entries of the semantic part of a pattern."""
+        """N, number of entries of the semantic part of a pattern."""
         return self.semantic.shape[2]
 
     @property
     def position_bits(self) -> int:
-        """P, entries of the positional part of a pattern."""
+        """P, number of entries of the positional part of a pattern."""
         return self.positional.shape[2]
 
     def _view(self) -> Iterator[Block]:
@@ -85,7 +85,7 @@ class Weights(DisplayMixin):
 
 @checked_arguments
 def weights_from_arrays(output: _Signs, value: _Signs, query: _Signs, key: _Signs, position_bits: int) -> Weights:
-    """Weights from four arrays of +-1, each `(patterns, neurons + position_bits)`, positional columns last."""
+    """Build weights from four arrays of +-1, each `(patterns, neurons + position_bits)`, positional columns last."""
     arrays = dict(zip(FAMILIES, (output, value, query, key), strict=True))
     shapes = {family: array.shape for family, array in arrays.items()}
     if len(set(shapes.values())) > 1 or len(shapes["output"]) != 2:
@@ -101,7 +101,7 @@ def weights_from_arrays(output: _Signs, value: _Signs, query: _Signs, key: _Sign
 
 @checked_arguments
 def iid_weights(patterns: Count, neurons: Count, position_bits: Count, *, key: Key) -> Weights:
-    """Weights of independent fair signs."""
+    """Draw weights of independent fair signs."""
     semantic, positional = jax.random.split(key)
     return Weights(
         np.asarray(jax.random.rademacher(semantic, (4, patterns, neurons))),
@@ -111,13 +111,13 @@ def iid_weights(patterns: Count, neurons: Count, position_bits: Count, *, key: K
 
 @checked_arguments
 def segment_weights(patterns: Count, neurons: Count, position_bits: Count, *, segments: Count = 3, key: Key) -> Weights:
-    """Fair signs, the same for all neurons of a segment: at most `segments` distinct columns, however many neurons."""
+    """Draw fair signs, the same for all neurons of a segment: at most `segments` distinct columns."""
     drawn = iid_weights(patterns, segments, position_bits, key=key)
     return Weights(_widen(drawn.semantic, neurons), drawn.positional)
 
 
 def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
-    """Signs of segments, the last axis, as signs of neurons; segments have equal sizes, or nearly so."""
+    """Expand signs of segments, the last axis, to signs of neurons. Segments have equal or nearly equal sizes."""
     segments = signs.shape[-1]
     if segments > neurons:
         raise ValueError(f"neurons={neurons} cannot make {segments} segments")
@@ -134,13 +134,13 @@ def published_weights(
     *,
     segments: Count | None = 3,
 ) -> Weights:
-    """The weights that the published program draws from `seed`; with `segments=None` its independent ones."""
+    """Draw the weights of the published program from `seed`. With `segments=None`, signs are independent."""
     if segments is not None and position_bits > neurons:
         raise ValueError(
             f"position_bits={position_bits}: with segments, the last of {neurons} semantic signs are positional ones"
         )
-    # Its stream of legacy NumPy integers, in the same order: signs that it does not use, then each family's semantic
-    # signs, of which segments keep the last as positional ones, then positional signs or those of segments.
+    # The stream of legacy NumPy integers is consumed in the same order: signs that are not used, then each family's
+    # semantic signs, of which segments keep the last as positional ones, then positional signs or signs of segments.
     stream = np.random.RandomState(seed)
 
     def signs(*shape: int) -> np.ndarray:
@@ -154,25 +154,25 @@ def published_weights(
 
 
 def distinct_columns(weights: Weights) -> tuple[Int8[np.ndarray, "classes families patterns"], np.ndarray]:
-    """The distinct columns of semantic weights, and how many neurons have each."""
+    """Return the distinct columns of semantic weights, and the number of neurons with each."""
     every = weights.semantic.reshape(-1, weights.neurons)
     distinct, counts = np.unique(every, axis=1, return_counts=True)
     return distinct.T.reshape(-1, *weights.semantic.shape[:2]), counts
 
 
 def positional_overlaps(weights: Weights, context: int) -> Float[np.ndarray, "context families patterns"]:
-    """r, the mean of a pattern's positional signs times those of each position; the last term of Eq. (1)."""
+    """Return r, the mean of a pattern's positional signs times those of each position; the last term of Eq. (1)."""
     most = 2**weights.position_bits
     if not 1 <= context <= most:
         raise ValueError(f"context={context}, but {weights.position_bits} positional bits tell {most} tokens apart")
-    # positions in binary, most significant bit first, 0 as -1
+    # Positions are binary, most significant bit first, with 0 as -1.
     bits = (np.arange(context)[:, None] >> np.arange(weights.position_bits)[::-1]) & 1
     return np.einsum("fmp,lp->lfm", weights.positional, 2.0 * bits - 1) / weights.position_bits
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnLaw(DisplayMixin):
-    """The law of a neuron's weights, as far as the mean field knows it; Eq. (6).
+    """Law of a neuron's weights, as far as it enters the mean field; Eq. (6).
 
     - `directions`: `(classes, patterns)`, distinct output weights w^o of +-1, the first one +1.
     - `moments`: `(families, classes, patterns)`, for each class the mean over all neurons of its members' weights.
@@ -197,10 +197,10 @@ class ColumnLaw(DisplayMixin):
 
 @checked_arguments
 def column_law(weights: Weights) -> ColumnLaw:
-    """The law of the columns of `weights`; exact for them, and unchanged if neurons are added in proportion."""
+    """Return the law of the columns of `weights`. It is unchanged if neurons are added in proportion."""
     signs, counts = distinct_columns(weights)
     signs = signs.astype(float)
-    signs = signs * signs[:, :1, :1]  # tanh is odd: a column and its negative are of one class
+    signs = signs * signs[:, :1, :1]  # tanh is odd: a column and its negative are in one class
     directions, of_column = np.unique(signs[:, 0], axis=0, return_inverse=True)
     moments = np.zeros((len(directions), *signs.shape[1:]))
     np.add.at(moments, of_column.ravel(), counts[:, None, None] / counts.sum() * signs)
@@ -208,13 +208,13 @@ def column_law(weights: Weights) -> ColumnLaw:
 
 
 def odd_subsets(patterns: int) -> tuple[Subset, ...]:
-    """Subsets of an odd number of patterns, small ones first: (0,), (1,), ..., (0, 1, 2), ..."""
+    """Return the subsets of an odd number of patterns, small ones first: (0,), (1,), ..., (0, 1, 2), ..."""
     return tuple(subset for size in range(1, patterns + 1, 2) for subset in combinations(range(patterns), size))
 
 
 @checked_arguments
 def correlations(weights: Weights) -> Mapping[Subset, Float[np.ndarray, "families patterns"]]:
-    """C, the mean over neurons of a weight times the output weights of every odd subset of patterns; Eq. (7)."""
+    """Return C, the mean over neurons of a weight times the output weights of each odd subset of patterns; Eq. (7)."""
     semantic = weights.semantic.astype(float)
     return {
         subset: semantic @ np.prod(semantic[0, list(subset)], axis=0) / weights.neurons
@@ -226,10 +226,10 @@ def correlations(weights: Weights) -> Mapping[Subset, Float[np.ndarray, "familie
 def law_from_correlations(
     given: Mapping[Subset, Annotated[Any, partial(checked_array, axes="families patterns")]],
 ) -> ColumnLaw:
-    """The law with given correlations `(families, patterns)` by subset of patterns; Eq. (7).
+    """Return the law with given correlations `(families, patterns)` by subset of patterns; Eq. (7).
 
-    Subsets that are not given have correlation zero; pairs alone, (0,), (1,), ..., are enough for one or two patterns.
-    Raises `ValueError` for a subset of even size, which the mean field cannot see, and for shapes that do not fit.
+    Subsets that are not given have correlation zero. The subsets (0,), (1,), ... suffice for one or two patterns.
+    Raises `ValueError` for a subset of even size, which does not enter the mean field, and for shapes that do not fit.
     """
     shapes = {subset: value.shape for subset, value in given.items()}
     if len(set(shapes.values())) != 1 or next(iter(shapes.values()))[0] != len(FAMILIES):

@@ -1,1 +1,1 @@
-"""The symbolic stage: from the generating functional of the spins to a deterministic map and its responses."""
+"""Symbolic stage: from the generating functional of the spins to a deterministic map and its responses."""

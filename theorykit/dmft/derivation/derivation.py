@@ -1,4 +1,4 @@
-"""From the sum over spins to a deterministic map, in matrix expressions with symbolic sizes.
+"""Derive a deterministic map from the sum over spins, in matrix expressions with symbolic sizes.
 
 Integrands are exp(-S/2), so that S = -2 N Phi. Names are listed in derivations/notation.md.
 """
@@ -19,12 +19,12 @@ from ...symbolic.documents.document import Folded
 from ...symbolic.documents.rendering import fold
 from ...symbolic.matrix_functions import sum_of_column
 
-# tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one
+# Tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one.
 HORIZON = 3
 NEURONS, PATTERNS, CONTEXT, CLASSES = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
 
 _LAPLACE = r"$N \to \infty$ at fixed patterns, context and horizon"
-# every configuration of the spins is tried, so there are few neurons
+# There are few neurons, because every configuration of the spins is enumerated.
 _SIZES = (
     {NEURONS: 2, PATTERNS: 2, CONTEXT: 3, CLASSES: 2},
     {NEURONS: 3, PATTERNS: 1, CONTEXT: 2, CLASSES: 4},
@@ -37,9 +37,9 @@ def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], Matri
 
 
 class MapSymbols:
-    """The symbols of the map, under the names that generated functions take them by.
+    """Symbols of the map. Generated functions take arguments with these names.
 
-    J classes of neurons, M patterns, L tokens in the context; `document.definitions` says what each stands for.
+    There are J classes of neurons, M patterns and L tokens in the context. `document.definitions` has all meanings.
     """
 
     output_inverse_temperature = Symbol("beta", positive=True)
@@ -59,16 +59,16 @@ class MapSymbols:
     key_response = MatrixSymbol("D_k", PATTERNS, PATTERNS)
     query_response = MatrixSymbol("D_q", PATTERNS, PATTERNS)
     responses = (key_response, value_response, query_response)
-    weight = Symbol("s", positive=True)  # of one token, its share in the attention
-    row = MatrixSymbol("g", PATTERNS, 1)  # of one token, its column of the transposed attention_response
+    weight = Symbol("s", positive=True)  # share of one token in the attention
+    row = MatrixSymbol("g", PATTERNS, 1)  # column of the transposed attention_response for one token
     attention_response = MatrixSymbol("G", CONTEXT, PATTERNS)
 
 
 class TrajectorySymbols:
-    """The symbols of the derivation, at each time t; overlaps are of all families, one below the other."""
+    """Symbols of the derivation, at each time t. Overlaps stack all families."""
 
     of_map = MapSymbols()
-    times = range(1, HORIZON + 1)  # those of the tokens after the prompt
+    times = range(1, HORIZON + 1)  # times of the tokens after the prompt
     semantic_share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
     output_weights = MatrixSymbol("W_o", PATTERNS, NEURONS)
     weights = MatrixSymbol("W", 4 * PATTERNS, NEURONS)
@@ -84,7 +84,7 @@ class TrajectorySymbols:
     spins = _at("s", NEURONS)  # semantic bits
     overlap = _at("m", 4 * PATTERNS)
     conjugate = _at("mhat", 4 * PATTERNS)  # Fourier conjugate of the overlap
-    source = _at("j", 4 * PATTERNS)  # of the overlap, in the generating functional
+    source = _at("j", 4 * PATTERNS)  # source of the overlap in the generating functional
     position = _at("r", 4 * PATTERNS)  # overlaps of the positional bits
     attention = _at("A", PATTERNS)
     force = _at("F", PATTERNS)  # gradient of the action in the attention
@@ -92,37 +92,38 @@ class TrajectorySymbols:
     attention_response = _at("G", CONTEXT, PATTERNS)  # derivative of the attention in the softmax's exponents
     keys = _at("K", CONTEXT, PATTERNS)
     values = _at("V", CONTEXT, PATTERNS)
-    mask = _at("ell", CONTEXT)  # minus infinity where there is no token yet
+    mask = _at("ell", CONTEXT)  # minus infinity if there is no token yet
 
     def overlap_of_spins(self, time: int) -> MatrixExpr:
-        """The overlaps as functions of the bits."""
+        """Return the overlaps as functions of the bits."""
         of_spins = self.semantic_share / NEURONS * self.weights * self.spins(time)  # Eq. (1)
         return of_spins + self.of_map.positional_share * self.position(time)
 
     def log_probability(self, time: int) -> Expr:
-        """Of the bits of time t, given the attention before, which drives them by beta h."""
+        """Return the log probability of the bits of time t, driven through beta h by the previous attention."""
         drive = self.of_map.output_inverse_temperature * self.output_weights.T * self.attention(time - 1)
         return (
             Trace(self.spins(time).T * drive) - sum_of_column(entrywise(log_cosh, drive)) - NEURONS * log(2)
         )  # Eq. (4)
 
     def pick(self, family: str, time: int) -> MatrixExpr:
-        """Query, key or value of time t: one family of the overlaps."""
+        """Return the query, key or value of time t: one family of the overlaps."""
         return MatrixSymbol(f"P_{family}", PATTERNS, 4 * PATTERNS) * self.overlap(time)
 
     def exponents_of(self, time: int) -> MatrixExpr:
-        """Exponents of the softmax; the mask leaves out tokens before the prompt and beyond the context."""
+        """Return the exponents of the softmax. The mask excludes tokens before the prompt and beyond the context."""
         return self.of_map.attention_inverse_temperature * self.keys(time) * self.pick("q", time) + self.mask(time)
 
     def attention_of(self, weights: MatrixExpr, time: int) -> MatrixExpr:
-        """A_t of the softmax's weights."""
+        """Return A_t for these weights of the softmax."""
         return self.values(time).T * weights  # Eq. (2)
 
     def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
-        """V_t, K_t, sigma_t and A_t, each in terms of the overlaps and of those before it."""
+        """Return V_t, K_t, sigma_t and A_t, each in terms of the overlaps and of the previous ones."""
 
         def rows(family: str) -> MatrixExpr:
-            # tokens newest first; e_d is the d-th unit column, and zero for tokens that have left the context
+            # Tokens are sorted newest first. e_d is the d-th unit column, and zero for tokens that have left the
+            # context.
             return sum_of(
                 [MatrixSymbol(f"e_{age}", CONTEXT, 1) * self.pick(family, time - age).T for age in range(time + 1)]
             )
@@ -138,7 +139,7 @@ class TrajectorySymbols:
 
 @dataclass(frozen=True, repr=False)
 class MeanField(DisplayMixin):
-    """The result of `derive`."""
+    """Result of `derive`."""
 
     symbols: MapSymbols
     overlap: MatrixExpr
@@ -154,7 +155,7 @@ class MeanField(DisplayMixin):
 
     @property
     def latex_names(self) -> Mapping[Expr, str]:
-        """LaTeX of the symbols whose own names do not print as the field writes them."""
+        """LaTeX names of symbols that do not print in the field's notation."""
         return {
             self.symbols.value_response: "D^{v}",
             self.symbols.key_response: "D^{k}",
@@ -165,13 +166,13 @@ class MeanField(DisplayMixin):
         }
 
     def read(self, expression: Expr) -> str:
-        """LaTeX with the share of the semantic bits, 1 - epsilon, as it is in the derivation."""
+        """Return LaTeX with the share of the semantic bits, 1 - epsilon, as in the derivation."""
         share = {self.trajectory.semantic_share: 1 - self.symbols.positional_share}
         return latex(fold(expression, share), self.latex_names)
 
     @property
     def equations(self) -> tuple[Equation, ...]:
-        """The map of the overlap and of the attention, and three linear responses."""
+        """Map of the overlap and of the attention, and three linear responses."""
         row, query = self.read(self.row_response), self.read(self.query_response)
         return (
             Equation(r"m^{\alpha}", self.read(self.overlap), source="5, 6"),
@@ -192,29 +193,29 @@ class MeanField(DisplayMixin):
 
 @lru_cache
 def derive() -> MeanField:
-    """The map in the limit N -> infinity, derived step by step from the generating functional of the spins.
+    """Derive the map in the limit N -> infinity, step by step from the generating functional of the spins.
 
     Returns:
-        Expressions of its `symbols`, and the `derivation`, in the symbols of `trajectory`, whose `verify()` checks each
+        Expressions of its `symbols`, and the `derivation`, in the symbols of `trajectory`. Its `verify()` checks each
         step:
 
-        - `overlap` (M x 1): the overlap m of one family after attention A, for that family's C and r, Eqs. (5), (6).
+        - `overlap` (M x 1): overlap m of one family after attention A, for the C and r of this family, Eqs. (5), (6).
         - `attention` (M x 1): of the query q to tokens with keys K and values V, Eq. (2); `attention_weights` (L x 1).
         - `overlap_response` (M x M): D = dm/dA. `attention_response` (L x M): G, whose row d is the derivative of the
           attention in the softmax score of token d.
-        - `row_response` (M x M): derivative of the attention in the attention that token d was drawn from, through its
-          key and value. `query_response` (M x M): that of the newest token, through its query. Together Eq. (8).
-        - `noise` (4M x 4M): N times the covariance of a token's overlaps, given the attention A before it.
+        - `row_response` (M x M): derivative of the attention in the attention that generated token d, through its key
+          and value. `query_response` (M x M): for the newest token, through its query. Together Eq. (8).
+        - `noise` (4M x 4M): N times the covariance of a token's overlaps, given the previous attention A.
     """
     path, route = TrajectorySymbols(), Recorder()
     symbols, latest = path.of_map, HORIZON - 1
 
-    # the probabilities of the last spins sum to one, whatever drives them; so do then those of the spins before
+    # The probabilities of the last spins sum to one, whatever drives them. Hence so do those of the previous spins.
     route.section = "Normalisation"
     route.apply(rules.sum_over_spins, -2 * path.log_probability(HORIZON), path.spins(HORIZON), equations="4")
     overlaps = _saddle_point(route, path, Add(*(_sum_spins(route, path, time) for time in path.times)))
 
-    # the sum over neurons as one over classes of equal output weights
+    # Write the sum over neurons as a sum over classes of equal output weights.
     route.section, route.equations = "Distinct columns", "6"
     names = {
         path.family_weights: path.family * path.weights,
@@ -244,7 +245,7 @@ def derive() -> MeanField:
     exponent_response = route.apply(rules.response, in_exponents, moved, path.exponent_displacement)  # G^T
     token_response = _token_response(route, path, softmax, in_exponents, exponent_response)
 
-    # N times the covariance of the overlaps of a finite network's token, given the attention before it
+    # N times the covariance of the overlaps of a finite network's token, given the previous attention.
     route.section, route.equations = "Fluctuations", "1, 4"
     scaled = sqrt(NEURONS) * path.overlap_of_spins(HORIZON)
     exponent = normal(-2 * path.log_probability(HORIZON))
@@ -254,7 +255,7 @@ def derive() -> MeanField:
     noise = route.apply(rules.gather_columns, named, weights, classes, path.assignment, equations="9")
 
     def through(*, query: bool) -> MatrixExpr:
-        """The terms of a token's response that go through its query, or the others."""
+        """Return the terms of a token's response that pass through its query, or the others."""
         terms = [term for term in matrix_terms(token_response) if (symbols.query_response in term[1]) == query]
         return from_terms(terms, token_response.shape)
 
@@ -275,7 +276,7 @@ def derive() -> MeanField:
 
 
 def _sum_spins(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
-    """The action of one time: its overlaps named, its spins summed over."""
+    """Derive the action of one time: name its overlaps, and sum over its spins."""
     route.section, route.equations = f"Token {time}", "1, 4"
     value = path.overlap_of_spins(time)
     sourced = normal(-2 * path.log_probability(time) - 2 * Trace(path.source(time).T * value))
@@ -285,7 +286,7 @@ def _sum_spins(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
 
 
 def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> MatrixExpr:
-    """The overlaps at the saddle point of the whole action, at which all their conjugates vanish."""
+    """Find the overlaps at the saddle point of the whole action. All their conjugates vanish there."""
     route.section, route.equations = "All tokens", ""
     free = route.apply(rules.set_to_zero, action, *map(path.source, path.times))
     route.section = "Saddle point in the conjugates"
@@ -323,7 +324,7 @@ def _token_response(
     in_exponents: MatrixExpr,
     exponent_response: MatrixExpr,
 ) -> MatrixExpr:
-    """Derivative of the attention in the one that token d was drawn from: through key, value, and query if newest."""
+    """Differentiate the attention by the one that generated token d: through key, value, and query if newest."""
     symbols = path.of_map
     key, value, query = (response * path.displacement for response in symbols.responses)
     moved = {symbols.keys: path.token * key.T, symbols.query: query}

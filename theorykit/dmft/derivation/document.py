@@ -1,4 +1,4 @@
-"""The mean-field theory as a person reads it: rendered from its own expressions, with the steps that led to it."""
+"""Write the mean-field theory as a document, rendered from its own expressions, with the steps of the derivation."""
 
 from collections.abc import Iterator
 
@@ -12,81 +12,82 @@ from .derivation import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MeanField
 
 _MODEL = r"""
 A token at time $t$ has $N$ semantic bits, the spins $s_t \in \{-1, 1\}^N$, and a position. Four families of weights
-$W_\alpha$ ($M \times N$, entries $\pm 1$), $\alpha \in \{o, v, q, k\}$, read it. $W$ holds the four one below the other
-and $P_\alpha$ picks one, $W_\alpha = P_\alpha W$. The overlaps of a token are the $4M$ numbers"""
+$W_\alpha$ ($M \times N$, entries $\pm 1$), $\alpha \in \{o, v, q, k\}$, read it. $W$ stacks the four families, and
+$P_\alpha$ picks one, $W_\alpha = P_\alpha W$. The overlaps of a token are the $4M$ numbers"""
 _ATTENTION = r"""
-where $r_t$, the overlaps of the positional bits, are given. Of the $L$ latest tokens, newest first, $V_t$ and $K_t$
-($L \times M$) hold the overlaps of the families $v$ and $k$, one token a row. The attention is"""
+with given overlaps $r_t$ of the positional bits. For the $L$ latest tokens, newest first, $V_t$ and $K_t$
+($L \times M$) hold the overlaps of the families $v$ and $k$, one token per row. The attention is"""
 _ROWS = r"""
-Here $e_d$ is the unit column of row $d$, and zero for $d \geq L$: that token has left the context. $\ell_t$ is zero,
-and minus infinity in rows where there is no token yet. $m_0$ and $A_0$ are those of the prompt. In units of the
-weights, $\gamma = \beta_{\text{att}} c_{\text{att}} / \sqrt{M}$, Eq. (3). Given the past, the spins are independent,
-driven by the attention before them:"""
+Here $e_d$ is the unit column of row $d$, and zero for $d \geq L$: that token has left the context. $\ell_t$ is minus
+infinity in rows without a token, and zero otherwise. $m_0$ and $A_0$ belong to the prompt. In units of the weights,
+$\gamma = \beta_{\text{att}} c_{\text{att}} / \sqrt{M}$, Eq. (3). Given the past, the spins are independent, and the
+previous attention drives them:"""
 _ENTRIES = r"""
-Functions of columns are taken entry by entry, and $\mathbf{1}$ is a row of ones."""
+Functions of columns act on each entry, and $\mathbf{1}$ is a row of ones."""
 _MAP = r"""
-Neurons whose output weights agree up to a sign are one class. $\Omega$ ($J \times M$) holds the output weights of the
-$J$ classes, one a row; $C$ ($J \times M$), for each family $\alpha$ in turn, the sums of $\pm W_\alpha^T / N$ over the
-neurons of each class, with the sign that their output weights have. As $N \to \infty$, the overlaps of a token drawn
-from the attention $A$ converge to"""
+Neurons whose output weights agree up to a sign form one class. $\Omega$ ($J \times M$) holds the output weights of the
+$J$ classes, one per row. $C$ ($J \times M$) holds, for each family $\alpha$ in turn, the sums of $\pm W_\alpha^T / N$
+over the neurons of each class, with the sign of their output weights. As $N \to \infty$, the overlaps of a token that
+the attention $A$ generates converge to"""
 _NEXT = r"""
 and the attention of its query $q$ to the tokens with keys $K$ and values $V$ is"""
 _RESPONSES = r"""
-The overlaps of family $\alpha$ move by $D^\alpha$ with the attention that their token was drawn from. The attention
-moves by row $d$ of $G$ ($L \times M$) with the exponent of row $d$:"""
+$D^\alpha$ is the derivative of the overlaps of family $\alpha$ by the attention that generated their token. Row $d$ of
+$G$ ($L \times M$) is the derivative of the attention by the exponent of row $d$:"""
 _BLOCKS = r"""
-With $\sigma_d$ the weight of row $d$ in the attention and $g_d^T$ row $d$ of $G$, the attention moves with $A_d$, the
-one that token $d$ was drawn from, by a block that has $D^v$ and $D^k$ of that token, and $D^q$ of the newest, $d = 0$,
-which asks the query as well:"""
+Let $\sigma_d$ be the weight of row $d$ in the attention and $g_d^T$ row $d$ of $G$. The derivative of the attention by
+$A_d$, the attention that generated token $d$, is a block with $D^v$ and $D^k$ of that token. For the newest token,
+$d = 0$, it also contains $D^q$, because this token provides the query:"""
 _NOISE = r"""
-A network of finite size strays from the map. Given the attention $A$ before it, the spins of a token are independent.
-So its overlaps, of all four families one below the other, have the means of the map and covariances inverse to $N$. Let
-neurons be of one class only where all their weights agree up to a common sign, and $X$ ($J \times 4M$) hold the weights
-of the classes, one a row, $\bar{X}$ the same summed over the neurons of each class, over $N$, and $\Omega$ the output
+A network of finite size deviates from the map. Given the previous attention $A$, the spins of a token are independent.
+So its overlaps, stacked over all four families, have the means of the map and covariances proportional to $1/N$. Here a
+class of neurons shares all weights up to a common sign. $X$ ($J \times 4M$) holds the weights of the classes, one per
+row, $\bar{X}$ the same weights summed over the neurons of each class and divided by $N$, and $\Omega$ the output
 weights in $X$. Then the covariance of the overlaps is $Q / N$ with"""
 _CARRIED = r"""
-For large $N$ the overlaps are Gaussian, and so close to the map that its derivative carries their deviations on. Of all
-that the network remembers, attention, keys and values, let $\mathcal{J}$ be the derivative of the next state in the one
-before, and $H$ that in the overlaps of the new token. The covariance $\Sigma$ of the states of networks that begin
-alike is zero at first, and then, to leading order in $1/N$, $\Sigma' = \mathcal{J} \Sigma \mathcal{J}^T + H Q H^T / N$.
-The weights are given, the same in the map and in $Q$: only the spins are random."""
+For large $N$ the overlaps are Gaussian, and their deviations are so small that the derivative of the map propagates
+them. The state consists of attention, keys and values. Let $\mathcal{J}$ be the derivative of the next state by the
+previous one, and $H$ its derivative by the overlaps of the new token. The covariance $\Sigma$ of the states of
+networks with the same start is zero at first. Then, to leading order in $1/N$,
+$\Sigma' = \mathcal{J} \Sigma \mathcal{J}^T + H Q H^T / N$. The weights are given, the same in the map and in $Q$: only
+the spins are random."""
 _GENERATING = r"""
 The generating functional $Z$ is the sum of $\prod_t P(s_t)\, e^{j_t^T m_t}$ over all spins. Integrands are written
 $e^{-S/2}$, so that $S = -2 N \Phi$. Overlaps are integrated over all real numbers and their conjugates $\hat m_t$ along
-the imaginary axis, where they make delta functions; powers of $N / 2 \pi i$ are left out. Three tokens after the prompt
-show everything that happens: an overlap acts as query, key and value in the attention of its own token, as key and
-value in that of a later one, and the last overlap acts on nothing."""
+the imaginary axis, which gives delta functions. Powers of $N / 2 \pi i$ are left out. Three tokens after the prompt
+suffice to show all effects: an overlap acts as query, key and value in the attention of its own token, and as key and
+value in a later attention, and the last overlap acts on nothing."""
 _CAUSALITY = r"""
-Sources $j_t$ are of order one and leave the saddle point where it is. There, the conjugates vanish backwards in time.
-The last overlaps drive nothing more, so $\hat m_3 = 0$. Then $F_2$, the gradient of $S$ in $A_2$, is zero: whatever
-$A_2$ is, the probabilities of the spins that it drives sum to one. Hence $\hat m_2 = 0$, then $F_1 = 0$, and so on. At
-this saddle point $S = 0$, as $Z = 1$ without sources demands, and the overlaps of every token follow from the attention
-before it: the map."""
+Sources $j_t$ are of order one and do not move the saddle point. There, the conjugates vanish backwards in time. The
+last overlaps drive nothing more, so $\hat m_3 = 0$. Then $F_2$, the gradient of $S$ in $A_2$, is zero: for any $A_2$,
+the probabilities of the spins that it drives sum to one. Hence $\hat m_2 = 0$, then $F_1 = 0$, and so on. At this
+saddle point $S = 0$, as $Z = 1$ without sources requires. The previous attention determines the overlaps of every
+token: this is the map."""
 _CHECKED = r"""
-Each formula was computed by the rule named, from the one before it, and then checked without the rule."""
+The named rule computed each formula from the previous one. Each step was then checked without the rule."""
 
 
 @checked_arguments
 def render_latex(theory: MeanField) -> str:
-    """The map and its responses, as one LaTeX `align*` environment."""
+    """Write the map and its responses as one LaTeX `align*` environment."""
     return align_environment(theory.equations)
 
 
 @checked_arguments
 def render_markdown(theory: MeanField) -> str:
-    """The same as Markdown, with headings and the meaning of the symbols."""
+    """Write the map and its responses as Markdown, with headings and the meaning of the symbols."""
     return as_markdown(mean_field_blocks(theory))
 
 
 def mean_field_blocks(theory: MeanField) -> Iterator[Block]:
-    """The whole theory under its own title."""
+    """Yield the whole theory under its own title."""
     yield Heading("Self-attention dynamics", 1)
     for part in (model_part, map_part, noise_part, derivation_part):
         yield from part(theory)
 
 
 def model_part(theory: MeanField) -> Iterator[Block]:
-    """The network, at the last of the times of the derivation."""
+    """Yield the network, at the last of the times of the derivation."""
     path, names = theory.trajectory, theory.latex_names
     *rows, weights, attention = [
         (latex(symbol, names), latex(value, names)) for symbol, value in path.attention_definitions(HORIZON - 1)
@@ -103,7 +104,7 @@ def model_part(theory: MeanField) -> Iterator[Block]:
 
 
 def map_part(theory: MeanField) -> Iterator[Block]:
-    """The map that is left, and how it responds."""
+    """Yield the resulting map and its responses."""
     overlap, attention, of_overlap, of_exponents, block = theory.equations
     yield from (Heading("Map"), Text(_MAP.strip()), overlap, Text(_NEXT.strip()), attention)
     yield from (Heading("Linear responses"), Text(_RESPONSES.strip()), of_overlap, of_exponents)
@@ -111,14 +112,14 @@ def map_part(theory: MeanField) -> Iterator[Block]:
 
 
 def noise_part(theory: MeanField) -> Iterator[Block]:
-    """How far a network of finite size strays from the map."""
+    """Yield the deviations of a network of finite size from the map."""
     yield from (Heading("Fluctuations"), Text(_NOISE.strip()))
     yield Equation("Q", theory.read(theory.noise), source="9")
     yield Text(_CARRIED.strip())
 
 
 def derivation_part(theory: MeanField) -> Iterator[Block]:
-    """Every step from the generating functional to the map and its responses, and the checks that they passed."""
+    """Yield every step from the generating functional to the map and its responses, and the results of the checks."""
     yield Heading("Derivation, step by step")
     for paragraph in (_GENERATING, _CAUSALITY, _CHECKED):
         yield Text(paragraph.strip())
@@ -128,7 +129,7 @@ def derivation_part(theory: MeanField) -> Iterator[Block]:
 
 
 def definitions(theory: MeanField) -> list[Definition]:
-    """What the symbols in the documents of the theory stand for, those of its derivation last."""
+    """Return the meanings of the symbols in the documents of the theory, with symbols of the derivation last."""
     names = theory.latex_names
     found = {latex(symbol, names): meaning for symbol, meaning in _of_the_theory(theory)}
     for step in theory.derivation.steps:
@@ -146,7 +147,7 @@ def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
     yield symbols.output_inverse_temperature, "inverse temperature of the bits"
     yield symbols.attention_inverse_temperature, "inverse temperature of the attention, in units of the weights"
     yield symbols.positional_share, "share of the positional bits in a token"
-    yield symbols.distinct, "output weights of the classes, one a row"
+    yield symbols.distinct, "output weights of the classes, one per row"
     yield symbols.correlations, "correlations of a family's weights with the output weights, by class"
     yield symbols.columns, "weights of all families of each class, where all weights of its neurons agree up to a sign"
     yield symbols.column_sums, "the same, summed over the neurons of each class, over their number"
@@ -156,9 +157,9 @@ def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
     yield symbols.keys, "keys of the tokens in the context, newest first"
     yield symbols.values, "values of the tokens in the context, newest first"
     yield symbols.mask, "mask: minus infinity where there is no token yet"
-    yield symbols.attention_response, "how the attention moves with the exponents of its softmax"
+    yield symbols.attention_response, "derivative of the attention by the exponents of its softmax"
     for response, family in zip(symbols.responses, ("keys", "values", "queries"), strict=True):
-        yield response, f"how {family} move with the attention that their token was drawn from"
+        yield response, f"derivative of the {family} by the attention that generated their token"
     yield path.output_weights, "output weights"
     yield path.weights, "weights of the four families, one below the other"
     yield path.family_weights, "weights of one family"
