@@ -140,7 +140,7 @@ def test_what_a_statement_has_wrong_is_named(name, seed):
 
 
 LINEAR, COMPARED = "the reference is linear", "can be compared"
-REAL = "the theory is of real numbers in double precision"
+REAL = "the theory uses real numbers in double precision"
 # references for a dense layer, of what the right one returns; the check that fails, and words
 OF_RESULTS = {
     "a bias": (lambda right: right + 1.0, LINEAR, "not zero", "bias"),
@@ -380,7 +380,7 @@ def test_a_reference_for_its_own_heads_alone_is_no_mistake():
         return (weights[0] @ hidden @ attention[0] + weights[1] @ hidden @ attention[1]) / np.sqrt(2 * len(hidden))
 
     report = testing.check_layer(Attention(2), reference=reference, checks=["reference"])
-    assert report.holds and "at 5 heads the reference leaves some out" in " ".join(str(report).split())
+    assert report.holds and "at 5 heads the reference ignores some" in " ".join(str(report).split())
 
 
 @pytest.mark.parametrize("difference", [1e-6, 1e-7, 1e-8, 2e-9])

@@ -1,7 +1,7 @@
-"""The engine that finds which mistake explains a difference, for layers and actions.
+"""Find the mistake that explains a difference, for layers and actions.
 
-A hypothesis says what the reference would be if a mistake had been made: a fixed array, and others with unknown
-factors. It explains a difference if least squares find factors for which it is the reference at every place.
+A hypothesis gives the reference that a mistake would produce: a fixed array, and others with unknown factors. It
+explains a difference if least squares find factors for which it equals the reference at every place.
 Factors are named: sqrt(layer.width), 1/layer.heads, -2, ... The simplest explanation is reported.
 """
 
@@ -12,22 +12,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# measured factors are ratios of float64 numbers
+# Measured factors are ratios of float64 numbers.
 _CLOSE = 1e-7
-# normalisations are roots of sizes
+# Normalisations are roots of sizes.
 _POWERS = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0)
 _NUMBERS = (2.0, 3.0)
 _MOST_NAMED = 3
 EITHER = " or "
-"""Between names that the quantities do not tell apart."""
+"""Separator of names that the quantities cannot distinguish."""
 
 
 class Place(NamedTuple):
-    """Where statement and reference are compared.
+    """Point of comparison between statement and reference.
 
-    - `at`: what hypotheses are evaluated at.
-    - `reference`, `tolerance`: the array there, and how far entries may be off.
-    - `quantities`: what a factor may be made of, by name.
+    - `at`: the argument of hypotheses.
+    - `reference`, `tolerance`: the array there, and the allowed error of entries.
+    - `quantities`: possible ingredients of a factor, by name.
     """
 
     at: Any
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """How the reference differs, and the mistake that makes it so; simple ones cost 1."""
+    """Difference of the reference, and the mistake that causes it. Simple ones cost 1."""
 
     measured: str
     meaning: str
@@ -45,7 +45,7 @@ class Explanation(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Factors (places, arrays) of a hypothesis that fits, the quantities of each place, and if it fails at others."""
+    """Factors (places, arrays) of a fitting hypothesis, the quantities of each place, and if it fails at others."""
 
     factors: np.ndarray
     quantities: Sequence[Mapping[str, float]]
@@ -53,11 +53,11 @@ class Fit(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """A mistake that may have been made.
+    """Possible mistake.
 
-    - `parts`: at a place, the fixed array or 0, and the arrays with unknown factors; None if there is no such thing.
-    - `words`: the explanation by a fit, or None if the fit is no difference.
-    - `is_general`: whether it says anything of the further places.
+    - `parts`: at a place, the fixed array or 0, and the arrays with unknown factors. None if it does not apply.
+    - `words`: the explanation from a fit, or None if the fit is no difference.
+    - `is_general`: whether it applies to the further places.
     """
 
     parts: Callable[[Any], tuple[Any, Sequence[np.ndarray]] | None]
@@ -68,9 +68,9 @@ class Hypothesis(NamedTuple):
 def explain(
     batches: Iterable[Iterable[Hypothesis]], places: Sequence[Place], further: Sequence[Place] = ()
 ) -> Explanation | None:
-    """The simplest explanation in the first batch that has one.
+    """Return the simplest explanation in the first batch that has one.
 
-    `further` places are of another structure, such as more heads: they tell apart quantities that are equal, or are
+    `further` places have another structure, such as more heads. They distinguish quantities that are equal, or
     constant, at all `places`.
     """
     for batch in batches:
@@ -98,13 +98,13 @@ def _fit(hypothesis: Hypothesis, places: Sequence[Place], further: Sequence[Plac
     others = _factors(hypothesis, further)
     if others is None or others.shape[1] < factors.shape[1]:
         return Fit(factors, quantities, fails_elsewhere=True)
-    # of more arrays, such as more weight blocks, the first and the last are those of the same names
+    # If there are more arrays, such as weight blocks, the first and the last correspond to the same names.
     others = np.concatenate([others[:, : factors.shape[1] - 1], others[:, -1:]], axis=1)
     return Fit(np.concatenate([factors, others]), quantities + [place.quantities for place in further])
 
 
 def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | None:
-    # Factors are free at every place, for sizes and parameters differ there. `name_factor` says what they depend on.
+    # Factors are free at every place, because sizes and parameters differ there. `name_factor` finds their dependence.
     rows = []
     for place in places:
         parts = hypothesis.parts(place.at)
@@ -115,7 +115,7 @@ def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | No
         matrix = np.stack([np.ravel(column) for column in columns], axis=1) if columns else np.zeros((len(rest), 0))
         if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(rest))):
             return None
-        # two arrays that are multiples of each other have no separate factors
+        # Two arrays that are multiples of each other have no separate factors.
         if columns and np.linalg.matrix_rank(matrix) < len(columns):
             return None
         found = np.linalg.lstsq(matrix, rest, rcond=None)[0] if columns else np.zeros(0)
@@ -128,10 +128,10 @@ def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | No
 def name_factor(
     values: Sequence[float] | np.ndarray, quantities: Sequence[Mapping[str, float]], tolerance: float = _CLOSE
 ) -> str:
-    """The simplest product of powers that is worth `values`, each at its own `quantities` by name; "" if there is none.
+    """Name the simplest product of powers that equals `values`, each at its own `quantities` by name, or return "".
 
-    Numbers 2 and 3 are tried too. If the quantities do not tell two or three products apart, as a constant layer.heads
-    of 2 and the number 2, all are named; of more, the number. `tolerance` is relative.
+    Numbers 2 and 3 are tried too. If the quantities cannot distinguish two or three products, such as a constant
+    layer.heads of 2 and the number 2, all are named. For more, the number is given. `tolerance` is relative.
     """
     values = np.asarray(values, dtype=float)
     if not np.all(np.isfinite(values)) or np.any(values == 0):
@@ -146,7 +146,7 @@ def name_factor(
     bases = {name: np.asarray([each[name] for each in quantities]) for name in quantities[0]}
     bases |= {f"{number:g}": np.full(len(values), number) for number in _NUMBERS}
     bases = {name: base for name, base in bases.items() if np.all(base > 0) and not np.all(base == 1)}
-    # Occam's razor: products of two powers only if no single power is worth it.
+    # Occam's razor: try products of two powers only if no single power fits.
     for count in (1, 2):
         matches = [text for text, value in _monomials(bases, count) if is_worth(value)]
         if 0 < len(matches) <= _MOST_NAMED:
@@ -154,13 +154,13 @@ def name_factor(
         if matches:
             break
     if np.ptp(values) <= tolerance * np.abs(values[0]):
-        # a factor that is almost one is shown with what it differs by
+        # Show the difference of a factor that is almost one.
         return f"{values[0]:.12g}" if is_almost_one(values[0]) else f"{values[0]:.6g}"
     return ""
 
 
 def is_almost_one(value: float) -> bool:
-    """Whether a factor differs from one or minus one by no more than constants of few digits and rounding do."""
+    """Return whether a factor is one or minus one, up to rounding or constants with few digits."""
     return bool(0 < abs(abs(value) - 1) < 1e-5)
 
 

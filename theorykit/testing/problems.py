@@ -1,4 +1,4 @@
-"""Random problems of theory 1: a point in the order parameters of an architecture, and data that fit it."""
+"""Random problems of theory 1: order parameters of an architecture, and data that fit it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..bpkr.evaluation.action_terms import ActionTerms
 from ..bpkr.specification import layer_functions
 from ..checks import Count, Index, checked_arguments
 
-# few and fixed: another shape is another compilation
+# Sizes are few and fixed, because every shape needs another compilation.
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
 
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """An architecture, random positive definite order parameters, and random data: what functions of `bpkr` take.
+    """Architecture, random positive definite order parameters, and random data: arguments of functions of `bpkr`.
 
-    - `features` (examples, paths, features), `labels` (examples,), or (examples, outputs) of several outputs.
+    - `features` (examples, paths, features), `labels` (examples,), or (examples, outputs) for several outputs.
     - `test_features` (examples, paths, features).
-    - `seed`: what `random_problem(architecture, seed)` draws it with.
+    - `seed`: the seed with which `random_problem(architecture, seed)` draws the problem.
     """
 
     architecture: bpkr.Architecture
@@ -39,24 +39,24 @@ class Problem:
         return f"{'Problem' if self.seed is None else 'random_problem'}({self.architecture}, seed={self.seed})"
 
     def evaluate(self) -> ActionTerms:
-        """The action and its parts at the order parameters."""
+        """Evaluate the action and its parts at the order parameters."""
         return bpkr.evaluate(self._bound(), self.order_parameters)
 
     def predict(self) -> bpkr.Prediction:
-        """What the theory predicts for the test examples at the order parameters."""
+        """Predict the test examples at the order parameters."""
         return bpkr.predict(self._bound(), self.order_parameters, self.test_features)
 
     def _bound(self) -> bpkr.Problem:
         return bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels))
 
     def at_temperature(self, temperature: ArrayLike) -> Problem:
-        """The same at another temperature."""
+        """Return the same problem at another temperature."""
         return replace(self, architecture=replace(self.architecture, temperature=temperature))
 
 
 @checked_arguments
 def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
-    """A problem of `architecture`, with 5 examples, 3 test examples and 6 input features; every draw of `seed`."""
+    """Draw a problem of `architecture` from `seed`, with 5 examples, 3 test examples and 6 input features."""
     rng = np.random.default_rng(seed)
     order_parameters = random_order_parameters(architecture, rng)
     shape, outputs = (architecture.paths, INPUT_FEATURES), architecture.outputs
@@ -72,7 +72,7 @@ def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
 
 @checked_arguments
 def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.OrderParameters:
-    """Random positive definite (U_1, ..., U_L, u); across a skip connection, U_{l+1} is a block of U_l."""
+    """Draw positive definite (U_1, ..., U_L, u). Across a skip connection, U_{l+1} is a block of U_l."""
 
     def positive_definite(size: int) -> np.ndarray:
         factor = rng.normal(size=(size, size + 2))
@@ -91,8 +91,8 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
 
 
 def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
-    """A positive definite matrix like `matrix` whose leading block is `block`."""
-    # A congruence keeps a matrix positive definite, and turns its leading block L L^T into `block`.
+    """Return a positive definite matrix similar to `matrix` with the leading block `block`."""
+    # A congruence keeps a matrix positive definite. It turns its leading block L L^T into `block`.
     size, change = len(block), np.eye(len(matrix))
     old = np.linalg.cholesky(matrix[:size, :size])
     change[:size, :size] = np.linalg.solve(old.T, np.linalg.cholesky(block).T).T
@@ -103,7 +103,7 @@ def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
 
 @checked_arguments
 def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
-    """The value of every symbol of the action by name, sizes included, for `codegen.interpret`."""
+    """Return the value of every symbol of the action by name, sizes included, for `codegen.interpret`."""
     architecture, point = problem.architecture, problem.order_parameters
     symbols, outputs = bpkr.derive(architecture).symbols, architecture.outputs
     matrices = (*point.matrices, point.readout) if point.matrices else (point.first,)
@@ -125,12 +125,12 @@ def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
 
 
 def plain(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray | float]:
-    """Numbers of Python and arrays of NumPy by name, as the interpreter takes them."""
+    """Convert values to Python numbers and NumPy arrays by name, for the interpreter."""
     return {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in values.items()}
 
 
 def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
-    """Phi: one row an (example, output) pair, one column a (path, output, feature)."""
+    """Return Phi, with one row per (example, output) pair and one column per (path, output, feature)."""
     examples, paths, width = features.shape
     found = np.zeros((examples, outputs, paths, outputs, width))
     for output in range(outputs):
@@ -140,12 +140,12 @@ def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
 
 @checked_arguments
 def random_inputs(rng: np.random.Generator, examples: Count = EXAMPLES) -> np.ndarray:
-    """Tokens (examples, 4 tokens, 6 features) of standard normal numbers."""
+    """Draw tokens (examples, 4 tokens, 6 features) of standard normal numbers."""
     return rng.normal(size=(examples, TOKENS, INPUT_FEATURES))
 
 
 @checked_arguments
 def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.AbstractHeads:
-    """Heads with random key-query products for every layer of `architecture` that has heads."""
+    """Draw heads with random key-query products for every layer of `architecture` that has heads."""
     shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in architecture.heads if heads]
     return bpkr.heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])

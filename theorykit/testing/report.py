@@ -1,4 +1,4 @@
-"""What a check of a user's own statement found, and comparisons that several checks make."""
+"""Findings of checks of user-defined layers and actions, and comparisons that several checks use."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from ..checks import check_fields
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Items, Text
 
-# what is left of derivatives by differences, relative
+# Remaining relative error of derivatives by differences.
 _DIFFERENCES = 1e-6
 
 
 @dataclass(frozen=True, repr=False)
 class Finding(DisplayMixin):
-    """What one check found.
+    """Result of one check.
 
     - `check`: the claim that was checked.
-    - `measured`: what was found, with numbers.
-    - `meaning`: the mistake that most likely makes it so, and what to write instead; empty if the claim holds.
+    - `measured`: the observation, with numbers.
+    - `meaning`: the most likely mistake, and its correction. Empty if the claim holds.
     """
 
     check: str
@@ -29,7 +29,7 @@ class Finding(DisplayMixin):
 
     @property
     def holds(self) -> bool:
-        """Whether the claim does."""
+        """Whether the claim holds."""
         return not self.meaning
 
     def _view(self) -> Iterator[Block]:
@@ -42,10 +42,10 @@ class Finding(DisplayMixin):
 
 @dataclass(frozen=True, repr=False)
 class Report(DisplayMixin):
-    """What all checks of one thing found. `print` it.
+    """Results of all checks of one object. `print` it.
 
-    - `subject`: what was checked, by its name.
-    - `findings`: mistakes; none if all is well.
+    - `subject`: name of the checked object.
+    - `findings`: mistakes, empty if there are none.
     - `passed`: checks whose claim holds.
     - `left_out`: checks that were not made, each with the reason.
     """
@@ -80,9 +80,9 @@ class Report(DisplayMixin):
 
 
 def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str]) -> Report:
-    """A report of `results`, those of one claim and meaning joined; `left_out` may grow while they are made.
+    """Make a report of `results`, joining results with equal claim and meaning. `left_out` may grow meanwhile.
 
-    A claim with a finding does not hold, whatever passed elsewhere.
+    A claim with a finding does not hold, even if it passed elsewhere.
     """
     said: dict[tuple[str, str], list[str]] = {}
     for result in results:
@@ -95,15 +95,15 @@ def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str])
 
 
 def slope_at_zero(function: Callable[[float], float], step: float) -> float:
-    """The derivative of a function at zero by central differences, to fourth order in the step."""
-    # Richardson's extrapolation: the errors of second order in the step cancel between the two differences.
+    """Differentiate a function at zero by central differences, to fourth order in the step."""
+    # Richardson extrapolation: errors of second order in the step cancel between the two differences.
     near = (function(step) - function(-step)) / (2 * step)
     far = (function(2 * step) - function(-2 * step)) / (4 * step)
     return float((4 * near - far) / 3)
 
 
 def check_slopes_agree(claim: str, slopes: Sequence[tuple[float, float]], meaning: str) -> Finding:
-    """Slopes (found, by differences) in several directions; the error is relative for slopes above one."""
+    """Compare slopes (found, by differences) in several directions. The error is relative for slopes above one."""
     errors = [(abs(found - expected) / max(abs(expected), 1.0), found, expected) for found, expected in slopes]
     error, found, expected = max(errors)
     if error < _DIFFERENCES:
@@ -112,5 +112,5 @@ def check_slopes_agree(claim: str, slopes: Sequence[tuple[float, float]], meanin
 
 
 def raised(error: Exception) -> str:
-    """An error of the user's code in one line."""
+    """Write an error of the user's code in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

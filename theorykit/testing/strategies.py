@@ -1,6 +1,6 @@
-"""Hypothesis strategies: layers, architectures and problems of theory 1; actions, and their points.
+"""Hypothesis strategies: layers, architectures and problems of theory 1, and actions with their points.
 
-Shapes are few and fixed, for JAX compiles anew for every other one; numbers are any. Needs Hypothesis:
+Shapes are few and fixed, because JAX recompiles for every new one. Numbers are arbitrary. Requires Hypothesis:
 `pip install -e '.[testing]'` in a clone.
 
     from hypothesis import given
@@ -37,7 +37,7 @@ SearchStrategy = st.SearchStrategy
 
 _ATTENTION = (bpkr.Attention(1), bpkr.Attention(2), bpkr.Attention(3))
 _LAYERS = (*_ATTENTION, bpkr.Dense(), bpkr.Skip(bpkr.Attention(2), 0.7), bpkr.Skip(bpkr.Dense(), 1.3))
-# layers, widths and outputs
+# Layers, widths and outputs.
 _STRUCTURES = (
     ((3,), (30.0, 20.0), 1),
     ((3, 2), (40.0, 25.0, 30.0), 1),
@@ -52,7 +52,7 @@ _x, _b, _s, _a, _q = symbols("x b s a q", real=True)
 _Q, _J = symmetric("Q", 3), symmetric("J", 3)
 _U, _K = positive_definite("U", 3), positive_definite("K", 3)
 _weight = symbols("weight", positive=True)
-# an order parameter, its domain, its parameter, and an action that is convex in the steps of the domain
+# Order parameter, its domain, its parameter, and an action that is convex in the steps of the domain.
 _CONVEX = (
     (_q, Between(0, 1), _a, -log(_q) - log(1 - _q) + _a * _q),
     (_s, Positive(), _weight, _weight * _s - log(_s)),
@@ -63,38 +63,38 @@ _CONVEX = (
 
 
 def seeds() -> SearchStrategy[int]:
-    """Whole numbers that random number generators start from."""
+    """Generate whole numbers as seeds of random number generators."""
     return st.integers(0, 2**32 - 1)
 
 
 @checked_arguments
 def drawn(make: Callable[[np.random.Generator], Any]) -> SearchStrategy[Any]:
-    """What `make` draws with a generator, by its seed, which is what Hypothesis shrinks.
+    """Generate values that `make` draws with a generator. Hypothesis shrinks the generator's seed.
 
-    Such as `drawn(testing.random_inputs)`, or `drawn(lambda rng: testing.random_heads(architecture, rng))`.
+    Examples are `drawn(testing.random_inputs)`, or `drawn(lambda rng: testing.random_heads(architecture, rng))`.
     """
     return seeds().map(lambda seed: make(np.random.default_rng(seed)))
 
 
 def temperatures() -> SearchStrategy[float]:
-    """Temperatures from 0.01 to 10."""
+    """Generate temperatures from 0.01 to 10."""
     return st.floats(-2, 1).map(lambda exponent: 10.0**exponent)
 
 
 @checked_arguments
 def layers(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.AbstractLayer]:
-    """Layers of one to three heads, dense ones, skip connections around both, and of `kinds` of your own."""
+    """Generate layers of one to three heads, dense ones, skip connections around both, and your own `kinds`."""
     return st.sampled_from((*_LAYERS, *kinds))
 
 
 @checked_arguments
 def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architecture]:
-    """Architectures of one to three layers, one or two outputs, at any temperature and prior variances.
+    """Generate architectures of one to three layers, one or two outputs, any temperature and prior variances.
 
-    With `kinds` of your own, each of them alone, below attention, and above a dense layer.
+    Each of your `kinds` appears alone, below attention, and above a dense layer.
 
     Raises:
-        ValueError: a kind is no layer of the theory, with what `check_layer` says of it.
+        ValueError: If a kind is no layer of the theory. The message has the finding of `check_layer`.
     """
     structures = []
     for i, kind in enumerate(kinds):
@@ -115,7 +115,7 @@ def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architectur
 def problems(
     architecture: bpkr.Architecture | SearchStrategy[bpkr.Architecture] | None = None,
 ) -> SearchStrategy[Problem]:
-    """Problems of one architecture, or of those of a strategy, `architectures()` if it is None; see `Problem`."""
+    """Generate problems of one architecture, or of a strategy, by default `architectures()`; see `Problem`."""
     if architecture is None:
         architecture = architectures()
     elif not isinstance(architecture, SearchStrategy):
@@ -124,7 +124,7 @@ def problems(
 
 
 def actions() -> SearchStrategy[Action]:
-    """Actions of one or two order parameters of any domains, each with exactly one minimum at any parameters."""
+    """Generate actions of one or two order parameters of any domains, each with exactly one minimum."""
 
     def action(pieces: list[int]) -> Action:
         chosen = [_CONVEX[piece] for piece in sorted(pieces)]
@@ -135,7 +135,7 @@ def actions() -> SearchStrategy[Action]:
 
 
 def action_points(action: Action | SearchStrategy[Action] | None = None) -> SearchStrategy[ActionPoint]:
-    """Values of the parameters and order parameters of an action, or of those of a strategy, `actions()` if None."""
+    """Generate parameters and order parameters of an action, or of a strategy, by default `actions()`."""
     if action is None:
         action = actions()
     elif not isinstance(action, SearchStrategy):

@@ -1,1 +1,1 @@
-"""The checks of `check_action`: an action of the user's own, by its parts."""
+"""Parts of `check_action`, which checks a user-defined action."""

@@ -1,4 +1,4 @@
-"""One call that looks for mistakes in an action of the user's own."""
+"""Check your own action for mistakes in one call."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .explanations import Reference, check_reference
 from .points import ActionPoint, random_points, value_of
 
 Sampled = Callable[[int], Mapping[Any, tuple[float, float]]]
-"""Of a system of a size: the mean of every order parameter that is a number, and its standard error."""
+"""Simulate a system of given size: return mean and standard error of every numeric order parameter."""
 
-# sets of parameters, and points at each; two more points than terms of a short action decide a fit
+# Number of parameter sets, and points at each. Two more points than terms of a short action decide a fit.
 _GROUPS, _POINTS = 3, 8
 _SIZES = (50, 200, 800)
 _ROUNDING, _AVERAGES = 1e-9, 1e-6
 _STEP = 1e-3
 _STARTS = 16
-# a coordinate of an interval beyond which its edge is reached
+# Beyond this coordinate, an interval's edge is reached.
 _EDGE = 8.0
-# standard errors by which a sampled mean may be off
+# Allowed deviation of a sampled mean, in standard errors.
 _ERRORS = 4.0
 _PACKAGE = "both come from the same expression: a mistake of the package"
 
@@ -50,18 +50,18 @@ def check_action(
 ) -> Report:
     """Check whether an action is right: what it states, what follows from it, and what runs.
 
-    Mistakes are findings of the report, not errors. A few seconds.
+    Mistakes are findings of the report, not errors. The check takes a few seconds.
 
     Args:
-        action: the action.
-        values: of the parameters, at which it is checked; random ones, of order one, if None.
-        index: the signature of the stationary point that is wanted, 0 for a minimum; not looked for if None.
-        reference: the action once more, in plain NumPy, a function of all symbols by name. It may differ by a constant,
-            of the parameters alone. If it differs otherwise, the report says by what.
+        action: The action.
+        values: Values of the parameters for the check. If None, random ones of order one.
+        index: Index of the wanted stationary point, 0 for a minimum. If None, none is searched.
+        reference: The same action in plain NumPy, as a function of all symbols by name. It may differ by a constant
+            that depends on the parameters alone. If it differs otherwise, the report explains how.
         sampled: `sampled(size)` returns, for a finite system at `values`, the mean and the standard error of each order
-            parameter by name; their distance from the saddle point must fall with the `sizes`.
-        sizes: of the finite systems, two or more.
-        seed: of all that is random; the same seed gives the same report.
+            parameter by name. Their distance from the saddle point must fall with the `sizes`.
+        sizes: Sizes of the finite systems, two or more.
+        seed: Seed of all random numbers. The same seed gives the same report.
 
     Example:
         >>> import theorykit
@@ -82,7 +82,7 @@ def check_action(
     if sampled is not None and (index is None or values is None):
         raise ValueError("sampled is compared with a saddle point: give its index, and the values of the parameters")
     if len(sizes) < 2:
-        raise ValueError(f"sizes must be two at least, to see how the distance falls; got {len(sizes)}")
+        raise ValueError(f"sizes must be at least two, to see how the distance falls; got {len(sizes)}")
     left_out: list[str] = []
 
     def results() -> Iterator[Finding]:
@@ -100,7 +100,7 @@ def check_action(
         averages = _check_averages(points[:6]) if action.has_averages else None
         if averages is not None:
             yield averages
-        # values differ everywhere if averages are not resolved
+        # Values differ everywhere if averages are not resolved.
         if averages is None or averages.holds:
             yield _check_compiled(points[:6])
             yield from _check_slopes(points[:3], seed)
@@ -140,7 +140,7 @@ def _derivation(action: Action, seed: int) -> Iterator[Finding]:
         yield Finding(
             claim,
             f"step {action.derivation.steps.index(step) + 1}, {step.rule}: {evidence}",
-            f"what the step arrives at does not follow from what it starts from: {step.claim}",
+            f"the result of the step does not follow from its start: {step.claim}",
         )
     if verification.holds:
         yield Finding(claim, f"{len(verification.evidence)} steps")
@@ -187,7 +187,7 @@ def _check_compiled(points: Sequence[ActionPoint]) -> Finding:
     for point in points:
         expected, found = point.terms(), np.asarray(point.bound.terms(point.coordinates))
         errors.append(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1.0))
-    # Gauss-Hermite quadrature runs where the interpreter integrates adaptively
+    # Generated code uses Gauss-Hermite quadrature, and the interpreter integrates adaptively.
     if max(errors) < (_AVERAGES if action.has_averages else _ROUNDING):
         return Finding(claim, f"to {max(errors):.1g}")
     meaning = f"the generated code is wrong; {_PACKAGE}"
@@ -236,7 +236,7 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Find
     return Finding(
         claim,
         f"the term {shown(action.terms[worst])} goes as the power {powers[worst]:.3g} of {action.scale}",
-        "a factor of the scale is missing, or stands once too often",
+        "a factor of the scale is missing, or occurs once too often",
     )
 
 
@@ -249,7 +249,7 @@ def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int
             if other == coordinates - index:
                 meaning = "the sign of the whole action, which turns minima into maxima"
             return f"{none}, but {kind}, as at {elsewhere[0].place}", meaning
-    # Solves that ended without a stationary point: at the edge of an interval, or far out.
+    # Solves that ended without a stationary point stopped at the edge of an interval, or far away.
     ends = end_points(action, values, index=index, starts=_STARTS, seed=seed)
     domains = {symbol.name: domain for symbol, domain in action.order_parameters.items()}
     for solution in (one_of(ends, at) for at in range(_STARTS)):
@@ -277,13 +277,13 @@ def _check_degenerate(found: Sequence[Solution]) -> Finding:
 def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Finding:
     samples = [by_name("sampled", sampled(size)) for size in sizes]
     last = samples[-1]
-    # of several saddle points finite systems choose by their own action: the nearest is meant
+    # If there are several saddle points, finite systems choose by their own action. Compare with the nearest.
     nearest = min(found, key=lambda solution: sum(abs(float(solution[name]) - last[name][0]) for name in last))
     worst, lines = 0.0, []
     for name in last:
         limit = float(nearest[name])
         off = [sample[name][0] - limit for sample in samples]
-        # one over the square root of the size is the slowest that fluctuations fall
+        # Fluctuations fall at least as one over the square root of the size.
         allowed = _ERRORS * last[name][1] + abs(off[0]) * (sizes[0] / sizes[-1]) ** 0.5
         lines.append(f"{name}: {', '.join(f'{value:+.2g}' for value in off)} off {limit:.4g}")
         worst = max(worst, abs(off[-1]) / max(allowed, 1e-300))

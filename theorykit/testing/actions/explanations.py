@@ -1,7 +1,7 @@
-"""An action against a function of the user's own in NumPy, and single mistakes by which they would differ.
+"""Compare an action with your NumPy function, and find single mistakes that explain a difference.
 
-They may differ by a constant, of the parameters alone: values are compared less their mean over points of the same
-parameters.
+The two may differ by a constant that depends on the parameters alone. So the mean over points with the same parameters
+is subtracted from values.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,16 +21,16 @@ from ..report import Finding, raised
 from .points import ActionPoint, value_of
 
 Reference = Callable[..., Any]
-"""The action once more: a function of order parameters and parameters by name, in plain NumPy, to a number."""
+"""The same action in plain NumPy: a function of order parameters and parameters by name to a number."""
 
-# differences of the action that count as equal, of their size: averages run by quadrature
+# Relative differences of the action that count as equal, since averages use quadrature.
 _EQUAL = 1e-7
-# factors that a standard normal variable may have by mistake
+# Factors that a standard normal variable may have by mistake.
 _SPREADS = (2.0, 0.5, np.sqrt(2.0), np.sqrt(0.5))
 
 
 class _Group(NamedTuple):
-    """Points of the same parameters, the terms (points, terms) there, and how small an array is zero."""
+    """Points of the same parameters, the terms (points, terms) there, and the size below which an array is zero."""
 
     points: Sequence[ActionPoint]
     terms: np.ndarray
@@ -42,7 +42,7 @@ class _Group(NamedTuple):
 
 
 def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Reference) -> Finding:
-    """The action at random points against the reference there; a finding says by which mistake they would differ."""
+    """Compare action and reference at random points. The finding names a mistake that explains differences."""
     finding = partial(Finding, "the action is the reference, up to a constant")
     names, values = {symbol.name for symbol in groups[0][0].action.symbols}, []
     for point in (point for group in groups for point in group):
@@ -52,7 +52,7 @@ def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Referenc
                 said = f"the reference is complex, {np.asarray(returned).item():.4g} at {point.place}"
                 return finding(said, "an action is a real number: a logarithm or a root of a negative number is none")
             values.append(float(returned))
-        except Exception as error:  # of the user's code, whatever it is
+        except Exception as error:  # the user's code may raise anything
             return finding(f"the reference fails: {raised(error)}", "it takes every symbol by its name")
         if not np.isfinite(values[-1]):
             return finding(f"the reference is not finite at {point.place}", "a domain is wider than its own")
@@ -76,13 +76,13 @@ def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Referenc
 
 
 def _centred(values: Any) -> np.ndarray:
-    """Values (points, ...), less their mean, so that constants drop out."""
+    """Subtract the mean of values (points, ...), so that constants cancel."""
     values = np.array(values, dtype=float)
     return values - values.mean(axis=0)
 
 
 def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
-    # From cheap to expensive: factors of terms need no new values, other expressions are interpreted at every point.
+    # Sort by cost: factors of terms need no new values, other expressions are interpreted at every point.
     point, terms = group.points[0], group.points[0].action.terms
     if len(terms) > 1:
         yield _scaled(lambda group: (0, [group.total]), "is {} times the action", "it")
@@ -122,8 +122,8 @@ def _with_free_terms(group: _Group, free: tuple[int, ...]) -> tuple | None:
 
 
 def _with_term(term: Expr, known: dict, group: _Group, without: int | None = None) -> tuple | None:
-    """The action, with a `term` of unknown factor in addition, or in place of the term number `without`."""
-    # one evaluation serves the hypotheses of the term in place of each other one
+    """Return the action with a `term` of unknown factor added, or in place of the term number `without`."""
+    # Evaluate the term once for all hypotheses in which it replaces another one.
     at = id(group.points)
     if at not in known:
         known[at] = _centred([value_of(term, point.values) for point in group.points])
@@ -139,7 +139,7 @@ def _of_expression(expression: Expr, group: _Group) -> tuple | None:
 
 
 def _scaled(parts: Callable, said: str, what: str = "", meaning: str = "", cost: float = 1.0) -> Hypothesis:
-    """A hypothesis with one factor, `said` with a gap for its name; the meaning is `meaning`, or a factor of `what`."""
+    """Make a hypothesis with one factor. `said` has a gap for its name. `meaning` defaults to a factor of `what`."""
 
     def words(fit: Fit) -> Explanation:
         factors = fit.factors[:, 0]
@@ -160,7 +160,7 @@ def _two_terms(terms: Sequence[str], fit: Fit) -> Explanation:
     return Explanation(f"the reference has {said}", "two terms have wrong factors", cost=2.0)
 
 
-# Guesses: another action that the reference may be, what it has, and which mistake that is.
+# Guesses: an action that the reference may be, its description, and the corresponding mistake.
 _Guesses = Iterator[tuple[Expr, str, str]]
 
 
@@ -220,7 +220,7 @@ def _spreads(point: ActionPoint) -> _Guesses:
 
 
 def simple_terms(action: Action) -> Iterator[Expr]:
-    """Simple terms that an action may lack, by increasing complexity; of order parameters, then with parameters."""
+    """Yield simple terms that an action may lack, by complexity: order parameters first, then with parameters."""
     alone = [term for symbol, domain in action.order_parameters.items() for term in _of_one(symbol, domain)]
     numbers = [symbol for symbol in action.order_parameters if isinstance(symbol, Symbol)]
     alone += [one**power * other for one, other in combinations(numbers, 2) for power in (1, 2)]

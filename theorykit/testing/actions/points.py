@@ -18,15 +18,15 @@ from ...saddle.bound_action import BoundAction, Values, bind, named
 from ...saddle.problem import Coordinates
 from ...symbolic.atoms import SymmetricSymbol
 
-# sides of matrices that nothing determines: different ones, so that a transpose shows
+# Undetermined sizes of matrices get different values, so that a transpose is detected.
 _SIDES = (3, 4, 2, 5)
 
 
 @dataclass(frozen=True)
 class ActionPoint:
-    """An action, a value for each of its parameters and sizes, and one for each order parameter; all by name.
+    """Action with values of its parameters, sizes and order parameters, all by name.
 
-    `coordinates` are those of the order parameters; see `theorykit.saddle.domains`.
+    `coordinates` are the coordinates of the order parameters; see `theorykit.saddle.domains`.
     """
 
     action: Action
@@ -36,41 +36,41 @@ class ActionPoint:
 
     @property
     def order_parameters(self) -> dict[str, Any]:
-        """The order parameters as arrays, or numbers of Python."""
+        """Order parameters as arrays or Python numbers."""
         return {name: _plain(value) for name, value in self.bound.values(self.coordinates).items()}
 
     @property
     def values(self) -> dict[str, Any]:
-        """All that the interpreter needs."""
+        """All values that the interpreter needs."""
         return {**self.parameters, **self.order_parameters}
 
     def terms(self) -> np.ndarray:
-        """The value of each term of the action by the interpreter; NaN where it is not defined."""
+        """Evaluate each term of the action with the interpreter. Undefined terms are NaN."""
         values = self.values
         return np.array([value_of(term, values) for term in self.action.terms])
 
     def moved(self, step: np.ndarray) -> ActionPoint:
-        """The point after a step; see `theorykit.saddle.domains`."""
+        """Return the point after a step; see `theorykit.saddle.domains`."""
         return replace(self, coordinates=self.bound.moved(self.coordinates, jnp.asarray(step)))
 
     @property
     def place(self) -> str:
-        """The numbers among the order parameters, as a text."""
+        """Numeric order parameters as text."""
         numbers = {name: value for name, value in self.order_parameters.items() if np.ndim(value) == 0}
         return ", ".join(f"{name} = {value:.3g}" for name, value in numbers.items()) or "a random point"
 
 
 @checked_arguments
 def random_action_point(action: Action, seed: Index, values: Values | None = None) -> ActionPoint:
-    """Random order parameters within their domains, at `values` of the parameters: random ones if None.
+    """Draw random order parameters within their domains, at `values` of the parameters (random if None).
 
-    Random numbers are between 0.5 and 1.5; sides of matrices that nothing determines are 2 to 5.
+    Random numbers are between 0.5 and 1.5. Undetermined sizes of matrices are 2 to 5.
     """
     return random_points(action, values, 1, 1, seed)[0][0]
 
 
 def value_of(expression: Expr, values: Mapping[str, Any]) -> float:
-    """The value of a scalar expression by the interpreter; NaN where it is not a real number."""
+    """Evaluate a scalar expression with the interpreter. NaN if it is not a real number."""
     if missing := {symbol.name for symbol in expression.free_symbols} - set(values):
         raise LookupError(f"no value for {', '.join(sorted(missing))}")
     with np.errstate(all="ignore"):
@@ -84,7 +84,7 @@ def value_of(expression: Expr, values: Mapping[str, Any]) -> float:
 def random_points(
     action: Action, values: Mapping[Any, Any] | None, groups: int, points: int, seed: int
 ) -> list[list[ActionPoint]]:
-    """`points` points at each of `groups` sets of values of the parameters; one set if `values` are given."""
+    """Draw `points` points at each of `groups` sets of parameters, or at one set if `values` are given."""
     rng = np.random.default_rng(seed)
     free = {size for symbol in action.symbols for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
     ordered = sorted(size.name for size in free)
@@ -110,7 +110,7 @@ def random_points(
             given = {name: _plain(value) for name, value in named("values", values, action.parameters).items()}
         bound = bind(action, given, {each: np.eye(*shape(each)) for each in action.order_parameters if shape(each)})
         parameters = {**_known_sizes(action, bound, given), **given}
-        # Coordinates are unbounded, and domains are their images: any coordinates are a point inside.
+        # Coordinates are unbounded and domains are their images, so any coordinates give an interior point.
         drawn = [rng.standard_normal(len(bound.free)) for _ in range(points)]
         found.append([ActionPoint(action, bound, parameters, jnp.asarray(coordinates)) for coordinates in drawn])
     return found

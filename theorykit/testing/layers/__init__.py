@@ -1,1 +1,1 @@
-"""What `check_layer` checks of a kind of layer, one module a question."""
+"""Checks of a kind of layer for `check_layer`, one module per question."""

@@ -1,4 +1,4 @@
-"""One call that looks for mistakes in a kind of layer."""
+"""Check a kind of layer for mistakes in one call."""
 
 from __future__ import annotations
 
@@ -41,21 +41,20 @@ def check_layer(
 ) -> Report:
     """Check whether the layer `kind` is right: what it states, what follows from it, and what runs.
 
-    It is tried alone, with one head more, and between other layers. Mistakes in it, and refusals, are findings of the
-    report, not errors. Five to ten seconds.
+    The layer is tried alone, with one more head, and between other layers. Mistakes in it, and rejections, are findings
+    of the report, not errors. The check takes five to ten seconds.
 
     Args:
-        kind: the layer.
-        reference: the forward map once more, in plain NumPy: `reference(weights, hidden, attention, parameters)` of
-            arrays (blocks, N_{l+1}, N_l), (N_l, tokens), (heads, keys, queries) or None without attention, and the
-            values of the parameters by their names in the layer; returns (N_{l+1}, tokens). The report says by what
-            the two differ.
-        draw_weights: how the weights are drawn elsewhere, `draw_weights(rng, shape, variance, parameters)` returns
-            an array of `shape`, (blocks, N_{l+1}, N_l); compared with the layer's prior.
-        checks: some of "reference", "derivation", "networks", "numerics" and "posterior", to save time; all but
+        kind: The layer.
+        reference: The same forward map in plain NumPy: `reference(weights, hidden, attention, parameters)` of arrays
+            (blocks, N_{l+1}, N_l), (N_l, tokens), (heads, keys, queries) or None without attention, and the values of
+            the parameters by their names in the layer. It returns (N_{l+1}, tokens). The report explains a difference.
+        draw_weights: Your own way to draw weights: `draw_weights(rng, shape, variance, parameters)` returns an array of
+            `shape`, (blocks, N_{l+1}, N_l). It is compared with the layer's prior.
+        checks: Some of "reference", "derivation", "networks", "numerics" and "posterior", to save time; all except
             "posterior" if None. The specification is always checked.
-        thorough: also "posterior": saddle points against networks sampled from the posterior. Half a minute.
-        seed: of all that is random; the same seed gives the same report.
+        thorough: Include "posterior": saddle points against networks sampled from the posterior. Takes half a minute.
+        seed: Seed of all random numbers. The same seed gives the same report.
 
     Example:
         >>> import theorykit
@@ -97,7 +96,7 @@ def check_layer(
             (placement, check)
             for placement in placements
             for name, check in of_package.items()
-            # the first two places have the kind at the readout and not, one output and two: what runs is theirs
+            # The first two places have the kind at the readout and elsewhere, with one output and with two. Run these.
             if name in chosen and (name != "numerics" or placement in placements[:2])
         ]
         more_heads = of_other_heads(kind, alone.form, kind.heads + 1, seed)

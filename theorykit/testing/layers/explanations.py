@@ -1,4 +1,4 @@
-"""Single mistakes that would explain how a stated forward map differs from a reference, and the words for each."""
+"""Single mistakes that explain a difference between a stated forward map and a reference, and their descriptions."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,17 +14,17 @@ from .trials import Trial, term_expressions
 
 AGREES = 1e-9
 Pair = tuple[Trial, np.ndarray]
-"""A trial, and what the reference gives there."""
-# no more permutations than these many heads, or blocks, have
+"""Trial, and the result of the reference there."""
+# Permutations are tried up to this number of heads or blocks.
 _MOST_PERMUTED = 4
-# A factor without a name explains less than any number of differences that have one.
+# An unnamed factor explains less than any number of named differences.
 _UNNAMED = 100.0
 
 
 class _Guess(NamedTuple):
-    """What the reference may have, `words`, and the mistake that this is: a change of the trial, or a further term.
+    """Possible ingredient of the reference, `words`, and its mistake: a change of the trial, or a further term.
 
-    `is_general`: whether it says anything of layers with more heads or blocks.
+    `is_general`: whether it applies to layers with more heads or blocks.
     """
 
     words: str
@@ -37,7 +37,7 @@ def _normalised(weights: np.ndarray, axis: int) -> np.ndarray:
     return weights / weights.sum(axis=axis, keepdims=True)
 
 
-# what may be done to a parameter, a number or a matrix
+# Possible changes of a parameter, a number or a matrix.
 _POWERS: dict[str, Callable] = {
     "{} squared": lambda value: value**2,
     "the inverse of {}": lambda value: 1 / value,
@@ -53,7 +53,7 @@ _POWERS_OF_MATRICES: dict[str, Callable] = {
 }
 _MASKED = "one side masks the attention, which is done in bpkr.attention(..., mask=...)"
 _AGAIN = "one side takes the softmax again"
-# what the reference may have, what that means, and the change of attention (heads, keys, queries)
+# Possible ingredient of the reference, its meaning, and the change of attention (heads, keys, queries).
 _OF_ATTENTION = (
     (
         "the transpose of the attention",
@@ -99,7 +99,7 @@ def _mean(hidden: np.ndarray) -> np.ndarray:
 
 
 _EACH_TOKEN = "weights that act on each token itself"
-# terms that layers commonly have, as `forward` would have them
+# Terms that layers commonly have, in the notation of `forward`.
 _TERMS = (
     _Guess("layer.hidden", "the skip connection", lambda trial: trial.hidden),
     _Guess(
@@ -130,9 +130,9 @@ _TERMS = (
 
 
 def explain_difference(pairs: Sequence[Pair], others: Sequence[Pair] = ()) -> Explanation:
-    """The simplest mistake that makes the statement the reference at every trial, or where they differ.
+    """Find the simplest mistake that turns the statement into the reference at every trial, or where they differ.
 
-    `others` are of another number of heads, which the reference need not be for.
+    `others` have another number of heads, which the reference need not support.
     """
     places, further = (
         [Place(trial, target, AGREES * np.max(np.abs(target)), trial.quantities) for trial, target in each]
@@ -166,7 +166,7 @@ def _hypothesis(first: Trial, change: _Guess | None, extra: _Guess | None) -> Hy
 
 
 def _by_block(trial: Trial) -> tuple:
-    # the part that does not depend on the weights, if there is any, and the part of each block
+    # Split into a part that does not depend on the weights, if there is one, and one part per block.
     nothing = replace(trial, weights=np.zeros_like(trial.weights)).stated()
     found = []
     for block, weights in enumerate(trial.weights):
@@ -224,7 +224,7 @@ def _extras(trial: Trial) -> Iterator[_Guess]:
 
 
 def _words(names: Sequence[str], change: _Guess | None, extra: _Guess | None, fit: Fit) -> Explanation | None:
-    """A fit in words; None if it is no difference but the rounding by which factors are named."""
+    """Describe a fit in words. None if the difference is only the rounding in names of factors."""
     count = fit.factors.shape[1] - (extra is not None)
     names = names if count == len(names) else ("what does not depend on the weights", *names)
     factors = [_factor(fit.factors[:, i], fit.quantities) for i in range(count)]
@@ -249,7 +249,7 @@ def _words(names: Sequence[str], change: _Guess | None, extra: _Guess | None, fi
     if not differences:
         return None
     measured, meanings = (list(dict.fromkeys(each)) for each in zip(*differences, strict=True))
-    # a statement that has nothing of the reference explains nothing; names that are not told apart explain less
+    # A statement that shares nothing with the reference explains nothing, and ambiguous names explain less.
     is_ambiguous = any(EITHER in name for name in (*factors, worth))
     cost = len(differences) + 3 * (set(factors) == {"0"}) + 0.5 * fit.fails_elsewhere + 0.25 * is_ambiguous
     cost += _UNNAMED * ("" in factors or (extra is not None and not worth))
@@ -257,13 +257,13 @@ def _words(names: Sequence[str], change: _Guess | None, extra: _Guess | None, fi
 
 
 def listed(things: Iterable) -> str:
-    """Things in words, with "and" before the last."""
+    """List things in words, with "and" before the last."""
     *most, last = map(str, things)
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def _factor(factors: np.ndarray, quantities: Sequence) -> str:
-    """The statement's part in units of the reference's: "0" if the reference has none of it."""
+    """Name the statement's part in units of the reference's, or "0" if the reference lacks it."""
     if np.all(np.abs(factors) < AGREES):
         return "0"
     return name_factor(1 / factors, quantities, AGREES) if np.all(factors) else ""
@@ -280,7 +280,7 @@ def _worth(factor: str, factors: np.ndarray) -> str:
 
 
 _BY_UNITS = "the normalisation by units: `forward` divides by sqrt(layer.width) alone"
-# what a factor has in its name, and the mistake that it most likely is; the first that fits
+# Parts of a factor's name, and the most likely mistake. The first match is used.
 _FACTORS = (
     (
         ("layer.width", "layer.next_width"),

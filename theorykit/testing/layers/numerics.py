@@ -1,4 +1,4 @@
-"""The action with the kind in it: its derivation, both routes to it, and what runs against what is written."""
+"""Action with the kind in it: its derivation, both routes to it, and generated code against expressions."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -22,16 +22,16 @@ from .trials import make_trials
 IS_DERIVED = "an action with the layer is derived"
 _ENGINE = "steps are made of the layer's own two formulas, so this is no mistake in them"
 _PACKAGE = "both follow from your formulas: a mistake of the package"
-# At this step truncation, of fourth order, and cancellation are far below what is tolerated of slopes.
+# At this step, fourth-order truncation and cancellation are far below the tolerance of slopes.
 _ROUNDING, _STEP = 1e-9, 1e-4
-# what is left of the difference of two equal expressions, in units of their size
+# Remaining difference of two equal expressions, in units of their size.
 _CANCELLED = 1e-10
-# directions that gradients are tried in, and how many failures are told
+# Number of directions for gradients, and number of reported failures.
 _DIRECTIONS, _TOLD = 3, 3
 
 
 def check_derivation(placement: Placement, seed: int) -> Iterator[Finding]:
-    """That there is an action, that each step of its derivations holds, and that both routes arrive at it."""
+    """Check that there is an action, that each step of its derivations holds, and that both routes lead to it."""
     try:
         action = bpkr.derive(placement.architecture)
         derivations = action.derivations
@@ -84,7 +84,7 @@ def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Findi
 
 
 def check_numerics(placement: Placement, seed: int) -> Iterator[Finding]:
-    """Values and gradients that run, against those of the expressions."""
+    """Compare computed values and gradients with the expressions."""
     problem = random_problem(placement.architecture, seed)
     architecture = problem.architecture
     data = jnp.asarray(problem.features), jnp.asarray(problem.labels)
@@ -136,18 +136,18 @@ def _check_interpreted(problem: Problem, values: np.ndarray) -> Finding:
 
 
 def _check_equations(problem: Problem, seed: int) -> Finding:
-    """The saddle-point equations against differences of the action, both by the interpreter."""
+    """Compare the saddle-point equations with differences of the action, both by the interpreter."""
     action, values = bpkr.derive(problem.architecture), symbol_values(problem)
     rng, slopes = np.random.default_rng(seed), []
     for symbol, equation in action.saddle_point_equations.items():
         direction = rng.normal(size=np.shape(values[symbol.name]))
         direction = direction + direction.T if direction.ndim else direction
-        # well inside the positive definite matrices
+        # Stay well inside the positive definite matrices.
         size = np.min(np.linalg.eigvalsh(np.atleast_2d(values[symbol.name]))) / np.linalg.norm(np.atleast_2d(direction))
         step = size * direction
 
         def total(at, name=symbol.name, step=step):
-            # the nested order parameters are written as blocks of the free ones in `total`
+            # `total` writes the nested order parameters as blocks of the free ones.
             return interpret(action.total, {**values, name: values[name] + at * step})
 
         slopes.append((float(np.sum(interpret(equation, values) * step)), slope_at_zero(total, _STEP)))

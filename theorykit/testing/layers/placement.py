@@ -1,4 +1,4 @@
-"""A kind of layer alone and between ordinary layers, and what is refused of it before anything is derived."""
+"""Place a kind of layer alone and between ordinary layers, and reject invalid kinds before any derivation."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
@@ -10,14 +10,14 @@ from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import LayerSymbols
 from ..report import Finding, raised
 
-# all different, so that one variance in place of another shows
+# All variances differ, so that an exchange of two is detected.
 _VARIANCES = (1.3, 0.8, 1.7, 0.6, 1.1, 0.9)
 _TEMPERATURE = 0.3
-# networks with more of them take minutes, or do not fit in memory
+# Networks with more heads take minutes, or do not fit in memory.
 _MOST_HEADS = 64
 
 _ORDER = "the product of two matrices whose sizes do not match: an order of factors, or a transpose"
-# words of a refusal, and what to do about it; the first that fits
+# Words of a rejection, and advice. The first match is used.
 _MEANINGS = {
     "biases are not covered": "a bias: leave it out, or give the inputs a constant feature, which is one",
     "attention on hidden activations": (
@@ -60,7 +60,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Placement:
-    """The kind in an architecture: at which place, counted from 0, and in words."""
+    """Kind in an architecture, with its position, counted from 0, and a description."""
 
     architecture: bpkr.Architecture
     place: int
@@ -68,12 +68,12 @@ class Placement:
 
     @property
     def form(self) -> LayerForm:
-        """What the theory reads off the kind at its place."""
+        """Properties of the kind at its place that the theory uses."""
         return self.architecture.forms[self.place]
 
     @property
     def quantities(self) -> dict[str, float]:
-        """Sizes and numbers that a factor may be made of, by their names in `forward`."""
+        """Possible ingredients of a factor, by their names in `forward`."""
         architecture, form, place = self.architecture, self.form, self.place
         heads, values = architecture.layers[place].heads, architecture.layer_numbers()
         found = {"layer.width": architecture.widths[place], "layer.next_width": architecture.widths[place + 1]}
@@ -84,12 +84,12 @@ class Placement:
 
 
 def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
-    """The kind alone, before and behind a layer of attention, with one output and with two; or why it is refused."""
+    """Place the kind alone, before and after attention, with one or two outputs, or explain a rejection."""
     claim = "the specification is one of the theory"
     try:
         for field in fields(kind):
             value = getattr(kind, field.name)
-            # JAX cannot compare it: it is accepted at first, and fails when the layer is met again
+            # JAX cannot compare it. The layer is accepted at first, and fails at the next use.
             if field.metadata.get("static", False) and not isinstance(value, Hashable):
                 raise TypeError(f"the field {field.name} is static and {type(value).__name__}: unhashable")
         if kind.heads > _MOST_HEADS:
@@ -104,7 +104,7 @@ def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
                 (dense, attention, kind, dense), 2, (4, 5, 6, 6, 7) if skip else (4, 5, 6, 7, 6), 1, "between others"
             ),
         )
-    except Exception as refusal:  # of the user's own code too, whatever it is
+    except Exception as refusal:  # the user's code may raise anything
         said = raised(refusal)
         return (), Finding(
             claim, said, next((what for words, what in _MEANINGS.items() if words in said), "what the error says")
@@ -115,14 +115,14 @@ def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
 
 
 def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> Placement:
-    """These layers in an architecture, and the one `at` a place."""
+    """Make a placement of these layers in an architecture, with the kind at position `at`."""
     variances = _VARIANCES[: len(layers) + 2]
     architecture = bpkr.Architecture(layers, widths, variances, temperature=_TEMPERATURE, outputs=outputs)
     return Placement(architecture, at, words)
 
 
 def check_scaling(form: LayerForm) -> Finding:
-    """Whether the kernel has a limit of large width: the width must be in 1/sqrt(layer.width), and nowhere else."""
+    """Check that the kernel has a large-width limit: the width must enter as 1/sqrt(layer.width), and only so."""
     claim, symbols = "the layer's sum over units is divided by sqrt(layer.width)", form.symbols
     widths = {symbols.width, symbols.next_width} & (form.block_tokens.free_symbols | form.gain.free_symbols)
     said = f"a path is multiplied by {form.block_tokens}"
@@ -136,7 +136,7 @@ def check_scaling(form: LayerForm) -> Finding:
 
 
 def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Finding:
-    """Whether the kind's parameters are the layer's own symbols, each used."""
+    """Check that the kind's parameters are the layer's own symbols, and that all are used."""
     claim, symbols = "every parameter has a symbol of its own in every layer, and is used", form.symbols
     elsewhere = kind.parameters(LayerSymbols(symbols.index + 1, symbols.width, symbols.next_width))
     named = kind.parameters(symbols)
@@ -160,5 +160,5 @@ def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Finding:
 
 
 def short_name(symbol: Expr, form: LayerForm) -> str:
-    """The name of a parameter in the layer, without the layer's number."""
+    """Return the name of a parameter in the layer, without the layer's number."""
     return symbol.name.removesuffix(f"_{form.symbols.index}")

@@ -1,4 +1,4 @@
-"""The stated forward map against a reference of the user's own, and the stated prior against weights that they draw."""
+"""Compare the stated forward map with your own reference, and the stated prior with weights that you draw."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,22 +17,22 @@ from .placement import Placement
 from .trials import Reference, Sizes, Trial, Unusable, copies, make_trials, of_other_heads
 
 DrawWeights = Callable[[np.random.Generator, tuple[int, int, int], float, Mapping[str, ArrayLike]], ArrayLike]
-"""How weights are drawn: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
+"""Function that draws weights: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
 
 _CLAIM = "the stated forward map is the reference"
-# Sizes are primes: no product of powers of some is a power of another, so a factor has one name.
+# Sizes are primes, so no product of powers of some is a power of another, and a factor has one name.
 _PRIMES = (5, 7, 11, 13)
-# units before and after a layer, and tokens, of the largest trial
+# Units before and after a layer, and tokens, of the largest trial.
 _WIDE = (41, 37, 29)
 _DRAWS = 2_000
 
 
 def check_reference(kind: AbstractLayer, placement: Placement, reference: Reference, seed: int) -> Iterator[Finding]:
-    """That `forward` is the reference, or how it differs."""
+    """Check that `forward` equals the reference, or explain the difference."""
     form = placement.form
 
     def tried(sizes: Sequence[Sizes], own_numbers: bool, heads: int = kind.heads) -> list[Pair]:
-        """Trials, of so many heads, with what the reference gives there; none if there is no such layer."""
+        """Return trials with `heads` heads and the reference's results, or none if there is no such layer."""
         other = (kind, form) if heads == kind.heads else of_other_heads(kind, form, heads, seed)
         if other is None:
             return []
@@ -78,7 +78,7 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
         found = explain_difference(pairs, others)
         yield Finding(_CLAIM, f"{found.measured}{note}", found.meaning)
         return
-    # they agree at the layer's own heads; more heads and larger inputs may say something else
+    # They agree at the layer's own heads. More heads and larger inputs may reveal a difference.
     wide = [(_WIDE[0], _WIDE[0] if sizes[0][0] == sizes[0][1] else _WIDE[1], _WIDE[2])]
     further = elsewhere(sizes[:1], kind.heads + 3)
     groups = [(others, further), (further, []), (elsewhere(wide, kind.heads), elsewhere(wide, kind.heads + 1))]
@@ -89,20 +89,20 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
         if _error(more) < AGREES:
             agreeing += more
         elif not all(_is_general(trial, reference) for trial, _ in more):
-            alone = f" (at {len(more[0][0].attention)} heads the reference leaves some out: it is for fewer alone)"
+            alone = f" (at {len(more[0][0].attention)} heads the reference ignores some: it is for fewer only)"
         else:
             found = explain_difference(more, beyond)
             yield Finding(
                 _CLAIM,
                 f"at {_sizes_said(more)} {found.measured}; at {_sizes_said(agreeing)} they agree{note}",
-                f"{found.meaning}. One of the two is for a few heads or small inputs alone: a number for a size",
+                f"{found.meaning}. One of the two is only for a few heads or small inputs: a number replaces a size",
             )
             return
     yield Finding(_CLAIM, f"to {error:.1g} at {_sizes_said(agreeing)}{note}{alone}")
 
 
 def _is_general(trial: Trial, reference: Reference) -> bool:
-    # whether it depends on every weight block and head, as a reference for any number of them does
+    # Check whether it depends on every weight block and head, as a reference for any number of them does.
     whole = trial.referred(reference)
     try:
         for name in ("weights", "attention"):
@@ -137,9 +137,9 @@ def _unusable(trial: Trial, said: str) -> Finding:
         "keys, queries) or None, and parameters; or it is of other numbers of blocks or heads"
     )
     if f"shape {trial.shape[::-1]}" in said:
-        meaning = "the reference returns the transpose: a column a token is wanted, (next_width, tokens)"
+        meaning = "the reference returns the transpose; it must return one column per token, (next_width, tokens)"
     if "complex" in said or "in float" in said:
-        meaning = "the theory is of real numbers in double precision: return those"
+        meaning = "the theory uses real numbers in double precision: return those"
     if "KeyError" in said:
         named = ", ".join(trial.parameters) or "none"
         meaning = f"the reference has a parameter that the statement has not; the statement's parameters: {named}"
@@ -156,12 +156,12 @@ def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
     hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference)))
     if size == 0:
         return "the reference is zero at random weights and activations", "it depends on neither"
-    # Doubling and changing signs are exact in floating-point numbers: a linear map differs by rounding alone.
+    # Doubling and sign changes are exact in floating-point numbers, so a linear map differs by rounding only.
     try:
         constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
     except Unusable as problem:
         return f"{problem} for hidden activations that are zero", "it divides by their size: a norm"
-    # a bias that is as small as what is tolerated would be taken for something else below
+    # A bias as small as the tolerance would be mistaken for something else below.
     if np.max(np.abs(constant)) > 0.1 * AGREES * size:
         said = f"without hidden activations it gives {np.max(np.abs(constant)):.3g}, not zero"
         return said, "the reference has a bias, which the theory does not cover"
@@ -181,13 +181,13 @@ def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
 
 
 def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWeights, seed: int) -> Finding:
-    """That weights which the user draws have the covariance of `prior`, zero mean, and independent entries."""
+    """Check that weights drawn by the user have the covariance of `prior`, zero mean, and independent entries."""
     claim, form = "weights are drawn with the covariance of `prior`", placement.form
     numbers, variance = placement.architecture.layer_numbers(), placement.quantities["layer.variance"]
     sizes = [(6, 6, 5), (11, 11, 5)] if form.has_skip else [(5, 7, 6), (11, 6, 5)]
     trials = make_trials(kind, form, sizes, seed, own_numbers=True)
     rng, samples = np.random.default_rng(seed), []
-    # another width and another variance tell a factor of these from a number
+    # Another width and another variance distinguish a factor of these from a number.
     for trial, scale in zip(trials, (1.0, 1.7), strict=True):
         drawn = []
         for _ in range(_DRAWS):
@@ -196,7 +196,7 @@ def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWei
                     draw_weights(rng, trial.weights.shape, scale * variance, copies(trial.parameters))
                 )
                 weights = returned.real.astype(float)
-            except Exception as error:  # of the user's code, whatever it is
+            except Exception as error:  # the user's code may raise anything
                 return Finding(claim, raised(error), "what the error says")
             if returned.dtype.kind == "c":
                 return Finding(claim, "complex weights", "the theory is of real weights")
@@ -216,7 +216,7 @@ def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWei
 
 
 def _dependence(weights: np.ndarray) -> tuple[str, str] | None:
-    """What weights with independent Gaussian entries in a block do not have; (draws, blocks, rows, columns)."""
+    """Find a property that weights (draws, blocks, rows, columns) with independent Gaussian entries would not have."""
     size, error = np.sqrt(np.mean(weights**2)), 1 / np.sqrt(len(weights))
     mean = float(np.max(np.abs(weights.mean(axis=0)))) / size / error
     if mean > 6:
@@ -224,7 +224,7 @@ def _dependence(weights: np.ndarray) -> tuple[str, str] | None:
     blocks = weights.reshape(*weights.shape[:2], -1)
     blocks = blocks / np.sqrt(np.mean(blocks**2, axis=(0, 2), keepdims=True))
     overlaps = np.einsum("dai,dbj->aibj", blocks, blocks, optimize=True) / len(blocks)
-    # the same entry of two blocks may have the covariance that `prior` states
+    # The same entry of two blocks may have the covariance that `prior` states.
     correlation = np.max(np.abs(overlaps * (1 - np.eye(blocks.shape[2]))[None, :, None, :]), axis=(1, 3))
     if np.max(correlation) > 7 * error:
         one, other = np.argwhere(correlation > 7 * error)[0]

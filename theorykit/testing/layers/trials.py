@@ -1,4 +1,4 @@
-"""Random arrays at which a layer's forward map is tried: as it is stated, and as the user's reference has it."""
+"""Random arrays for testing a layer's forward map, as stated and according to the user's reference."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,18 +18,18 @@ from ..report import raised
 from .placement import short_name
 
 Reference = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Mapping[str, ArrayLike]], ArrayLike]
-"""A forward map in NumPy: (weights, hidden, attention, parameters) -> next hidden; see `check_layer`."""
+"""Forward map in NumPy: (weights, hidden, attention, parameters) -> next hidden; see `check_layer`."""
 Sizes = tuple[int, int, int]
 """(N_l, N_{l+1}, tokens)."""
 
 
 class Unusable(Exception):
-    """The reference fails, or returns no array of next hidden activations."""
+    """The reference fails, or does not return an array of next hidden activations."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Arrays of one layer, of sizes that are all different where they may be.
+    """Arrays of one layer, with different sizes if possible.
 
     - `weights` (blocks, N_{l+1}, N_l), `hidden` (N_l, tokens), `attention` (heads, keys, queries) or None.
     - `parameters`: by their names in the layer.
@@ -43,7 +43,7 @@ class Trial:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the next hidden activations."""
+        """Shape of the next hidden activations."""
         return self.weights.shape[1], self.hidden.shape[1]
 
     @property
@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def quantities(self) -> dict[str, float]:
-        """What a factor may be made of, by its name in `forward`."""
+        """Possible ingredients of a factor, by their names in `forward`."""
         blocks, next_width, width = self.weights.shape
         found = {"layer.width": width, "layer.next_width": next_width, "layer.tokens": self.hidden.shape[1]}
         if next_width == width:
@@ -64,16 +64,16 @@ class Trial:
         return {name: float(value) for name, value in found.items()}
 
     def terms(self) -> list[np.ndarray]:
-        """The value of each term of the stated forward map."""
+        """Evaluate each term of the stated forward map."""
         values = self.values()
         return [np.asarray(interpret(term, values)) for term in term_expressions(self.form)]
 
     def stated(self) -> np.ndarray:
-        """The next hidden activations as `forward` states them."""
+        """Return the next hidden activations according to `forward`."""
         return np.asarray(interpret(self.form.forward, self.values()))
 
     def referred(self, reference: Reference) -> np.ndarray:
-        """The next hidden activations as the reference has them; `Unusable` says what is wrong with them."""
+        """Return the next hidden activations according to the reference. `Unusable` explains invalid ones."""
         attention = None if self.attention is None else self.attention.copy()
         try:
             with np.errstate(all="ignore"):
@@ -81,7 +81,7 @@ class Trial:
                     reference(self.weights.copy(), self.hidden.copy(), attention, copies(self.parameters))
                 )
                 found = np.asarray(returned, dtype=float) if returned.dtype.kind != "c" else returned
-        except Exception as error:  # of the user's code, whatever it is
+        except Exception as error:  # the user's code may raise anything
             raise Unusable(f"it raises {raised(error)}") from None
         if returned.dtype.kind == "c":
             size = np.max(np.abs(np.imag(returned)), initial=0.0)
@@ -95,7 +95,7 @@ class Trial:
         return found
 
     def values(self) -> dict[str, np.ndarray | float]:
-        """The value of every symbol of `forward`, by name."""
+        """Return the value of every symbol of `forward`, by name."""
         form, (blocks, next_width, width) = self.form, self.weights.shape
         by_symbol: dict[Expr, ArrayLike] = {
             form.symbols.width: width,
@@ -112,24 +112,24 @@ class Trial:
 
 
 def copies(parameters: Mapping[str, np.ndarray | float]) -> dict[str, np.ndarray | float]:
-    """Parameters that the user's code may change."""
+    """Copy the parameters, because the user's code may change them."""
     return {name: np.copy(value) if np.ndim(value) else value for name, value in parameters.items()}
 
 
 def term_expressions(form: LayerForm) -> list[Expr]:
-    """The terms of the sum that the forward map is."""
+    """Return the terms of the sum in the forward map."""
     return [from_terms([term], form.forward.shape) for term in matrix_terms(form.forward)]
 
 
 def make_trials(
     kind: AbstractLayer, form: LayerForm, sizes: Sequence[Sizes], seed: int, own_numbers: bool
 ) -> list[Trial]:
-    """A trial for each of `sizes`; the parameters are the kind's if `own_numbers`, and others if not."""
+    """Make a trial for each of `sizes`, with the kind's own parameters if `own_numbers`, and with others if not."""
     rng, found = np.random.default_rng(seed), []
     blocks = layer_functions.count(form.blocks, {form.symbols.heads.name: kind.heads} if kind.heads else {})
     given = plain({short_name(symbol, form): value for symbol, value in kind.parameters(form.symbols).items()})
     for width, next_width, tokens in sizes:
-        # random attention with columns that sum to one over keys, as after a softmax
+        # Random attention has columns that sum to one over keys, as after a softmax.
         scores = np.exp(rng.normal(size=(kind.heads, tokens, tokens)))
         weights, hidden = rng.normal(size=(blocks, next_width, width)), rng.normal(size=(width, tokens))
         attention = scores / scores.sum(axis=1, keepdims=True) if kind.heads else None
@@ -151,9 +151,9 @@ def _other_matrix(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def of_other_heads(
     kind: AbstractLayer, form: LayerForm, heads: int, seed: int
 ) -> tuple[AbstractLayer, LayerForm] | None:
-    """The kind with another number of heads and arrays that fit, and its form; None if there is none.
+    """Return the kind with another number of heads and matching arrays, and its form, or None if there is none.
 
-    A layer with another number of heads tells a factor of layer.heads from a number.
+    Another number of heads distinguishes a factor of layer.heads from a number.
     """
     if not kind.heads:
         return None
@@ -162,13 +162,14 @@ def of_other_heads(
     try:
         other = _resized(kind, {old: new, kind.heads: heads}, heads, rng)
         (found,) = Architecture((other,), 6, temperature=1.0).forms
-    except Exception:  # of the user's code, whatever it is
+    except Exception:  # the user's code may raise anything
         return None
     return (other, found) if other.heads == heads and found.forward == form.forward else None
 
 
 def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
-    # `kind`, or the layer in it, with other numbers in arrays of one of the `sizes`; a constructor may not take fields
+    # Replace the numbers in arrays of `kind`, or of the layer in it, with one of the `sizes`. Constructors may not
+    # allow it.
     other = object.__new__(type(kind))
     for field in fields(kind):
         value = getattr(kind, field.name)
