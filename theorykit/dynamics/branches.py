@@ -390,8 +390,7 @@ def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
     def excess(rank: int) -> Callable[[BranchPoint], float]:
         return lambda station: abs(station.multipliers[rank]) - 1
 
-    # The k-th largest modulus is continuous along the branch, whichever multiplier has it. Keep one of a conjugate
-    # pair.
+    # The k-th largest modulus is continuous along the branch, whichever multiplier has it. Keep one per conjugate pair.
     crossings = []
     inside, outside = sorted(int(np.sum(np.abs(multipliers) > 1)) for multipliers in segment.multipliers)
     for rank in range(inside, outside):

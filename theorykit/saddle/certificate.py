@@ -208,8 +208,7 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     harmonic = ((off <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
     # If the valley bends, the slope that remains across it has a component along it.
     floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
-    # For a slope that grows with distance, the action changes by at most the final slope times distance. More is a
-    # jump.
+    # If the slope grows with distance, the action changes by at most the last slope times distance. More is a jump.
     changes = jax.lax.map(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))), steps) - jnp.sum(terms)
     rounded = 1e3 * eps * jnp.sum(jnp.abs(terms))
     leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * distances + rounded

@@ -122,8 +122,7 @@ class TrajectorySymbols:
         """Return V_t, K_t, sigma_t and A_t, each in terms of the overlaps and of the previous ones."""
 
         def rows(family: str) -> MatrixExpr:
-            # Tokens are sorted newest first. e_d is the d-th unit column, and zero for tokens that have left the
-            # context.
+            # Newest token first. e_d is the d-th unit column, and zero for tokens that have left the context.
             return sum_of(
                 [MatrixSymbol(f"e_{age}", CONTEXT, 1) * self.pick(family, time - age).T for age in range(time + 1)]
             )

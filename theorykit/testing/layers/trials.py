@@ -168,8 +168,7 @@ def of_other_heads(
 
 
 def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
-    # Replace the numbers in arrays of `kind`, or of the layer in it, with one of the `sizes`. Constructors may not
-    # allow it.
+    # Resize arrays with an axis in `sizes`, also in a nested layer. A constructor may not take fields, so bypass it.
     other = object.__new__(type(kind))
     for field in fields(kind):
         value = getattr(kind, field.name)
