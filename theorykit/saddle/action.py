@@ -379,7 +379,7 @@ def render_markdown(action: Action, symbol_names: Mapping[Expr, str] | None = No
 
 def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
     yield Heading("Action", 1)
-    yield Equation("S", action.latex(names))
+    yield Equation("S", action.latex(names), plain=f"S = {action.expression}")
     items = []
     for symbol, domain in action.order_parameters.items():
         sides = [f"${latex(side, names)}$" for side in getattr(symbol, "shape", ())]
@@ -401,4 +401,5 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
         yield Text(f"None in symbols: {reason}")
         return
     for symbol, slope in equations.items():
-        yield Equation(rf"\frac{{\partial S}}{{\partial {latex(symbol, names)}}}", f"{latex(slope, names)} = 0")
+        left = rf"\frac{{\partial S}}{{\partial {latex(symbol, names)}}}"
+        yield Equation(left, f"{latex(slope, names)} = 0", plain=f"dS/d{symbol} = {slope} = 0")

@@ -47,13 +47,17 @@ class Text(Part):
 
 @dataclass(frozen=True)
 class Equation(Part):
-    """Displayed equation, both sides in LaTeX. `source` is its number in a paper, `label` its name in the document."""
+    """Displayed equation, both sides in LaTeX.
+
+    `source` is its number in a paper, `label` its name in the document, `plain` its text for a terminal.
+    """
 
     left: str
     right: str
     relation: str = "="
     source: str = ""
     label: str = ""
+    plain: str = ""
 
     @property
     def numbered(self) -> str:
@@ -283,7 +287,7 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
         heading=lambda text, level: plain(text),
         text=wrapped,
         items=lambda items: "\n".join(wrapped(f"- {item}", "  ") for item in items),
-        equation=lambda each: f"{each.left} {each.relation} {each.right}",
+        equation=lambda each: each.plain or f"{each.left} {each.relation} {each.right}",
         table=table,
         picture=lambda picture: picture.text,
         code=str,
@@ -294,7 +298,7 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
 
 def _plain_formula(latex: str) -> str:
     """Remove the braces and commands of LaTeX from a short formula, for example N_1 x N_2."""
-    return re.sub(r"\\(?:left|right)|[{}\\]", "", latex.replace(r"\times", "x"))
+    return re.sub(r"\\(?:left|right)|[{}\\]", "", latex.replace(r"\times", "x").replace(r"\mathbb", ""))
 
 
 def _display(equation: Equation) -> str:
