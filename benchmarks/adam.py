@@ -1,7 +1,7 @@
-"""The published optimiser of the action, for comparison: Adam on the entries of U_1, ..., U_L, u eliminated.
+"""Minimise the action as the published program does: Adam on the entries of U_1, ..., U_L, with u eliminated.
 
-As in the published program: the loss is S per largest width, U starts at the Gaussian-process limit and is
-unconstrained, the learning rate is constant, and the run ends when no entry of the gradient exceeds the tolerance.
+The loss is S divided by the largest width. U starts at the Gaussian-process limit and is unconstrained. The learning
+rate is constant, and the run ends when no entry of the gradient exceeds the tolerance.
 Adam: D. P. Kingma, J. Ba, arXiv 1412.6980.
 """
 
@@ -18,7 +18,7 @@ FIRST_DECAY, SECOND_DECAY, SMALL = 0.9, 0.999, 1e-8
 
 
 class Run(NamedTuple):
-    """A run under way: order parameters, both moments of the gradient, steps, largest entry of the gradient."""
+    """State of a run: order parameters, both moments of the gradient, steps, largest entry of the gradient."""
 
     matrices: tuple
     first: tuple
@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
 
 def loss(architecture: bpkr.Architecture, matrices: tuple, features, labels):
-    """S per largest width, with the readout order parameter in closed form."""
+    """Return S divided by the largest width, with the readout order parameter in closed form."""
     bound = bind(architecture)
     readout = bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrices[-1]})["u"]
     point = bpkr.OrderParameters(matrices, readout)
@@ -36,7 +36,7 @@ def loss(architecture: bpkr.Architecture, matrices: tuple, features, labels):
 
 
 def minimise(architecture, features, labels, *, learning_rate: float, tolerance: float, max_steps: int) -> Run:
-    """Run Adam; traceable."""
+    """Run Adam. JAX can trace this function."""
     gradient = jax.grad(lambda matrices: loss(architecture, matrices, features, labels))
     start = bpkr.gp_limit(architecture).matrices
     none = jax.tree.map(jnp.zeros_like, start)

@@ -1,8 +1,9 @@
-"""How long a derivation takes, by depth: deriving, checking every step of both routes, and compiling.
+"""Time to derive an action, check every step of both routes, and compile, by depth.
 
     python benchmarks/derivation.py [largest depth]
 
-Prints seconds for networks of attention layers with two heads, in one process, and what the generated code consists of.
+Prints seconds for networks of attention layers with two heads, in one process, and the number of operations in the
+generated code.
 """
 
 import sys
@@ -18,14 +19,14 @@ from theorykit.bpkr.evaluation.bound_action import bind
 
 
 def seconds(work) -> float:
-    """Wall-clock time of a call."""
+    """Return the wall-clock time of a call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def compiled(architecture: bpkr.Architecture) -> None:
-    """Compile the action and its gradient to machine code, for a small data set."""
+    """Compile the action and its gradient for a small data set."""
     point = bpkr.gp_limit(architecture)
     features, labels = jnp.ones((4, architecture.paths, 3)), jnp.ones(4)
     slope = jax.jit(jax.grad(lambda at: action_terms(bind(architecture), at, features, labels).total))
@@ -33,7 +34,7 @@ def compiled(architecture: bpkr.Architecture) -> None:
 
 
 def verified(architecture: bpkr.Architecture) -> None:
-    """Check every step, and fail if one does not hold."""
+    """Check every step, and exit if one does not hold."""
     for derivation in bpkr.derive(architecture).derivations.values():
         verification = derivation.verify()
         if not verification.holds:

@@ -1,10 +1,9 @@
-"""What a user waits for at first: imports, a first solve in a fresh process, another shape after it, a solve again.
+"""Time what a new user waits for: imports, the first solve in a fresh process, a second shape, and a repeated solve.
 
     python benchmarks/first_second.py [--output FOLDER] [--repeats 5]
 
-Each row is the median over fresh processes, one after another, and of the seconds of processor time beside the clock's:
-on a machine that is busy the former are what can be compared. Writes first_second.json into FOLDER
-(benchmarks/results by default).
+Each row is the median over fresh processes, run one after another. Both wall-clock and processor seconds are recorded;
+on a busy machine, compare the processor seconds. Writes first_second.json into FOLDER (benchmarks/results by default).
 """
 
 import argparse
@@ -62,7 +61,7 @@ print(json.dumps(rows))
 
 
 def run(cached: bool, folder: str) -> dict[str, list[float]]:
-    """Seconds by the clock and of the processor, of every part of one fresh process."""
+    """Return wall-clock and processor seconds for every part of one fresh process."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "THEORYKIT_"))}
     path = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[1] / "examples")]
     environment |= {"THEORYKIT_CACHE": folder if cached else "off", "PYTHONPATH": os.pathsep.join(path)}
@@ -71,7 +70,7 @@ def run(cached: bool, folder: str) -> dict[str, list[float]]:
 
 
 def medians(runs: list[dict[str, list[float]]]) -> dict[str, dict[str, float]]:
-    """The median of every part, and of all up to the first solution."""
+    """Return the median of every part, and of the time from import to the first solution."""
     for each in runs:
         parts = [each[name] for name in ("import", "data", "features", "solve")]
         each["import to solution"] = [sum(column) for column in zip(*parts, strict=True)]
@@ -95,7 +94,7 @@ def main() -> None:
         found["cached"] = medians([run(True, folder) for _ in range(arguments.repeats)])
     for kind, rows in found.items():
         for name, row in rows.items():
-            print(f"{kind:15s} {name:20s} {row['seconds']:8.4f} s, {row['processor_seconds']:8.4f} s of the processor")
+            print(f"{kind:15s} {name:20s} {row['seconds']:8.4f} s, {row['processor_seconds']:8.4f} s processor time")
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "first_second.json").write_text(json.dumps(found, indent=1) + "\n")
 

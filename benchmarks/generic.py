@@ -1,10 +1,10 @@
-"""The action of attention paths, minimised by what knows no theory and by its own solver: the same minima, and times.
+"""Minimise the action of attention paths with the generic solver and with its own solver; compare minima and times.
 
     python benchmarks/generic.py [--output FOLDER]
 
-Hidden Markov chains (100 examples, 4 paths, 231 features) over the width, and random features with more paths. Each
-solve starts from the Gaussian-process limit, and is timed after it was compiled; the first time is told beside it.
-Writes generic.json into FOLDER (benchmarks/results by default).
+The problems are hidden Markov chains (100 examples, 4 paths, 231 features) at several widths, and random features with
+more paths. Each solve starts from the Gaussian-process limit. Times exclude compilation; the time of the first call,
+which includes it, is reported separately. Writes generic.json into FOLDER (benchmarks/results by default).
 """
 
 import argparse
@@ -31,7 +31,7 @@ REPEATS = 7
 
 
 def timed(work, repeats: int = REPEATS) -> tuple[object, float, float]:
-    """The result, and the seconds of the first call and of one after it: the median."""
+    """Return the result, the seconds of the first call, and the median seconds of the later calls."""
     start = time.perf_counter()
     result = jax.block_until_ready(work())
     first, times = time.perf_counter() - start, []
@@ -43,7 +43,7 @@ def timed(work, repeats: int = REPEATS) -> tuple[object, float, float]:
 
 
 def row(name: str, architecture: bpkr.Architecture, features, labels) -> dict:
-    """One problem by both ways."""
+    """Solve one problem with both solvers."""
     action = bpkr.derive(architecture).of_free_order_parameters
     values = bpkr.parameter_values(bpkr.Problem(architecture, bpkr.Data(features, labels)))
     limit, symbols = bpkr.gp_limit(architecture), bpkr.derive(architecture).symbols

@@ -1,20 +1,20 @@
-"""The same computations on the GPU and on the CPU, in double precision: what a GPU is worth, and for what.
+"""Time the same computations on the GPU and on the CPU, in double precision.
 
     python benchmarks/gpu.py [--json PATH] [--parts NAME ...] [--platforms cuda cpu] [--limit SECONDS]
 
 Parts:
 
-- `solves`: saddle points by the kernel of P examples, P x P, with 4, 16 or 27 paths.
-- `orbits`: the map of self-attention and its leading 3 Lyapunov exponents, so many orbits in one call.
-- `diagrams`: an orbit diagram as users call it, which makes blocks of the orbits.
-- `factorisations`: one `cholesky`, and one `eigh` with and without vectors, of P x P matrices, and of the small ones
-  that a solve takes apart in each step.
+- `solves`: saddle points from the P x P kernel of P examples, with 4, 16 or 27 paths.
+- `orbits`: the map of self-attention and its 3 leading Lyapunov exponents, for many orbits in one call.
+- `diagrams`: an orbit diagram as users call it, computed in blocks of orbits.
+- `factorisations`: `cholesky`, and `eigh` with and without eigenvectors, of P x P matrices and of the small matrices
+  that a solve factorises in each step.
 
-Each part runs in a process of its own, first on the GPU where there is one (`pip install '.[cuda]'`), then on the CPU.
-Times to compile and to run are apart; a run is the median of three, or one where it takes 5 s. Memory is what XLA plans
-for the program, and the most that the device had in use so far, where it tells. A size that would take longer than
---limit, as the one before it lets expect, is left out, and the row says so. PATH is written row by row; it keeps its
-rows of parts that are not measured again.
+Each part runs in a separate process, first on the GPU if there is one (`pip install '.[cuda]'`), then on the CPU.
+Compile times and run times are reported separately. A run time is the median of three runs, or a single run if it takes
+5 s or more. Memory is the amount that XLA plans for the program, and the peak of the device so far if the device
+reports it. A size is left out if the previous size suggests that it would take longer than --limit; its row then says
+so. Rows are written to PATH as they come, and rows of parts that are not measured again are kept.
 """
 
 import argparse
@@ -45,20 +45,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 import problems
 import self_attention
 
-# paths, and pairs of 16 and of 27 paths: matrices that every step of a solve takes apart
+# 16 paths, and the pairs of 16 and of 27 paths: sizes of the matrices that every step of a solve factorises.
 SMALL = (16, 136, 378)
 EXAMPLES = (600, 2000, 5000, 10_000, 20_000)
 ORBITS, DIAGRAMS = (256, 1024, 4096, 16_384, 65_536), (1024, 16_384)
 STEPS, WINDOW = 1000, 4
 DIAGRAM = OrbitSettings(transient=2000, recorded=1000, exponents=3)
-# longer runs are timed once
+# Runs longer than this are timed once.
 LONG, REPETITIONS = 5.0, 3
 
 
 class Case(NamedTuple):
-    """What is timed: `program(*arguments)`, and of what it returns, a number that devices should agree on.
+    """A timed call `program(*arguments)`, and a number from its result on which all devices should agree.
 
-    Its work goes with `size` to the power of `order`. Arguments are made on the device, when it is the case's turn.
+    The work grows as `size` to the power `order`. The arguments are made on the device just before the case runs.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Case(NamedTuple):
     program: Callable[..., Any]
     arguments: Callable[[], tuple]
     number: Callable[[Any], float | None] = lambda _: None
-    # whether the program is compiled as a whole, here, or compiles its parts itself
+    # True if the benchmark compiles the whole program, False if the program compiles its parts itself.
     whole: bool = True
 
 
 def solves() -> Iterator[Case]:
-    """The smallest is the paper's first task; of the others the labels are random."""
+    """Yield the solves. The smallest has the size of the paper's first task; labels are random."""
     yield _solve("4 paths", (2, 2), 100, 10.0, 0.01)
     yield _solve("27 paths", (3, 3, 3), 600, 100.0, 0.1)
     yield _solve("16 paths, N = 10", (4, 4), 600, 10.0, 0.1)
@@ -84,7 +84,7 @@ def _solve(name: str, heads: tuple[int, ...], examples: int, width: float, tempe
     def arguments() -> tuple:
         architecture = bpkr.Architecture(heads, width, temperature=temperature)
         architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
-        # more features of all paths than examples: else the solve would be in the space of features
+        # With fewer features of all paths than examples, the solve would switch to the space of features.
         features = max(192, -(-examples // architecture.paths))
         return architecture, bpkr.Data(*problems.random_features(examples, architecture.paths, features))
 
@@ -92,7 +92,7 @@ def _solve(name: str, heads: tuple[int, ...], examples: int, width: float, tempe
 
 
 def factorisations() -> Iterator[Case]:
-    """The number is the logarithm of the determinant."""
+    """Yield the factorisations. Their number is the logarithm of the determinant."""
     programs = {
         "cholesky": (jnp.linalg.cholesky, lambda factor: 2 * float(jnp.sum(jnp.log(jnp.diag(factor))))),
         "eigh, values": (jnp.linalg.eigvalsh, lambda values: float(jnp.sum(jnp.log(values)))),
@@ -104,7 +104,7 @@ def factorisations() -> Iterator[Case]:
 
 
 def _positive(size: int) -> tuple:
-    """A random symmetric matrix with eigenvalues between 1 and 3, by the semicircle law."""
+    """Return a random symmetric matrix; by the semicircle law its eigenvalues are between 1 and 3."""
     draw = jax.random.normal(jax.random.key(0), (size, size), dtype=jnp.float64)
     return ((draw + draw.T) / jnp.sqrt(8.0 * size) + 2 * jnp.eye(size),)
 
@@ -112,7 +112,7 @@ def _positive(size: int) -> tuple:
 def orbits() -> Iterator[Case]:
     for name, program in {"map": _advance, "leading 3": _leading_exponents}.items():
         for count in ORBITS:
-            # as users call it: a processor then has a share of the orbits on every core
+            # Called as users do, so that on a CPU the orbits are spread over all cores.
             yield Case(name, count, 1, program, partial(_networks, count), whole=False)
 
 
@@ -147,7 +147,7 @@ PARTS = {"solves": solves, "orbits": orbits, "diagrams": diagrams, "factorisatio
 
 
 def about() -> dict[str, Any]:
-    """What this is measured on."""
+    """Describe the machine and the versions."""
     device = jax.devices()[0]
     return {
         "platform": jax.default_backend(),
@@ -161,7 +161,7 @@ def about() -> dict[str, Any]:
 
 
 def timed(case: Case) -> dict[str, Any]:
-    """Seconds to compile and to run, memory in bytes, and the number."""
+    """Return seconds to compile and to run, memory in bytes, and the number of the case."""
     arguments = jax.block_until_ready(case.arguments())
     row: dict[str, Any] = {}
     start = time.perf_counter()
@@ -186,9 +186,9 @@ def timed(case: Case) -> dict[str, Any]:
 
 
 def measure(part: str, limit: float, first: int) -> None:
-    """Print the rows of a part from its case number `first` on, as lines of JSON, in this process."""
+    """Measure a part in this process, from case number `first` on, and print its rows as lines of JSON."""
     theorykit.enable_float64()
-    # times to compile are those of a first run
+    # The cache is off so that compile times are as in a first run.
     jax.config.update("jax_enable_compilation_cache", False)
     latest: dict[str, tuple[int, float]] = {}
     for case in list(PARTS[part]())[first:]:
@@ -202,7 +202,7 @@ def measure(part: str, limit: float, first: int) -> None:
             try:
                 row |= timed(case)
                 latest[case.name] = case.size, row["run_s"]
-            # a device without memory for it says so in many ways
+            # Devices report a lack of memory by many kinds of errors.
             except Exception as error:
                 row["error"] = f"{type(error).__name__}: {error}"[:2000]
                 latest[case.name] = case.size, float("inf")
@@ -210,7 +210,7 @@ def measure(part: str, limit: float, first: int) -> None:
 
 
 def told(part: str, name: str, limit: float, first: int = 0) -> Iterator[dict[str, Any]]:
-    """What a process on that platform prints of `measure`, or of `about` for no part; an error if it ends by one."""
+    """Yield what `measure` prints in a process on that platform, or `about` if `part` is empty, and any final error."""
     command = [sys.executable, __file__, "--one", part, "--first", str(first), "--limit", str(limit)]
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **({"JAX_PLATFORMS": name} if name else {})}
     with tempfile.TemporaryFile("w+") as errors:
@@ -223,20 +223,20 @@ def told(part: str, name: str, limit: float, first: int = 0) -> Iterator[dict[st
 
 
 def told_of_all(part: str, name: str, limit: float) -> Iterator[dict[str, Any]]:
-    """The rows of all cases of a part; a case that ends its process is named, and the next has another process."""
+    """Yield the rows of all cases of a part. A case that kills its process is named; the next starts a new process."""
     cases, count = list(PARTS[part]()), 0
     while count < len(cases):
         begun = count
         for row in told(part, name, limit, count):
             yield row if "name" in row else {**row, "name": cases[count].name, "size": cases[count].size}
             count += 1
-        # nothing came but an error: the platform is not there
+        # The first and only row is an error, so the platform is missing.
         if begun == 0 and count == 1 and "name" not in row:
             return
 
 
 def compared(row: dict[str, Any], before: list[dict[str, Any]]) -> dict[str, Any]:
-    """`row`, with how it stands to the same on another platform, if that is there."""
+    """Add to `row` its ratio to the same case on another platform, if there is one."""
     same = [other for other in before if all(other.get(key) == row.get(key) for key in ("part", "name", "size"))]
     for other in same:
         if "run_s" in row and "run_s" in other:
@@ -247,7 +247,7 @@ def compared(row: dict[str, Any], before: list[dict[str, Any]]) -> dict[str, Any
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row for people."""
+    """Format a row as text."""
     start = f"{row.get('platform', ''):5} {row.get('name', row['part']):18} {row.get('size', ''):>6} "
     if "run_s" not in row:
         return start + (row.get("left_out") or row["error"].splitlines()[-1][:90])
@@ -268,7 +268,7 @@ def keep(results: dict[str, Any], path: Path | None) -> None:
 
 
 def rows_of_others(parts: list[str], path: Path | None) -> list[dict[str, Any]]:
-    """What the file already has of parts that are not measured now."""
+    """Return the rows in the file for parts that are not measured now."""
     if path is None or not path.exists():
         return []
     return [row for row in json.loads(path.read_text())["rows"] if row["part"] not in parts]
@@ -278,8 +278,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--platforms", nargs="*", help="by default that which JAX prefers, and cpu")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds that a run may be expected to take")
+    parser.add_argument("--platforms", nargs="*", help="by default the platform that JAX prefers, and cpu")
+    parser.add_argument("--limit", type=float, default=60.0, help="longest expected run, in seconds")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

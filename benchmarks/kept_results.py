@@ -1,4 +1,4 @@
-"""Results of the benchmarks, read back, and tables of them in Markdown."""
+"""Read results of the benchmarks, and format them as Markdown tables."""
 
 import json
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def read(name: str) -> Any:
-    """What the benchmark of this name has written."""
+    """Read the results of the benchmark of this name."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
+    """Format a table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))

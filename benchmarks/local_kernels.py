@@ -1,14 +1,15 @@
-"""Local kernel renormalisation by `bpkr.solve` and by the published program: time to a solution, and what it is worth.
+"""Solve local kernel renormalisation with `bpkr.solve` and with the published program; compare times and solutions.
 
     pip install -e '.[benchmarks]'
     python benchmarks/local_kernels.py [--limit 300] [--gibibytes 16] [--output FOLDER]
 
-One convolutional layer of error functions on Gaussian images with a teacher's labels, P examples, as many channels or a
-twentieth, n patches. The published program (deepbays 0.1.11, of the authors of arXiv:2307.11807) has a root finder look
-for the zeros of the action's gradient in all n^2 entries of Q, without a Jacobian. It runs in a process of its own,
-which is ended after `--limit` seconds or at `--gibibytes` of memory. Both are timed from images to order parameters;
-ours after it was compiled, the first time beside it. Writes local_kernels.json into FOLDER (benchmarks/results by
-default), after each case; cases that it has are not run again.
+The network is one convolutional layer with erf units. The data are P Gaussian images of n patches with labels from a
+linear teacher, and there are P channels or P/20. The published program (deepbays 0.1.11, by the authors of
+arXiv:2307.11807) searches for zeros of the action's gradient in all n^2 entries of Q, with a root finder and without a
+Jacobian. It runs in a separate process, which is ended after `--limit` seconds or at `--gibibytes` of memory. Both
+programs are timed from images to order parameters. For `bpkr.solve` the time excludes compilation; the first call is
+recorded too. Writes local_kernels.json into FOLDER (benchmarks/results by default) after each case. Cases that are in
+the file are not run again.
 """
 
 import argparse
@@ -26,17 +27,17 @@ import numpy as np
 
 EXAMPLES = (60, 200, 500, 1000, 2000)
 PATCHES = (4, 16, 64)
-# channels for every example: with few of them the order parameters are far from where the root finder starts
+# Channels per example. With few channels the order parameters are far from the start of the root finder.
 CHANNELS = (1.0, 0.05)
-SIDE = 4  # of a patch
+SIDE = 4  # side length of a patch
 TEMPERATURE = 0.1
 REPEATS = 3
-# kernels of pairs of patches, in bytes; the solver has about two more arrays of that size
+# Largest size of the kernels of pairs of patches, in bytes. The solver has about two more arrays of that size.
 LARGEST_KERNELS = 5e9
 
 
 def images_and_labels(examples: int, patches: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gaussian images (examples, side, side), and what a linear teacher, weak on most patches, says of them."""
+    """Return Gaussian images (examples, side, side) and labels from a linear teacher, weak on most patches."""
     random = np.random.default_rng(examples + patches)
     side = SIDE * round(patches**0.5)
     images = random.normal(size=(examples, side, side))
@@ -46,7 +47,7 @@ def images_and_labels(examples: int, patches: int) -> tuple[np.ndarray, np.ndarr
 
 
 def own(examples: int, patches: int, channels: float) -> dict:
-    """Times, and the order parameters in the published program's convention."""
+    """Time `bpkr.solve`; return times and the order parameters in the published program's convention."""
     from generic import timed
 
     from theorykit import bpkr
@@ -72,10 +73,10 @@ def own(examples: int, patches: int, channels: float) -> dict:
 
 
 def run_published(examples: int, patches: int, channels: float, gibibytes: float, evaluations, ending) -> None:
-    """In a process of its own: sends what was found, or the error."""
+    """Run the published program in this process, and send its results or its error."""
     os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))
     resource.setrlimit(resource.RLIMIT_DATA, (int(gibibytes * 2**30),) * 2)
-    # it imports cupy for its class for GPUs, which is not used here
+    # deepbays imports cupy for its GPU class, which is not used here.
     sys.modules |= {name: MagicMock() for name in ("cupy", "cupy.cuda")}
     import torch
     from deepbays.rkgp.theory_1HL_CONV import CONV_1HL
@@ -107,14 +108,14 @@ def run_published(examples: int, patches: int, channels: float, gibibytes: float
 
 
 def published(examples: int, patches: int, channels: float, limit: float, gibibytes: float) -> dict:
-    """What it found, or why it ended, after how many gradients in how many seconds."""
+    """Time the published program; return its results or why it ended, and its seconds and gradient evaluations."""
     context = multiprocessing.get_context("spawn")
     evaluations = context.Value("i", 0)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=run_published, args=(examples, patches, channels, gibibytes, evaluations, sender))
     process.start()
     sender.close()
-    # what it takes to import is not counted
+    # Import time is not counted.
     receiver.recv()
     start = time.perf_counter()
     try:
@@ -129,7 +130,7 @@ def published(examples: int, patches: int, channels: float, limit: float, gibiby
 
 
 def compared(examples: int, patches: int, channels: float, limit: float, gibibytes: float) -> dict:
-    """One case by both, without the order parameters themselves."""
+    """Solve one case with both programs, and compare the order parameters."""
     ours = own(examples, patches, channels)
     theirs = published(examples, patches, channels, limit, gibibytes)
     case = {"examples": examples, "patches": patches, "channels": channels, "unknowns": patches**2}

@@ -1,17 +1,17 @@
-"""How busy many workers are kept, by simulation from what one machine measures.
+"""Simulate how busy many workers are, from overheads measured on one machine.
 
     python benchmarks/many_workers.py [--output FOLDER] [--tasks NUMBER] [--workers NUMBER] [--spread NUMBER]
 
-Tasks have independent lognormal costs, whose logarithms have a standard deviation of `--spread`. One process hands them
-out and takes their results in, one after another, each for as long as `benchmarks/workers.py` has measured a task that
-computes nothing; a worker first waits for what all tasks have in common, and compiles. Free workers take the next task.
-Prints, for every mean cost, the share of the workers' time that is spent on tasks, and what the rest is lost to:
+Tasks have independent lognormal costs; their logarithms have standard deviation `--spread`. One process hands out
+tasks and collects results, one after another. Each takes as long as an empty task in `benchmarks/workers.py`. A worker
+first waits for the data that all tasks share, and compiles. Free workers take the next task. For every mean cost, the
+script prints the share of the workers' time that is spent on tasks, and the shares that are lost:
 
-- `handing out`: the scheduler is busy while workers wait for tasks.
+- `handing out`: workers wait for tasks because the scheduler is busy.
 - `starting`: workers wait for data and compile.
-- `last tasks`: the others have ended.
+- `last tasks`: workers are idle while the last tasks finish.
 
-Writes many_workers.json into FOLDER (benchmarks/results by default), from the workers.json that is there.
+Reads workers.json in FOLDER (benchmarks/results by default), and writes many_workers.json there.
 """
 
 import argparse
@@ -24,13 +24,13 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 MEAN_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 100.0)
-# of data that all tasks have in common: 600 examples of 16 paths and 192 features
+# Data that all tasks share: 600 examples of 16 paths and 192 features.
 COMMON_BYTES = 600 * 16 * 192 * 8
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """Seconds, as measured: of a task beside its cost, of a byte that is sent, and until a worker has compiled."""
+    """Measured overheads in seconds: per task, per byte sent, and for a worker to compile."""
 
     a_task: float
     a_byte: float
@@ -39,7 +39,7 @@ class Overheads:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Shares of the time of all workers, from the first task to the last result."""
+    """Total seconds, and shares of the time of all workers from the first task to the last result."""
 
     seconds: float
     utilisation: float
@@ -49,10 +49,10 @@ class Outcome:
 
 
 def measured(path: Path) -> Overheads:
-    """From the results of `benchmarks/workers.py`."""
+    """Read the overheads from the results of `benchmarks/workers.py`."""
     results = json.loads(path.read_text())
     overhead, times = results["overhead"]["rows"], results["times"]["rows"]
-    # two workers on two cores, of which none waits for a core
+    # No worker waits for a core if there are two of each.
     of_two = next(row for row in overhead if row["workers"] == 2)
     grid = next(row for row in times if row["job"] == "grid" and row["workers"] == 2)
     compiling = grid["first_seconds"] - grid["seconds"]
@@ -60,8 +60,8 @@ def measured(path: Path) -> Overheads:
 
 
 def simulate(costs: np.ndarray, workers: int, overheads: Overheads) -> Outcome:
-    """Tasks in their order, each to the worker that is free first, no sooner than it has been handed out."""
-    # the data leave one process after another
+    """Give each task in turn to the worker that is free first, once the scheduler has handed it out."""
+    # One process sends the data to the workers one after another.
     sent = overheads.a_byte * COMMON_BYTES * np.arange(1, workers + 1)
     free = [(seconds + overheads.compiling, number) for number, seconds in enumerate(sent)]
     starting = sum(seconds for seconds, _ in free)
@@ -86,7 +86,7 @@ def simulate(costs: np.ndarray, workers: int, overheads: Overheads) -> Outcome:
 
 
 def lognormal(mean: float, spread: float, count: int) -> np.ndarray:
-    """Costs whose mean is this."""
+    """Draw lognormal costs with exactly this mean."""
     costs = np.exp(spread * np.random.default_rng(0).normal(size=count))
     return mean * costs / costs.mean()
 
@@ -104,7 +104,7 @@ def main() -> None:
         mean: simulate(lognormal(mean, arguments.spread, arguments.tasks), arguments.workers, overheads)
         for mean in MEAN_SECONDS
     }
-    print(f"{'seconds a task':>15} {'seconds':>10} {'busy':>7} {'handing out':>12} {'starting':>9} {'last tasks':>11}")
+    print(f"{'s per task':>15} {'seconds':>10} {'busy':>7} {'handing out':>12} {'starting':>9} {'last tasks':>11}")
     for mean, one in outcomes.items():
         lost = f"{one.handing_out:12.1%} {one.starting:9.1%} {one.last_tasks:11.1%}"
         print(f"{mean:15g} {one.seconds:10.1f} {one.utilisation:7.1%} {lost}")

@@ -1,10 +1,10 @@
-"""The energy of many examples without its kernel: time, memory and error of the matrix-free form beside the dense one.
+"""Estimate the energy of many examples without the kernel: time, memory and error against the dense form.
 
     python benchmarks/matrix_free.py [examples] [features of a path] [probes]
 
-Prints, for random features of four paths with a decaying spectrum, seconds and peak memory of one estimate of energy
-and gradient in a process of its own, and its error: the exact value comes from the D x D Gram matrix in NumPy. The
-P x P form is timed too where its kernel fits beside its factor.
+The features are random, with four paths and a decaying spectrum. Prints seconds and peak memory of one estimate of
+energy and gradient in a separate process, and the error of the energy; the exact value comes from the D x D Gram matrix
+in NumPy. The P x P form is timed too, for at most 12,000 examples: its kernel and its factor must both fit in memory.
 """
 
 import json
@@ -23,7 +23,7 @@ DENSE_LIMIT = 12_000
 
 
 def data(examples: int, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Path features whose spectrum falls as a power law, and labels that one path explains up to noise."""
+    """Return path features with a power-law spectrum, and labels that one path explains up to noise."""
     rng = np.random.default_rng(0)
     paths = math.prod(LAYERS)
     array = rng.standard_normal((examples, paths, features))
@@ -33,7 +33,7 @@ def data(examples: int, features: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def exact(features: np.ndarray, labels: np.ndarray) -> float:
-    """The energy at infinite width, U_1 = I, by the D x D Gram matrix."""
+    """Return the energy at infinite width, U_1 = I, from the D x D Gram matrix."""
     flat = features.reshape(len(features), -1)
     gram = flat.T @ flat + TEMPERATURE * np.eye(flat.shape[1])
     factor = np.linalg.cholesky(gram)
@@ -43,7 +43,7 @@ def exact(features: np.ndarray, labels: np.ndarray) -> float:
 
 
 def measured(form: str, examples: int, features: int, probes: int) -> dict[str, float]:
-    """Seconds of a first and a second call, peak memory, and what they return."""
+    """Time a first and a second call; return their result, seconds and peak memory."""
     import jax
 
     import theorykit
@@ -82,7 +82,7 @@ def measured(form: str, examples: int, features: int, probes: int) -> dict[str, 
 
 
 def in_own_process(form: str, *sizes: int) -> dict[str, float]:
-    """`measured` where nothing else has touched the memory."""
+    """Call `measured` in a fresh process, so that peak memory counts nothing else."""
     command = [sys.executable, __file__, "--measure", form, *map(str, sizes)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
@@ -107,13 +107,13 @@ def main(examples: int = 20_000, features: int = 512, probes: int = 32) -> None:
     if examples <= DENSE_LIMIT:
         report("dense", in_own_process("dense", examples, features, probes))
     else:
-        print(f"dense        not run: {sizes[1]:.1f} GB for the kernel, its factor, and the gradient of each")
+        print(f"dense        not run: the kernel, its factor and the gradient of each take {sizes[1]:.1f} GB")
 
 
 def report(name: str, result: dict[str, float]) -> None:
-    """One line of times and memory."""
+    """Print one line of times and memory."""
     print(
-        f"{name:12} {result['first']:6.1f} s at first, {result['second']:6.1f} s again; "
+        f"{name:12} {result['first']:6.1f} s for the first call, {result['second']:6.1f} s for the second; "
         f"peak {result['peak']:.2f} GB, {result['before']:.2f} of it before"
     )
 

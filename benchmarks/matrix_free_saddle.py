@@ -1,10 +1,11 @@
-"""Saddle points without the kernel at 20,000 examples, key by key, against the exact ones from the D x D Gram matrix.
+"""Compare matrix-free saddle points at 20,000 examples, for several keys, with exact ones from the D x D Gram matrix.
 
     python benchmarks/matrix_free_saddle.py [--examples 20000] [--features 128] [--keys 10] [--output FILE]
 
-Prints how the stated errors cover what each key's saddle point misses of the exact one, and time and memory of a solve
-in a process of its own. Results are kept key by key in FILE, benchmarks/results/matrix_free_saddle.json by default,
-from where a run that was stopped goes on. The exact solve needs more examples than features of all paths.
+Prints how often the stated errors cover the deviation of each key's saddle point from the exact one, and the time and
+memory of a solve in a separate process. Results are saved after each key in FILE
+(benchmarks/results/matrix_free_saddle.json by default), and a run that was stopped resumes from it. The exact solve
+needs more examples than features of all paths.
 """
 
 import argparse
@@ -21,20 +22,20 @@ from matrix_free import LAYERS, TEMPERATURE, WIDTHS, data
 from theorykit.bpkr import Data, solve
 
 RESULTS = Path(__file__).parent / "results" / "matrix_free_saddle.json"
-# probability that an entry's margin is stated for
+# Stated coverage probability of the margins of an entry.
 PROBABILITY = 0.99
-# half of the default, and a tolerance well below the errors that probes leave
+# Half of the default number of probes, and a tolerance well below the errors that they leave.
 PROBES, TOLERANCE = 16, 1e-4
 
 
 def numbers(order_parameters) -> list[float]:
-    """Entries of all order parameters on and above the diagonals."""
+    """Return the entries of all order parameters on and above the diagonals."""
     matrices = (*order_parameters.matrices, np.reshape(order_parameters.readout, (1, 1)))
     return [float(value) for matrix in map(np.asarray, matrices) for value in matrix[np.triu_indices(len(matrix))]]
 
 
 def solved(form: str, examples: int, features: int, seed: int) -> dict:
-    """The saddle point in one form, what it took, and the peak of the process's memory."""
+    """Solve in one form; return the saddle point, its errors or evaluations, seconds and peak memory."""
     import jax
 
     import theorykit
@@ -79,13 +80,13 @@ def solved(form: str, examples: int, features: int, seed: int) -> dict:
 
 
 def in_own_process(form: str, *sizes: int) -> dict:
-    """`solved` where nothing else has touched the memory."""
+    """Call `solved` in a fresh process, so that peak memory counts nothing else."""
     command = [sys.executable, __file__, "--solve", form, *map(str, sizes)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def report(results: dict) -> None:
-    """Coverage over all keys and entries, and what a solve took."""
+    """Print coverage over all keys and entries, and time and memory of a solve."""
     exact, keys = results["exact"], list(results["keys"].values())
     deviations = np.array([one["order_parameters"] for one in keys]) - exact["order_parameters"]
     margins, errors = (np.array([one[name] for one in keys]) for name in ("margins", "errors"))
@@ -102,7 +103,7 @@ def report(results: dict) -> None:
     )
     missed = np.array([one["action"] - exact["action"] for one in keys])
     stated = np.array([one["action_error"] for one in keys])
-    within = f"{np.sum(np.abs(missed) <= stated)} of {len(keys)} within what is stated, {stated.mean():.2g} on average"
+    within = f"{np.sum(np.abs(missed) <= stated)} of {len(keys)} within the stated error, mean {stated.mean():.2g}"
     print(f"    S: exact {exact['action']:.8g}; off by {np.sqrt(np.mean(missed**2)):.2g} (rms); {within}")
     for name, one in {"matrix-free": keys[0], "exact, by the Gram matrix": exact}.items():
         print(f"{name}: {one['seconds']:.0f} s, peak {one['peak_gb']:.2f} GB, {one['before_gb']:.2f} of it before")
@@ -122,7 +123,7 @@ def main() -> None:
     sizes = {"examples": asked.examples, "features": asked.features}
     results = json.loads(asked.output.read_text()) if asked.output.exists() else {**sizes, "keys": {}}
     if {name: results[name] for name in sizes} != sizes:
-        parser.error(f"{asked.output} is of other sizes; name another --output")
+        parser.error(f"{asked.output} has results for other sizes; name another --output")
 
     def keep() -> None:
         asked.output.write_text(json.dumps(results, indent=1) + "\n")

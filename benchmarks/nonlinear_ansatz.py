@@ -1,11 +1,12 @@
-"""Gaussian equivalence against the posterior of all weights: where the ansatz is better than infinite width.
+"""Compare Gaussian equivalence and infinite width with the sampled posterior of all weights.
 
-python benchmarks/nonlinear_ansatz.py [--output FOLDER] [--widths 20 60 200]
+    python benchmarks/nonlinear_ansatz.py [--output FOLDER] [--widths 20 60 200]
 
-Labels are those of a random teacher network. For every width N, P/N of 1/2, 1 and 2, erf and relu, and three
-architectures (one token, two heads of attention over three tokens, two patches that are read with weights of their
-own): mean output, U_1 and variance by NUTS on the weights, with errors, beside the saddle point and the infinitely wide
-network. And at five examples as the width grows. Cases that are in FOLDER/nonlinear_ansatz.json are not done again.
+A random teacher network gives the labels. There is a case for every width N, for P/N of 1/2, 1 and 2, for erf and relu,
+and for three architectures. These have one token, two heads of attention over three tokens, or two patches with
+separate readout weights. Each case compares mean output, U_1 and variance at the saddle point and at infinite width
+with NUTS on the weights, with sampling errors. More cases have five examples and growing width. Cases that are in
+FOLDER/nonlinear_ansatz.json are not run again.
 """
 
 import argparse
@@ -26,14 +27,14 @@ from theorykit.plots.style import LIMITS, THEORY, save, use_style
 FEATURES, TEMPERATURE, TESTS = 8, 0.1, 20
 RATIOS, FUNCTIONS, NETWORKS = (0.5, 1.0, 2.0), ("erf", "relu"), ("one token", "two heads", "two patches")
 FIXED, FIXED_WIDTHS = 5, (5, 10, 20, 40)
-# hidden units from which on chains are shorter
+# Networks with at least this many hidden units have shorter chains.
 LONG = 200
-# of markers in points, by width
+# Marker sizes in points, by width.
 SIZES = {20: 2.5, 60: 4, 200: 6.5}
 
 
 def architecture(network: str, function: str, width: int) -> bpkr.Architecture:
-    """No layers, or one of two heads."""
+    """Return an architecture without layers, or with one layer of two heads."""
     options = {"temperature": TEMPERATURE, "embedding": function}
     if network == "two heads":
         return bpkr.Architecture((2,), width, **options)
@@ -41,7 +42,7 @@ def architecture(network: str, function: str, width: int) -> bpkr.Architecture:
 
 
 def problem(network: str, function: str, width: int, examples: int) -> tuple[bpkr.Architecture, bpkr.Data]:
-    """Inputs and the labels of a teacher of eight hidden units, with unit variance and noise of the temperature."""
+    """Return data from a teacher with eight hidden units: unit variance, plus noise with variance T."""
     rng = np.random.default_rng([width, examples, NETWORKS.index(network)])
     arch, tokens = architecture(network, function, width), {"one token": 1, "two heads": 3, "two patches": 2}[network]
     heads = bpkr.heads(key_query=[rng.normal(size=(2, FEATURES, FEATURES)) / 2] if network == "two heads" else [])
@@ -56,7 +57,7 @@ def problem(network: str, function: str, width: int, examples: int) -> tuple[bpk
 
 
 def schedule_of(width: int, examples: int) -> sampling.Schedule:
-    """Longer where both theories are near to each other, shorter where a draw takes seconds."""
+    """Return a longer schedule if both theories are close to each other, a shorter one if a draw takes seconds."""
     if examples == FIXED:
         return sampling.Schedule(chains=4, warmup=300, draws=1500)
     if width < LONG:
@@ -65,7 +66,7 @@ def schedule_of(width: int, examples: int) -> sampling.Schedule:
 
 
 def compare(network: str, function: str, width: int, examples: int) -> dict:
-    """Distances of both theories from the sampled posterior, and the errors of the latter."""
+    """Return the distances of both theories from the sampled posterior, and its sampling error."""
     arch, data = problem(network, function, width, examples)
     began = time.perf_counter()
     with warnings.catch_warnings():
@@ -97,7 +98,7 @@ def compare(network: str, function: str, width: int, examples: int) -> dict:
 
 
 def distance(what: str, value: np.ndarray, sampled: np.ndarray) -> float:
-    """Root mean square of the means' difference; of U and the variance their relative difference."""
+    """Return the root mean square difference of means, or the relative difference of U or of the variance."""
     value = value.reshape(sampled.shape)
     if what == "mean":
         return float(np.sqrt(np.mean((value - sampled) ** 2)))
@@ -119,7 +120,7 @@ def cases(widths: list[int]) -> list[tuple[str, str, int, int]]:
 
 
 def draw(found: dict[str, dict], path: Path) -> None:
-    """Distance of the mean output from sampling by P/N, and at fixed P over N."""
+    """Plot the distance of the mean output from sampling, against P/N, and against N at fixed P."""
     with use_style():
         figure, axes = plt.subplots(1, 4, figsize=(9, 2.5), sharey=True, layout="constrained")
         for axis, network in zip(axes, NETWORKS, strict=False):

@@ -1,11 +1,11 @@
-"""The theory of one-shot images at the published sizes: two layers of four heads, on characters of our own.
+"""Solve the theory of one-shot images at the published sizes: two layers of four heads, on generated characters.
 
     python benchmarks/one_shot_published.py FOLDER [--seeds 5] [--output FOLDER]
 
-The paper preset of `python examples/papers one-shot` (600 training examples in three colours, 192 features, a network
-of width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. Everything is kept in FOLDER,
-from where a run that was stopped goes on. Writes one_shot_published.json, accuracies over (seed, width), into
-the output folder (benchmarks/results by default), and the figure of docs/reproducing.md into docs.
+Runs the paper preset of `python examples/papers one-shot` (600 training examples in three colours, 192 features, a
+network of width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. All results are saved
+in FOLDER, and a run that was stopped resumes from there. Writes one_shot_published.json, with accuracies over (seed,
+width), into the output folder (benchmarks/results by default), and the figure of docs/reproducing.md into docs.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FIGURE = ROOT / "docs" / "figure-3-published.png"
 
 
 def summary(theory: xr.Dataset) -> dict:
-    """Accuracy at the temperature chosen by accuracy, (distribution, seed, width), and in the limit."""
+    """Return the accuracy (distribution, seed, width) at the best temperature, and that at infinite width."""
     chosen = theory["chosen_temperature"].sel(rule="accuracy", drop=True)
     accuracy = theory["accuracy"].sel(temperature=chosen).transpose("distribution", "seed", "width")
     of_limit = theory["gp_accuracy"].sel(temperature=theory["gp_chosen_temperature"].sel(rule="accuracy", drop=True))
@@ -49,7 +49,7 @@ def summary(theory: xr.Dataset) -> dict:
 
 
 def table(theory: xr.Dataset) -> str:
-    """Means over seeds with standard errors, width by width; in brackets the gain on the limit, seed by seed."""
+    """Tabulate mean accuracy and standard error by width; brackets hold the mean gain over infinite width, by seed."""
     theory = theory.sel(rule="accuracy")
     accuracy = theory["accuracy"].sel(temperature=theory["chosen_temperature"])
     limit = theory["gp_accuracy"].sel(temperature=theory["gp_chosen_temperature"])
@@ -64,7 +64,7 @@ def table(theory: xr.Dataset) -> str:
 
 
 def draw(theory: xr.Dataset, path: Path) -> None:
-    """The panel of accuracy over width."""
+    """Draw the panel of accuracy over width."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -98,7 +98,7 @@ def main() -> None:
     draw(theory, FIGURE)
     print(table(theory))
     minutes = result["solve_seconds"] / 60
-    print(f"{result['converged']} of {result['points']} saddle points, {minutes:.0f} minutes of solves")
+    print(f"{result['converged']} of {result['points']} saddle points, {minutes:.0f} minutes of solving")
 
 
 if __name__ == "__main__":

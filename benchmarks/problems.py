@@ -1,4 +1,4 @@
-"""The problems that the benchmarks solve, by seed: hidden Markov chains, and random features of one-shot size."""
+"""Make the problems of the benchmarks from a seed: hidden Markov chains, and random features of one-shot size."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ ONE_SHOT_FEATURES = 192
 
 
 def hidden_markov_chains(examples: int = 100, seed: int = 0):
-    """Path features (examples, 4, 231) and labels of the paper's first task."""
+    """Return path features (examples, 4, 231) and labels of the paper's first task."""
     task = hidden_markov.HiddenMarkovTask()
     data_key, heads_key = jax.random.split(jax.random.key(seed))
     sample = hidden_markov.sample_examples(task, examples, key=data_key)
@@ -26,7 +26,7 @@ def hidden_markov_chains(examples: int = 100, seed: int = 0):
 
 
 def random_features(examples: int = 600, paths: int = 16, features: int = ONE_SHOT_FEATURES, seed: int = 0):
-    """Independent Gaussian path features whose squares sum to one, and random labels +-1: of one-shot size."""
+    """Return Gaussian path features with expected squared norm one, and random labels +-1; one-shot size by default."""
     features_key, labels_key = jax.random.split(jax.random.key(seed))
     shape = (examples, paths, features)
     values = jax.random.normal(features_key, shape, dtype=jnp.float64) / jnp.sqrt(paths * features)

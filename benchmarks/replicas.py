@@ -1,15 +1,17 @@
-"""Replica actions over grids of parameters: the certified solver beside the damped fixed point that the field iterates.
+"""Solve replica actions over grids of parameters with the certified solver and with a damped fixed-point iteration.
 
     python benchmarks/replicas.py [--output FOLDER] [--only NAME ...]
 
-For each action, 256 parameters, near criticality and at small ridge too. Both solve the grid in one batch, compiled or
-vectorised; times are after compilation, the median of three, and the first call stands beside. An answer counts as
+Each action is solved at 256 parameters, some near criticality or at small ridge. Both methods solve the grid in one
+batch, compiled or vectorised. Times are the median of three calls of the certified solver after compilation and a
+single second call of the iteration; the first call is recorded too. An answer counts as
 
-- missed: not converged. The fixed point (damping 0.5) has converged if its last step is below 1e-10 within 10,000.
-- silently wrong: converged, and further from the truth than 1e-6 of it, or than 1e-9.
+- missed if it has not converged. The iteration, with damping 0.5, has converged if a step is below 1e-10 within 10,000
+  steps.
+- silently wrong if it has converged, but its error exceeds both 1e-6 of the true value and 1e-9.
 
-The truth is a closed form, or the root of the saddle-point equation by bisection with adaptive quadrature. Writes
-replicas.json into FOLDER (benchmarks/results by default).
+The true value is a closed form, or a root of the saddle-point equation by Brent's method with adaptive quadrature.
+Writes replicas.json into FOLDER (benchmarks/results by default).
 """
 
 import argparse
@@ -42,10 +44,10 @@ alpha, beta, ridge, noise = symbols("alpha beta lambda_ sigma2", positive=True)
 
 
 class Problem(NamedTuple):
-    """A grid of one action.
+    """An action and a grid of its parameters.
 
-    `iterate` is the fixed-point map of the literature, of order parameters and parameters by name, arrays; `truth` is
-    the value of `order_parameter` at one point of the grid.
+    `iterate` is the fixed-point map from the literature. It takes arrays by name: order parameters, then parameters.
+    `truth` returns the true value of `order_parameter` at one point of the grid.
     """
 
     action: Action
@@ -66,7 +68,7 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 
 def _average(function: Callable[[float], float], scale: float) -> float:
-    """E[function(z)], for functions that change within `scale` of zero."""
+    """Return E[function(z)], for functions that change within `scale` of zero."""
     points = sorted({0.0, *(sign * min(scale * 2.0**k, 9.0) for sign in (-1, 1) for k in range(6))})
     density = lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
     pieces = zip([-12.0, *points], [*points, 12.0], strict=True)
@@ -121,7 +123,7 @@ def sherrington_kirkpatrick() -> Problem:
 
 
 def spherical_spins() -> Problem:
-    """The replica-symmetric overlap of spherical 3-spins in a field."""
+    """Return the replica-symmetric spherical 3-spin model in a field."""
     expression = beta**2 * (1 - q**3) / 4 + beta**2 * h**2 * (1 - q) / 2 + (log(1 - q) + q / (1 - q)) / 2
 
     def truth(beta: float, h: float) -> float:
@@ -130,7 +132,7 @@ def spherical_spins() -> Problem:
 
         if h == 0:
             return 0.0
-        # the branch that a high temperature leads to
+        # Take the branch that continues from high temperature.
         high = min(1.0, 2 * (beta * h) ** 2 + 1e-12)
         while equation(high) < 0:
             high = (1 + high) / 2
@@ -167,7 +169,7 @@ def ridge_regression() -> Problem:
         }
 
     def truth(alpha: float, lambda_: float, sigma2: float) -> float:
-        """The variance V: the resolvent of the Marchenko-Pastur law, without cancellation."""
+        """Return the variance V: the resolvent of the Marchenko-Pastur law, without cancellation."""
         b = lambda_ + alpha - 1
         root = np.sqrt(b**2 + 4 * lambda_)
         return 2 / (b + root) if b > 0 else (root - b) / (2 * lambda_)
@@ -185,12 +187,12 @@ def ridge_regression() -> Problem:
 
 
 def perceptron() -> Problem:
-    """Gardner's volume of the perceptron with a margin: the overlap of two solutions."""
+    """Return Gardner's perceptron with a margin; its order parameter is the overlap of two solutions."""
     average = gaussian_average(log_normal_cdf(-(kappa + sqrt(q) * z) / sqrt(1 - q)), z)
     action = Action(alpha * average + log(1 - q) / 2 + q / (2 * (1 - q)), {q: Between(0, 1)}, [alpha, kappa])
 
     def hazard(x: np.ndarray) -> np.ndarray:
-        """Density over probability of a normal number above x."""
+        """Return the hazard rate of a standard normal variable: its density at x over its probability above x."""
         return np.exp(-(x**2) / 2 - log_ndtr(-x)) / np.sqrt(2 * np.pi)
 
     def truth(alpha: float, kappa: float) -> float:
@@ -221,7 +223,7 @@ PROBLEMS = {
 
 
 def fixed_point(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The order parameter over the grid by damped iteration, and where it converged."""
+    """Iterate with damping; return the order parameter over the grid, and where it has converged."""
     size = len(next(iter(problem.grid.values())))
     at = {name: np.full(size, value) for name, value in problem.start.items()}
     change = np.inf
@@ -237,7 +239,7 @@ def fixed_point(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def certified(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
-    """The same by the package, compiled once for the grid."""
+    """Return a solver of the grid by theorykit, compiled once; it returns what `fixed_point` does."""
 
     @jax.jit
     def solve(grid):
@@ -256,7 +258,7 @@ def certified(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
 
 
 def timed(work: Callable, repeats: int) -> tuple[tuple[np.ndarray, np.ndarray], float, float]:
-    """What work returns, the seconds of the first call, and the median of those after it."""
+    """Return the result of `work`, the seconds of the first call, and the median seconds of the later calls."""
     begun = time.perf_counter()
     found = work()
     first, times = time.perf_counter() - begun, []

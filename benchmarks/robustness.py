@@ -1,12 +1,13 @@
-"""How often the solver finds a certified minimum: hostile random problems, the table of what became of them.
+"""Count how often the solver finds a certified minimum of ill-conditioned random problems.
 
     python benchmarks/robustness.py [--count 2000] [--first 0] [--solver default|sweeps|lbfgs]
                                     [--output FOLDER] [--name NAME]
 
-Architectures of seven structures with widths, variances, temperature and labels over many orders of magnitude, and
-features that are regular, deficient in rank, repeated, partly zero or huge. Every problem is its seed: `problem(seed)`
-makes it again. A problem ends in one of three ways: converged, refused (an error that says why), or not converged (a
-warning that says why). Prints a table; writes NAME's part of robustness.json into FOLDER, if one is named.
+The architectures have seven structures. Widths, variances, temperature and labels cover many orders of magnitude, and
+features are regular, rank-deficient, repeated, partly zero or huge. `problem(seed)` makes the problem of a seed again.
+A problem ends in one of three ways: converged, refused (with an error that gives the reason), or not converged (with a
+warning that gives the reason). Prints a table. With --output, also writes the results under NAME into robustness.json
+in FOLDER.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from tqdm import tqdm
 import theorykit
 from theorykit import bpkr
 
-# layers and outputs
+# Layers and outputs.
 STRUCTURES = {
     "(2)": ((2,), 1),
     "(2, 2)": ((2, 2), 1),
@@ -35,10 +36,10 @@ STRUCTURES = {
     "dense": ((2, bpkr.Dense(), 2), 1),
     "two outputs": ((2, 2), 2),
 }
-# examples and features: few sizes, since every one is compiled for every structure
+# Examples and features. There are few sizes because each is compiled for every structure.
 SIZES = ((5, 20), (12, 3), (40, 3), (40, 20))
 KINDS = ("regular", "deficient", "repeated", "partly zero", "huge")
-# powers of ten between which numbers are drawn
+# Numbers are drawn between these powers of ten.
 WIDTHS, VARIANCES, TEMPERATURES, LABELS, HUGE = (0, 4), (-6, 6), (-8, 4), (-4, 4), (2, 7)
 SOLVERS = {
     "default": lambda: None,
@@ -49,7 +50,7 @@ SOLVERS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """What `bpkr.solve` is called with, and what it is called in the table."""
+    """Arguments of `bpkr.solve`, and the labels of the problem in the table."""
 
     structure: str
     kind: str
@@ -60,7 +61,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a problem: `outcome` is "converged", "refused" or "not converged"."""
+    """Result of a problem: `outcome` is "converged", "refused" or "not converged"."""
 
     seed: int
     structure: str
@@ -77,7 +78,7 @@ class Outcome:
 
 
 def problem(seed: int) -> Problem:
-    """The hostile problem of a seed."""
+    """Make the problem of a seed."""
     rng = np.random.default_rng(seed)
     structure = str(rng.choice(list(STRUCTURES)))
     layers, outputs = STRUCTURES[structure]
@@ -103,7 +104,7 @@ def _powers(rng: np.random.Generator, exponents: tuple[float, float], count: int
 
 
 def _widths(layers: Sequence, widths: np.ndarray) -> list[float]:
-    """Equal on both sides of a skip connection."""
+    """Round the widths up, and make them equal on both sides of a skip connection."""
     equal = list(map(float, np.ceil(widths)))
     for i, layer in enumerate(layers):
         if isinstance(layer, bpkr.Skip):
@@ -155,9 +156,9 @@ def outcome(seed: int, solver: str = "default") -> Outcome:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Counts by structure and by kind of features."""
+    """Tabulate counts by structure and by kind of features."""
     columns = ("converged", "not converged", "refused")
-    lines = [f"{'':>14} {'problems':>9} " + " ".join(f"{name:>14}" for name in columns) + f" {'of those tried':>15}"]
+    lines = [f"{'':>14} {'problems':>9} " + " ".join(f"{name:>14}" for name in columns) + f" {'of not refused':>15}"]
     groups = {
         **{name: [o for o in outcomes if o.structure == name] for name in STRUCTURES},
         **{name: [o for o in outcomes if o.kind == name] for name in KINDS},
@@ -173,9 +174,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def written(path: Path, name: str, outcomes: Sequence[Outcome]) -> Path:
-    """The outcomes as columns under `name` in the file, where those of other names stay."""
+    """Write the outcomes as columns under `name` into the file, and keep the results under other names."""
     rows = [{**asdict(each), "seconds": round(each.seconds, 3)} for each in outcomes]
-    # what was refused has no numbers
+    # Refused problems have no numbers.
     columns = {key: [None if row[key] != row[key] else row[key] for row in rows] for key in rows[0] if key != "message"}
     failures = {row["seed"]: row["message"] for row in rows if row["outcome"] == "not converged"}
     others = json.loads(path.read_text()) if path.exists() else {}
@@ -188,7 +189,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--solver", choices=SOLVERS, default="default")
-    parser.add_argument("--name", default="now", help="what the results are called in the file")
+    parser.add_argument("--name", default="now", help="name of the results in the file")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     theorykit.enable_float64()

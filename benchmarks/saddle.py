@@ -1,10 +1,10 @@
-"""The saddle-point solver against the published optimiser and against the dense work that cannot be avoided.
+"""Time the saddle-point solver against the published optimiser and against the unavoidable dense linear algebra.
 
     python benchmarks/saddle.py [--output FOLDER] [--only NAME ...]
 
-Every case runs in a process of its own, one after the other, after compilation and with nothing beside it. Prints a
-table; writes saddle.json and saddle.png into FOLDER (benchmarks/results by default), where cases that are not run again
-keep their results.
+Each case runs in a separate process, one after another, so run nothing else at the same time. Times exclude compilation
+unless their name says otherwise. Prints a table, and writes saddle.json and saddle.png into FOLDER (benchmarks/results
+by default). Cases that are not run again keep their results.
 """
 
 import argparse
@@ -36,12 +36,12 @@ WIDTHS = (10, 30, 100, 300, 1000, 10000)
 ONE_SHOT_WIDTHS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 TEMPERATURES = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
 ADAM_STEPS = 50_000
-# seconds of a solve, compilation included, beyond which it is not timed a second time without
+# If the first solve, compilation included, takes longer than this in seconds, it is not timed again.
 LONG = 120
 
 
 def seconds(work, repeats: int = 5) -> float:
-    """Median wall-clock time of a call, compilation excluded."""
+    """Return the median wall-clock time of a call, compilation excluded."""
     jax.block_until_ready(work())
     times = []
     for _ in range(repeats):
@@ -76,9 +76,9 @@ def curved(energy, point):
 
 
 def solve_row(architecture, features, labels, repeats: int = 5) -> dict:
-    """One solve: work, time and quality; and the time of setting up, of one evaluation and of one curvature.
+    """Time one solve, its set-up, one evaluation and one curvature; return these with the evaluations and the quality.
 
-    `equivalents` counts a curvature as so many evaluations as it takes the time of.
+    `equivalents` is the work of the solve in evaluations; a curvature counts by its time relative to an evaluation.
     """
     architecture = leaves(architecture)
     saddle = compiled_solve(architecture, features, labels)
@@ -103,7 +103,7 @@ def solve_row(architecture, features, labels, repeats: int = 5) -> dict:
 
 
 def adam_seconds(architecture, features, labels, learning_rate: float, max_steps: int) -> tuple[float, float]:
-    """Seconds and steps of Adam, to its own tolerance of 1e-5 or to `max_steps`."""
+    """Return seconds and steps of Adam, run to a tolerance of 1e-5 or for `max_steps`."""
     run = jax.jit(
         lambda features, labels: adam.minimise(
             architecture, features, labels, learning_rate=learning_rate, tolerance=1e-5, max_steps=max_steps
@@ -165,7 +165,7 @@ def many_paths(heads: tuple[int, ...], width: float) -> list[dict]:
 
 
 def dense_work() -> list[dict]:
-    """One evaluation against one kernel assembly, one Cholesky factorisation and one triangular solve."""
+    """Compare one evaluation with one kernel assembly, one Cholesky factorisation and one triangular solve."""
     features, labels = problems.random_features()
     architecture = leaves(bpkr.Architecture((4, 4), 10.0, temperature=0.1))
     flat = features.reshape(len(features), -1)
@@ -194,7 +194,7 @@ def dense_work() -> list[dict]:
 
 
 def grid() -> list[dict]:
-    """The paper's whole grid, each solve started from its neighbour."""
+    """Solve the paper's whole grid, starting each solve from its neighbour."""
     from theorykit.bpkr.sweeps import sweep
 
     features, labels = problems.random_features()
@@ -218,7 +218,7 @@ def grid() -> list[dict]:
 
 
 def scaling() -> list[dict]:
-    """Seconds of a solve at N = 100 over examples, paths and depth."""
+    """Time a solve at N = 100 over examples, paths and depth."""
     rows = []
     for examples in (50, 100, 200, 400, 800):
         features, labels = problems.random_features(examples, 9)
@@ -242,7 +242,7 @@ def _timed(heads, features, labels) -> dict:
 
 
 def first_result() -> list[dict]:
-    """A new process: import, derive, compile and solve the hidden Markov task at one width."""
+    """Time a fresh process that imports, derives, compiles and solves the hidden Markov task at one width."""
     program = """
 import time
 start = time.perf_counter()
@@ -284,7 +284,7 @@ CASES = {
 
 
 def run_case(name: str) -> None:
-    """In a process of its own: rows and peak memory as one line of JSON."""
+    """Run a case in this process, and print its rows and peak memory as one line of JSON."""
     theorykit.enable_float64()
     rows = CASES[name]()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -292,7 +292,7 @@ def run_case(name: str) -> None:
 
 
 def table(name: str, result: dict) -> str:
-    """The rows of a case, as text."""
+    """Format the rows of a case as text."""
     rows = result["rows"]
     names = list(rows[0])
     lines = ["  ".join(f"{key:>12}"[-max(12, len(key)) :] for key in names)]
@@ -303,7 +303,7 @@ def table(name: str, result: dict) -> str:
 
 
 def plot(rows: list[dict], path: Path) -> None:
-    """Cost of a solve over examples, paths and depth."""
+    """Plot the cost of a solve over examples, paths and depth."""
     import matplotlib
 
     matplotlib.use("Agg")

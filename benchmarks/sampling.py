@@ -1,24 +1,25 @@
-"""What independent draws from the posterior cost, sampler by sampler.
+"""Measure the cost of independent draws from the posterior, for each sampler.
 
     python benchmarks/sampling.py [--output FOLDER] [--only NAME ...] [--full] [--quick]
 
-Samplers: `exact`, independent proposals of order parameters; `gibbs`, block Gibbs on the weights; `nuts`, NUTS on the
-weights, the paper's. Cases:
+The samplers are `exact`, independent proposals of order parameters; `gibbs`, block Gibbs on the weights; and `nuts`,
+NUTS on the weights, as in the paper. The cases are:
 
-- `rates`: effective samples (bulk) of U_1[11, 11] per second of drawing, warm-up and compilation excluded, on the
-  hidden Markov chains at N = 10, T = 0.01; and their ratio to that of `nuts`. With two `workers`, two chains run side
-  by side, each on a core of its own, and seconds are those of one.
-- `one_shot`: the same of `exact` at the size of the one-shot images, 600 examples and 16 paths.
-- `temperatures`: the same at N = 10 and T = 0.01, 0.1 and 1, with 32 chains of Gibbs too; and at N = 100, T = 0.01,
-  with `nuts` only by --full. `deviation` is the distance from `exact`, in standard errors of the difference.
-- `scaling`: seconds per draw and per evaluation of the density, with its gradient where the sampler takes it, over
-  widths, examples and depth. On the weights from 30 draws after a warm-up of 30, with step sizes hardly adapted; of
-  `exact` from 200 after 200, as many as it takes to fit a law of proposals. A draw of Gibbs is one sweep over all
-  blocks, and takes no evaluations.
+- `rates`: effective samples (bulk) of U_1[11, 11] per second of drawing, without warm-up and compilation, on the hidden
+  Markov chains at N = 10, T = 0.01; and the ratio to `nuts`. With two `workers`, two chains run in parallel, each on a
+  separate core, and the time of one of them is counted.
+- `one_shot`: the rate of `exact` at the size of the one-shot images, 600 examples and 16 paths.
+- `temperatures`: rates at N = 10 and T = 0.01, 0.1 and 1, also with 32 chains of Gibbs; and at N = 100, T = 0.01, with
+  `nuts` only if --full is given. `deviation` is the difference from `exact` in standard errors of the difference.
+- `scaling`: seconds per draw and per evaluation of the density (with its gradient if the sampler uses it) for several
+  widths, examples and depths. Samplers of weights take 30 draws after a warm-up of 30, which hardly adapts the step
+  size. `exact` takes 200 draws after a warm-up of 200, enough to fit a proposal distribution. A draw of Gibbs is one
+  sweep over all blocks, without evaluations.
 
-Every case runs in a process of its own, one after the other, with nothing beside it. Prints a table; writes
-sampling.json and sampling.png into FOLDER (benchmarks/results by default), where cases that are not run again keep
-their results. With --quick draws are few, numbers mean nothing, and files go to a temporary folder by default.
+Each case runs in a separate process, one after another, so run nothing else at the same time. Prints a table, and
+writes sampling.json and sampling.png into FOLDER (benchmarks/results by default). Cases that are not run again keep
+their results. With --quick there are only a few draws and the numbers mean nothing; files then go to a temporary folder
+by default.
 """
 
 import argparse
@@ -72,21 +73,21 @@ DEPTHS = (1, 2, 3)
 
 
 def hidden_markov(examples: int = 100):
-    """Path features (examples, 4, 231) and labels of the first `examples` chains."""
+    """Return path features (examples, 4, 231) and labels of the first `examples` chains."""
     with np.load(DATA) as stored:
         features, labels = stored["phi"].transpose(0, 2, 1), stored["y"]
     return jnp.asarray(features[:examples]), jnp.asarray(labels[:examples])
 
 
 def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, about: dict, workers: int = 1) -> dict:
-    """One run: its settings, cost and quality."""
+    """Run a sampler once; return its settings, cost and quality."""
     executor = nullcontext() if workers == 1 else local_workers(workers)
     options = {"key": jax.random.key(0), "schedule": schedule, "progress": False}
     with warnings.catch_warnings(), executor as pool:
-        # what is measured is written down, mixed or not
+        # Results are recorded even if the chains have not mixed.
         warnings.simplefilter("ignore", sampling.MixingWarning)
         tree = SAMPLERS[name](architecture, bpkr.Data(*data), **options, executor=pool)
-    # every chain has a worker of its own, or all have one
+    # Each chain has a separate worker, or all share one.
     seconds, stats = tree.attrs["seconds"] / workers, tree["sample_stats"]
     counts = [int(stats[name].sum()) for name in ("n_steps", "proposals") if name in stats]
     evaluations = sum(counts) if counts else None
@@ -110,7 +111,7 @@ def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, ab
 
 
 def compared(rows: list[dict]) -> list[dict]:
-    """`rows` of one posterior, with ratios to `nuts` and deviations from `exact` where there are these."""
+    """Add ratios to `nuts` and deviations from `exact`, if present, to the rows of one posterior."""
     reference = {name: next((row for row in rows if row["sampler"] == name), None) for name in SAMPLERS}
     return [
         {
@@ -130,7 +131,7 @@ def _deviation(row: dict, exact: dict) -> float | None:
 
 
 def posterior_rows(width: int, temperature: float, runs, quick: bool) -> list[dict]:
-    """`runs`, of (sampler, schedule) or (sampler, schedule, workers), on the hidden Markov chains."""
+    """Sample the hidden Markov chains; each run is (sampler, schedule) or (sampler, schedule, workers)."""
     architecture = bpkr.Architecture((2, 2), width, temperature=temperature)
     about = {"N": width, "T": temperature}
     data = hidden_markov()
@@ -184,7 +185,7 @@ CASES = {"rates": rates, "one_shot": one_shot, "temperatures": temperatures, "sc
 
 
 def run_case(name: str, quick: bool, full: bool) -> None:
-    """In a process of its own: rows and peak memory as one line of JSON."""
+    """Run a case in this process, and print its rows and peak memory as one line of JSON."""
     theorykit.enable_float64()
     rows = CASES[name](quick, full)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -192,7 +193,7 @@ def run_case(name: str, quick: bool, full: bool) -> None:
 
 
 def table(name: str, result: dict) -> str:
-    """The rows of a case, as text."""
+    """Format the rows of a case as text."""
     rows = result["rows"]
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
     sizes = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -207,7 +208,7 @@ def _cell(value) -> str:
 
 
 def plot(results: dict, path: Path) -> None:
-    """Effective samples per second over temperatures, and what a draw costs over widths, examples and depth."""
+    """Plot effective samples per second over temperature, and the cost of a draw over width, examples and depth."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -262,8 +263,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path)
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
-    parser.add_argument("--full", action="store_true", help="NUTS on the weights at N = 100 too")
-    parser.add_argument("--quick", action="store_true", help="few draws, to see that it works")
+    parser.add_argument("--full", action="store_true", help="run NUTS on the weights at N = 100 too")
+    parser.add_argument("--quick", action="store_true", help="take few draws, to test the script")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:

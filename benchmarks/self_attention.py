@@ -1,23 +1,23 @@
-"""The mean-field dynamics of self-attention, many orbits at once, against the published algorithm, one step at a time.
+"""Time the mean-field dynamics of self-attention for batches of orbits, against the published algorithm.
 
     python benchmarks/self_attention.py [--output FOLDER] [--zoom] [--gpu] [--only NAME ...] [--seconds SECONDS]
 
-Published weights, windows of 4, 8 and 32 tokens, beta between 1.24 and 1.28. Cases:
+All cases use the published weights, windows of 4, 8 and 32 tokens, and beta between 1.24 and 1.28. The cases are:
 
-- `rates`: tokens a second of the map, of all Lyapunov exponents and of the leading 3, on the CPU: 256 orbits in one
-  call, and as many such calls at once as there are cores.
-- `zoom`, by --zoom: seconds for the published zoom-in diagram, 4001 orbits of 100000 + 10000 tokens with 3 exponents.
-- `gpu`, by --gpu: `rates` on the accelerator that JAX finds, 4096 and 65536 orbits in one call.
+- `rates`: tokens per second of the map, of all Lyapunov exponents and of the leading 3, on the CPU. One call has 256
+  orbits; calls run one at a time, and as many at once as there are cores.
+- `zoom`, with --zoom: seconds for the published zoom-in diagram, 4001 orbits of 100000 + 10000 tokens with 3 exponents.
+- `gpu`, with --gpu: `rates` on the accelerator that JAX finds, with 4096 and 65536 orbits in one call.
 
-Rates are of tokens times orbits, after compilation, the best of three runs. Beside them are two ratios: to the
-published algorithm as re-implemented in self_attention_published.py (needs the extra benchmarks), timed in the same
-run, with one thread of linear algebra or with all, whichever is faster; and to what the published program itself was
-once measured to reach, elsewhere. Of exponents the published algorithm computes all, those of the positions with them,
-and a ratio is to these whatever number is computed here.
+Rates count tokens times orbits, after compilation, in the best of three runs. Each comes with two ratios. One is to the
+published algorithm, re-implemented in self_attention_published.py (install the extra `benchmarks`), timed in the same
+run with one thread of linear algebra or with all, whichever is faster. The other is to rates of the published program
+itself, measured once on another machine. The published algorithm always computes all exponents, including those of the
+positions; ratios compare with that even if fewer exponents are computed here.
 
-Every case runs in a process of its own, one after the other, with nothing beside it. Prints tables; writes
-self_attention.json and self_attention.png into FOLDER (benchmarks/results by default), where cases that are not run
-again keep their results.
+Each case runs in a separate process, one after another, so run nothing else at the same time. Prints tables, and writes
+self_attention.json and self_attention.png into FOLDER (benchmarks/results by default). Cases that are not run again
+keep their results.
 """
 
 import argparse
@@ -48,13 +48,13 @@ PATTERNS, BETAS, EPSILON = 3, (1.24, 1.28), 0.02
 GAMMA = float(dmft.attention_gain(2.2, 100, PATTERNS))
 ORBITS, ACCELERATOR_ORBITS = 256, (4096, 65536)
 ZOOM_ORBITS, ZOOM_LIMIT = 4001, 120.0
-# steps a second of the published program
+# Steps per second of the published program.
 STATED = {
     4: {"map": 5500.0, "exponents": 114.0},
     8: {"map": 5500.0, "exponents": 48.0},
     32: {"map": 5500.0, "exponents": 8.5},
 }
-# a multiple of the blocks and of the tokens between two orthonormalisations at any window
+# FEWEST_STEPS is a multiple of the block length and of the tokens between orthonormalisations, for every window.
 REPETITIONS, FEWEST_STEPS = 3, 160
 
 Call = Callable[[int], object]
@@ -68,13 +68,13 @@ TARGETS = {("map", 4): 5000, ("spectrum", 4): 5000, ("leading 3", 4): 20_000}
 
 
 def network(tokens: int) -> tuple[dmft.Weights, dmft.SelfAttention]:
-    """The published weights, with as many positions as a window of `tokens` needs, and their mean field."""
+    """Return the published weights, with as many positions as `tokens` need, and their mean-field limit."""
     weights = dmft.published_weights(position_bits=(tokens - 1).bit_length())
     return weights, dmft.self_attention_limit(weights, tokens)
 
 
 def published_rates(seconds: float) -> list[dict]:
-    """Steps a second of the published algorithm, in this process."""
+    """Measure steps per second of the published algorithm, in this process."""
     rows = []
     for tokens in WINDOWS:
         weights, _ = network(tokens)
@@ -82,7 +82,7 @@ def published_rates(seconds: float) -> list[dict]:
         parameters = published.parameters_of(every, bits, beta=np.mean(BETAS), gamma=GAMMA, epsilon=EPSILON)
         prompt = np.concatenate([weights.semantic[published.OUTPUT, 0], -np.ones(bits)])
         start = published.attention_of_prompt(prompt, every, parameters)
-        # after a whole number of windows the position is 0 again
+        # After a whole number of windows the position is 0 again.
         window = published.trajectory(start, tokens, parameters, 10 * tokens)[: -tokens - 1 : -1]
         positions = published.position_window(tokens, bits)
         calls = {
@@ -97,7 +97,7 @@ def published_rates(seconds: float) -> list[dict]:
 
 
 def calls_of(tokens: int, orbits: int) -> dict[str, Call]:
-    """What takes so many steps of a batch of `orbits` orbits, by the name of the quantity."""
+    """Return, for each quantity, a function that takes a given number of steps of a batch of orbits."""
     weights, model = network(tokens)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, orbits), GAMMA, EPSILON)
     start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
@@ -113,10 +113,10 @@ def calls_of(tokens: int, orbits: int) -> dict[str, Call]:
 
 
 def best_rate(call: Call, seconds: float, executor: ThreadPoolExecutor, threads: int) -> float:
-    """Steps a second of `threads` calls at once, all together, after compilation."""
+    """Measure the total steps per second of `threads` simultaneous calls, after compilation."""
 
     def run(times: int) -> None:
-        if threads == 1:  # from the main thread, as a user calls: a large batch is then spread over cores
+        if threads == 1:  # Call from the main thread, as users do: a large batch is then spread over the cores.
             call(FEWEST_STEPS * times)
         else:
             list(executor.map(call, [FEWEST_STEPS * times] * threads))
@@ -127,13 +127,13 @@ def best_rate(call: Call, seconds: float, executor: ThreadPoolExecutor, threads:
 
 
 def rates(seconds: float) -> list[dict]:
-    """Tokens times orbits a second, on the CPU."""
+    """Measure tokens times orbits per second on the CPU."""
     cores = os.cpu_count() or 1
     return _measured([ORBITS], sorted({1, cores}), seconds, QUANTITIES)
 
 
 def gpu(seconds: float) -> list[dict]:
-    """The same on an accelerator, where there is one, without the exponents by LAPACK."""
+    """Measure rates on an accelerator, if there is one, without the exponents that use LAPACK."""
     if jax.default_backend() == "cpu":
         return []
     return _measured(ACCELERATOR_ORBITS, [1], seconds, [name for name in QUANTITIES if "Householder" not in name])
@@ -146,7 +146,7 @@ def _measured(every_orbits, every_threads, seconds: float, quantities) -> list[d
             for orbits in every_orbits:
                 calls = {name: call for name, call in calls_of(tokens, orbits).items() if name in quantities}
                 for quantity, call in calls.items():
-                    # batches by LAPACK have threads of their own, and calls side by side may wait for ever
+                    # LAPACK batches start their own threads, and simultaneous calls may deadlock.
                     for threads in [1] if "Householder" in quantity else every_threads:
                         rate = orbits * best_rate(call, seconds, executor, threads)
                         about = {"window": tokens, "quantity": quantity, "orbits": orbits, "calls": threads}
@@ -157,7 +157,7 @@ def _measured(every_orbits, every_threads, seconds: float, quantities) -> list[d
 
 
 def zoom(seconds: float) -> list[dict]:
-    """The published zoom-in diagram from the window of beta = 3, compilation included."""
+    """Time the published zoom-in diagram, started from the window at beta = 3, with compilation."""
     weights, model = network(4)
     before = dmft.Parameters(3.0, GAMMA, EPSILON)
     settings = OrbitSettings()
@@ -176,7 +176,7 @@ CASES = {"published": published_rates, "rates": rates, "zoom": zoom, "gpu": gpu}
 
 
 def run_case(name: str, seconds: float) -> None:
-    """In a process of its own: rows, and what they were measured on, as one line of JSON."""
+    """Run a case in this process, and print its rows and the machine as one line of JSON."""
     theorykit.enable_float64()
     load = os.getloadavg()[0]
     rows = CASES[name](seconds)
@@ -186,7 +186,7 @@ def run_case(name: str, seconds: float) -> None:
 
 
 def in_own_process(name: str, seconds: float, **environment: str) -> dict:
-    """What `run_case` prints."""
+    """Call `run_case` in a separate process, and return its result."""
     command = [sys.executable, __file__, "--case", name, "--seconds", str(seconds)]
     environment = {**os.environ, **({} if name == "gpu" else {"JAX_PLATFORMS": "cpu"}), **environment}
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
@@ -194,7 +194,7 @@ def in_own_process(name: str, seconds: float, **environment: str) -> dict:
 
 
 def fastest_published(seconds: float) -> dict:
-    """The published algorithm with one thread of linear algebra and with all, and of each rate the better one."""
+    """Time the published algorithm with one thread of linear algebra and with all; keep the better rates."""
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     one = in_own_process("published", seconds, **dict.fromkeys(threads, "1"))
     every = in_own_process("published", seconds)
@@ -221,11 +221,11 @@ def _published_quantity(quantity: str) -> str:
 
 
 def table(name: str, result: dict) -> str:
-    """The rows of a case, as text."""
+    """Format the rows of a case as text."""
     rows = result["rows"]
     title = f"\n{name}   ({result['device']}, {result['cores']} cores, load {result['load_before']:.1f} before)"
     if not rows:
-        return f"{title}\nno accelerator: JAX finds the CPU alone, and nothing was measured"
+        return f"{title}\nnothing was measured, because JAX finds no accelerator"
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
     sizes = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(f"{cell:>{size}}" for cell, size in zip(line, sizes, strict=True)) for line in cells]
@@ -241,7 +241,7 @@ def _cell(value) -> str:
 
 
 def plot(rates: dict, path: Path) -> None:
-    """Rates by window, of the published algorithm and of many orbits at once."""
+    """Plot rates by window for the published algorithm and for batches of orbits."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -265,7 +265,7 @@ def plot(rates: dict, path: Path) -> None:
 
 
 def _bars(rates: dict, quantity: str) -> dict[str, dict[int, float]]:
-    """Rates by window; of the ways to the whole spectrum the faster one."""
+    """Return rates by window; for the whole spectrum, those of the faster method."""
     published_name = _published_quantity(quantity)
     baseline = [row for row in rates["published"]["rows"] if row["quantity"] == published_name]
     bars = {"published algorithm": {row["window"]: row["rate"] for row in baseline}}
@@ -283,10 +283,10 @@ def _bars(rates: dict, quantity: str) -> dict[str, dict[int, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--zoom", action="store_true", help="the published zoom-in diagram too")
-    parser.add_argument("--gpu", action="store_true", help="rates on an accelerator too")
-    parser.add_argument("--only", nargs="*", choices=("rates", "zoom", "gpu"), help="these cases alone")
-    parser.add_argument("--seconds", type=float, default=2.0, help="least duration of a timed run")
+    parser.add_argument("--zoom", action="store_true", help="time the published zoom-in diagram too")
+    parser.add_argument("--gpu", action="store_true", help="measure rates on an accelerator too")
+    parser.add_argument("--only", nargs="*", choices=("rates", "zoom", "gpu"), help="run only these cases")
+    parser.add_argument("--seconds", type=float, default=2.0, help="shortest duration of a timed run")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -304,7 +304,7 @@ def main() -> None:
 
 
 def run(names: list[str], seconds: float, results: dict, path: Path) -> None:
-    """Measure the cases, print their tables, and keep them in `results` and at `path`."""
+    """Measure the cases, print their tables, and save them in `results` and at `path`."""
     if {"rates", "gpu"} & set(names):
         baseline = fastest_published(seconds)
         print(table("published algorithm, here", baseline), flush=True)

@@ -1,13 +1,13 @@
-"""The published algorithm for the mean-field dynamics of self-attention, one step at a time, for comparison.
+"""Run the published algorithm for the mean-field dynamics of self-attention, one step at a time, for comparison.
 
     python benchmarks/self_attention_published.py [--seconds SECONDS]
 
-Written in NumPy from the equations. Semantic averages come from combinations of signs, hence M <= 3 patterns; every
-step recomputes the overlaps of all tokens in the window; positions are a window of bits which turns by one row a step.
-Lyapunov exponents come from the automatic derivative of that whole map, attentions and position bits, and one QR
-decomposition a step; this part needs the package `autograd` (the extra benchmarks).
+It is written in NumPy from the equations. Semantic averages are sums over combinations of signs, which limits it to
+M <= 3 patterns. Every step recomputes the overlaps of all tokens in the window. Positions are a window of bits that
+rotates by one row per step. Lyapunov exponents come from the automatic derivative of the whole map, of attentions and
+position bits, with one QR decomposition per step. They need the package `autograd`, from the extra `benchmarks`.
 
-Printed are steps a second of both for windows of 4, 8 and 32 tokens.
+Prints steps per second of the map and of the exponents, for windows of 4, 8 and 32 tokens.
 """
 
 import argparse
@@ -25,16 +25,16 @@ TIMED_WINDOWS = (4, 8, 32)
 
 @dataclass(frozen=True)
 class Parameters:
-    """A network and its settings: M patterns, P position bits, families in the order output, value, query, key.
+    """A network and its settings: M patterns, P position bits, and the families output, value, query, key in order.
 
     correlations : array (4, odd orders, patterns)
-        <w_a prod_{b in S} w^o_b> of every family over the semantic columns, for every odd set S.
+        Averages <w_a prod_{b in S} w^o_b> over the semantic columns, for every family and every odd set S.
     positional : array (4, patterns, P)
         Positional columns of the weights.
     signs : array (combinations, patterns)
         All sign vectors that start with +1.
     products : array (combinations, odd orders)
-        prod_{b in S} sigma_b of every sign vector.
+        prod_{b in S} sigma_b for every sign vector.
     """
 
     correlations: np.ndarray
@@ -47,10 +47,10 @@ class Parameters:
 
 
 def parameters_of(weights: np.ndarray, position_bits: int, *, beta: float, gamma: float, epsilon: float) -> Parameters:
-    """Parameters from weights (4, patterns, semantic bits + position bits) of +-1."""
+    """Compute the parameters from weights +-1 (4, patterns, semantic bits + position bits)."""
     patterns = weights.shape[1]
     if patterns > 3:
-        raise ValueError(f"{patterns} patterns: the sign combinations are written out for at most 3")
+        raise ValueError(f"{patterns} patterns: this implementation allows at most 3")
     semantic, positional = np.split(weights.astype(float), [weights.shape[2] - position_bits], axis=2)
     signs = np.array([(1, *rest) for rest in itertools.product((1, -1), repeat=patterns - 1)], dtype=float)
     columns = odd_products(semantic[OUTPUT].T)
@@ -59,28 +59,28 @@ def parameters_of(weights: np.ndarray, position_bits: int, *, beta: float, gamma
 
 
 def odd_products(vectors: np.ndarray) -> np.ndarray:
-    """Products of the entries of every vector (vectors, patterns) over the sets of odd size: (vectors, odd orders)."""
+    """Return products (vectors, odd orders) of the entries of `vectors` (vectors, patterns) over all odd-sized sets."""
     patterns = vectors.shape[1]
     sets = [chosen for size in range(1, patterns + 1, 2) for chosen in itertools.combinations(range(patterns), size)]
     return np.stack([np.prod(vectors[:, list(chosen)], axis=1) for chosen in sets], axis=1)
 
 
 def position_window(tokens: int, position_bits: int) -> np.ndarray:
-    """Bits (tokens, position bits) of the positions 0, -1, ..., 1 - tokens modulo tokens: the window at step 0."""
+    """Return the window at step 0: bits (tokens, position bits) of positions 0, -1, ..., 1 - tokens modulo tokens."""
     positions = -np.arange(tokens) % tokens
     return 2.0 * ((positions[:, None] >> np.arange(position_bits)[::-1]) & 1) - 1.0
 
 
 def attention_of_prompt(prompt: np.ndarray, weights: np.ndarray, parameters: Parameters) -> np.ndarray:
-    """A_0 (patterns,) = m^v_0 of a prompt (semantic bits + position bits,) of +-1."""
+    """Return A_0 (patterns,) = m^v_0 of a prompt +-1 (semantic bits + position bits,)."""
     position_bits = parameters.positional.shape[2]
     semantic = np.mean(weights[VALUE, :, :-position_bits] * prompt[:-position_bits], axis=1)
     return with_position(VALUE, (1 - parameters.epsilon) * semantic, prompt[-position_bits:], parameters)
 
 
 def with_position(family: int, semantic: np.ndarray, bits: np.ndarray, parameters: Parameters) -> np.ndarray:
-    """The overlaps (..., patterns) of tokens with position `bits`, from the semantic share of the overlaps: Eq. (1)."""
-    # the constants go first, here and below: the derivative costs by the number of operations on variables
+    """Add the positional share, from `bits`, to the semantic share of the overlaps (..., patterns): Eq. (1)."""
+    # Here and below, constants are multiplied first, because the derivative costs time per operation on variables.
     columns = (parameters.epsilon / bits.shape[-1]) * parameters.positional[family].T
     return semantic + bits @ columns
 
@@ -88,7 +88,7 @@ def with_position(family: int, semantic: np.ndarray, bits: np.ndarray, parameter
 def overlaps(
     families: tuple[int, ...], attention: np.ndarray, bits: np.ndarray, parameters: Parameters, numbers: ModuleType = np
 ) -> list[np.ndarray]:
-    """The overlaps (..., patterns) of every family of the tokens after `attention` (..., patterns): Eqs. (5), (7)."""
+    """Return overlaps (..., patterns), per family, of the tokens after `attention` (..., patterns): Eqs. (5), (7)."""
     outputs = numbers.tanh(attention @ (parameters.beta * parameters.signs.T))
     coefficients = outputs @ (parameters.products * ((1 - parameters.epsilon) / len(parameters.signs)))
     return [
@@ -99,10 +99,10 @@ def overlaps(
 def step(
     window: np.ndarray, positions: np.ndarray, parameters: Parameters, numbers: ModuleType = np
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The next window of attentions and of position bits, newest first.
+    """Return the next windows of attentions and of position bits, newest first.
 
     A window (live tokens, patterns) grows until it has as many rows as `positions` (tokens, position bits). `numbers`
-    is the module that computes: NumPy, or its differentiable double.
+    is the array module: NumPy, or the differentiable `autograd.numpy`.
     """
     values, keys = overlaps((VALUE, KEY), window, positions[: len(window)], parameters, numbers)
     (query,) = overlaps((QUERY,), window[0], positions[0], parameters, numbers)
@@ -114,7 +114,7 @@ def step(
 
 
 def trajectory(attention: np.ndarray, tokens: int, parameters: Parameters, steps: int) -> np.ndarray:
-    """Attentions A_1, ..., A_steps (steps, patterns) that follow the attention A_0 (patterns,) of a prompt."""
+    """Return the attentions A_1, ..., A_steps (steps, patterns) after the attention A_0 (patterns,) of a prompt."""
     window, positions = attention[None], position_window(tokens, parameters.positional.shape[2])
     visited = []
     for _ in range(steps):
@@ -124,9 +124,9 @@ def trajectory(attention: np.ndarray, tokens: int, parameters: Parameters, steps
 
 
 def lyapunov_steps(window: np.ndarray, positions: np.ndarray, parameters: Parameters, steps: int) -> np.ndarray:
-    """log |R_jj| of every step (steps, tokens (patterns + position bits)), from a full window; -inf where R_jj is zero.
+    """Return log |R_jj| (steps, tokens (patterns + position bits)) from a full window; -inf if R_jj is zero.
 
-    The average over steps gives the exponents: first those of the attentions, then zeros of the positions.
+    Averages over steps are the exponents: first those of the attentions, then zeros for the positions.
     """
     import autograd
     import autograd.numpy
@@ -148,7 +148,7 @@ def lyapunov_steps(window: np.ndarray, positions: np.ndarray, parameters: Parame
 
 
 def published_parameters(tokens: int, beta: float = 1.27) -> tuple[np.ndarray, Parameters]:
-    """Random weights of the published kind and size, 3 segments of 33 equal columns, and their parameters."""
+    """Return random weights of the published kind and size, 3 segments of 33 equal columns, and their parameters."""
     position_bits = (tokens - 1).bit_length()
     generator = np.random.default_rng(1)
     segments = np.repeat(generator.choice([-1, 1], size=(4, 3, 3)), 33, axis=2)
@@ -157,7 +157,7 @@ def published_parameters(tokens: int, beta: float = 1.27) -> tuple[np.ndarray, P
 
 
 def steps_per_second(run: Callable[[int], object], seconds: float) -> float:
-    """Steps a second of `run(steps)`, in a run of at least about `seconds`."""
+    """Measure steps per second of `run(steps)`, in a run of at least about `seconds`."""
     steps, elapsed = 1, 0.0
     while elapsed < seconds:
         steps *= 2
@@ -168,12 +168,12 @@ def steps_per_second(run: Callable[[int], object], seconds: float) -> float:
 
 
 def rates(tokens: int, seconds: float) -> tuple[float, float]:
-    """Steps a second of the map and of the Lyapunov exponents, for the published setting with windows of `tokens`."""
+    """Measure steps per second of the map and of the exponents, in the published setting with windows of `tokens`."""
     weights, parameters = published_parameters(tokens)
     position_bits = parameters.positional.shape[2]
     prompt = np.concatenate([weights[OUTPUT, 0, :-position_bits], -np.ones(position_bits)])
     start = attention_of_prompt(prompt, weights, parameters)
-    # after a whole number of windows the position is 0 again
+    # After a whole number of windows the position is 0 again.
     window = trajectory(start, tokens, parameters, tokens * 10)[: -tokens - 1 : -1]
     positions = position_window(tokens, position_bits)
     return (
@@ -184,7 +184,7 @@ def rates(tokens: int, seconds: float) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=2.0, help="least duration of a timed run")
+    parser.add_argument("--seconds", type=float, default=2.0, help="shortest duration of a timed run")
     arguments = parser.parse_args()
     print(f"{'window':>6} {'map steps/s':>12} {'Lyapunov steps/s':>17}")
     for tokens in TIMED_WINDOWS:

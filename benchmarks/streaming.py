@@ -1,10 +1,11 @@
-"""What a million examples cost: one pass over them, and then each evaluation of the energy and its gradient.
+"""Measure the cost of a million examples: one pass over them, and then each evaluation of energy and gradient.
 
     python benchmarks/streaming.py [examples] [threads]
 
-The examples, of 4 paths with 231 features each, are made in chunks of 4096, rounded up to whole ones, and never held
-together. Prints seconds and the largest resident memory of the process, and fails where that is 2 GiB or more. Threads
-of the linear algebra compete with those asked for: set OPENBLAS_NUM_THREADS=1 beside two threads or more.
+The examples have 4 paths with 231 features each. They are made in chunks of 4096, rounded up to whole chunks, and are
+never in memory all at once. Prints seconds and the peak resident memory of the process, and fails if the peak is 2 GiB
+or more. With two threads or more, set OPENBLAS_NUM_THREADS=1, so that threads of linear algebra do not compete with
+them.
 """
 
 import resource
@@ -28,20 +29,20 @@ LIMIT = 2.0  # GiB
 
 
 def seconds(work) -> float:
-    """Wall-clock time of a call."""
+    """Return the wall-clock time of a call."""
     start = time.perf_counter()
     jax.block_until_ready(work())
     return time.perf_counter() - start
 
 
 def peak_memory() -> float:
-    """The largest resident memory of this process so far, in GiB."""
+    """Return the peak resident memory of this process so far, in GiB."""
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return largest / 2 ** (30 if sys.platform == "darwin" else 20)
 
 
 def load(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Chunk `number` of the data: random features, and labels that depend on them."""
+    """Make chunk `number` of the data: random features, and labels that depend on them."""
     rng = np.random.default_rng(number)
     features = rng.normal(scale=(PATHS * FEATURES) ** -0.5, size=(CHUNK, PATHS, FEATURES))
     return features, np.sign(features[:, 0, 0] + features[:, 1, 1])
@@ -57,7 +58,7 @@ def main(examples: int, threads: int) -> None:
         statistics = bpkr.Data.of_batches(batches, executor=executor, in_flight=threads, progress=True).moments
     passed, peak = time.perf_counter() - start, peak_memory()
     print(f"{int(statistics.examples)} examples, {PATHS * FEATURES} columns, {threads} threads")
-    print(f"one pass                       {passed:8.1f} s, peak {peak:.2f} GiB, {before:.2f} of them before it")
+    print(f"one pass                       {passed:8.1f} s, peak {peak:.2f} GiB, {before:.2f} GiB before the pass")
 
     bound, point = bind(architecture), bpkr.gp_limit(architecture)
     energy = DualEnergy(bound, statistics)
@@ -68,9 +69,9 @@ def main(examples: int, threads: int) -> None:
     features, labels = load(chunks)
     prediction = predict(Problem(architecture, Data.of_moments(statistics)), point, features)
     accuracy = jnp.mean(jnp.sign(prediction.mean) == labels)
-    print(f"accuracy on other examples     {accuracy:8.3f}, peak {peak_memory():.2f} GiB in all")
+    print(f"accuracy on other examples     {accuracy:8.3f}, peak {peak_memory():.2f} GiB in total")
     if peak_memory() >= LIMIT:
-        raise SystemExit(f"more than {LIMIT} GiB were resident")
+        raise SystemExit(f"peak resident memory was {LIMIT} GiB or more")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The table of scalar functions of which actions may be made, from the table of the code generator."""
+"""Write the table of scalar functions that actions may contain, from the code generator's table."""
 
 from sympy import Expr, Symbol
 
@@ -8,7 +8,7 @@ from theorykit.symbolic.functions import JUMPING, LogCosh, LogNormalCDF, partial
 
 _NUMBERS = (Symbol("x", real=True), Symbol("y", real=True))
 _ORDER = Symbol("n", integer=True, nonnegative=True)
-# functions that are called otherwise than their class
+# Functions whose name differs from their class.
 _CALLED = {LogCosh: "log_cosh(x)", LogNormalCDF: "log_normal_cdf(x)"}
 
 
@@ -19,7 +19,7 @@ def table() -> str:
 
 def _line(row: ScalarFunction) -> str:
     symbols = iter(_NUMBERS)
-    # the order of a derivative is no argument that users give
+    # Users do not give the order of a derivative.
     arguments = [_ORDER if letter == "n" else next(symbols) for letter in row.arguments if row.kind is not LogNormalCDF]
     node = row.kind(*arguments) if arguments else LogNormalCDF(_NUMBERS[0])
     slopes = [partial_derivative(node, i + 1) for i, at in enumerate(node.args) if at in _NUMBERS]
@@ -28,5 +28,5 @@ def _line(row: ScalarFunction) -> str:
 
 
 def _formula(slope: Expr) -> str:
-    # a bar would end the cell
+    # A bar would end the Markdown cell.
     return f"${latex(slope)}$".replace(r"\left|", r"\left\vert ").replace(r"\right|", r"\right\vert ")

@@ -1,10 +1,10 @@
-"""The table of both ways to a minimum, for docs/own-action.md, from the results of generic.py."""
+"""Write the table of both minimisers, from the results of generic.py."""
 
 import kept_results
 
 
 def table() -> str:
-    """Problems, seconds by the package's own solver and by the generic one, and how far their minima differ."""
+    """Return the table of problems, seconds of the own and of the generic solver, and differences of their minima."""
     rows = (
         (
             row["problem"],

@@ -1,4 +1,4 @@
-"""The table of a GPU next to the CPU of the same machine, on the page "clusters", from the results of gpu.py."""
+"""Write the table of a GPU and the CPU of the same machine, from the results of gpu.py."""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +23,7 @@ SHOWN: Mapping[tuple[str, str], tuple[str, str, tuple[int, ...]]] = {
 
 
 def rows() -> Iterator[tuple[str, str, str, str, str]]:
-    """What is computed, of which size, seconds on both, and their ratio."""
+    """Yield the computation, its size, seconds on both, and their ratio."""
     found = {(row["part"], row["name"], row["size"], row["platform"]): row for row in read("gpu")["rows"]}
     for (part, name), (what, size, sizes) in SHOWN.items():
         for each in sizes:
@@ -34,5 +34,5 @@ def rows() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def table() -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     return markdown(HEAD, rows())

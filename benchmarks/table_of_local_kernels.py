@@ -1,4 +1,4 @@
-"""The table of local kernel renormalisation by both programs, for docs/nonlinear.md, from local_kernels.py."""
+"""Write the table of local kernel renormalisation by both programs, from the results of local_kernels.py."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ HEAD = (
 
 
 def table() -> str:
-    """Cases, seconds by `bpkr.solve` and by the published program, and what that says of its solution."""
+    """Return the table of cases, seconds of both programs, and the outcome of the published one."""
     found = kept_results.read("local_kernels")
     return kept_results.markdown(HEAD, (row(case, found["limit_gibibytes"]) for case in found["cases"]))
 
 
 def row(case: Mapping[str, Any], gibibytes: float) -> tuple[str, ...]:
-    """The cells of one case; the published program could take `gibibytes` of memory."""
+    """Return the cells of one case; `gibibytes` is the memory limit of the published program."""
     return (
         f"{case['patches']}",
         f"{case['examples']}",
@@ -41,7 +41,7 @@ def _time(published: Mapping[str, Any]) -> str:
 
 
 def _ratio(case: Mapping[str, Any]) -> str:
-    """Of the seconds that were spent; a bound where the published program was ended."""
+    """Return the ratio of times; a lower bound if the published program was stopped."""
     error = case["published"].get("error")
     if error == "memory":
         return ""

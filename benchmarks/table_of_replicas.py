@@ -1,11 +1,11 @@
-"""The table of replica actions for docs/own-action.md, from the results of replicas.py."""
+"""Write the table of replica actions, from the results of replicas.py."""
 
 import kept_results
 from table_of_sizes import shown
 
 
 def table() -> str:
-    """Answers that are missed and silently wrong among 256, and times, for both ways."""
+    """Return the table of missed and silently wrong answers among 256, and of times, for both methods."""
     rows = (
         (
             name,

@@ -1,4 +1,4 @@
-"""The table of sizes on the page "which function", from the results of the benchmarks."""
+"""Write the table of sizes, from the results of the benchmarks."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ _MILLION = 1e6
 
 
 def rows() -> Iterator[tuple[str, str, str, str, str]]:
-    """What is computed, how large, seconds, GiB, and the file of the results without its ending."""
+    """Yield the computation, its size, its time, its memory, and the results file without its suffix."""
     yield from of_solves(read("saddle"))
     yield from of_larger_solves(read("gpu"))
     yield from of_grid(read("saddle")["grid"])
@@ -32,7 +32,7 @@ def of_solves(saddle: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, s
 
 
 def of_larger_solves(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
-    """More examples than those above, on the CPU and the GPU of one machine."""
+    """Yield solves with more examples, on the CPU and the GPU of one machine."""
     devices = {"cpu": f"{results['about']['cores']} cores", "gpu": f"an {results['about']['device']}"}
     for row in sorted(results["rows"], key=lambda row: (row["size"], row["platform"])):
         if row["part"] == "solves" and row["size"] > 600 and "run_s" in row:
@@ -79,7 +79,7 @@ def of_dynamics(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str
 
 
 def shown(seconds: float) -> str:
-    """Two digits of a time, in its unit."""
+    """Format a time with two digits and its unit."""
     if seconds < 1:
         return f"{float(f'{1000 * seconds:.2g}'):g} ms"
     return f"{float(f'{seconds:.2g}'):g} s" if seconds < 600 else f"{seconds / 60:.0f} minutes"
@@ -90,6 +90,6 @@ def memory(case: Mapping[str, Any]) -> str:
 
 
 def table() -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     link = "[{0}.json](../benchmarks/results/{0}.json)"
     return markdown(HEAD, ((*row[:-1], link.format(row[-1])) for row in rows()))

@@ -1,10 +1,10 @@
-"""The table of threads for docs/saddle-points.md, from the results of threads.py."""
+"""Write the table of threads, from the results of threads.py."""
 
 import kept_results
 
 
 def table() -> str:
-    """The time by default over that with one thread, quiet and beside a busy process, for both versions."""
+    """Return the default time over the time with one thread, on a quiet and on a busy machine, for both versions."""
     ratios, seconds = {}, {}
     for version, rows in kept_results.read("threads").items():
         for row in rows:

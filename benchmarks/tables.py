@@ -1,8 +1,8 @@
-"""The tables in the documents: of what was measured, from the results of the benchmarks, and of functions.
+"""Write the tables in the documentation from the results of the benchmarks and from the table of functions.
 
     python benchmarks/tables.py
 
-Writes every table into its page, between its two marks. A test compares what is there.
+Each table goes into its page, between its two marks. A test checks that the pages are up to date.
 """
 
 import re
@@ -42,9 +42,9 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
 
 
 def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
-    """The text of a page with its tables as the results are now.
+    """Return the text of a page with its tables updated from the results.
 
-    **Raises** `ValueError` for a table that has no place on the page.
+    **Raises** `ValueError` if the page has no place for a table.
     """
     for name, table in tables.items():
         begin, end = f"<!-- benchmarks/tables.py: {name} -->", "<!-- end -->"

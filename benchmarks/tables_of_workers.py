@@ -1,4 +1,4 @@
-"""The tables of the page on many machines, from the results of `workers.py` and `many_workers.py`."""
+"""Write the tables about many workers, from the results of `workers.py` and `many_workers.py`."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -91,5 +91,5 @@ def simulation() -> str:
 
 
 def yes(rows: list[Mapping[str, Any]]) -> str:
-    """Whether every run gave the same bits."""
+    """Return "yes" if every run gave the same bits."""
     return "yes" if all(row["identical"] for row in rows) else "**no**"

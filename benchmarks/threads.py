@@ -1,13 +1,13 @@
-"""Public functions by default and with one thread of linear algebra, on a quiet machine and beside a busy process.
+"""Time public functions by default and with one thread of linear algebra, on a quiet and on a busy machine.
 
     python benchmarks/threads.py [--output FOLDER] [--sizes EXAMPLES ...] [--only NAME ...] [--rounds ROUNDS]
                                  [--version NAME]
 
-Each function is called again with the arguments of its first call, so nothing compiles. Processes that set no variable
-and processes with OPENBLAS_NUM_THREADS=1 take turns; times are medians over all rounds. The busy process is an endless
-loop. A ratio above 1 means that the default is slower than one thread. Prints a table, and adds it to threads.json in
-FOLDER (benchmarks/results by default) under the name of the version, "now" by default: another version of the package
-is measured by PYTHONPATH.
+Timed calls repeat the arguments of an untimed first call, so they do not compile. Processes without any such variable
+and processes with OPENBLAS_NUM_THREADS=1 take turns, and times are medians over all rounds. The busy process is an
+endless loop. A ratio above 1 means that the default is slower than one thread. Prints a table, and adds it to
+threads.json in FOLDER (benchmarks/results by default) under the name of the version, by default "now". To measure
+another version of the package, set PYTHONPATH.
 """
 
 import argparse
@@ -32,13 +32,13 @@ from theorykit.bpkr import sampling
 from theorykit.symbolic import log_det, positive_definite, trace
 
 SIZES = (150, 400, 2500)
-# with more examples, only the functions that people call with that many, and fewer paths
+# From LARGE examples on, only functions that people call with so many examples are timed, with fewer paths.
 LARGE, OF_LARGE = 1000, ("solve", "evaluate", "predict")
 CALLS = 5
 
 
 def cases(examples: int) -> dict[str, Callable[[], object]]:
-    """Calls by name, with this number of examples."""
+    """Return the timed calls by name, for this number of examples."""
     heads = (2, 2) if examples >= LARGE else (2, 3, 2)
     paths = int(np.prod(heads))
     architecture = bpkr.Architecture(heads, 20.0, temperature=0.1)
@@ -77,12 +77,12 @@ def cases(examples: int) -> dict[str, Callable[[], object]]:
 
 
 def finished(result: object) -> None:
-    """Wait for all arrays of a result."""
+    """Wait until all arrays of a result are ready."""
     jax.block_until_ready([leaf for leaf in jax.tree.leaves(result) if isinstance(leaf, jax.Array)])
 
 
 def child(examples: int, names: list[str]) -> dict[str, list[float]]:
-    """Seconds of calls after the first, by name."""
+    """Return the seconds of the calls after the first, by name."""
     found = {}
     for name, call in cases(examples).items():
         if name in names:
@@ -96,7 +96,7 @@ def child(examples: int, names: list[str]) -> dict[str, list[float]]:
 
 
 def measured(examples: int, names: list[str], one_thread: bool) -> dict[str, list[float]]:
-    """`child` in a fresh process."""
+    """Call `child` in a fresh process."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     environment |= {"OPENBLAS_NUM_THREADS": "1"} if one_thread else {}
     command = [sys.executable, __file__, "--child", str(examples), *names]

@@ -1,19 +1,20 @@
-"""Work by many processes: how much faster, whether the same, what a lost worker costs, and what a task costs beside it.
+"""Measure parallel runs: speed-up, identical results, the cost of a lost worker, and the overhead per task.
 
     python benchmarks/workers.py [--output FOLDER] [--only NAME ...] [--kills NUMBER] [--quick]
 
-Workers are those of dask, one thread each, every one bound to a core in turn, and reached over TCP. Cases:
+Workers are dask workers with one thread each. They are bound to the cores in turn and reached over TCP. The cases are:
 
-- `times`: a grid of 7 widths, 10 temperatures and 5 seeds, an orbit diagram of 1000 values, 8 chains of a sampler and
-  200 batches of data, by 1, 2 and 4 workers: seconds of the first run, in which workers compile, and of the second; how
-  much of the cores was used, and whether all results are the same, bit for bit.
-- `kills`: each of these by 2 workers again and again, one of which is killed by SIGKILL at a random moment: whether the
-  result is the same, and the seconds.
-- `overhead`: seconds a task that computes nothing, and a byte that goes with it.
-- `sizes`: a sweep of 8 widths over numbers of examples, here and by two workers: where two are worth while.
+- `times`: four jobs with 1, 2 and 4 workers. The jobs are a grid of 7 widths, 10 temperatures and 5 seeds, an orbit
+  diagram of 1000 values, 8 chains of a sampler, and 200 batches of data. Records the seconds of the first run, in which
+  workers compile, and of the second, the parallel efficiency, and whether all results are bit-for-bit equal.
+- `kills`: each job with 2 workers, repeated; each time SIGKILL ends one worker at a random moment. Records the seconds
+  and whether the result is the same.
+- `overhead`: seconds per task that computes nothing, and per byte sent with it.
+- `sizes`: a sweep of 8 widths for several numbers of examples, in this process and with two workers, to see when two
+  workers pay off.
 
-Writes workers.json into FOLDER (benchmarks/results by default), where cases that are not run again keep their results.
-`benchmarks/many_workers.py` has clusters larger than this machine, by simulation.
+Writes workers.json into FOLDER (benchmarks/results by default). Cases that are not run again keep their results.
+`benchmarks/many_workers.py` simulates clusters larger than this machine.
 """
 
 import argparse
@@ -50,20 +51,20 @@ import problems
 CORES = sorted(os.sched_getaffinity(0))
 COUNTS = (1, 2, 4)
 EXAMPLES = (10, 30, 100, 300, 1000)
-# of arrays, and the one that a clock has filled
+# Variables of results that hold measured times, which differ between runs.
 _TIMES = ("seconds", "warmup_seconds")
 
 
 @contextmanager
 def dask_client(workers: int) -> Iterator[Any]:
-    """A client of a scheduler with so many workers, each a process bound to one core and reached over TCP."""
+    """Yield a client of a scheduler with `workers` workers, each a process bound to one core and reached over TCP."""
     import distributed
 
     dask = [sys.executable, "-m", "distributed.cli.dask_worker"]
     scheduler = {"n_workers": 0, "protocol": "tcp", "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**scheduler) as cluster, distributed.Client(cluster) as client:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        # theirs, too: a lost worker is to be found by what is imported from here
+        # Workers get this folder on their path too, because tasks import modules from it.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
         options = ["--nthreads", "1", "--no-dashboard", "--memory-limit", "0"]
         started = [
@@ -85,18 +86,18 @@ def dask_client(workers: int) -> Iterator[Any]:
 
 
 def data_of_seed(seed: int) -> bpkr.Data:
-    """120 examples of 4 paths."""
+    """Draw 120 examples of 4 paths."""
     return bpkr.Data(*problems.random_features(120, 4, 60, seed))
 
 
 def batch(rows: int, columns: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """A batch as it comes from a file, drawn instead of read."""
+    """Draw a batch of the form that a file would hold."""
     draw = np.random.default_rng(number)
     return draw.normal(size=(rows, 2, columns // 2)), draw.normal(size=rows)
 
 
 def grid(small: bool, executor: Any) -> Any:
-    """7 widths x 10 temperatures x 5 seeds: 35 tasks."""
+    """Solve 7 widths x 10 temperatures x 5 seeds: 35 tasks."""
     widths, temperatures, seeds = (10, 20, 40, 80, 160, 320, 640), np.geomspace(0.05, 2.0, 10).tolist(), range(5)
     if small:
         widths, temperatures, seeds = widths[:2], temperatures[:2], range(2)
@@ -106,7 +107,7 @@ def grid(small: bool, executor: Any) -> Any:
 
 
 def diagram(small: bool, executor: Any) -> Any:
-    """1000 values of beta: 8 tasks."""
+    """Compute an orbit diagram of 1000 values of beta: 8 tasks."""
     model = dmft.self_attention_limit(dmft.published_weights(), 4)
     parameters = dmft.Parameters(np.linspace(0.5, 3.0, 100 if small else 1000), dmft.attention_gain(2.2, 100, 3), 0.02)
     settings = OrbitSettings(transient=2000, recorded=200 if small else 5000, exponents=2, levels=201)
@@ -115,7 +116,7 @@ def diagram(small: bool, executor: Any) -> Any:
 
 
 def chains(small: bool, executor: Any) -> Any:
-    """8 chains of the exact posterior: 8 tasks."""
+    """Draw 8 chains of the exact posterior: 8 tasks."""
     architecture = bpkr.Architecture((2, 2), 20.0, temperature=0.1)
     schedule = sampling.Schedule(8, 20, 20) if small else sampling.Schedule(8, 300, 700)
     options = {"key": jax.random.key(0), "schedule": schedule, "executor": executor, "progress": False}
@@ -123,7 +124,7 @@ def chains(small: bool, executor: Any) -> Any:
 
 
 def batches(small: bool, executor: Any) -> Any:
-    """200 batches of 4000 examples and 400 columns: 50 tasks."""
+    """Add up 200 batches of 4000 examples and 400 columns: 50 tasks."""
     rows = 100 if small else 4000
     made = [partial(batch, rows, 400, number) for number in range(20 if small else 200)]
     return bpkr.Data.of_batches(made, executor=executor, in_flight=16, progress=False).moments
@@ -138,7 +139,7 @@ JOBS: Mapping[str, Callable[[bool, Any], Any]] = {
 
 
 def digest(result: Any) -> str:
-    """The same for the same numbers, to the last bit."""
+    """Hash a result; equal hashes mean bit-for-bit equal numbers."""
     found = hashlib.sha256()
     if isinstance(result, xr.Dataset):
         arrays = [result[name].values for name in sorted(map(str, result.variables)) if name not in _TIMES]
@@ -150,7 +151,7 @@ def digest(result: Any) -> str:
 
 
 def timed(job: Callable[[bool, Any], Any], small: bool, executor: Any) -> tuple[float, str]:
-    """Seconds, and the digest of the result."""
+    """Run a job; return its seconds and the digest of its result."""
     began = time.perf_counter()
     result = job(small, executor)
     return time.perf_counter() - began, digest(result)
@@ -186,10 +187,10 @@ def measure_kills(small: bool, kills: int) -> list[dict]:
             timed(job, small, client)
             usual, wanted = timed(job, small, client)
             for _ in range(kills):
-                # the one that takes the place of the last that was killed, which compiles anew
+                # Wait for the worker that replaces the last killed one; it compiles again.
                 client.wait_for_workers(2, timeout=60)
                 moment = draw.uniform(0, usual)
-                # the scheduler may not have noticed yet that the last is gone
+                # The scheduler may not yet have noticed that the last worker is gone.
                 victim = draw.choice(list(client.run(os.getpid, on_error="ignore").values()))
                 killer = threading.Timer(moment, os.kill, (victim, signal.SIGKILL))
                 killer.start()
@@ -202,7 +203,7 @@ def measure_kills(small: bool, kills: int) -> list[dict]:
 
 
 def nothing(_common: Any, _task: int) -> None:
-    """A task that computes nothing."""
+    """Compute nothing, as a task."""
 
 
 def measure_overhead(small: bool, _kills: int) -> list[dict]:
@@ -252,12 +253,12 @@ CASES = {"times": measure_times, "kills": measure_kills, "overhead": measure_ove
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES), help="these cases alone")
-    parser.add_argument("--kills", type=int, default=10, help="how often a worker is killed in each job")
-    parser.add_argument("--quick", action="store_true", help="small jobs, whose numbers mean nothing")
+    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES), help="run only these cases")
+    parser.add_argument("--kills", type=int, default=10, help="number of killed workers per job")
+    parser.add_argument("--quick", action="store_true", help="run small jobs to test the script")
     arguments = parser.parse_args()
     theorykit.enable_float64()
-    # so few draws have not mixed, and data go with the first task
+    # Warnings are expected: chains with so few draws do not mix, and data are sent with the first task.
     warnings.simplefilter("ignore")
     output = Path(tempfile.mkdtemp()) if arguments.quick else arguments.output
     output.mkdir(parents=True, exist_ok=True)

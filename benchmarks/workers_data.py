@@ -1,14 +1,14 @@
-"""One pass over files on disk by one worker and by several: rates, and the memory of every process.
+"""Time one pass over files on disk with one worker and with several, and measure the memory of every process.
 
     python benchmarks/workers_data.py [--examples 10000000] [--files 100] [--workers 1 4] [--data FOLDER]
                                       [--output FOLDER]
 
-Writes the examples, of 4 paths with 231 features each, as pairs of npy files in single precision into FOLDER (a
-temporary one by default), and removes them at the end. Every worker is a process with one core. Each pass has a process
-of its own to hand work over, and begins with no file in the cache of the system. Beside them stand the rate at which
-the disk gives the files to a plain read, and that at which one core adds up examples that are in memory. Prints a
-table, and writes workers_data.json into the folder of --output, if one is named, where results of other numbers of
-examples stay.
+The examples have 4 paths with 231 features each. They are written as pairs of npy files in single precision into the
+folder of --data (by default a temporary one), and removed at the end. Every worker is a process with one core. Each
+pass has a separate driver process that hands out work, and starts with none of the files in the system's cache. For
+comparison, the script measures the rate of a plain read from the disk, and the rate at which one core adds up examples
+in memory. Prints a table. With --output, also writes workers_data.json into that folder; results for other numbers of
+examples stay there.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Pair = tuple[Path, Path]
 
 
 def write(folder: Path, examples: int, files: int) -> list[Pair]:
-    """Pairs of files with random features, and labels that depend on them."""
+    """Write pairs of files with random features, and labels that depend on them."""
     counts = np.diff(np.linspace(0, examples, files + 1).astype(int))
     return [write_pair(folder, number, int(count)) for number, count in enumerate(counts)]
 
@@ -53,7 +53,7 @@ def write_pair(folder: Path, number: int, examples: int) -> Pair:
 
 
 def forget(paths: Sequence[Path]) -> None:
-    """Have the system's cache hold nothing of these files."""
+    """Drop these files from the system's cache."""
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -61,7 +61,7 @@ def forget(paths: Sequence[Path]) -> None:
 
 
 def disk_rate(paths: Sequence[Path], most: float = 20.0) -> float:
-    """Bytes a second of one process that reads these files, for so many seconds at most."""
+    """Return bytes per second when one process reads these files, for at most `most` seconds."""
     forget(paths)
     start, count = time.perf_counter(), 0
     for block in blocks(paths):
@@ -79,7 +79,7 @@ def blocks(paths: Sequence[Path]) -> Iterator[bytes]:
 
 
 def memory_rate(seconds: float = 10.0) -> float:
-    """Examples a second that this process adds up where they are in memory."""
+    """Return examples per second when this process adds up examples in memory."""
     draw = np.random.default_rng(0)
     batch = draw.normal(size=(CHUNK, PATHS, FEATURES)), draw.normal(size=CHUNK)
     start, count = time.perf_counter(), 0
@@ -90,20 +90,20 @@ def memory_rate(seconds: float = 10.0) -> float:
 
 
 def peak() -> tuple[int, float]:
-    """This process, and its largest resident memory so far, in GiB."""
-    # another worker takes the next of these calls meanwhile
+    """Return the id of this process and its peak resident memory so far, in GiB."""
+    # Sleep, so that another worker takes the next of these calls.
     time.sleep(0.2)
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return os.getpid(), largest / 2 ** (30 if sys.platform == "darwin" else 20)
 
 
 def one_pass(folder: Path, workers: int) -> dict:
-    """What a pass by so many workers takes; `sums` are the same where every bit of the result is."""
+    """Time a pass with `workers` workers; equal `sums` mean bit-for-bit equal results."""
     theorykit.enable_float64()
     pairs = list(zip(sorted(folder.glob("features-*.npy")), sorted(folder.glob("labels-*.npy")), strict=True))
     forget([path for pair in pairs for path in pair])
     with local_workers(workers) as executor:
-        # started before the clock is
+        # Start the workers before the clock.
         list(executor.map(abs, range(workers)))
         start = time.perf_counter()
         found = bpkr.Data.of_files(pairs, chunk=CHUNK, executor=executor, in_flight=2 * workers).moments
@@ -121,7 +121,7 @@ def one_pass(folder: Path, workers: int) -> dict:
 
 
 def apart(*arguments: str) -> dict:
-    """The last line that this script prints for these arguments, in a process with nothing of this one's memory."""
+    """Run this script with these arguments in a fresh process, and return the last line that it prints."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, __file__, *arguments]
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
@@ -147,7 +147,7 @@ def measured(folder: Path, arguments: argparse.Namespace) -> dict:
         "memory_examples_per_second": apart("--memory")["rate"],
     }
     width = size / arguments.examples
-    print(f"{'':>14} {'seconds':>9} {'examples/s':>11} {'MB/s':>8}  GiB of each worker, and of what hands work over")
+    print(f"{'':>14} {'seconds':>9} {'examples/s':>11} {'MB/s':>8}  GiB of each worker, GiB of the driver")
     rates = {"disk": results["disk_bytes_per_second"] / width, "memory, 1 core": results["memory_examples_per_second"]}
     for name, rate in rates.items():
         print(f"{name:>14} {'':>9} {rate:11.0f} {rate * width / 1e6:8.0f}")
@@ -159,7 +159,7 @@ def measured(folder: Path, arguments: argparse.Namespace) -> dict:
         memory = f"{' '.join(f'{each:.2f}' for each in found['worker_gib'])}, {found['driver_gib']:.2f}"
         print(f"{workers:>6} workers {found['seconds']:9.1f} {rate:11.0f} {rate * width / 1e6:8.0f}  {memory}")
     if len(results["passes"]) > 1:
-        print(f"the same sums, bit for bit: {len({found['sums'] for found in results['passes']}) == 1}")
+        print(f"sums are bit-for-bit equal: {len({found['sums'] for found in results['passes']}) == 1}")
     return results
 
 

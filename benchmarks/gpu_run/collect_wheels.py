@@ -1,12 +1,13 @@
-"""Collect what theorykit, its tests and its benchmarks need on a machine that has JAX, and no network.
+"""Download the wheels that theorykit, its tests and its benchmarks need on a machine with JAX and without a network.
 
     python benchmarks/gpu_run/collect_wheels.py FOLDER [--jax 0.11.2] [--python 3.12] [--there NAME ...] [--limit MIB]
 
-pip resolves the requirements of pyproject.toml for that Python on x86-64 Linux and that version of JAX: a package that
-refuses this version ends the command with pip's words. Wheels come into FOLDER, but for those of packages that are
-`--there`: by default JAX and what it needs. Name more where they are too many for the way that they travel.
+pip resolves the requirements of pyproject.toml for the given version of JAX and the given Python on x86-64 Linux. If a
+package does not support that version of JAX, the command ends with pip's message. Wheels are saved in FOLDER, except
+for packages that the machine already has: by default JAX and its dependencies. If the wheels are too large to
+transfer, name more such packages with `--there`.
 
-Needs a recent pip in the Python that runs it: 26 will do, 23 takes the requirements for its own Python.
+Needs a recent pip. Version 26 works; version 23 resolves the requirements for its own Python.
 """
 
 import argparse
@@ -22,22 +23,22 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 EXTRAS = ("test", "benchmarks")
 THERE = ("jax", "jaxlib", "ml-dtypes", "numpy", "opt-einsum", "scipy")
-# the run has no figures, images or checkpoints, and deepbays brings PyTorch
+# The run needs no figures, images or checkpoints, and deepbays depends on PyTorch.
 LEFT_OUT = ("deepbays", "matplotlib", "pillow", "scikit-learn")
-# pip takes wheels of the very tags that it is given, and of no older ones
+# pip accepts only the tags that it is given, not older compatible ones.
 GLIBC = (*range(39, 23, -1), 17, 12, 5)
 OLDER = ("manylinux2014", "manylinux2010", "manylinux1")
 MIB = 2**20
 
 
 def requirements(extras: Sequence[str] = EXTRAS) -> list[str]:
-    """Of the package and of these extras, without those that are left out."""
+    """Return the requirements of the package and of these extras, without the packages in LEFT_OUT."""
     project = tomllib.loads(PROJECT.read_text())["project"]
     optional = project["optional-dependencies"]
     lines, left = list(project["dependencies"]), list(extras)
     for name in left:
         for line in optional[name]:
-            # an extra that names others of this package, which no index has
+            # An extra that includes other extras of this package, which is not on a package index.
             if own := re.fullmatch(rf"{project['name']}\[([\w,-]+)\]", line):
                 left += [extra for extra in own[1].split(",") if extra not in left]
             else:
@@ -46,14 +47,14 @@ def requirements(extras: Sequence[str] = EXTRAS) -> list[str]:
 
 
 def of_target(python: str) -> list[str]:
-    """pip's options for wheels alone, of that Python on x86-64 Linux."""
+    """Return the options with which pip takes only wheels, for that Python on x86-64 Linux."""
     platforms = [f"manylinux_2_{minor}" for minor in GLIBC] + list(OLDER)
     tags = [option for platform in platforms for option in ("--platform", f"{platform}_x86_64")]
     return ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, *tags]
 
 
 def resolve(python: str, jax: str) -> dict[str, str]:
-    """The version of every package that is needed, by its normalised name."""
+    """Return the version of every required package by its normalised name."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         options = ["--dry-run", "--ignore-installed", "--target", folder, "--report", str(report)]
@@ -75,8 +76,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--jax", default="0.11.2")
     parser.add_argument("--python", default="3.12")
-    parser.add_argument("--there", nargs="*", default=[], help="packages that the machine has, beside JAX's own")
-    parser.add_argument("--limit", type=float, default=64.0, help="MiB that all wheels may have")
+    parser.add_argument("--there", nargs="*", default=[], help="packages that the machine has besides JAX's own")
+    parser.add_argument("--limit", type=float, default=64.0, help="largest total size of the wheels in MiB")
     arguments = parser.parse_args()
     if arguments.folder.exists() and any(arguments.folder.iterdir()):
         sys.exit(f"{arguments.folder} is not empty")
@@ -90,7 +91,7 @@ def main() -> None:
     total = sum(sizes.values())
     print(f"{total:6.1f} MiB  {len(sizes)} wheels in {arguments.folder}")
     if total > arguments.limit:
-        sys.exit(f"more than {arguments.limit:g} MiB: leave out what the machine has, with --there NAME ...")
+        sys.exit(f"more than {arguments.limit:g} MiB: use --there NAME ... for packages that the machine has")
 
 
 if __name__ == "__main__":

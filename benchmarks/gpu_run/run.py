@@ -1,17 +1,17 @@
-"""All that is to be measured on a machine with a GPU, in one call that needs no network.
+"""Run all GPU benchmarks and GPU tests in one call that needs no network.
 
     python benchmarks/gpu_run/run.py OUTPUT [--wheels FOLDER] [--minutes 9.5] [--skip NAME ...]
 
-The Python that runs it has JAX with CUDA; the wheels of collect_wheels.py bring the rest, installed into a folder that
-is removed at the end. Without --wheels everything must be there. Parts, each a process with a time limit of its own, of
-which none stops the others:
+Use a Python that has JAX with CUDA. The other packages come from the wheels of collect_wheels.py, installed into a
+folder that is removed at the end. Without --wheels they must be installed already. The parts are:
 
-- the parts of benchmarks/gpu.py, on the GPU and then on the CPU as long as there is time;
-- the tests against numbers of the published programs, and those of code that batches on an accelerator, on the GPU;
-- benchmarks/self_attention.py, the rates of orbits beside the published algorithm.
+- the parts of benchmarks/gpu.py, on the GPU and then on the CPU while there is time;
+- on the GPU, the tests against numbers of the published programs and the tests of code that batches on an accelerator;
+- benchmarks/self_attention.py: rates of orbits, compared with the published algorithm.
 
-What a part does not use of its time is for those after it. OUTPUT/results.json has the device, versions, times, memory,
-differences and failures with their text, and is written after each part; logs are beside it.
+Each part is a process with a separate time limit. A part that fails does not stop the others, and time that it does not
+use goes to the parts after it. OUTPUT/results.json is written after each part and has the device, versions, times,
+memory, differences, and failures with their text. Logs are next to it.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from collect_wheels import requirements
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-# against numbers that the published programs produced
+# Tests against numbers that the published programs produced.
 REFERENCE_TESTS = (
     "bpkr/evaluation/test_reference.py",
     "bpkr/nonlinear/test_reference.py",
@@ -47,18 +47,18 @@ REFERENCE_TESTS = (
     "dmft/test_published_algorithm.py",
     "dmft/test_weights.py",
 )
-# code that takes another branch on an accelerator: starts and chains as one batch
+# Code with a separate branch for accelerators: starts and chains run as one batch.
 BATCH_TESTS = ("saddle/test_textbook.py", "saddle/test_solvers.py", "bpkr/sampling/test_runs.py")
-# one process per two cores: each test process has threads that compile, and a CUDA context
+# One process per two cores, because each test process has compiler threads and a CUDA context.
 TEST_PROCESSES = max(2, min(12, (os.cpu_count() or 1) // 2))
-# seconds that a part has to write down what it has, once its time is over
+# Seconds that a part has to write its results after its time is over.
 GRACE = 15.0
 LONGEST_TEXT = 4000
 
 
 @dataclass(frozen=True)
 class Part:
-    """A command, the weight by which it and the parts after it divide the time that is left, and what it writes."""
+    """A command, its weight when the remaining time is divided among the remaining parts, and the file it writes."""
 
     name: str
     weight: float
@@ -72,7 +72,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_tests(path: Path) -> Mapping[str, Any]:
-    """How many tests there were of each outcome, and the text of those that failed."""
+    """Return the number of tests by outcome, and the text of the failures."""
     suite = xml.parse(path).getroot().find("testsuite")
     failures = {}
     for case in suite.iter("testcase"):
@@ -83,7 +83,7 @@ def read_tests(path: Path) -> Mapping[str, Any]:
 
 
 def parts(folder: Path, limit: float) -> list[Part]:
-    """In the order of what one would miss most."""
+    """Return the parts, the most important first."""
     found = []
     for name, weight in {"solves": 6.0, "orbits": 2.0, "diagrams": 1.0, "factorisations": 1.5}.items():
         path = folder / f"{name}.json"
@@ -97,7 +97,7 @@ def parts(folder: Path, limit: float) -> list[Part]:
 
 
 def tests(name: str, weight: float, files: Sequence[str], folder: Path) -> Part:
-    """The fast tests of these files."""
+    """Return the part that runs the fast tests of these files."""
     path = folder / f"{name}.xml"
     options = ["-m", "not slow", "-n", str(TEST_PROCESSES), "-q", "--tb=short", "--durations=20"]
     options += ["-p", "no:cacheprovider", f"--junitxml={path}"]
@@ -106,13 +106,13 @@ def tests(name: str, weight: float, files: Sequence[str], folder: Path) -> Part:
 
 
 def run(part: Part, seconds: float, environment: Mapping[str, str], log: Path) -> dict[str, Any]:
-    """What came of a part: the exit code, whether its time was over, what it wrote, and the end of what it said."""
+    """Run a part; return its exit code, whether its time was over, its results, and the end of its log."""
     start, ended = time.monotonic(), False
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, *part.command], stdout=output, stderr=output, env=environment, cwd=ROOT, process_group=0
         )
-        # an interruption has pytest report what it has
+        # On an interrupt, pytest still reports the tests that have finished.
         for sent, wait in ((signal.SIGINT, seconds), (signal.SIGKILL, GRACE)):
             try:
                 process.wait(wait)
@@ -130,7 +130,7 @@ def run(part: Part, seconds: float, environment: Mapping[str, str], log: Path) -
 
 
 def install(wheels: Path, site: Path) -> dict[str, Any]:
-    """The wheels into `site`, with nothing of what is there replaced."""
+    """Install the wheels into `site` without replacing installed packages."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
     every = sorted(map(str, wheels.glob("*.whl")))
     finished = subprocess.run([*command, "--target", str(site), *every], capture_output=True, text=True, check=False)
@@ -138,7 +138,7 @@ def install(wheels: Path, site: Path) -> dict[str, Any]:
 
 
 def unmet(site: Path) -> list[str]:
-    """What pyproject.toml asks for and this Python, with the wheels before its own packages, does not have."""
+    """Return the requirements of pyproject.toml that neither the wheels nor this Python's packages meet."""
     versions: dict[str, str] = {}
     for found in metadata.distributions(path=[str(site), *sys.path]):
         versions.setdefault(canonicalize_name(found.name), found.version)
@@ -147,7 +147,7 @@ def unmet(site: Path) -> list[str]:
 
 
 def driver() -> str | None:
-    """The GPU and its driver, as the system names them."""
+    """Return the names of the GPU and its driver, as the system reports them."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -159,8 +159,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path)
     parser.add_argument("--wheels", type=Path)
-    parser.add_argument("--minutes", type=float, default=9.5, help="for everything")
-    parser.add_argument("--limit", type=float, default=40.0, help="seconds that one run of a benchmark may take")
+    parser.add_argument("--minutes", type=float, default=9.5, help="time for all parts together")
+    parser.add_argument("--limit", type=float, default=40.0, help="longest expected run of a benchmark, in seconds")
     parser.add_argument("--skip", nargs="*", default=[], help="parts to leave out")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes
@@ -172,9 +172,9 @@ def main() -> None:
         if arguments.wheels is not None:
             results["install"] = install(arguments.wheels, site)
         if missing := unmet(site):
-            sys.exit(f"too old, or not there: {', '.join(missing)}")
+            sys.exit(f"missing or too old: {', '.join(missing)}")
         path = os.pathsep.join([str(site), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        # dozens of processes import the same
+        # Dozens of processes import the same modules, so they share one bytecode cache.
         compiled = {"PYTHONPYCACHEPREFIX": str(Path(folder) / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
         environment = {**os.environ, **compiled, "PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         chosen = [part for part in parts(written, arguments.limit) if part.name not in arguments.skip]
