@@ -8,17 +8,17 @@ INSTALLED := .venv/.installed
 
 .PHONY: demo test test-all lint derivations docs kept clean
 
-demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2: results in demo/
+demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2; results are in demo/
 	@echo "Deriving the action and solving it for 15 data sets: two minutes on two free cores, more the first time."
 	$(BIN)/theorykit derive --layers 2 2 --steps --output demo/action.md --overwrite
 	$(BIN)/python examples/papers hidden-markov --output demo --overwrite
 
-test: $(INSTALLED)  ## The tests that take minutes in all
-	@echo "Running all tests but the slow ones, on every core: about eleven minutes on two."
+test: $(INSTALLED)  ## Run all tests except the slow ones
+	@echo "Running all tests except the slow ones, on every core: about eleven minutes on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
-test-all: $(INSTALLED)  ## Every test
-	@echo "Running every test, on every core: about an hour on two."
+test-all: $(INSTALLED)  ## Run every test
+	@echo "Running every test, on every core: about an hour on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(INSTALLED)
@@ -26,15 +26,15 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-derivations: $(INSTALLED)  ## Write the derivations that a person reads
+derivations: $(INSTALLED)  ## Write the derivations in derivations/
 	for script in derivations/*.py; do $(BIN)/python $$script || exit 1; done
 
-docs: $(INSTALLED)  ## The site, in build/docs/html
+docs: $(INSTALLED)  ## Build the site in build/docs/html
 	@echo "Building the site in build/docs/html: a few minutes on two cores."
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	$(BIN)/python -W ignore docs/site/build.py
 
-kept: $(INSTALLED)  ## Run anew the long examples whose kept results were made by other code
+kept: $(INSTALLED)  ## Rerun the long examples whose saved results come from older code
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	$(BIN)/python docs/site/kept.py
 
@@ -50,17 +50,17 @@ clean:
 
 .PHONY: package release
 
-# every Python that pyproject.toml names
+# Every Python version that pyproject.toml lists.
 PYTHONS := python3.11 python3.12 python3.13
 
-package: $(INSTALLED)  ## Wheel and source, in dist/, tried in an empty environment of each of PYTHONS
+package: $(INSTALLED)  ## Build wheel and source in dist/, and test them in a fresh environment of each of PYTHONS
 	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python -m release.try_package dist $(PYTHONS)
 
-release: $(INSTALLED)  ## All of a release but the upload: see "Releases" in CONTRIBUTING.md
+release: $(INSTALLED)  ## Do all steps of a release except the upload: see "Releases" in CONTRIBUTING.md
 	$(BIN)/python release/checks.py
 	$(MAKE) lint test-all package
 	$(BIN)/python release/tag.py

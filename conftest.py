@@ -1,4 +1,4 @@
-"""Test session: double precision, reproducible property tests, compiled code forgotten between modules but on disk."""
+"""Set up the tests: double precision, reproducible property tests, and a disk cache of compiled code."""
 
 import gc
 import os
@@ -15,8 +15,8 @@ from beartype import BeartypeConf
 from beartype.claw import beartype_packages
 from jaxtyping import TypeCheckError, install_import_hook
 
-# every function is held to its annotations. Only those of modules with arrays are looked at by jaxtyping, too: it takes
-# longer than what the functions of symbolic modules do
+# Annotations of all functions are checked at run time. jaxtyping checks only modules with arrays, because in symbolic
+# modules its checks would take longer than the functions themselves.
 _ROOT = Path(__file__).parent
 _TEXTS = {
     path.relative_to(folder).with_suffix(""): path.read_text()
@@ -30,12 +30,12 @@ beartype_packages(_SYMBOLIC, conf=BeartypeConf(violation_type=TypeCheckError))
 install_import_hook([name for name, has_arrays in _WITH_ARRAYS.items() if has_arrays], "beartype.beartype")
 
 jax.config.update("jax_enable_x64", True)
-# fusions as one kernel each, by the older of XLA's two ways: a third of the time to compile; and on one thread
+# XLA's older code generator, with one kernel per fusion, compiles in a third of the time. Compile on one thread.
 _FLAG = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
 def _takes(flags: str) -> bool:
-    """Whether this version of XLA knows these flags: it ends the process over one that it does not."""
+    """Return whether XLA knows these flags. It ends the process if it does not, so try them in another process."""
     tried = [sys.executable, "-c", "import jax; jax.numpy.zeros(1)"]
     return subprocess.run(tried, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True).returncode == 0
 
@@ -44,14 +44,14 @@ _FLAGS = os.environ.get("XLA_FLAGS", "")
 if _FLAG not in _FLAGS and _takes(f"{_FLAGS} {_FLAG}"):
     os.environ["XLA_FLAGS"] = f"{_FLAGS} {_FLAG}"
 
-# nobody reads where in a test an operation was traced
+# Where in a test an operation was traced is of no use.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 
-# tracing makes many small objects that live long
+# Tracing makes many small long-lived objects, so collect garbage rarely.
 gc.freeze()
 gc.set_threshold(50_000, 20, 100)
 
-# compiled once for all workers, modules and subprocesses; the first process to come here makes the folder
+# Workers, modules and subprocesses share one cache of compiled code. The first process makes its folder.
 _MAKES_THE_CACHE = "JAX_COMPILATION_CACHE_DIR" not in os.environ
 if _MAKES_THE_CACHE:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="theorykit-tests-")
@@ -59,7 +59,7 @@ if _MAKES_THE_CACHE:
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-# what a user keeps is no business of the tests, nor of processes that they start
+# Tests, and processes that they start, must not use or change the user's cache.
 os.environ["THEORYKIT_CACHE"] = "off"
 
 _MOST_MAPS = 8_000
@@ -70,7 +70,7 @@ hypothesis.settings.load_profile("default")
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_code():
-    """Compiled functions hold memory maps, of which a process may have only so many (65530 on Linux)."""
+    """Clear compiled functions: each holds memory maps, and a process may have only so many (65530 on Linux)."""
     yield
     maps = Path("/proc/self/maps")
     if not maps.exists() or maps.read_text().count("\n") > _MOST_MAPS:
@@ -79,20 +79,20 @@ def forget_compiled_code():
 
 @pytest.fixture
 def compiled_as_by_workers():
-    """Nothing is left that tests before compiled with other options than processes that this test starts will."""
+    """Clear code that earlier tests compiled with other options than the processes that this test starts."""
     jax.clear_caches()
 
 
 def pytest_unconfigure():
-    """Remove the folder of compiled code, if this process made it."""
+    """Remove the cache of compiled code if this process made it."""
     if _MAKES_THE_CACHE:
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 def pytest_runtest_setup(item):
-    """Most of the suite's time is XLA compiling small functions that run once, but slow tests compute for longer.
+    """Turn XLA's optimisations off for fast tests, which mostly compile small functions that run once.
 
-    On an accelerator the code is tested as users run it. The same holds in processes that tests start.
+    Slow tests and tests on an accelerator run with optimisations, as users do. Processes that tests start do the same.
     """
     optimise = item.get_closest_marker("slow") is not None or jax.default_backend() != "cpu"
     jax.config.update("jax_disable_most_optimizations", not optimise)

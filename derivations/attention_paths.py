@@ -1,8 +1,8 @@
-"""The action of a network with two attention layers, derived as the paper does.
+"""Derive the action of a network with two attention layers, as the paper does.
 
-Run it to write `attention_paths.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a LaTeX
-installation). Every formula there is rendered from the expression that the generated code evaluates, and every step
-was checked in the run that wrote it.
+Writes `attention_paths.md` and `.tex` next to this script or into the folder given as argument, and
+`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+step is checked in the run that writes it.
 """
 
 import sys
@@ -13,16 +13,17 @@ from theorykit.bpkr.action import document
 from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
-The network reads a sequence $x$ of tokens, with fixed attention $\Omega^{lh}$ in layer $l$ and head $h$:
-$x^0 = V^0 x / \sqrt{N_0}$, $x^l_t = (H_l N_l)^{-1/2} \sum_{h, s} V^{lh} x^{l-1}_s \Omega^{lh}_{st}$, and
-$f(x) = a \cdot x^L_{t^*} / \sqrt{N_a}$. Its weights $V^0, V^{lh}, a$ have Gaussian priors and are trained on $P$
-labels $y$ at temperature $T$. What is left of them at finite width are order parameters $U_l$ between partial attention
-paths, whose posterior goes as $e^{-S/2}$. Names are listed in `notation.md`; equation numbers are those of Tiberi et
-al., arXiv 2405.15926."""
+The network reads a sequence $x$ of tokens, with fixed attention $\Omega^{lh}$ in layer $l$ and head $h$. Its
+activations are $x^0 = V^0 x / \sqrt{N_0}$ and
+$x^l_t = (H_l N_l)^{-1/2} \sum_{h, s} V^{lh} x^{l-1}_s \Omega^{lh}_{st}$, and its output is
+$f(x) = a \cdot x^L_{t^*} / \sqrt{N_a}$. The weights $V^0, V^{lh}, a$ have Gaussian priors and are trained on $P$
+labels $y$ at temperature $T$. Integrating out the weights at finite width leaves order parameters $U_l$ between partial
+attention paths. Their posterior is proportional to $e^{-S/2}$. Names are listed in `notation.md`. Equation numbers
+refer to Tiberi et al., arXiv 2405.15926."""
 
 
 def contents() -> tuple[list[Block], list[Definition]]:
-    """The parts of the document, and what its symbols stand for."""
+    """Return the blocks of the document, and the definitions of its symbols."""
     architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [

@@ -1,8 +1,8 @@
-"""Deep linear networks: no attention, order parameters that are numbers, and the known self-consistency of one.
+"""Derive the action of deep linear networks, and the known scalar self-consistency of its order parameters.
 
-Run it to write `deep_linear.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a LaTeX
-installation). Every formula there is rendered from the expression that the generated code evaluates, and every step
-was checked in the run that wrote it.
+Writes `deep_linear.md` and `.tex` next to this script or into the folder given as argument, and
+`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+step is checked in the run that writes it.
 """
 
 import sys
@@ -19,23 +19,23 @@ from theorykit.derivation import rules
 from theorykit.symbolic import Block, Definition, Equation, Heading, Text, gradient, latex
 
 INTRODUCTION = r"""
-Without attention there is one path, and every $U_l$ is a number $u_l$. What Li and Sompolinsky found for deep linear
-networks (Phys. Rev. X 11, 031059, 2021) must come out: one number, the solution of a scalar self-consistency,
-renormalises the kernel of the infinitely wide network."""
+Without attention there is a single path, and every $U_l$ is a number $u_l$. The theory must then reproduce the result
+of Li and Sompolinsky for deep linear networks (Phys. Rev. X 11, 031059, 2021). They found that a single number, the
+solution of a scalar self-consistency equation, renormalises the kernel of the infinitely wide network."""
 CONSISTENCY = r"""
-Let all widths be $N$, all variances $\sigma^2$. The equations of $u_2$ and $u$, solved by SymPy, make the ratios
-$r = u_1 / (\sigma^2 u_2) = u_2 / (\sigma^2 u) = u / \sigma^2$ equal, so that $u_1 = (\sigma^2 r)^3$, and in general
-$(\sigma^2 r)^{L+1}$. What the entropy then says of $u_1$ is"""
+Let all widths be $N$ and all variances $\sigma^2$. SymPy solves the saddle-point equations of $u_2$ and $u$. The
+ratios $r = u_1 / (\sigma^2 u_2) = u_2 / (\sigma^2 u) = u / \sigma^2$ are then equal. Hence $u_1 = (\sigma^2 r)^3$, and
+$u_1 = (\sigma^2 r)^{L+1}$ for $L$ layers. The derivative of the entropy in $u_1$, times $u_1$, is"""
 KNOWN = r"""
-With $K = u_1 K_0$ and $E = P \log u_1 + y^T K_0^{-1} y / u_1$ at zero temperature, up to a constant, the saddle point
-is at $1 - r = \alpha (1 - r_0 / u_1)$, with $\alpha = P / N$ and $r_0 = y^T K_0^{-1} y / P$: the self-consistency of Li
-and Sompolinsky for $u_0 = \sigma^2 r$. The saddle point that the solver finds for random data at $T = 10^{-8}$
-satisfies it to 1e-6, and its order parameters are the powers of $u_0$, at three widths below and above the number of
-examples."""
+With $K = u_1 K_0$ at zero temperature, $E = P \log u_1 + y^T K_0^{-1} y / u_1$ up to a constant. The saddle point
+then satisfies $1 - r = \alpha (1 - r_0 / u_1)$, with $\alpha = P / N$ and $r_0 = y^T K_0^{-1} y / P$. This is the
+self-consistency of Li and Sompolinsky for $u_0 = \sigma^2 r$. The solver was run on random data at $T = 10^{-8}$, at
+widths below, equal to and above the number of examples. Its saddle points satisfy the equation to 1e-6, and their order
+parameters are the powers of $u_0$."""
 
 
 def contents() -> tuple[list[Block], list[Definition]]:
-    """The parts of the document, and what its symbols stand for."""
+    """Return the blocks of the document, and the definitions of its symbols."""
     theorykit.enable_float64()
     architecture = bpkr.Architecture((bpkr.Dense(), bpkr.Dense()), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
@@ -58,12 +58,12 @@ def main(folder: Path) -> None:
 
 
 def self_consistency(action: bpkr.Action) -> Iterator[Block]:
-    """The saddle-point equations in numbers, and what is left of them when all widths and variances are equal."""
+    """Yield the saddle-point equations in numbers, and their form for equal widths and variances."""
     first, second, last = (*symbols("u_1 u_2", positive=True), action.symbols.readout)
     entropy = action.entropy
     for matrix, number in zip(action.symbols.matrices, (first, second), strict=True):
         entropy = rules.write_as_number(entropy, matrix, number).after
-    yield Text("The order parameters are 1 x 1 matrices. As numbers, the entropy is")
+    yield Text("The order parameters are 1 x 1 matrices. With numbers in their place, the entropy is")
     yield Equation("S - E", latex(entropy))
     width, variance, ratio = symbols("N sigma2 r", positive=True)
     equal = dict.fromkeys(action.symbols.widths, width) | dict.fromkeys(action.symbols.variances, variance)
@@ -86,7 +86,7 @@ def hold(difference: Expr) -> None:
 
 
 def check_solutions() -> None:
-    """The solver's saddle points satisfy the self-consistency, for random data and variances."""
+    """Check that the solver's saddle points satisfy the self-consistency, for random data."""
     rng = np.random.default_rng(0)
     features, labels, variance = rng.normal(size=(12, 1, 40)) / np.sqrt(40), rng.normal(size=12), 1.3
     overlap = features[:, 0] @ features[:, 0].T
@@ -95,14 +95,14 @@ def check_solutions() -> None:
         architecture = bpkr.Architecture(layers, width, (1.0, variance, variance, variance), temperature=1e-8)
         point = bpkr.solve(architecture, bpkr.Data(features, labels)).order_parameters
         numbers = [float(matrix[0, 0]) for matrix in point.matrices] + [float(point.readout)]
-        renormalised = numbers[-1]  # u_0 of the paper on deep linear networks
+        renormalised = numbers[-1]  # u_0 of Li and Sompolinsky
         near(numbers, [renormalised**3, renormalised**2, renormalised])
         misfit = labels @ np.linalg.solve(overlap, labels) / len(labels)
         near(1 - renormalised / variance, len(labels) / width * (1 - misfit / numbers[0]))
 
 
 def near(found, expected) -> None:
-    """Raise unless both agree to 1e-6, relative to the largest number or to one."""
+    """Raise unless both agree to 1e-6 of the largest expected number, or of one if that is larger."""
     error = np.max(np.abs(np.subtract(found, expected))) / max(1.0, np.max(np.abs(expected)))
     if not error < 1e-6:
         raise AssertionError(f"a statement of this derivation does not hold: {found} is not {expected}")

@@ -1,8 +1,8 @@
-"""Finite width, exactly: the prior of the order parameters by a second route, and what it says of the first.
+"""Derive the exact prior of the order parameters at finite width, and compare its leading order with the action.
 
-Run it to write `finite_width.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a LaTeX
-installation). Every formula there is rendered from the expression that the generated code evaluates, and every step
-was checked in the run that wrote it.
+Writes `finite_width.md` and `.tex` next to this script or into the folder given as argument, and
+`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+step is checked in the run that writes it.
 """
 
 import sys
@@ -14,18 +14,19 @@ from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 Back-propagating kernel renormalisation takes the widths to infinity at a fixed ratio to the number of examples. The
-prior of the order parameters needs no limit: given the path weights $w^{(l+1)}$ of the partial paths from the next
-layer on, the columns of $w^{(l)}$ are independent Gaussians, and $U_l = w^{(l)} w^{(l)T} / N_l$ is Wishart. The
-likelihood depends on the weights through $U_1$ alone, so the posterior of the order parameters is known at every width:
-its action is the one below, $S$, with each entropy replaced by the exact $-2 \log p$."""
+prior of the order parameters does not need this limit. Let the path weights $w^{(l+1)}$ of the partial paths from the
+next layer on be given. Then the columns of $w^{(l)}$ are independent Gaussian vectors, and
+$U_l = w^{(l)} w^{(l)T} / N_l$ has a Wishart distribution. The likelihood depends on the weights only through $U_1$, so
+the posterior of the order parameters is known at every width. Its action is $S$ below with each entropy replaced by the
+exact $-2 \log p$."""
 
 AGREEMENT = r"""
-For each layer of this network, what grows with the width in the exact prior was compared with the entropy that
-back-propagating kernel renormalisation arrives at. As expressions, they are equal."""
+For each layer of this network, the terms of the exact prior that grow with the width were compared with the entropy
+from back-propagating kernel renormalisation. As expressions, they are equal."""
 
 
 def contents() -> tuple[list[Block], list[Definition]]:
-    """The parts of the document, and what its symbols stand for."""
+    """Return the blocks of the document, and the definitions of its symbols."""
     architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [

@@ -1,8 +1,8 @@
-"""Several outputs: the readout order parameter becomes a matrix, and every path gains an output index.
+"""Derive the action for several outputs: a matrix as readout order parameter, and paths with an output index.
 
-Run it to write `multiple_outputs.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a LaTeX
-installation). Every formula there is rendered from the expression that the generated code evaluates, and every step
-was checked in the run that wrote it.
+Writes `multiple_outputs.md` and `.tex` next to this script or into the folder given as argument, and
+`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+step is checked in the run that writes it.
 """
 
 import sys
@@ -14,13 +14,13 @@ from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 With $C$ outputs, $f_c(x) = a_c \cdot x^L_{t^*} / \sqrt{N_a}$, the overlap of the readout weights is a $C \times C$
-matrix and the kernel one between pairs of an example and an output. The design $\Phi$ has one row a pair, with
-$\Phi_{(\mu c)(\pi c')} = \phi^\pi_\mu \delta_{cc'}$, so that
+matrix. The kernel is a matrix between pairs of an example and an output. The design matrix $\Phi$ has one row per pair,
+with $\Phi_{(\mu c)(\pi c')} = \phi^\pi_\mu \delta_{cc'}$, so that
 $K_{(\mu c)(\nu c')} = \sum_{\pi\pi'} U_1^{(\pi c)(\pi' c')} \phi^\pi_\mu \cdot \phi^{\pi'}_\nu$."""
 
 
 def contents() -> tuple[list[Block], list[Definition]]:
-    """The parts of the document, and what its symbols stand for."""
+    """Return the blocks of the document, and the definitions of its symbols."""
     architecture = bpkr.Architecture((2, 2), widths=1, temperature=1.0, outputs=3)
     action = bpkr.derive(architecture)
     blocks = [

@@ -1,8 +1,8 @@
-"""A new depth: four layers, of attention and of a dense block, each step as for two.
+"""Derive the action of four layers, attention and dense, with the same rules as for two layers.
 
-Run it to write `new_depth.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a LaTeX
-installation). Every formula there is rendered from the expression that the generated code evaluates, and every step
-was checked in the run that wrote it.
+Writes `new_depth.md` and `.tex` next to this script or into the folder given as argument, and
+`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+step is checked in the run that writes it.
 """
 
 import sys
@@ -13,13 +13,13 @@ from theorykit.bpkr.action import document
 from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
-Three layers of attention with a dense layer among them. Every layer repeats the same rules on what the layer after it
-left; nothing below is particular to the number of layers. The dense layer has one block of weights, so its order
-parameter is no larger than the one after it."""
+The network has three attention layers and a dense layer before the last of them. The same rules are applied to every
+layer, from the last to the first, so nothing below is specific to the number of layers. The dense layer has one block
+of weights, so its order parameter has the same size as the one after it."""
 
 
 def contents() -> tuple[list[Block], list[Definition]]:
-    """The parts of the document, and what its symbols stand for."""
+    """Return the blocks of the document, and the definitions of its symbols."""
     architecture = bpkr.Architecture((2, 2, bpkr.Dense(), 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [

@@ -1,8 +1,8 @@
-"""The deterministic map that a 1-bit self-attention network follows at infinite size, from its generating functional.
+"""Derive the deterministic map of an infinitely large 1-bit self-attention network from its generating functional.
 
-Run it to write `self_attention_dynamics.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a
-LaTeX installation). Every formula there is rendered from the expression that the generated code evaluates, and every
-step was checked in the run that wrote it.
+Writes `self_attention_dynamics.md` and `.tex` next to this script or into the folder given as argument, and
+`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+step is checked in the run that writes it.
 """
 
 import sys
@@ -14,14 +14,14 @@ from theorykit.dmft.derivation.derivation import derive
 from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
-A network of one layer of self-attention writes its own next token, of $N$ bits, which it then reads. As $N$ grows the
-bits average out, and what the network does next is a function of what it did before: dynamical mean-field theory. The
-model is that of Poc-López and Aguilera, arXiv 2406.07247. Names are listed in `notation.md`; equation numbers are those
-given here."""
+A network with one layer of self-attention generates its next token, of $N$ bits, and then reads it. As $N$ grows the
+bits average out, and the next state of the network becomes a deterministic function of its past. This limit is
+dynamical mean-field theory. The model is from Poc-López and Aguilera, arXiv 2406.07247. Names are listed in
+`notation.md`. Equation numbers refer to this page."""
 
 
 def contents() -> tuple[list[Block], list[Definition]]:
-    """The parts of the document, and what its symbols stand for."""
+    """Return the blocks of the document, and the definitions of its symbols."""
     theory = derive()
     blocks = [
         Heading("Self-attention dynamics: from spins to a deterministic map", 1),

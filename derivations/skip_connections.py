@@ -1,8 +1,8 @@
-"""Skip connections: a skip connection beside a layer of attention, which the paper leaves open.
+"""Derive the action of an attention layer with a skip connection, a case that the paper leaves open.
 
-Run it to write `skip_connections.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a LaTeX
-installation). Every formula there is rendered from the expression that the generated code evaluates, and every step
-was checked in the run that wrote it.
+Writes `skip_connections.md` and `.tex` next to this script or into the folder given as argument, and
+`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+step is checked in the run that writes it.
 """
 
 import sys
@@ -13,16 +13,17 @@ from theorykit.bpkr.action import document
 from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
-A layer of attention beside which the activations also pass straight on, with gain $s$, under a plain one:
-$x^l = s x^{l-1} + (H_l N_l)^{-1/2} \sum_h V^{lh} x^{l-1} \Omega^{lh}$, at equal widths. Every partial path may also go
-straight, and $U_l$ holds $s^2 U_{l+1}$ as its leading block. Back-propagation finds this by itself: the auxiliary
-overlap $Q_{l+1}$ occurs linearly once the next layer is integrated, as a Lagrange multiplier. The skip connection
-carries the gain and no $1/\sqrt{H_l}$. The leading order of the exact prior, by the second route, and the entropies of
-the action were found equal as expressions in the run that wrote this."""
+The first layer is attention with a skip connection of gain $s$, and the second is plain attention. The first layer
+computes $x^l = s x^{l-1} + (H_l N_l)^{-1/2} \sum_h V^{lh} x^{l-1} \Omega^{lh}$, with equal widths on both sides.
+Partial paths may take the skip connection, so the leading block of $U_l$ is $s^2 U_{l+1}$. Back-propagating kernel
+renormalisation finds this block by itself: once the next layer is integrated out, the auxiliary overlap $Q_{l+1}$
+occurs linearly, as a Lagrange multiplier. The skip connection carries the gain $s$ and no factor $1/\sqrt{H_l}$. The
+leading order of the exact prior, derived by the second route, equals the entropies of the action. The run that wrote
+this page compared both as expressions."""
 
 
 def contents() -> tuple[list[Block], list[Definition]]:
-    """The parts of the document, and what its symbols stand for."""
+    """Return the blocks of the document, and the definitions of its symbols."""
     architecture = bpkr.Architecture((bpkr.Skip(2), 2), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [

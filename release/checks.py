@@ -1,8 +1,8 @@
-"""What must hold before a version is built: python release/checks.py
+"""Check that a version can be built and released: python release/checks.py
 
-The version stands in theorykit/__init__.py, so that a copy of the source without git, or without tags, has it too, and
-workers that share a source tree agree on it. A tag makes it a release: v0.1.0 is the one commit whose version is 0.1.0.
-Between releases the version is that of the next one with ".dev0" at its end.
+The version is in theorykit/__init__.py. A copy of the source without git or without tags has it too, and workers that
+share a source tree agree on it. A tag makes it a release: v0.1.0 is the only commit whose version is 0.1.0. Between
+releases the version is the next one with ".dev0" at its end.
 """
 
 import re
@@ -15,12 +15,12 @@ VERSION = re.compile(r'^__version__ = "(.*)"$', re.MULTILINE)
 
 
 def version_of(root: Path) -> str:
-    """The version that the source says."""
+    """Read the version from the source."""
     return _version_in((root / "theorykit" / "__init__.py").read_text())
 
 
 def problems(root: Path) -> list[str]:
-    """What stands against a release of the commit that is checked out, in words; nothing if all is well."""
+    """Return the reasons, in words, not to release the commit that is checked out; an empty list if there are none."""
     version, found = version_of(root), wrong_tags(root)
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         found.append(f"theorykit/__init__.py says {version}, which is no version to release")
@@ -28,21 +28,21 @@ def problems(root: Path) -> list[str]:
     if newest is None or not re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", newest[1]):
         found.append(f"the newest heading of CHANGELOG.md is not '## {version} (YEAR-MONTH-DAY)'")
     if f"\nversion: {version}\n" not in (root / "CITATION.cff").read_text():
-        found.append(f"CITATION.cff is not of version {version}")
+        found.append(f"CITATION.cff does not have version {version}")
     if changed := _git(root, "status", "--porcelain"):
         found.append(f"not committed:\n{changed}")
     return found
 
 
 def wrong_tags(root: Path) -> list[str]:
-    """Tags that name a commit of another version, and that of this version if it names another commit."""
+    """Return messages about tags on commits of another version, and about a tag of this version on another commit."""
     found, version = [], version_of(root)
     for tag in _git(root, "tag", "--list", "v[0-9]*").splitlines():
         tagged = _version_in(_git(root, "show", f"{tag}:theorykit/__init__.py"))
         if tag != f"v{tagged}":
             found.append(f"tag {tag} is of a commit whose version is {tagged}")
         if tag == f"v{version}" and _git(root, "rev-parse", f"{tag}^{{commit}}") != _git(root, "rev-parse", "HEAD"):
-            found.append(f"{version} is released, as another commit: raise the version in theorykit/__init__.py")
+            found.append(f"{version} is released from another commit: raise the version in theorykit/__init__.py")
     return found
 
 
@@ -57,5 +57,5 @@ def _git(root: Path, *arguments: str) -> str:
 
 if __name__ == "__main__":
     if found := problems(ROOT):
-        sys.exit("\n".join(["No release:", *found]))
-    print(f"{version_of(ROOT)} may be released")
+        sys.exit("\n".join(["Not ready for a release:", *found]))
+    print(f"{version_of(ROOT)} is ready for a release")

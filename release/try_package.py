@@ -1,10 +1,11 @@
-"""Try the wheel of a folder in empty environments, one for each Python: python -m release.try_package dist PYTHON ...
+"""Test a wheel in fresh environments, one per Python: python -m release.try_package dist PYTHON ...
 
-An environment has the wheel with the extra `all`, and nothing else. The README's session, and its way from a
-transformer's file to its heads, run there, outside the repository. Before that, the wheel must hold the files of
-theorykit that git has, and its description must be good for a page that has none of the repository's files.
+First checks that the wheel has exactly the files of theorykit that git tracks, and that its description does not link
+to files of the repository. Then installs the wheel with the extra `all`, and nothing else, in each environment. The
+README's session and its example with a transformer's checkpoint run there, outside the repository.
 
-Run in the repository's root, by a Python that can run the tests: it writes the files that the README reads.
+Run this in the root of the repository, with a Python that can run the tests, because it writes the files that the
+README reads.
 """
 
 import argparse
@@ -23,12 +24,12 @@ from release.checks import ROOT
 from tests.readme import FROM_CHECKPOINT, README, write_files
 
 LOCAL_LINK = re.compile(r"\]\((?!https?:|mailto:|#)[^)]*\)")
-# of the environment that this runs in, and of the caller's choice
+# Variables of the calling environment that the tested environment must not see.
 OUTSIDE = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "XLA_FLAGS")
 
 
 def wrong_in(wheel: Path) -> list[str]:
-    """What is wrong with the files of a wheel, and with its description."""
+    """Return what is wrong with the files of a wheel and with its description."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
@@ -38,7 +39,7 @@ def wrong_in(wheel: Path) -> list[str]:
     expected = set(listed.stdout.split())
     files = {name for name in names if not name.startswith(information)}
     found = [f"{name} is not in the wheel" for name in sorted(expected - files)]
-    found += [f"{name} is in the wheel, and not in git" for name in sorted(files - expected)]
+    found += [f"{name} is in the wheel but not in git" for name in sorted(files - expected)]
     found += [
         f"the wheel has no {name}"
         for name in ("theorykit/py.typed", f"{information}licenses/LICENSE")
@@ -49,7 +50,7 @@ def wrong_in(wheel: Path) -> list[str]:
 
 
 def try_in(python: str, wheel: Path, folder: Path) -> str:
-    """Install the wheel with `python` into an empty environment in `folder`, run the README there, and say what ran."""
+    """Install the wheel into a fresh environment of `python` in `folder`, run the README there, and report what ran."""
     environment, work = folder / "environment", folder / "work"
     work.mkdir()
     run([python, "-m", "venv", environment], folder)
@@ -61,17 +62,17 @@ def try_in(python: str, wheel: Path, folder: Path) -> str:
     shutil.copy(README, work)
     run([there, "lines.py"], work)
     if not (work / "heads.png").exists():
-        raise RuntimeError(f"{python}: the README's lines drew nothing")
+        raise RuntimeError(f"{python}: the README's example drew no figure")
     run([there, "-m", "doctest", README.name], work)
     version = run([environment / "bin" / "theorykit", "--version"], work)
     place = run([there, "-c", "import theorykit; print(theorykit.__file__)"], work)
     if wheel.name.split("-")[1] != version.split()[-1] or not Path(place).is_relative_to(environment):
-        raise RuntimeError(f"{python}: what ran is {version} of {place}")
-    return f"{run([there, '--version'], work)}: {version}, the README's lines and its session"
+        raise RuntimeError(f"{python}: the installed version is {version}, from {place}")
+    return f"{run([there, '--version'], work)}: {version}, the README's example and its session"
 
 
 def run(command: Sequence[str | Path], folder: Path) -> str:
-    """What a command says that must succeed, run in `folder` with nothing of this environment."""
+    """Run a command in `folder` without this environment's variables, and return its output; raise if it fails."""
     variables = {name: value for name, value in os.environ.items() if name not in OUTSIDE}
     variables |= {"MPLBACKEND": "Agg", "THEORYKIT_CACHE": "off"}
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)

@@ -1,9 +1,8 @@
-"""Every public callable of a package, tried with mistaken arguments one at a time.
+"""Call every public callable of a package with one mistaken argument at a time.
 
-Each function, class constructor and public method is called with a right value for every parameter but one, which is a
-mistake. It must raise `TypeError` or `ValueError` that names the parameter, in one line. A public callable or a
-parameter of which neither its annotation nor the package's table tells a right value fails too. The table is `FACE` in
-`<package>_face.py` of this folder.
+Each function, class constructor and public method gets a valid value for every parameter except one. The call must
+raise a `TypeError` or `ValueError` that names the parameter, in one line. A parameter also fails if neither its
+annotation nor the package's table gives a valid value. The table is `FACE` in `<package>_face.py` in this folder.
 """
 
 import contextlib
@@ -37,23 +36,23 @@ def _by_name(table: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Face:
-    """The table of a package: what the annotations of its public callables do not say.
+    """The table of a package: valid values that the annotations of its public callables do not give.
 
-    Names that share an entry are separated by spaces. Callables are named as they are reached from the module, such as
-    "Architecture" or "Network.outputs", and their parameters "Architecture.layers" and so on.
+    Names that share an entry are separated by spaces. Callables have their names in the module, such as "Architecture"
+    or "Network.outputs", and parameters are written as "Architecture.layers".
 
-    - `kinds`: parameters by name, or by "callable.parameter" if callables differ; a `Kind`, or a right value.
-    - `instances`: for each class with public methods, an object of it, or a function that makes one.
-    - `made`: classes that the package makes, whose constructors are not tried.
+    - `kinds`: a `Kind` or a valid value per parameter name, or per "callable.parameter" if callables differ.
+    - `instances`: for each class with public methods, an instance or a function that makes one.
+    - `made`: classes that only the package constructs; their constructors are not called.
     - `given`: the parameters that a callable's example needs in addition to those without a default.
 
-    The others give reasons:
+    The other tables list exceptions, with the reason as value:
 
-    - `untried`: callables or parameters that are not tried; "Newton.*" are all methods of Newton.
-    - `known`: mistakes that are taken, such as "Action(scale=0)", for a defect that is left.
-    - `examples`: callables that are not called with right arguments.
+    - `untried`: callables or parameters that are skipped; "Newton.*" means all methods of Newton.
+    - `known`: mistakes that are accepted because of a known defect, such as "Action(scale=0)".
+    - `examples`: callables that are not called with valid arguments.
     - `any_precision`: callables that compute in the precision of their arguments.
-    - `belonging`: callables whose arguments belong together, so that other numbers are refused.
+    - `belonging`: callables whose arguments depend on each other, so that changed numbers are refused.
     - `compiled`: callables that need not refuse numbers in compiled code.
     """
 
@@ -77,14 +76,14 @@ class Face:
 
 
 class Report(NamedTuple):
-    """The number of calls, and what is wrong, in words."""
+    """The number of calls, and the failures in words."""
 
     calls: int
     failures: tuple[str, ...]
 
 
 def public_callables(face: Face) -> Iterator[tuple[str, Callable[[], Callable]]]:
-    """Each public callable of a face by name, and a function that makes it ready to be called."""
+    """Yield each public callable of a face: its name, and a function that returns it ready to call."""
     yield from _of_module(face, face.module, "")
 
 
@@ -101,7 +100,7 @@ def _of_module(face: Face, module: types.ModuleType, prefix: str) -> Iterator[tu
 
 
 def public_names(module: types.ModuleType) -> list[str]:
-    """What `__all__` lists; without it, the modules of a package, or what a module defines itself."""
+    """Return the names in `__all__`; without it, the modules of a package, or the names that a module defines."""
     if hasattr(module, "__all__"):
         return module.__all__
     if hasattr(module, "__path__"):
@@ -123,13 +122,13 @@ def _of_class(face: Face, cls: type, name: str) -> Iterator[tuple[str, Callable[
 
     def bound(method: str) -> Callable:
         if name not in face.instances:
-            raise LookupError(f"{name} has the public method {method}, and the face gives no instance of {name}")
+            raise LookupError(f"{name} has the public method {method}, but the face has no instance of {name}")
         return getattr(_made(face.instances[name]), method)
 
     for method, static in inspect.getmembers_static(cls):
-        # methods called unchecked are for compiled loops, which have checked before
+        # Methods named unchecked_... are for compiled loops, which check their arguments before.
         public = not method.startswith(("_", "unchecked")) or method == "__call__"
-        # neither inherited from another package nor made by a dataclass
+        # Skip methods that come from another package or from a dataclass.
         owner = next(base for base in cls.__mro__ if method in vars(base))
         if not public or owner.__module__.partition(".")[0] != face.module.__name__.partition(".")[0]:
             continue
@@ -149,9 +148,9 @@ def _once(make: Callable[[], Any]) -> Any:
 
 
 def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callable, Mapping[str, Kind]]]:
-    """Each public callable to be tried, by name, with the kinds of its parameters.
+    """Yield the name of each public callable to be tried, the callable, and the kinds of its parameters.
 
-    Raises `LookupError`, after the last, that names those of which nothing is said, and entries that nothing needs.
+    After the last, raises a `LookupError` that names callables and parameters without an entry, and unused entries.
     """
     missing, unused = [], set(face.kinds) - {"executor"}
     for name, make in public_callables(face):
@@ -168,11 +167,11 @@ def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callab
             found[each] = face.kinds.get(key) or annotated_kind(_resolved(function, parameter))
             unused.discard(key)
         if unknown := [each for each, kind in found.items() if kind is None]:
-            missing.append(f"{name}: the face says nothing of {', '.join(unknown)}")
+            missing.append(f"{name}: the face has no entry for {', '.join(unknown)}")
         else:
             yield name, function, found
     if unused and not only:
-        missing.append(f"the face speaks of what is not there: {', '.join(sorted(unused))}")
+        missing.append(f"the face has entries for unknown parameters: {', '.join(sorted(unused))}")
     if missing:
         raise LookupError(*missing)
 
@@ -187,7 +186,7 @@ def _resolved(function: Callable, parameter: inspect.Parameter) -> inspect.Param
 
 
 def try_face(face: Face, only: Collection[str] = ()) -> Report:
-    """Every public callable of `face`, or those named `only`, with every mistake for every parameter."""
+    """Call every public callable of `face`, or those in `only`, with every mistake for every parameter."""
     calls, failures, tried = 0, {}, set()
     for name, function, parameters in _tried(face, only):
         tried.add(name)
@@ -201,11 +200,11 @@ def try_face(face: Face, only: Collection[str] = ()) -> Report:
                     failures[f"{name}({parameter}={mistake})"] = complaint
     refused = [call for call in face.known.keys() - failures.keys() if call.partition("(")[0] in tried]
     found = [f"{call}: {complaint}" for call, complaint in failures.items() if call not in face.known]
-    return Report(calls, (*found, *(f"{call}: it is refused, so `known` need not name it" for call in refused)))
+    return Report(calls, (*found, *(f"{call}: it is refused, so remove it from `known`" for call in refused)))
 
 
 def _mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tuple[str, Any]]:
-    """The values, by name, that `function` must refuse for `parameter`."""
+    """Yield the names and values that `function` must refuse for `parameter`."""
     default = inspect.signature(function).parameters[parameter].default
     for name, value in MISTAKES.items():
         is_default = value is default or (type(value) is type(default) and value == default)
@@ -215,10 +214,10 @@ def _mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tu
 
 
 def _arguments_of(function: Callable, name: str, parameters, face: Face, replaced: Mapping[str, Any]):
-    """Positional and keyword arguments of an example call, those in `replaced` instead of the right ones."""
+    """Return positional and keyword arguments of an example call, with the values in `replaced`."""
     positional, keywords = [], {}
     described = inspect.signature(function).parameters.values()
-    # parameters before any number of arguments cannot be given by name
+    # Parameters before *args cannot be given by name.
     by_place = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in described)
     for parameter in described:
         is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -243,7 +242,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _complaint(function: Callable, arguments, parameter: str, kind: Kind) -> str | None:
-    """What is wrong with how the call goes; None if it is refused as it should be."""
+    """Return what is wrong with the outcome of the call, or None if it is refused as it should be."""
     positional, keywords = arguments
     with _quiet():
         try:
@@ -256,7 +255,7 @@ def _complaint(function: Callable, arguments, parameter: str, kind: Kind) -> str
             return None if named and "\n" not in message else f"the error does not name it: {_first_line(error)}"
         except Exception as error:
             return f"{type(error).__name__}: {_first_line(error)}"
-    return f"taken, and returns {type(result).__name__}"
+    return f"accepted; returns {type(result).__name__}"
 
 
 def _first_line(error: Exception) -> str:
@@ -264,14 +263,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _example_calls(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callable, list, dict[str, Any]]]:
-    """Each public callable of `face` by name, with right arguments."""
+    """Yield each public callable of `face` by name, with valid arguments."""
     for name, function, parameters in _tried(face, only):
         if name not in face.examples:
             yield name, function, *_arguments_of(function, name, parameters, face, {})
 
 
 def try_examples(face: Face, only: Collection[str] = ()) -> Report:
-    """Every public callable of `face` with right arguments: none may fail."""
+    """Call every public callable of `face` with valid arguments; none may fail."""
     calls, failures = 0, []
     for name, function, positional, keywords in _example_calls(face, only):
         calls += 1
@@ -285,7 +284,6 @@ def try_examples(face: Face, only: Collection[str] = ()) -> Report:
 # classes that have no view yet, by the package that they are of
 PENDING = {
     "bpkr": "MeanProblem NestedProblem NonlinearAction",
-    "saddle": "Solution SolutionBranch",
     "testing": "ActionPoint",
 }
 
@@ -306,12 +304,12 @@ def try_display(face: Face, only: Collection[str] = ()) -> Report:
     return Report(len(shown), tuple(failures))
 
 
-# `visited` (orbit, pattern, level), or several names before the axes; words in parentheses are no axes
+# Matches `visited` (orbit, pattern, level), with one or several names before the axes.
 _NAMED = re.compile(r"((?:`\w+`(?:, | and ))*`\w+`) \(([a-z]\w*(?:, [a-z]\w*)*)\)")
 
 
 def named_axes(text: str) -> dict[str, tuple[str, ...]]:
-    """The axes of each variable that a text names; a layer's number is the first."""
+    """Return the axes of each variable named in a text; a layer index l is read as 1."""
     found = {}
     for names, axes in _NAMED.findall(re.sub(r"_l\b", "_1", " ".join(text.split()))):
         found.update({name: tuple(axes.split(", ")) for name in re.findall(r"`(\w+)`", names)})
@@ -319,7 +317,7 @@ def named_axes(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def wrong_axes(text: str, result: xr.Dataset) -> list[str]:
-    """Variables whose axes are others than a text says."""
+    """Return messages about variables whose axes differ from those in a text."""
     return [
         f"{name} has the axes {result[name].dims}, not {axes}"
         for name, axes in named_axes(text).items()
@@ -328,7 +326,7 @@ def wrong_axes(text: str, result: xr.Dataset) -> list[str]:
 
 
 def try_axes(face: Face, only: Collection[str] = ()) -> Report:
-    """Every public callable of `face` that returns a data set: its axes are those in the docstring.
+    """Call every public callable of `face` that returns a data set, and compare its axes with the docstring.
 
     `calls` counts the variables whose axes are named.
     """
@@ -347,7 +345,7 @@ def try_axes(face: Face, only: Collection[str] = ()) -> Report:
 
 
 def try_single_precision(face: Face, only: Collection[str] = ()) -> Report:
-    """Every public callable of `face` without x64: refused for it, or still right in double precision."""
+    """Call every public callable of `face` without x64: it must refuse, or still return double precision."""
     ready, failures = list(_example_calls(face, only)), []
     jax.config.update("jax_enable_x64", False)
     try:
@@ -367,9 +365,9 @@ def try_single_precision(face: Face, only: Collection[str] = ()) -> Report:
 
 
 def try_other_numbers(face: Face, only: Collection[str] = ()) -> Report:
-    """Every public callable of `face`, or those named `only`, twice: nothing is compiled for other numbers anew.
+    """Call every public callable of `face`, or those in `only`, twice: other numbers must not cause a compilation.
 
-    Nothing is asked of those that refuse the other numbers, such as weights that are no signs any more.
+    Callables that refuse the other numbers are skipped, such as those whose weights must be signs.
     """
     calls, failures, compiled = 0, [], []
     jax.monitoring.register_event_duration_secs_listener(
@@ -393,13 +391,13 @@ def try_other_numbers(face: Face, only: Collection[str] = ()) -> Report:
 
 
 def _leaves(result: Any) -> list[Any]:
-    """The leaves of a result; the keys of its mappings may be symbols, which JAX cannot put in order."""
+    """Return the leaves of a result. The keys of its mappings may be symbols, which JAX cannot sort."""
     leaves = jax.tree.leaves(result, is_leaf=lambda node: isinstance(node, Mapping))
     return jax.tree.leaves([list(leaf.values()) if isinstance(leaf, Mapping) else leaf for leaf in leaves])
 
 
 def _other_numbers(value: Any) -> Any:
-    """`value` with every number that is not whole, and every entry of its arrays, a little larger."""
+    """Return `value` with every non-integer number and every array entry a little larger."""
 
     def larger(leaf):
         if isinstance(leaf, float):
@@ -418,10 +416,10 @@ def _is_key(leaf: Any) -> bool:
 
 
 def try_compiled(face: Face, only: Collection[str] = ()) -> Report:
-    """Every public callable of `face`, or those named `only`, under jit and under jit of vmap.
+    """Call every public callable of `face`, or those in `only`, under jit and under jit of vmap.
 
-    Numbers that are refused eagerly must be refused there. Callables that cannot be compiled with a parameter traced,
-    which the right value shows, are not asked.
+    They must refuse the numbers that they refuse eagerly. Callables that cannot be compiled with a parameter traced are
+    skipped; the call with a valid value shows which.
     """
     calls, failures = 0, []
     for name, function, parameters in _tried(face, only):
@@ -443,18 +441,18 @@ def try_compiled(face: Face, only: Collection[str] = ()) -> Report:
                 returned = []
                 with _quiet(), contextlib.suppress(Exception):
                     returned = jax.block_until_ready(one(stack(right, right)))
-                # without results that depend on the numbers there is nothing to guard
+                # If no result depends on the numbers, there is nothing to check.
                 for mistake, wrong in mistakes.items() if returned else ():
                     if not _is_refused(call, wrong):
-                        continue  # of another shape than the other arguments, say
+                        continue  # For example, its shape differs from the other arguments.
                     calls += 1
                     if not _is_refused(one, stack(right, wrong)):
-                        failures.append(f"{words} of {name}({parameter}={mistake}): taken")
+                        failures.append(f"{words} of {name}({parameter}={mistake}): accepted")
     return Report(calls, tuple(failures))
 
 
 def _numeric_mistakes(function, parameter: str, kind: Kind) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Mistakes that are numbers in the places of the numbers of the right value."""
+    """Yield mistakes that replace the numbers of the valid value by other numbers."""
     found = _numbers_of(_once(kind.example))
     if found is None:
         return
@@ -468,7 +466,7 @@ def _numeric_mistakes(function, parameter: str, kind: Kind) -> Iterator[tuple[st
 
 
 def _numbers_of(value: Any) -> tuple[list[np.ndarray], Callable[[Any], Any]] | None:
-    """The numbers in a value as arrays, and a function that puts others in their place; None if there are others."""
+    """Return the numbers in a value as arrays, and a function that replaces them; None if some leaf is no number."""
     if isinstance(value, Mapping):
         keys = list(value)
         found = _numbers_of([value[key] for key in keys])
@@ -484,7 +482,7 @@ def _numbers_of(value: Any) -> tuple[list[np.ndarray], Callable[[Any], Any]] | N
 
 
 def _structure(value: Any) -> Any:
-    """The structure of a tree, of mappings by symbol by the names of these."""
+    """Return the structure of a tree; mappings with symbols as keys are described by the symbols' names."""
     if isinstance(value, Mapping):
         return [(getattr(key, "name", key), _structure(entry)) for key, entry in value.items()]
     return jax.tree.structure(value)
