@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Playwright's own Chromium, or the one that the environment variable CHROMIUM names; skips where there is none."""
+    """Yield Playwright's Chromium, or the one in the environment variable CHROMIUM; skip the test if there is none."""
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as browsers:
         try:
@@ -25,9 +25,9 @@ def chromium() -> Iterator[Any]:
 
 
 def complaints(shown: Any, *own: str) -> list[str]:
-    """What is said on the console of a page from now on, what it fails to load, and what it asks others for.
+    """Collect a page's console messages, failed requests, and requests to other addresses, from now on.
 
-    `own` is how addresses begin that are not of others.
+    Addresses that begin with one of `own` are not other addresses.
     """
     said: list[str] = []
     shown.on("console", lambda message: said.append(message.text))
@@ -38,7 +38,7 @@ def complaints(shown: Any, *own: str) -> list[str]:
 
 
 def assert_steps_fold_and_symbols_lead_to_their_meaning(shown: Any) -> None:
-    """Of a derivation: its first step unfolds and folds, and a symbol in a formula leads to its definition."""
+    """Assert that the first step of a derivation unfolds and folds, and that a symbol links to its definition."""
     step, inner = shown.locator("#step-1"), shown.locator("#step-1 .formula").first
     assert not inner.is_visible()
     step.locator("summary").click()

@@ -1,4 +1,4 @@
-"""How many functions of the package stand between a public function and the generated functions of an action."""
+"""Count the package's functions between a public function and the generated functions of an action."""
 
 import inspect
 import sys
@@ -12,10 +12,10 @@ _PACKAGE = str(Path(theorykit.__file__).parent)
 
 
 def deepest_stacks(monkeypatch, *ends: Callable) -> dict[str, list[str]]:
-    """By generated function, the deepest stack of the package's functions from its caller out to one of `ends`.
+    """Return, per generated function, the deepest stack of the package's functions from its caller to one of `ends`.
 
-    It fills while solves are traced. A lambda or function inside another counts as that one, and JAX, Equinox and
-    Optimistix not at all.
+    The result fills while solves are traced. A nested function or lambda counts as the function around it. Functions
+    of JAX, Equinox and Optimistix do not count.
     """
     deepest: dict[str, list[str]] = {}
     codes = [inspect.unwrap(function).__code__ for function in ends]

@@ -1,4 +1,4 @@
-"""Runs of every kind that keeps something, each as a process of its own that may be killed, and gone on from.
+"""Runs of every kind that saves results. Each is a separate process that tests kill and resume.
 
 python -m tests.kills NAME FOLDER
 """

@@ -1,4 +1,4 @@
-"""The leaves of any tree of arguments, and the tree with one of them changed, whatever its types are."""
+"""Find the leaves of any tree of arguments, and change one of them."""
 
 import copy
 import dataclasses
@@ -14,7 +14,7 @@ _RELATIVE = 1e-12
 
 
 def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every leaf with its path: keys of dicts, indices of sequences, names of fields, static ones too."""
+    """Yield every leaf with its path: keys of dicts, indices of sequences, names of fields, static ones too."""
     parts = _parts(tree)
     if parts is None:
         yield path, tree
@@ -35,7 +35,7 @@ def _parts(tree: Any) -> list[tuple[Any, Any]] | None:
 
 
 def replaced(tree: Any, path: Path, leaf: Any) -> Any:
-    """The tree with another leaf at `path`; no constructor is called."""
+    """Return the tree with another leaf at `path`, without calling a constructor."""
     if not path:
         return leaf
     step, *rest = path
@@ -54,7 +54,7 @@ def replaced(tree: Any, path: Path, leaf: Any) -> Any:
 
 
 def barely_changed(leaf: Any, entry: int = 0) -> Any:
-    """Another leaf of the same kind: a number, or one entry of an array, by 1e-12 relative, a whole number by one."""
+    """Change a number or one entry of an array by 1e-12 relative, and an integer by one."""
     if isinstance(leaf, (bool, np.bool_)):
         return not leaf
     if isinstance(leaf, str):
@@ -74,7 +74,7 @@ def barely_changed(leaf: Any, entry: int = 0) -> Any:
 
 
 def written_otherwise(leaf: Any) -> list[Any]:
-    """The same number as Python, NumPy and JAX have it, of as many bits as it needs."""
+    """Return the same number in the types of Python, NumPy and JAX, with as many bits as it needs."""
     if isinstance(leaf, bool) or not isinstance(leaf, (int, float)):
         return []
     if isinstance(leaf, int):

@@ -6,5 +6,5 @@ import pytest
 
 
 def slow(values: Iterable) -> list:
-    """Each of `values` marked as slow: beside others that show the same in less time."""
+    """Mark each of `values` as slow, because other values test the same in less time."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]

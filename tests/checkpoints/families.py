@@ -51,7 +51,7 @@ def families() -> list[str]:
 
 
 def configuration(kind: str, **options: Any) -> Any:
-    """A configuration of a small model of a kind, eager in its attention."""
+    """Return the configuration of a small model of a kind, with eager attention."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     made = CONFIG_MAPPING[kind]
@@ -76,7 +76,7 @@ def _small(config: Any) -> Any:
 
 
 def build(config: Any) -> Any:
-    """A model of a configuration, of random weights, none of them zero; `ValueError` for one that is not small."""
+    """Build a model with random non-zero weights from a configuration; raise `ValueError` if it is not small."""
     import torch
     from transformers import AutoModel
 
@@ -100,7 +100,7 @@ def scattered(model: Any) -> Any:
 
 
 def _inputs(config: Any) -> Iterator[Mapping[str, Any]]:
-    """What models may be called with, one of which each of them takes."""
+    """Yield the kinds of inputs that models take; each model takes one of them."""
     import torch
 
     text = {"input_ids": torch.randint(3, 50, (2, TOKENS))}
@@ -170,7 +170,7 @@ def _layer(model: Any, heads: Any) -> Any:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one family: "read", "refused" or "not built", and the reason; `difference` of the maps read."""
+    """Result of one family: "read", "refused" or "not built", the reason, and the `difference` of the maps read."""
 
     kind: str
     what: str
@@ -220,7 +220,7 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# how the table puts the reasons of refusals together
+# How the table groups the reasons for refusals.
 _REASONS = {
     r"rotary": "rotary positions, or the names of LLaMA, most of whose kin have them",
     r"relative positions": "scores depend on relative positions, or attention is in windows",

@@ -2,8 +2,8 @@
 
     python -m tests.codegen.hard_averages   makes the true values again, with mpmath
 
-True values are integrals of 30 digits between all places where the integrand changes fast; an average within an average
-is in closed form there. Derivatives are differences of such integrals.
+True values are integrals to 30 digits, split at all places where the integrand changes fast. Inner averages are in
+closed form. Derivatives are differences of such integrals.
 """
 
 import json
@@ -33,10 +33,10 @@ Places = Callable[[Values], Sequence[tuple[float, float]]]
 
 @dataclass(frozen=True)
 class Family:
-    """An integrand at many values of its parameters; derivatives are taken by the first one.
+    """An integrand at many values of its parameters; derivatives are in the first parameter.
 
-    - `places`: where it changes fast, and over what distance
-    - `closed`: the integrand of one variable, if an average stands in it
+    - `places`: where the integrand changes fast, and over what distance
+    - `closed`: the integrand of one variable, if it contains an average
     """
 
     name: str
@@ -47,12 +47,12 @@ class Family:
 
     @property
     def parameter(self) -> str:
-        """The one by which derivatives are taken."""
+        """The parameter of the derivatives."""
         return next(iter(self.values[0]))
 
 
 def grid(**values: Sequence[float]) -> tuple[Values, ...]:
-    """Values side by side; a single one is for all."""
+    """Combine values of several parameters; a single value is repeated for all."""
     number = max(map(len, values.values()))
     return tuple({name: given[i % len(given)] for name, given in values.items()} for i in range(number))
 
@@ -263,7 +263,7 @@ def true_mean(family: Family, values: Mapping[str, mpmath.mpf]) -> mpmath.mpf:
 
 
 def exact_places(family, values, floats):
-    """The places to all digits: those of floats, moved by what the parameter is off."""
+    """Yield the places to all digits, each with its width from the floats."""
     for i, (_, scale) in enumerate(family.places(floats)):
         try:
             exact = list(family.places(values))[i][0]
@@ -278,7 +278,7 @@ def log_cosh_of(x):
 
 
 def truth(family: Family, values: Values) -> tuple[str, str]:
-    """The mean and its derivative, in digits."""
+    """Return the mean and its derivative as decimal text."""
     with mpmath.workdps(34):
         exact = {name: mpmath.mpf(value) for name, value in values.items()}
         step = mpmath.mpf(10) ** -9 / max(1, *(1 / place[1] for place in family.places(values) or [(0, 1)]))

@@ -34,7 +34,7 @@ def growth(model, parameters, windows, start, digits=80):
 
 
 def orthonormal(vectors):
-    """By modified Gram-Schmidt, and the lengths."""
+    """Orthonormalise by modified Gram-Schmidt; return the vectors and their lengths."""
     basis, lengths, rest = [], [], [list(vector) for vector in vectors]
     while rest:
         first, *rest = rest

@@ -63,12 +63,12 @@ BATCHES = ("with one axis more", "with seven axes", "an array of seven axes")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a parameter may be.
+    """The valid and invalid values of a parameter.
 
-    - `example`: a function that makes a value that is right; called once.
-    - `admits`: the names of mistakes that are right for this parameter.
-    - `also`: further values that are wrong for it, by name: of the right type, but of another architecture, say.
-    - `called`: what the error may call the parameter, other than by its name.
+    - `example`: a function that makes a valid value; called once.
+    - `admits`: the names of mistakes that are valid for this parameter.
+    - `also`: more invalid values by name, for example of the right type but for another architecture.
+    - `called`: other names of the parameter that the error may use.
     """
 
     example: Callable[[], Any]
@@ -78,10 +78,10 @@ class Kind:
 
 
 def kind_of(value: Any) -> Kind:
-    """The kind of a parameter of which `value` is right.
+    """Return the kind of a parameter for which `value` is valid.
 
-    Whole numbers are at least 1, numbers above 0, text is one of a few words, arrays are of finite numbers and a
-    definite number of axes.
+    Integers must be at least 1, and other numbers above 0. Text must be one of a few words. Arrays must have finite
+    numbers and a fixed number of axes.
     """
     match value:
         case Kind():
@@ -103,7 +103,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def annotated_kind(parameter: inspect.Parameter) -> Kind | None:
-    """The kind of which a parameter's annotation and default say all; None of one that needs an example."""
+    """Return the kind that follows from a parameter's annotation and default, or None if it needs an example."""
     default = None if parameter.default is parameter.empty else parameter.default
     return _annotated(parameter.annotation, default)
 
@@ -132,7 +132,7 @@ def _annotated(annotation: Any, default: Any) -> Kind | None:
 
 
 def wrong_entries(right: list | tuple | dict) -> Mapping[str, Any]:
-    """Collections like `right` of which one entry is a mistake."""
+    """Return collections like `right` with one mistaken entry."""
     if isinstance(right, dict):
         (key, value), *others = right.items()
         return {"by number": {1: value, **dict(others)}, "with an object": {**right, key: object()}}
@@ -184,7 +184,7 @@ KEY = of(jax.random.key(0), two_keys=jax.random.split(jax.random.key(0)))
 
 
 def unlike(right: np.ndarray) -> Mapping[str, Any]:
-    """Arrays of the shape of `right` that are no arrays of finite real numbers, and some of other shapes."""
+    """Return arrays shaped like `right` whose entries are not finite real numbers, and arrays of other shapes."""
     with_nan, with_infinity = right.copy(), right.copy()
     with_nan.flat[-1], with_infinity.flat[0] = math.nan, math.inf
     wrong: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Independent confirmation of a certified point: the expression alone, in 50 digits and more, without derivatives.
+"""Confirm a certified point independently, from the expression alone and to at least 50 digits.
 
-Gradients and Hessians are central differences at a distance of 1e-30 in 150 digits, so that they are known to 50. No
-code of the package evaluates anything here.
+Gradients and Hessians are central differences with step 1e-30 in 150 digits, so they are accurate to 50 digits. No code
+of the package evaluates anything here.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,10 +31,11 @@ _AT_EDGE, _NEXT_TO_EDGE, _FROM_EDGE, _INSIDE = (mp.mpf(10) ** -k for k in (60, 3
 
 
 class Claim(NamedTuple):
-    """What a solution says: this is a point of this index, known to this error; `stated` are the action and its error.
+    """The claim of a solution: a stationary point of this index, known to this error.
 
-    `place`: S's arguments after a step, one entry per free coordinate, in the metric of the domains. `sizes`: what a
-    step is small beside. `edges`: the order parameters on edges, each as a function of the distance.
+    `stated` holds the action and its error. `place` maps a step, one entry per free coordinate in the metric of the
+    domains, to the arguments of S. `sizes` are the scales of the coordinates. `edges` are the order parameters on
+    edges, each as a function of the distance.
     """
 
     action: Callable[..., Any]
@@ -47,7 +48,7 @@ class Claim(NamedTuple):
 
 
 def claim_of(twin: Expr, values: Mapping[str, float], solution: Solution, units: np.ndarray) -> Claim:
-    """The claim of a converged solution of an action, `twin` its expression in numbers alone."""
+    """Return the claim of a converged solution; `twin` is the expression of its action in numbers alone."""
     free = {symbol.name: symbol for symbol in twin.free_symbols if isinstance(symbol, Symbol)}
     names = sorted(free)
     function = lambdify([free[name] for name in names], twin, modules=[_FUNCTIONS, "mpmath"])
@@ -83,7 +84,7 @@ def claim_of(twin: Expr, values: Mapping[str, float], solution: Solution, units:
 
 
 def objection(claim: Claim) -> str | None:
-    """Why the claim is wrong, or None if it is confirmed."""
+    """Return why the claim is wrong, or None if it is confirmed."""
     with mp.workdps(DIGITS):
         if claim.edges:
             changed, reason = _through_edges(claim)
@@ -92,7 +93,7 @@ def objection(claim: Claim) -> str | None:
 
 
 def error_of_action(claim: Claim) -> float:
-    """By how much the stated action is off, of its stated error; of a point inside all domains."""
+    """Return the error of the stated action in units of its stated error, for a point inside all domains."""
     with mp.workdps(DIGITS):
         action, error = map(mp.mpf, claim.stated)
         off = abs(claim.action(**claim.place([mp.mpf(0)] * len(claim.sizes))) - action)
@@ -124,7 +125,7 @@ def _objection(claim: Claim) -> str | None:
 
 
 def _polished(at, start: list, sizes: list, allowed: list) -> tuple[list | None, str | None]:
-    """Where Newton's method in 150 digits leads from `start`, if that is within what is allowed."""
+    """Run Newton's method in 150 digits from `start`; return its end if that is within the allowed distance."""
     here, step = list(start), None
     for _ in range(_MOST_STEPS):
         slope, hessian = _first(at, here, sizes), _second(at, here, sizes)
@@ -265,9 +266,9 @@ def _not_isolated(at, here: list, claim: Claim, curvatures: list) -> str | None:
 
 
 def _through_edges(claim: Claim) -> tuple[Claim, str | None]:
-    """The claim about the coordinates inside, those on edges held there; and what is wrong at the edges.
+    """Return the claim about the inner coordinates, with the others fixed at their edges, and what is wrong there.
 
-    A stationary point on an edge has a slope there that is small beside the slope a short way inside.
+    At a stationary point on an edge, the slope is small compared with the slope a short distance inside.
     """
     rest = claim.place([mp.mpf(0)] * len(claim.sizes))
     held, negative = {name: from_edge(_AT_EDGE) for name, from_edge in claim.edges}, 0
@@ -294,7 +295,7 @@ def _through_edges(claim: Claim) -> tuple[Claim, str | None]:
 
 
 def _settled(claim: Claim, held: dict[str, Any]) -> Any:
-    """S with order parameters held, stationary in the others; None where they do not settle."""
+    """Return S with some order parameters fixed, stationary in the others; None if these do not converge."""
     at = lambda step: claim.action(**{**claim.place(step), **held})  # noqa: E731
     origin = [mp.mpf(0)] * len(claim.sizes)
     if not claim.sizes:

@@ -50,9 +50,9 @@ _POWERS: tuple[Callable, ...] = (
 class Structure(NamedTuple):
     """An action whose coefficients are parameters, and how it is solved.
 
-    - `make`: the action; it may be refused. `twin`: the same expression of numbers alone, entries `U_i_j` of matrices.
-    - `kinds`: `coefficient`, `offset` or `scale`, of each parameter. `sizes`: the scale of each order parameter.
-    - `index`: of the point that is asked for. `starts`: whether a start is given.
+    - `make`: makes the action, which may be refused. `twin`: its expression in numbers alone, with entries `U_i_j`.
+    - `kinds`: `coefficient`, `offset` or `scale`, for each parameter. `sizes`: the scale of each order parameter.
+    - `index`: the index of the wanted stationary point. `starts`: whether a start is given.
     """
 
     make: Callable[[], Action]
