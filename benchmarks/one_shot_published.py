@@ -5,7 +5,7 @@
 Runs the paper preset of `python examples/papers one-shot` (600 training examples in three colours, 192 features, a
 network of width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. All results are saved
 in FOLDER, and a run that was stopped resumes from there. Writes one_shot_published.json, with accuracies over (seed,
-width), into the output folder (benchmarks/results by default), and the figure of docs/reproducing.md into docs.
+width), into the output folder (benchmarks/results by default), and the figure of docs/validation.md into docs.
 """
 
 import argparse

@@ -22,22 +22,14 @@ import tables_of_workers
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "checkpoints.md": {"head ablation": table_of_head_ablation.table},
-    "clusters.md": {"gpu": table_of_gpu.table},
-    "which-function.md": {"sizes": table_of_sizes.table},
-    "saddle-points.md": {"threads": table_of_threads.table},
+    "solvers.md": {"sizes": table_of_sizes.table, "threads": table_of_threads.table},
     "nonlinear.md": {"local kernels": table_of_local_kernels.table},
     "own-action.md": {
         "generic": table_of_generic.table,
         "functions": table_of_functions.table,
         "replicas": table_of_replicas.table,
     },
-    "many-machines.md": {
-        "times": tables_of_workers.times,
-        "overhead": tables_of_workers.overhead,
-        "sizes": tables_of_workers.sizes,
-        "kills": tables_of_workers.kills,
-        "simulation": tables_of_workers.simulation,
-    },
+    "parallel.md": {"gpu": table_of_gpu.table, "sizes": tables_of_workers.sizes},
 }
 
 

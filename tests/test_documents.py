@@ -26,23 +26,23 @@ NAME = re.compile(rf"`((?:theorykit|{'|'.join((*ROOMS, *INNER))})(?:\.[A-Za-z_]\
 IMPORT = re.compile(r"from theorykit\.?([\w.]*) import ([\w, ]+)")
 
 
-def test_the_readme_has_a_session():
-    assert ROOT / "README.md" in SESSIONS
+def test_pages_have_sessions():
+    assert ROOT / "docs" / "quickstart.md" in SESSIONS
 
 
 # pages whose sessions compile solves, derive several actions or start processes
 OF_LONG_SESSIONS = (
-    "carrying-on",
-    "checking",
-    "first-result",
-    "many-machines",
-    "my-attention",
+    "CONTRIBUTING",
+    "assumptions",
     "own-layer",
-    "results",
-    "saddle-points",
+    "parallel",
     "sampling",
     "self-attention-dynamics",
-    "which-theory",
+    "solvers",
+    "sweeps",
+    "theory",
+    "validation",
+    "your-data",
 )
 LONG = [page for page in SESSIONS if page.stem in OF_LONG_SESSIONS]
 SHORT = [page for page in SESSIONS if page not in LONG]

@@ -22,7 +22,7 @@ from theorykit.sharding import over_examples as sharded_over_examples
 
 from .devices import free_address, over_examples, process_of_devices, processes_together
 
-PAGE = Path(__file__).parent.parent / "docs" / "sharded-arrays.md"
+PAGE = Path(__file__).parent.parent / "docs" / "parallel.md"
 EXAMPLES, FEATURES = 400, 8
 SEED = 5
 OPTIONS = bpkr.MatrixFree(jax.random.key(SEED), progress=False, probes=16, rank=10, repeats=3)

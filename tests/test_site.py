@@ -136,7 +136,7 @@ _PROSE = """(() => { const copy = document.querySelector('article')?.cloneNode(t
 @pytest.mark.parametrize("opened", WIDTHS, indirect=True)
 def test_formulas_are_drawn(opened):
     open_page, _ = opened
-    shown = open_page("docs/attention-paths.html")
+    shown = open_page("docs/theory.html")
     assert shown.locator("div.math math").count() >= 3
     assert shown.locator("div.math math").first.bounding_box()["height"] > 15
 

@@ -72,7 +72,7 @@ copybutton_prompt_is_regexp = True
 _FOLDERS = {
     "derivations": "/derivations/index.md",
     "examples": "/examples/index.md",
-    "theorykit/bpkr": "/docs/attention-paths.md",
+    "theorykit/bpkr": "/docs/theory.md",
     "theorykit/dmft": "/docs/self-attention-dynamics.md",
 }
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)\)")

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_array
 
 from theorykit import bpkr
 
-# checks that fail, and why; docs/model.md has them in words
+# checks that fail, and why; docs/quickstart.md has them in words
 OUR_MESSAGE = "it is refused, in words of ours"
 EXPECTED = {
     "check_fit_score_takes_y": "the arguments are inputs and labels, by name",

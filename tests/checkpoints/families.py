@@ -1,6 +1,6 @@
 """Small models of every family of transformers, saved by their own savers, and the maps that they compute.
 
-`python -m tests.checkpoints.families docs/checkpoint-families.md` writes the table of which are read. It needs torch,
+`python -m tests.checkpoints.families docs/checkpoints.md` writes the table of which are read. It needs torch,
 transformers and safetensors.
 """
 
@@ -271,10 +271,9 @@ def main() -> None:
         print(number, json.dumps(outcomes[-1].__dict__), file=sys.stderr, flush=True)
     counts = Counter(one.what for one in outcomes)
     largest = max(one.difference for one in outcomes)
-    page = Path(sys.argv[1])
-    page.write_text(
-        f"""# Which checkpoints are read
-
+    page, begin, end = Path(sys.argv[1]), "<!-- tests/checkpoints/families.py -->\n", "\n<!-- end -->"
+    before, rest = page.read_text().split(begin)
+    text = f"""
 Every kind of model of transformers {transformers.__version__}, {len(outcomes)} in all, was built small from its own
 configuration, with random weights, and saved by `save_pretrained`. `checkpoints.read_heads` then read its first layer.
 {counts["read"]} were read, with maps that differ from the model's own by at most {largest:.1g}.
@@ -283,7 +282,7 @@ other {counts["not built"]} are parts of other models, or could not be built sma
 
 {table(outcomes)}
 """
-    )
+    page.write_text(f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
 
 
 if __name__ == "__main__":

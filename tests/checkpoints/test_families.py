@@ -30,7 +30,7 @@ def test_every_family_is_read_with_its_own_maps_or_refused(tmp_path):
     assert not wrong
     unnamed = [one for one in outcomes if one.what == "refused" and families.category(one.reason) == one.reason]
     assert not unnamed
-    page = (Path(__file__).parents[2] / "docs" / "checkpoint-families.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text()
     said = {kind for row in re.findall(r"\| read \| .*: (.*) \|", page) for kind in row.split(", ")}
     assert said == {one.kind for one in outcomes if one.what == "read"}
 

@@ -203,7 +203,7 @@ def test_the_table_on_the_page_of_checks_is_what_is_proved(row):
     for step in derivation.steps:
         with suppress(NotRational):
             proved += chance_of_mistake(step, points) is not None
-    text = (Path(__file__).parents[2] / "docs" / "checking.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
     assert f"| {row} | {len(derivation.steps)} | {proved} | " in text
 
 
