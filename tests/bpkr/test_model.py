@@ -177,6 +177,8 @@ def test_cross_validation_grid_search_clone_and_pickle():
     copy = clone(bpkr.Model(**SETTINGS))
     assert copy.get_params()["temperature"] == 0.1 and copy.heads is not KEY_QUERY
     losses = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="neg_log_loss")
+    areas = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="roc_auc")
+    assert np.all((areas >= 0) & (areas <= 1))
     assert (losses < 0).all()
 
 
@@ -189,7 +191,7 @@ def test_labels_say_what_kind_of_estimator_it_is_or_the_user():
 
 def test_it_shows_its_parameters_and_then_what_it_found():
     model = bpkr.Model(**SETTINGS)
-    assert repr(model) == "Model(layers=(2,), widths=20, temperature=0.1, heads=...), not fitted"
+    assert repr(model) == "Model(layers=(2,), widths=20, heads=...), not fitted"
     text = repr(model.fit(INPUTS, TEXT))
     assert f"{model.log_evidence_:.6g}" in text and "24 examples, classes down, up" in text and "converged" in text
 
@@ -202,7 +204,7 @@ def test_it_shows_its_parameters_and_then_what_it_found():
         (lambda: bpkr.Model().fit(INPUTS[:, 0], TEXT), ValueError, "inputs must have shape|inputs"),
         (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
         (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
-        (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels"),
+        (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels has 23 examples, inputs has 24"),
     ],
 )
 def test_mistakes_are_refused_by_name(call, error, message):

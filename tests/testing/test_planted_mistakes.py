@@ -362,7 +362,7 @@ ELSEWHERE = {
     "a number for the width": (
         lambda weights, hidden: np.sqrt(max(len(hidden), 12) / 12),
         "widths 41 to 37",
-        "One of the two is for a few heads or small inputs alone",
+        "One of the two is only for a few heads or small inputs",
     ),
 }
 

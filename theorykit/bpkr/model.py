@@ -172,6 +172,9 @@ class Model(DisplayMixin):
         variance = found.variance + self.architecture_.temperature
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
+    # scikit-learn tells the positive class's column of a scorer by this name.
+    _probabilities.__name__ = "predict_proba"
+
     def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:
         """Return the accuracy of predicted classes, or the coefficient of determination R^2 averaged over outputs."""
         predicted = self.predict(inputs, lengths)
@@ -251,7 +254,12 @@ class Model(DisplayMixin):
 
     def _view(self) -> Iterable[Block]:
         defaults = {name: each.default for name, each in inspect.signature(Model).parameters.items()}
-        changed = {name: value for name, value in self.get_params().items() if value is not defaults[name]}
+        # A copy from a pickle has equal values that are other objects.
+        changed = {
+            name: value
+            for name, value in self.get_params().items()
+            if value is not defaults[name] and not (isinstance(value, str | float) and value == defaults[name])
+        }
         shown = {
             name: repr(value) if isinstance(value, str | float | int | tuple) else "..."
             for name, value in changed.items()
@@ -292,6 +300,8 @@ class Model(DisplayMixin):
         """Return the architecture, the data and the heads; random heads are drawn with `seed`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         labels = _as_given(labels)
+        if np.ndim(labels) and len(labels) != len(inputs):
+            raise ValueError(f"labels has {len(labels)} examples, inputs has {len(inputs)}")
         classes = self._find_classes(labels)
         shape = _as_array(labels).shape
         outputs = shape[1] if classes is None and len(shape) == 2 else 1

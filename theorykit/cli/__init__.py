@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import multiprocessing
 import os
 import pkgutil
 import signal
@@ -195,6 +196,9 @@ def _answering_interrupts(program: str) -> Iterator[None]:
                 tell(f"{program}: interrupted; stopping after {doing} is done; press Ctrl-C again to stop at once")
             elif count > 1:
                 tell(f"{program}: {_RESUMED}")
+                # Workers would outlive a process that leaves without its clean-up.
+                for worker in multiprocessing.active_children():
+                    worker.kill()
                 os._exit(_INTERRUPTED)
 
     thread = threading.Thread(target=answer, daemon=True)

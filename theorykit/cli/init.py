@@ -166,7 +166,7 @@ def _layers(arrays: Mapping[str, np.ndarray], roles: Roles) -> tuple[str, str]:
             return str(counts), f"the heads of each layer, from the shapes of {role}"
     if "features" in roles:
         paths = arrays[roles["features"][0]].shape[1]
-        return f"[{paths}]", f"one layer for {paths} paths; for several, heads whose product is {paths}, such as [2, 2]"
+        return f"[{paths}]", f"one layer for {paths} paths; several layers have heads whose product is {paths}"
     return '[{kind = "dense"}]', "the file has no heads or attention; with some, [heads, ...], and key_query below"
 
 

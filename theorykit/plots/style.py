@@ -41,7 +41,8 @@ def use_style() -> Iterator[None]:
 
 def _new_axes(axes: Axes | None) -> Axes:
     """Return the given axes, or new ones."""
-    return plt.figure().subplots() if axes is None else axes
+    # Legends outside the axes stay on the figure.
+    return plt.figure(layout="constrained").subplots() if axes is None else axes
 
 
 @checked_arguments

@@ -54,6 +54,8 @@ _CORRECTIONS, _CONVERGED, _NEAR, _ASTRAY = 15, 1e-12, 1e-8, 0.3
 # Least cosine between tangents at both ends of a step, and the cosine above which the next is longer by this factor.
 _STRAIGHT, _VERY_STRAIGHT, _LONGER = 0.95, 0.99, 1.5
 # Distance within which a point is on a known line, and distance within which a line ends at a critical point.
+# largest error of a boundary, in units of half the range of a parameter
+_KNOWN = 0.01
 _SAME, _END = 0.01, 0.2
 # A singular point is no fold if the change of F with the parameters is below this fraction of the change of curvature.
 _NO_FOLD = 1e-4
@@ -666,7 +668,14 @@ def phase_diagram(
             parts, special = _boundaries(system, unknowns, frame, centre)
             lines += [_completed(line, ends, halves) for line in parts]
             ends += special
-    return PhaseDiagram(tuple(lines), tuple(ends), given)
+    known = [line for line in lines if float(jnp.median(line.error)) < _KNOWN]
+    if kinds := sorted({line.kind for line in lines if not float(jnp.median(line.error)) < _KNOWN}):
+        warnings.warn(
+            f"{len(lines) - len(known)} boundaries are left out ({', '.join(kinds)}): their equations are "
+            "singular all along, as where branches cross for every value of a parameter",
+            stacklevel=2,
+        )
+    return PhaseDiagram(tuple(known), tuple(ends), given)
 
 
 def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int):

@@ -43,7 +43,9 @@ class Prediction(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         examples, classes = len(self.mean), self.classes
-        yield Text(f"**Prediction** for {counted(examples, 'test example')}: mean +- standard deviation")
+        yield Text(
+            f"**Prediction** for {counted(examples, 'test example')}: mean +- standard deviation, without label noise"
+        )
         mean = np.asarray(self.mean[:_EXAMPLES]).reshape(min(examples, _EXAMPLES), -1)
         deviation = np.sqrt(np.asarray(self.variance[:_EXAMPLES]).reshape(mean.shape))
         names = [f"output {i + 1}" for i in range(mean.shape[1])] if mean.shape[1] > 1 else ["output"]
@@ -59,9 +61,11 @@ class Prediction(DisplayMixin, eqx.Module):
             for row, name in zip(entries, found[:_EXAMPLES], strict=True):
                 row.append(f"{name}")
         yield Table(tuple((f"{i}", *row) for i, row in enumerate(entries, 1)), tuple(header))
+        if examples > _EXAMPLES:
+            yield Text(f"... {counted(examples - _EXAMPLES, 'more example')}: mean, variance")
         if classes is not None:
             counts = [f"{name}: {np.sum(found == name)}" for name in classes.names]
-            yield Text(f"predicted {', '.join(counts[:8])}; bpkr.score_classes compares them to labels")
+            yield Text(f"predicted {', '.join(counts[:8])}")
         if self.ansatz:
             yield Text(self.ansatz)
 

@@ -20,7 +20,7 @@ from ...settings import usual_settings
 from ...sharding import all_finite, is_sharded
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import data_size, number
+from ...symbolic.documents.values import counted, data_size, number
 from ..action.action import Action
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
@@ -175,7 +175,7 @@ def describe_cost(architecture: Architecture, data: Data) -> str:
     size = solve_bytes(architecture, rows) / 2**30
     arrays = f"; arrays of about {size:.2g} GiB, of {memory() / 2**30:.3g} GiB of memory" if size > 0.1 else ""
     return (
-        f"{architecture.paths:,} paths x {outputs:,} output{'s' if outputs > 1 else ''}, {examples:,.0f} examples, by "
+        f"{counted(architecture.paths, 'path')} x {counted(outputs, 'output')}, {examples:,.0f} examples, by "
         f"{'second moments' if is_dual else 'the kernel'} ({rows:,} x {rows:,}){arrays}"
     )
 

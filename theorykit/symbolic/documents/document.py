@@ -298,7 +298,9 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
 
 def _plain_formula(latex: str) -> str:
     """Remove the braces and commands of LaTeX from a short formula, for example N_1 x N_2."""
-    return re.sub(r"\\(?:left|right)|[{}\\]", "", latex.replace(r"\times", "x").replace(r"\mathbb", ""))
+    for command, text in ((r"\times", "x"), (r"\mathbb", ""), (r"\succeq", ">="), (r"\succ", ">")):
+        latex = latex.replace(command, text)
+    return re.sub(r"\\(?:left|right)|[{}\\]", "", latex)
 
 
 def _display(equation: Equation) -> str:
