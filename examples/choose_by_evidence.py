@@ -3,11 +3,11 @@
 #
 # You learn to choose temperature and prior variance from the training data alone.
 #
-# Temperature and prior variance are chosen where the training labels are most probable, and the choice is held against
-# accuracy on test data. The paper tries ten temperatures at every width and keeps the one with the best accuracy on
-# held-out data. The theory also gives the log evidence, the probability of the training labels, and its derivatives:
-# the saddle point moves with temperature and variances by the implicit function theorem. So both can be chosen without
-# any held-out data, and between the points of a grid.
+# We choose the temperature and prior variance that make the training labels most probable, and compare the accuracy
+# with a choice by test data. The paper tries ten temperatures at every width and keeps the one with the best accuracy
+# on held-out data. The theory also gives the log evidence, the probability of the training labels, and its derivatives.
+# The saddle point depends on temperature and variances through the implicit function theorem. So both can be optimised
+# continuously, without held-out data.
 
 # %%
 from pathlib import Path
@@ -30,7 +30,7 @@ WIDTHS = (10, 100, 1000)
 # %% [markdown]
 # ## The task
 #
-# The hidden Markov chains; one label in ten of the training set is wrong, and no network should fit those.
+# The hidden Markov chains. One training label in ten is wrong, and no network should fit those.
 
 # %%
 task = hidden_markov.HiddenMarkovTask()
@@ -52,14 +52,14 @@ labels = jnp.where(wrong, -training.labels, training.labels)
 # %% [markdown]
 # ## The log evidence and its gradient
 #
-# To leading order in the widths, the variances of layers and readout matter through their product alone: what one layer
-# makes larger another can make smaller. The gradient shows it, and one variance is enough to choose.
+# To leading order in the widths, only the product of the variances of layers and readout matters: one layer can undo a
+# change in another. The gradient shows it, so one variance is enough to choose.
 
 
 # %%
 @jax.jit
 def solution(width: jax.Array, log_temperature: jax.Array, log_variances: jax.Array, features: jax.Array):
-    """The architecture and its saddle point; variances of the two layers and the readout, the embedding's being one."""
+    """Return the architecture and its saddle point. Layers and readout have the given variances, the embedding one."""
     variances = (1.0, *jnp.exp(log_variances))
     architecture = bpkr.Architecture((2, 2), width, variances, temperature=jnp.exp(log_temperature))
     return architecture, bpkr.solve(architecture, bpkr.Data(features, labels))
@@ -75,7 +75,7 @@ print(f"d log evidence / d log T = {slope[0]:.4f}, / d log variances = {slope[1]
 # %% [markdown]
 # ## Grid and optimum
 #
-# At every width: the grid over temperatures at variance one, and the temperature and variance of largest evidence.
+# For every width, solve the grid of temperatures at variance one, then maximise the evidence over both parameters.
 
 
 # %%
@@ -92,7 +92,7 @@ def readout_alone(log_variance: jax.Array) -> jax.Array:
 
 @jax.jit
 def optimum(width: jax.Array, features: jax.Array) -> jax.Array:
-    """Logarithms of temperature and readout variance of largest evidence."""
+    """Find the log temperature and log readout variance with the largest evidence."""
 
     def cost(numbers: jax.Array, features: jax.Array) -> jax.Array:
         return -log_evidence(width, numbers[0], readout_alone(numbers[1]), features)
@@ -136,7 +136,7 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# The evidence chooses nearly as well as held-out data. The grid point of largest evidence has test accuracy 0.914,
-# 0.767 and 0.748 at widths 10, 100 and 1000; the best point by test accuracy has 0.914, 0.795 and 0.760. If temperature
-# and variance are optimised together, the narrow network reaches 0.920. Use the evidence where no labels can be spared
-# for validation.
+# The evidence chooses nearly as well as held-out data. The grid point with the largest evidence has test accuracy
+# 0.914, 0.767 and 0.748 at widths 10, 100 and 1000; the best point by test accuracy has 0.914, 0.795 and 0.760. If
+# temperature and variance are optimised together, the narrow network reaches 0.920. Use the evidence when you cannot
+# spare labels for validation.

@@ -3,13 +3,13 @@
 #
 # You learn to reproduce a published theory as a special case, and how depth changes what a narrow network learns.
 #
-# Dense layers and no attention: [Li and Sompolinsky](https://arxiv.org/abs/2012.04030). All order parameters are
-# numbers then. At low temperature the mean output is that of the infinitely wide network at any width and depth, and
-# the kernel is multiplied by $q^n$ for $n$ hidden layers, where
+# [Li and Sompolinsky](https://arxiv.org/abs/2012.04030) treat dense layers without attention. All order parameters are
+# then numbers. At low temperature the mean output equals the output at infinite width, for any width and depth. The
+# kernel is multiplied by $q^n$ for $n$ hidden layers, where
 #
 # $$1 - q = \alpha\,(1 - r\,q^{-n}), \qquad \alpha = P/N, \qquad r = \frac{1}{P}\,y^\top K_0^{-1} y .$$
 #
-# The network is linear, and nothing is an ansatz.
+# The network is linear, so the theory makes no ansatz.
 
 # %%
 from pathlib import Path
@@ -27,8 +27,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## A noisy linear teacher
 #
-# Fewer examples than features, so that the labels can be interpolated. `scale` is the size of the labels: for small
-# ones the prior's outputs are too large, and $q$ shrinks them; for large ones it grows.
+# We take fewer examples than features, so that the labels can be interpolated. `scale` is the size of the labels. For
+# small labels the prior's outputs are too large and $q$ shrinks them; for large labels $q$ grows.
 
 # %%
 train, test, features = 60, 500, 100
@@ -40,12 +40,12 @@ gram = inputs[:train, 0] @ inputs[:train, 0].T / features
 
 
 def architecture(depth: int, width: float) -> bpkr.Architecture:
-    """One hidden layer is the embedding, the others are dense layers."""
+    """Build the network: the embedding is one hidden layer, dense layers are the others."""
     return bpkr.Architecture((bpkr.Dense(),) * (depth - 1), width, temperature=1e-4)
 
 
 def solved(depth: int, width: float, scale: float) -> tuple[float, float]:
-    """q by the derived action, and the mean square error of a network drawn from the posterior."""
+    """Return q from the derived action, and the mean square error of a network drawn from the posterior."""
     arch, labels = architecture(depth, width), scale * (teacher + noise)
     data = bpkr.path_features(inputs, [], arch)
     saddle = bpkr.solve(arch, bpkr.Data(data[:train], labels[:train]), throw=True)
@@ -55,7 +55,7 @@ def solved(depth: int, width: float, scale: float) -> tuple[float, float]:
 
 
 def published(depth: int, width: float, scale: float) -> float:
-    """q by the equation above."""
+    """Solve the equation above for q."""
     labels, load = scale * (teacher + noise)[:train], train / width
     r = labels @ np.linalg.solve(gram, labels) / train
     return brentq(lambda q: 1 - q - load * (1 - r * q**-depth), 1e-3, 1e3)
@@ -92,5 +92,5 @@ with use_style():
 # ## Conclusion
 #
 # The derived action reproduces the published equation for $q$ to $8.6\times10^{-4}$ for small labels and
-# $1.1\times10^{-4}$ for large ones, at temperature $10^{-4}$, over three depths and all widths. Depth multiplies the
-# change of the kernel, whose sign the size of the labels decides.
+# $1.1\times10^{-4}$ for large ones, at temperature $10^{-4}$, over three depths and all widths. Depth amplifies the
+# change of the kernel, and the size of the labels decides its sign.

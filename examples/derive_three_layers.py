@@ -3,8 +3,8 @@
 #
 # You learn to derive, read and compile the action of an architecture that no paper treats.
 #
-# Write down an architecture, derive its action, look at it, and see the function that will run. Nothing here is typed
-# twice: the LaTeX, the saddle-point equations and the generated JAX all come from one SymPy expression.
+# Write down an architecture, derive its action, look at it, and print the function that will run. Nothing is written
+# twice: the LaTeX, the saddle-point equations and the generated JAX code all come from one SymPy expression.
 
 # %%
 from theorykit import bpkr
@@ -21,22 +21,22 @@ for symbol, shape in action.order_parameter_shapes.items():
     print(f"{symbol}: {shape[0]} x {shape[1]}")
 
 # %% [markdown]
-# One entropy per layer, one for the readout, and the energy: together, the action.
+# The action is the sum of one entropy per layer, one for the readout, and the energy.
 
 # %%
 print(bpkr.render_latex(action))
 
 # %% [markdown]
-# The saddle-point equations are the action's own gradients, by a matrix differential. The one of the middle layer
-# couples it to both neighbours:
+# The saddle-point equations are the gradients of the action, computed with matrix differentials. The equation of the
+# middle layer couples it to both neighbours:
 
 # %%
 middle = action.symbols.matrices[1]
 print(f"dS/d{middle} =", action.saddle_point_equations[middle])
 
 # %% [markdown]
-# And this is what runs: Cholesky factors shared by log-determinants and solves, partial traces as reshapes, the
-# Kronecker product of $U_1$ with the identity never formed.
+# This is the code that runs. Log-determinants and solves share Cholesky factors, partial traces are reshapes, and the
+# Kronecker product of $U_1$ with the identity is never formed.
 
 # %%
 print(bpkr.generate_source(action))

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Find my mistake
 #
-# You learn to check a layer of your own against a few lines of NumPy.
+# You learn to check your own layer against a few lines of NumPy.
 #
-# A layer of one's own is two formulas, and a sign, a factor or a transpose in them gives an action that is derived,
-# verified and solved, of another layer than the one that was meant. What was meant is usually there as a few lines of
-# NumPy. `check_layer` takes both, and says by what they differ.
+# You define a layer by two formulas. With a wrong sign, factor or transpose, theorykit still derives, verifies and
+# solves an action, but for another layer. You usually have the intended layer as a few lines of NumPy. `check_layer`
+# takes both and reports where they differ.
 
 # %%
 import equinox as eqx
@@ -18,13 +18,13 @@ from theorykit import bpkr, testing
 theorykit.enable_float64()
 
 # %% [markdown]
-# The layer is attention with a skip connection, of a strength that is learned elsewhere, and given as a variance
-# $g^2$. The statement has three mistakes.
+# The layer is attention with a skip connection. The strength of the skip connection is learned elsewhere and given as a
+# variance $g^2$. The definition has three mistakes.
 
 
 # %%
 class Residual(bpkr.AbstractLayer):
-    """Attention beside a skip connection."""
+    """Attention with a skip connection, and three mistakes."""
 
     gain: float
     heads: int = eqx.field(static=True)
@@ -41,7 +41,8 @@ class Residual(bpkr.AbstractLayer):
 
 
 # %% [markdown]
-# What was meant, for one example: `weights` has one matrix a block, `attention` a matrix (keys, queries) a head.
+# This is the intended layer, for one example. `weights` has one matrix per block, `attention` one matrix (keys,
+# queries) per head.
 
 
 # %%
@@ -53,22 +54,20 @@ def reference(weights, hidden, attention, parameters):
 report = testing.check_layer(Residual(0.7, heads=3), reference=reference, checks=["reference"])
 print(report)
 
-# %% [markdown]
-# The power of $g$ in one term, the sign and the missing $1/\sqrt N$ in the other. The last was seen without the
-# reference too: such a network has no limit of large width. Corrected:
+# The check finds the power of $g$ in one term, and the sign and the missing $1/\sqrt N$ in the other. The missing
+# factor is found even without the reference, because such a network has no limit of large width. Corrected:
 
 
 # %%
 class Corrected(Residual):
-    """The same without the mistakes."""
+    """The layer without the mistakes."""
 
     def forward(self, layer):
         return layer.number("g") * layer.hidden + bpkr.Attention(self.heads).forward(layer)
 
 
 # %% [markdown]
-# Weights may be drawn by code of one's own, as well. Here it draws with a standard deviation where the theory has a
-# variance:
+# You can also pass your own code that draws weights. Here it uses the variance of the theory as a standard deviation:
 
 
 # %%
@@ -81,7 +80,7 @@ for finding in report.findings:
     print(finding)
 
 # %% [markdown]
-# All else holds: the steps of the derivation, both routes, sampled networks, and the code that runs.
+# Everything else holds: the steps of the derivation, both routes, sampled networks, and the code that runs.
 
 # %%
 for passed in report.passed:
@@ -90,6 +89,6 @@ for passed in report.passed:
 # %% [markdown]
 # ## Conclusion
 #
-# One call found both mistakes in the layer, a power of $g$ and a sign with a missing factor, and named each. A second
-# one found that weights were drawn with a standard deviation for a variance, 94 standard errors off. Run `check_layer`
-# before you trust a layer of your own.
+# One call found the mistakes in the layer, a power of $g$ and a sign with a missing factor, and named each. A second
+# call found that the weights were drawn with a variance as standard deviation, 94 standard errors off. Run
+# `check_layer` before you trust a new layer.

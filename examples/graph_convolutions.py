@@ -3,9 +3,9 @@
 #
 # You learn to express a graph convolution as attention, and to read from head scores how far it looks.
 #
-# Tokens are the nodes of one graph, and a layer's heads mix them by $A^0, A^1, A^2, \dots$, the normalised adjacency
-# matrix. An attention path is then a number of hops in every layer, and `head_scores` says how far the network looks.
-# The network reads the node whose class is asked for. It is linear, and nothing is an ansatz.
+# Tokens are the nodes of one graph. The heads of a layer mix them by $A^0, A^1, A^2, \dots$, powers of the normalised
+# adjacency matrix. An attention path is then a number of hops in every layer, and `head_scores` shows how far the
+# network looks. The network reads out the node to be classified. It is linear, so the theory makes no ansatz.
 
 # %%
 from pathlib import Path
@@ -22,8 +22,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Two communities
 #
-# A stochastic block model; the features of a node tell its community but for noise. The noisier they are, the more is
-# to be gained from the neighbours.
+# The graph is a stochastic block model. The features of a node show its community, with noise. Neighbours help more if
+# the noise is larger.
 
 # %%
 nodes, features, hops = 120, 10, 4
@@ -42,7 +42,7 @@ noise = rng.normal(size=(nodes, features))
 
 
 def learned(level: float) -> tuple[np.ndarray, float, float]:
-    """Head scores, and the share of errors of the network and of one that does not look at neighbours."""
+    """Return head scores, and the error rates of the network and of one that ignores neighbours."""
     tokens = community[:, None] * direction + level * noise
     tokens = np.broadcast_to(tokens / tokens.std(), (nodes, nodes, features))
     scores, shares = None, []
@@ -77,5 +77,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# Neighbours are worth most where features are noisy. At noise 3 the network that looks up to three hops away has 0.112
-# of the other nodes wrong, one that sees the node alone 0.475. Head scores tell how far it looks before you test it.
+# Neighbours help most if features are noisy. At noise 3 the network that looks up to three hops away misclassifies
+# 0.112 of the other nodes, and one that sees only the node itself 0.475. Head scores show how far it looks before you
+# test it.

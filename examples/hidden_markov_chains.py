@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Which attention paths does a narrow network use?
 #
-# You learn to solve a network of a finite width, to read its order parameters and head scores, and to predict.
+# You learn to solve a network of finite width, to read its order parameters and head scores, and to predict.
 #
-# Chains of hidden states are to be classified by how often they change state. Two layers of two heads make four paths
-# from tokens to output; one is built for the task, one averages the noise away, two do harm. An infinitely wide network
-# uses all of them alike. A narrow one learns to weigh and to correlate them: we watch it do so. The whole figure, with
-# every width and variant, is `python examples/papers hidden-markov`.
+# The task is to classify chains of hidden states by how often they change state. Two layers of two heads make four
+# paths from tokens to output: one is built for the task, one averages the noise away, and two do harm. An infinitely
+# wide network weighs all of them equally. A narrow one learns path weights and correlations, and this example shows
+# them. For the whole figure, with every width and variant, run `python examples/papers hidden-markov`.
 
 # %%
 from pathlib import Path
@@ -25,7 +25,7 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## The task
 #
-# 100 sequences to learn from and 500 to be tested on; in each layer a good head first, then a random one.
+# We draw 100 training sequences and 500 test sequences. Each layer has a good head first, then a random one.
 
 # %%
 task = hidden_markov.HiddenMarkovTask()
@@ -37,7 +37,7 @@ key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
 # %% [markdown]
 # ## From attention to path features
 #
-# Queries and keys are fixed, so attention is a function of the input alone, and so is what each path extracts from it.
+# Queries and keys are fixed, so attention and the features of each path are functions of the input alone.
 
 # %%
 narrow = bpkr.Architecture(layers=(2, 2), widths=10, temperature=0.01)
@@ -53,8 +53,8 @@ print("paths:", narrow.path_labels(), "  features (examples, paths, features):",
 # %% [markdown]
 # ## The saddle point
 #
-# At ten hidden units a layer the order parameter between paths is far from the identity: the good path "11" is strong,
-# it is anticorrelated with the denoising path "21", and the two harmful paths are suppressed.
+# With ten hidden units per layer the order parameter between paths is far from the identity. The good path "11" is
+# strong and anticorrelated with the denoising path "21", and the two harmful paths are suppressed.
 
 # %%
 saddle = bpkr.solve(narrow, bpkr.Data(training_features, training.labels))
@@ -66,7 +66,7 @@ for layer, scores in enumerate(bpkr.head_scores(narrow, saddle.order_parameters)
 # %% [markdown]
 # ## Prediction
 #
-# The same data at infinite width: the Gaussian-process limit weighs all paths alike, and does worse.
+# We predict the same data at infinite width. The Gaussian-process limit weighs all paths equally, and does worse.
 
 # %%
 points = {"N = 10": saddle.order_parameters, "N = infinity": bpkr.gp_limit(narrow)}
@@ -76,7 +76,7 @@ for name, point in points.items():
     print(f"{name:13} accuracy {accuracy:.3f}, mean predictive variance {prediction.variance.mean():.3f}")
 
 # %% [markdown]
-# Why: at finite width the leading components of the kernel point towards the labels.
+# The reason is that at finite width the leading components of the kernel point towards the labels.
 
 # %%
 with use_style():

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # An action of your own: when a Hopfield network forgets
+# # Your own action: when a Hopfield network forgets
 #
 # You learn to solve an action that you write yourself, and to find where a phase ends.
 #
 # `theorykit.saddle` solves any action that you write down. Here it is the free energy of a Hopfield network that stores
-# $\alpha N$ random patterns, by the replica-symmetric theory of [Amit, Gutfreund and Sompolinsky](
+# $\alpha N$ random patterns, in the replica-symmetric theory of [Amit, Gutfreund and Sompolinsky](
 # https://doi.org/10.1103/PhysRevLett.55.1530). Its order parameters are the overlap $m$ with one pattern, the noise $r$
-# of all others, and the susceptibility $C$. Memory is lost at a first-order transition: the solution that remembers
-# does not fade, its branch turns back.
+# of all others, and the susceptibility $C$. Memory is lost at a first-order transition: the retrieval solution does not
+# fade, its branch turns back at a fold.
 
 # %%
 from pathlib import Path
@@ -26,8 +26,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Without noise
 #
-# At temperature zero the average over the other patterns' noise $z$ is one of $|m + \sqrt{\alpha r} z|$, which is known
-# in closed form. The saddle point is no minimum: along one direction the free energy is maximal.
+# At temperature zero we need the average of $|m + \sqrt{\alpha r} z|$ over the noise $z$ of the other patterns, which
+# is known in closed form. The saddle point is no minimum: along one direction the free energy is maximal.
 
 # %%
 m, z = symbols("m z", real=True)
@@ -39,7 +39,7 @@ print(cold.latex())
 
 
 def remembering(action: Action, values: dict, bounds: tuple[float, float]):
-    """The branch of solutions that remember, towards more patterns and around its fold."""
+    """Follow the branch of retrieval solutions towards more patterns and around its fold."""
     found = [each for each in search(action, values, index=1, progress=False) if each[m] > 0.2]
     return follow(action, values, found[0], alpha, bounds, largest_step=0.05, progress=False)
 
@@ -51,8 +51,8 @@ print(f"alpha_c = {fold.parameter:.6f} at m = {fold.order_parameters['m']:.4f}")
 # %% [markdown]
 # ## With noise
 #
-# At a temperature $T$ the average is one of $T \log 2 \cosh$, by Gauss-Hermite quadrature. A solution says how far off
-# its order parameters are for want of nodes.
+# At temperature $T$ we average $T \log 2 \cosh$ by Gauss-Hermite quadrature. Each solution reports the error of its
+# order parameters from the finite number of nodes.
 
 # %%
 average = gaussian_average(T * log_cosh(field / T), z, nodes=200)
@@ -83,6 +83,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# The branch that remembers turns back at $\alpha_c = 0.137906$ with an overlap of $m = 0.9674$: memory is lost at once,
-# as in the publication. For an action of your own, follow the branch and read its folds; no equation needs to be solved
-# by hand.
+# The retrieval branch turns back at $\alpha_c = 0.137906$ with an overlap of $m = 0.9674$: memory is lost abruptly, as
+# in the publication. To find such a transition of your own action, follow the branch and read its folds; no equation
+# has to be solved by hand.

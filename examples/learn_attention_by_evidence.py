@@ -3,11 +3,12 @@
 #
 # You learn to train queries and keys by the evidence, without training a network.
 #
-# Attention that is learned without training a network, beside that of a trained one. In the theory queries and keys are
-# given, and all other weights are averaged over. So the log evidence, the logarithm of the probability of the training
-# labels, is a function of queries and keys; and it is differentiable. Here we climb it: Adam changes the queries and
-# keys of all heads, and no other weight is ever trained. Ordinary gradient descent trains all weights of one network of
-# the same architecture, from the same queries and keys, on the same examples. Which finds the better attention?
+# We learn attention without training a network, and compare it with the attention of a trained one. The theory takes
+# queries and keys as given and averages over all other weights. The log evidence, the log probability of the training
+# labels, is therefore a differentiable function of queries and keys. Here Adam climbs it: it changes the queries and
+# keys of all heads, and no other weight is ever trained. For comparison, ordinary gradient descent trains all weights
+# of one network. Both have the same architecture, initial queries and keys, and examples. Which finds the better
+# attention?
 
 # %%
 import time
@@ -34,24 +35,24 @@ from theorykit.plots.style import LIMITS, THEORY, save, use_style
 theorykit.enable_float64()
 
 SEEDS = 3
-STEPS, EVERY = 100, 10  # of the evidence; gradient descent takes three times as many
-RATES = (0.01, 0.03)  # of gradient descent, each with runs of its own; the evidence takes the last
+STEPS, EVERY = 100, 10  # for the evidence; gradient descent takes three times as many steps
+RATES = (0.01, 0.03)  # for gradient descent, in separate runs; the evidence uses the last
 TEMPERATURE = 0.3
-RANK = 4  # rows of the matrices of queries and of keys
+RANK = 4  # rows of the query and key matrices
 architecture = bpkr.Architecture(layers=(2, 2), widths=10, temperature=TEMPERATURE)
 
 # %% [markdown]
 # ## Two tasks
 #
-# Hidden Markov chains of 15 states, 8 features each and little noise, 400 of them to learn from. And one-shot images:
-# two labelled characters and a third, which is one of the two, drawn with 8 x 8 pixels in four patches; 2000 sequences
-# of 200 characters, and the test is on 200 characters that are in none of these. Both are smaller than the paper's, so
-# that there are few numbers to learn: 768 and 512 in the queries and keys of all four heads.
+# The first task has 400 training chains of a hidden Markov model, with 15 states, 8 features and little noise. The
+# second task is one-shot images: two labelled characters and a third, which is one of the two, drawn with 8 x 8 pixels
+# in four patches. It has 2000 sequences of 200 characters, and we test on 200 other characters. Both tasks are smaller
+# than in the paper, so that there are few numbers to learn: 768 and 512 in the queries and keys of all four heads.
 
 
 # %%
 class Problem(NamedTuple):
-    """Examples to learn from and to be tested on, the token that is read, and the network at the start."""
+    """Training and test examples, the token that is read out, and the initial network."""
 
     training: Examples
     test: Examples
@@ -83,17 +84,17 @@ def problem_of(task: str, seed: int) -> Problem:
 # %% [markdown]
 # ## A step up the evidence
 #
-# Attention, path features, saddle point, evidence: one function of queries and keys. At the saddle point the action is
-# stationary in the order parameters, so its gradient in the queries and keys needs no derivative of the saddle point
-# itself. Each solve starts from the order parameters of the step before, and then evaluates the action four or five
-# times instead of seven to nine. `theorykit.jit` is that of Equinox, sooner compiled. The numbers that are learned are
-# arrays from the first step on: a Python number among them, or one that JAX holds to be one, would have the step traced
-# and compiled once more.
+# One function of queries and keys computes attention, path features, saddle point and evidence. At the saddle point the
+# action is stationary in the order parameters, so its gradient in the queries and keys needs no derivative of the
+# saddle point itself. Each solve starts from the order parameters of the step before, and then evaluates the action
+# four or five times instead of seven to nine. `theorykit.jit` is Equinox's `jit` with faster compilation. The learned
+# numbers are arrays from the first step on: JAX would trace and compile the step once more for a Python number or a
+# weakly typed array.
 
 
 # %%
 class Numbers(NamedTuple):
-    """What is learned."""
+    """The learned parameters."""
 
     queries: tuple[Array, ...]
     keys: tuple[Array, ...]
@@ -114,7 +115,7 @@ def at_temperature(log_temperature: Array) -> bpkr.Architecture:
 
 @theorykit.jit
 def step(numbers: Numbers, moments, start: bpkr.OrderParameters, rates: Numbers, training: Examples, readout: str):
-    """Numbers and moments of Adam after a step, and the saddle point before it."""
+    """Take one step. Return the new numbers and moments of Adam, and the saddle point before the step."""
 
     def cost(numbers):
         found = features(numbers, training.inputs, readout)
@@ -137,14 +138,14 @@ def accuracy(log_temperature, order_parameters, training_features, labels, test_
 
 @eqx.filter_jit
 def held_out(numbers: Numbers, saddle: bpkr.Saddle, problem: Problem) -> Array:
-    """Accuracy of the theory's prediction on the test set."""
+    """Compute the accuracy of the theory's prediction on the test set."""
     found = [features(numbers, data.inputs, problem.readout) for data in (problem.training, problem.test)]
     order_parameters, labels = saddle.order_parameters, problem.training.labels
     return accuracy(numbers.log_temperature, order_parameters, found[0], labels, found[1], problem.test.labels)
 
 
 class Course(NamedTuple):
-    """How learning went: log evidence per label and accuracy at every tenth step, seconds a step, what was learned."""
+    """History of learning: log evidence per label, accuracy at every tenth step, seconds per step, learned numbers."""
 
     evidence: np.ndarray
     accuracy: np.ndarray
@@ -174,9 +175,9 @@ def climb(problem: Problem, numbers: Numbers, temperature_rate: float = 0.0, ste
 # %% [markdown]
 # ## Gradient descent on all weights
 #
-# The package's own training, on the same examples in every step. It is tested as often; the accuracy that we give it
-# in the end is the best that it ever had on the test set, which no one would know, and of the better of two learning
-# rates. Of the evidence we take the last step.
+# We use the package's own training, on the same examples in every step, and test equally often. For gradient descent we
+# report the best accuracy on the test set over the run, and the better of two learning rates. In practice nobody would
+# know this optimum. For the evidence we take the last step.
 
 
 # %%
@@ -207,10 +208,11 @@ def numbers_of(network: bpkr.Network) -> Numbers:
 
 
 # %% [markdown]
-# ## What comes of it
+# ## Results
 #
-# Beside the two: the theory at the heads that gradient descent found, which tells its attention from its other weights;
-# and of the chains, a run in which the temperature is learned too, and the theory at the ideal heads of the paper.
+# For comparison we also evaluate the theory at the heads that gradient descent found, which separates its attention
+# from its other weights. For the chains there is also a run that learns the temperature too, and the theory at the
+# ideal heads of the paper.
 
 
 # %%
@@ -228,14 +230,14 @@ def ideal_accuracy(problem: Problem, seed: int) -> float:
 
 
 def likeness(numbers: Numbers) -> float:
-    """The largest absolute cosine between the key-query products of two heads of a layer."""
+    """Compute the largest absolute cosine between the key-query products of two heads of a layer."""
     products = [jnp.einsum("hgi,hgj->hij", *layer) for layer in zip(numbers.keys, numbers.queries, strict=True)]
     flat = [product.reshape(2, -1) / jnp.linalg.norm(product, axis=(1, 2))[:, None] for product in products]
     return max(float(jnp.abs(first @ second)) for first, second in flat)
 
 
 def run(task: str) -> dict[str, np.ndarray]:
-    """Of every kind of learning, (seeds, ...)."""
+    """Run every kind of learning. Arrays have a leading axis of seeds."""
     found = []
     for seed in range(SEEDS):
         problem = problem_of(task, seed)
@@ -284,22 +286,22 @@ for task in draws:
     print(f"  a step takes {1e3 * result['seconds'].mean():.0f} ms", flush=True)
 
 # %% [markdown]
-# Both learn, from the same random heads and with no other help, and neither is better by more than three draws can
-# tell. On the chains the evidence ends at 0.71 and gradient descent at 0.71, or 0.74 if it is stopped where the test
-# set says; on the images at 0.70 and 0.69, or 0.70; each with a standard error of 0.02 to 0.04. The evidence needs
-# fewer steps, most of all on the images: twenty bring it to 0.70, and gradient descent takes three hundred, each of
-# which costs about as much. And the theory at the heads of gradient descent predicts as well as the trained network
-# did: the attention is what is good or bad, not the weights behind it.
+# Both learn, from the same random heads and with no other help, and three draws show no difference between them. On the
+# chains the evidence ends at 0.71 and gradient descent at 0.71, or 0.74 with early stopping on the test set. On the
+# images they end at 0.70 and 0.69, or 0.70. Each number has a standard error of 0.02 to 0.04. The evidence needs fewer
+# steps, most of all on the images: it reaches 0.70 in twenty steps, and gradient descent in three hundred, at about the
+# same cost per step. The theory at the heads of gradient descent predicts as well as the trained network did, so the
+# attention decides the accuracy, not the other weights.
 #
-# The evidence does not guard against overfitting in the queries and keys: they are not averaged over, but chosen where
-# it is largest. It is still rising when the accuracy is past its best, and ideal heads reach 0.89, which neither finds.
-# If the temperature is learned with the heads of the chains, it falls to a seventh, the evidence rises further, and the
-# accuracy drops to 0.67; so the temperature is fixed here. The more numbers the heads have, the worse: with the paper's
-# 231 features a token, 100 chains, rank 8 and the temperature learned, 200 steps brought the log evidence from -167 to
-# 95, where ideal heads have about -100, and the accuracy stayed at chance. Two heads of a layer stay different, though
-# nothing but their random start tells them apart, and no solve failed.
+# The evidence does not guard against overfitting in the queries and keys, because they are optimised and not averaged
+# over. It is still rising when the accuracy is past its best, and ideal heads reach 0.89, which neither method finds.
+# If the temperature of the chains is learned with the heads, it falls to a seventh, the evidence rises further, and the
+# accuracy drops to 0.67; so the temperature is fixed here. Overfitting is worse if the heads have more parameters. With
+# the paper's 231 features per token, 100 chains, rank 8 and a learned temperature, 200 steps brought the log evidence
+# from -167 to 95. Ideal heads have about -100, and the accuracy stayed at chance. Two heads of a layer stay different,
+# although they differ only in their random start, and no solve failed.
 #
-# ## The picture
+# ## Figure
 
 
 # %%
@@ -336,6 +338,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Climbing the evidence learns attention as good as gradient descent does: 0.71 against 0.71 on the chains and 0.70
+# Climbing the evidence learns attention as good as with gradient descent: 0.71 against 0.71 on the chains and 0.70
 # against 0.69 on the images, with errors of 0.02 to 0.04. Ideal heads reach 0.89 on the chains. Keep the temperature
 # fixed, and stop early.

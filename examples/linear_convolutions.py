@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Linear convolutions: heads are shifts
 #
-# You learn to express a convolution as attention, and which delays a narrow network learns to use.
+# You learn to express a convolution as attention, and to see which delays a narrow network uses.
 #
-# Tokens are the times of a signal, and a layer's heads shift them by 0, 1, 2, ...: a convolution with a kernel of that
-# many times. Two such layers have nine attention paths and five delays; paths of the same delay read the same. The
-# network reads the last time. It is linear, and nothing is an ansatz.
+# Tokens are the times of a signal. The heads of a layer shift them by 0, 1, 2, ..., which makes a convolution whose
+# kernel has one time per head. Two such layers have nine attention paths and five delays; paths with the same delay
+# have the same features. The network reads out the last time. It is linear, so the theory makes no ansatz.
 
 # %%
 from pathlib import Path
@@ -22,20 +22,20 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## A label that was three steps ago
 #
-# The label depends on the signal three steps before the end, and the other times are noise to it.
+# The label depends on the signal three steps before the end. The other times are noise.
 
 # %%
 train, test, times, channels, taps, delay = 60, 1000, 8, 12, 3, 3
 rng = np.random.default_rng(2)
 signals = rng.normal(size=(train + test, times, channels))
 labels = signals[:, -1 - delay] @ rng.normal(size=channels) / np.sqrt(channels) + 0.3 * rng.normal(size=train + test)
-# the token of time t passed on to t + shift: attention is (heads, keys, queries)
+# Each head passes the token at time t on to t + shift; attention is (heads, keys, queries).
 shifts = np.stack([np.eye(times, k=shift) for shift in range(taps)])
 delays = np.add.outer(range(taps), range(taps)).ravel()
 
 
 def architecture(width: float) -> bpkr.Architecture:
-    """Two convolutions."""
+    """Build two convolutions."""
     return bpkr.Architecture((taps, taps), width, temperature=0.1)
 
 
@@ -43,14 +43,14 @@ data = bpkr.path_features(signals, [shifts, shifts], architecture(10), "last", l
 
 
 def used(u1: np.ndarray) -> np.ndarray:
-    """Each delay's share of the kernel's trace: U_1 summed over the pairs of its paths."""
+    """Compute each delay's share of the kernel's trace: the sum of U_1 over pairs of its paths."""
     of_delay = np.eye(2 * taps - 1)[delays]
     by_delay = np.einsum("pd,pq,qd->d", of_delay, u1, of_delay)
     return by_delay / by_delay.sum()
 
 
 def error(width: float, point: bpkr.OrderParameters) -> float:
-    """The mean square error of the mean output on the test signals."""
+    """Compute the mean square error of the mean output on the test signals."""
     prediction = bpkr.predict(
         bpkr.Problem(architecture(width), bpkr.Data(data[:train], labels[:train])), point, data[train:]
     )
@@ -85,5 +85,5 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# The narrow network finds the delay that matters. With 5 hidden units 0.78 of the kernel comes from three steps back,
-# where the prior of an infinitely wide network has 0.22. Its test error is lower for the same reason.
+# The narrow network finds the delay that matters. With 5 hidden units 0.78 of the kernel comes from the delay of three
+# steps, against 0.22 in the prior of an infinitely wide network. Its test error is lower for the same reason.

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # Local kernel renormalisation: patches that are read with weights of their own
+# # Local kernel renormalisation: patches with separate readout weights
 #
 # You learn to read one weight per patch from the order parameters of a network with separate readout weights.
 #
-# One convolutional layer is a network without attention whose tokens are the patches of an image and whose readout has
-# weights of its own for each: `read_tokens`. Its order parameter is a matrix between patches, which the data change;
-# with one weight for all patches it would be a number. This is the theory of [Aiudi et al.](
-# https://arxiv.org/abs/2307.11807); hidden units pass through an error function, so that it is an ansatz, for examples
-# in proportion to the width.
+# A convolutional layer is a network without attention whose tokens are the patches of an image. `read_tokens` gives
+# each patch separate readout weights. The order parameter is then a matrix between patches, which depends on the data;
+# with shared weights it would be a number. This is the theory of [Aiudi et al.](https://arxiv.org/abs/2307.11807).
+# Hidden units pass through an error function, so the theory is an ansatz, for a number of examples in proportion to the
+# width.
 
 # %%
 from pathlib import Path
@@ -26,7 +26,7 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Digits in four patches
 #
-# Threes and eights of 8 x 8 pixels; they differ on their left, and most at its bottom.
+# The digits are threes and eights of 8 x 8 pixels. They differ on the left, most of all at the bottom left.
 
 # %%
 digits = handwritten_digits(size=8).of_classes([3, 8])
@@ -76,5 +76,5 @@ with use_style():
 # ## Conclusion
 #
 # At 5 channels the weights of the patches range from 0.76, bottom right, to 1.91, bottom left, where the digits differ
-# most; at infinite width all are one. The test error falls only from 0.205 to 0.201: the order parameters show what was
-# learned long before the error does.
+# most. At infinite width all are one. The test error falls only from 0.205 to 0.201: the order parameters show feature
+# learning long before the error does.

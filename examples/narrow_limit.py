@@ -3,9 +3,9 @@
 #
 # You learn how far the saddle point is off in very narrow networks, and to sample the exact posterior instead.
 #
-# A network gets narrower until it has fewer hidden units than attention paths, and at last a single one. The order
-# parameter $U_1$ between paths is then singular, but its posterior is still known exactly and can be sampled. We
-# compare it with the saddle point, and with the fluctuations about it, from 32 units a layer down to one.
+# We make a network narrower until it has fewer hidden units than attention paths, and at last a single one. The order
+# parameter $U_1$ between paths is then singular, but its posterior is still known exactly and can be sampled. From 32
+# units per layer down to one, we compare it with the saddle point and the fluctuations about it.
 
 # %%
 import warnings
@@ -30,8 +30,8 @@ TEMPERATURE = 0.5
 # %% [markdown]
 # ## The task
 #
-# The hidden Markov chains, with few examples: 30 to learn from and 100 to be tested on. Two layers of two heads make
-# four paths, "11" the good one.
+# We use the hidden Markov chains with only 30 training and 100 test examples. Two layers of two heads make four paths;
+# "11" is the good one.
 
 # %%
 task = hidden_markov.HiddenMarkovTask()
@@ -57,8 +57,8 @@ paths = architecture(1).path_labels()
 # ## Exact posterior, saddle point, and fluctuations
 #
 # The samples are exact at every width. The saddle point exists at every width too, but its fluctuations have a density
-# only where no layer has fewer units than the four paths. The chains are kept short: instead of the warning for chains
-# whose R-hat is above 1.01 we print R-hat and effective samples of the order parameters, and draw error bars.
+# only if no layer has fewer units than the four paths. We keep the chains of the sampler short. Instead of the warning
+# for R-hat above 1.01 we print R-hat and the effective samples of the order parameters, and draw error bars.
 
 
 # %%
@@ -98,7 +98,8 @@ for width in WIDTHS:
     accuracies[width] += (accuracy(prediction.mean),)
 
 # %% [markdown]
-# How far theory is from the exact mean of $U_1$: the largest difference, per largest entry, and its sampling error.
+# We compute the largest difference between theory and the exact mean of $U_1$, per largest entry, and its sampling
+# error.
 
 
 # %%
@@ -120,8 +121,8 @@ for name, found in gaps.items():
 # %% [markdown]
 # ## Rank
 #
-# The overlap of two paths, normalised by their strengths, in every draw; and how many directions $U_1$ has, by the
-# participation ratio $(\mathrm{tr}\, U_1)^2 / \mathrm{tr}\, U_1^2$.
+# For every draw we compute the overlap of two paths, normalised by their strengths. The participation ratio
+# $(\mathrm{tr}\, U_1)^2 / \mathrm{tr}\, U_1^2$ counts the directions of $U_1$.
 
 
 # %%
@@ -147,22 +148,23 @@ for width in WIDTHS:
     )
 
 # %% [markdown]
-# ## What is seen
+# ## Results
 #
-# - At 32 units a layer all paths have nearly equal strength and hardly overlap. Between eight units and two they part:
-#   "11" and "21" grow, "12" and "22" fade, and the test accuracy rises from little above that of infinite width to
-#   0.97.
-# - At one unit a path's weight is a product of one factor a layer, and every draw of $U_1$ has rank one: all overlaps
-#   are 1 or -1. That of "11" and "21" is -1 in every draw: the data fix its sign. So is that of "12" and "22", being of
-#   the same two heads. The sign between "11" and "12" differs from draw to draw, and its mean is small.
-# - The saddle point is worst not at one unit but at four, in the middle of the change, where the posterior is so broad
-#   that the strength of "11" varies by a decade from draw to draw. Fluctuations go in the right direction there, and
-#   are too large themselves for an expansion in them. At one unit the saddle point is within a few
+# - At 32 units per layer all paths have nearly equal strength and hardly overlap. They separate between eight units and
+#   two: "11" and "21" grow, "12" and "22" fade, and the test accuracy rises from little above its value at infinite
+#   width to 0.97.
+# - At one unit the weight of a path is a product of one factor per layer, so every draw of $U_1$ has rank one and all
+#   overlaps are 1 or -1. The overlap of "11" and "21" is -1 in every draw, because the data fix its sign. The overlap
+#   of "12" and "22" is the same, since they differ by the same two heads. The sign between "11" and "12" differs from
+#   draw to draw, and its mean is small.
+# - The saddle point is worst at four units and not at one. Four units are in the middle of the change, and the
+#   posterior is so broad that the strength of "11" varies by a decade from draw to draw. Fluctuations correct in the
+#   right direction there, but they are too large for an expansion in them. At one unit the saddle point is within a few
 #   percent, about the sampling error.
-# - From sixteen units on differences are hardly above the sampling error of these short chains (open symbols: less
-#   than three standard errors), which therefore do not show at which rate either vanishes.
+# - From sixteen units on, differences are hardly above the sampling error of these short chains (open symbols: less
+#   than three standard errors). So these chains do not show the rate at which the differences vanish.
 #
-# Lines are posterior means, bands hold the central 68 percent of draws.
+# Lines are posterior means, and bands hold the central 68 percent of draws.
 
 
 # %%
@@ -195,7 +197,7 @@ def show_accuracies(axes: plt.Axes) -> None:
 def show_gaps(axes: plt.Axes) -> None:
     for (name, found), color, marker in zip(gaps.items(), (LIMITS[0], LIMITS[2]), "s^", strict=True):
         values, errors = np.transpose(list(found.values()))
-        # the largest of ten differences is easily two errors from none
+        # The largest of ten differences is easily two standard errors from zero by chance.
         resolved = values > 3 * errors
         lower = np.minimum(errors, 0.9 * values)
         for chosen, face in ((resolved, color), (~resolved, "white")):
@@ -250,5 +252,5 @@ figure
 # ## Conclusion
 #
 # The saddle point is within 7 percent of the exact posterior at 1, 2, 8, 16 and 32 units, and 66 percent off at four.
-# There the posterior is broad and fluctuations correct too little. Sample the order parameters where paths are about to
-# part.
+# There the posterior is broad and fluctuations correct too little. Sample the order parameters at widths near the one
+# at which paths separate.
