@@ -52,7 +52,7 @@ labels = jnp.where(wrong, -training.labels, training.labels)
 # %% [markdown]
 # ## The log evidence and its gradient
 #
-# To leading order in the widths, only the product of the variances of layers and readout matters: one layer can undo a
+# Only the product of the variances of layers and readout matters to leading order in the widths: one layer can undo a
 # change in another. The gradient shows it, so one variance is enough to choose.
 
 

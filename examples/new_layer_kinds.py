@@ -1,12 +1,12 @@
 # %% [markdown]
-# # Two layers of your own
+# # Two custom layers
 #
-# You learn to write a new kind of layer and to have its theory derived and checked.
+# You learn to define a new layer, and to derive and check its theory.
 #
-# A kind of layer is its forward map, linear in its weights, and its prior; nothing else. Here are two that the package
-# does not have: heads whose weights have unequal prior variances, and heads that share one set of value weights. For
-# each the engine derives the action, checks every step, compiles it, and the solver finds its saddle point, which we
-# compare with the exact posterior at finite width, by sampling networks.
+# You define a layer by its forward map, which is linear in its weights, and its prior. Here are two layers
+# that the package does not have: heads whose weights have unequal prior variances, and heads that share one set of
+# value weights. For each, theorykit derives the action, checks every step, compiles it and solves for the saddle point.
+# We compare it with the exact posterior at finite width, by sampling networks.
 
 # %%
 from pathlib import Path
@@ -29,13 +29,13 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Unequal heads
 #
-# The forward map is that of attention. The prior covariance between weight blocks, one block a head, is a diagonal
-# matrix: a parameter of the layer, with a symbol in the formulas and an array in the computation.
+# The forward map is the one from attention. There is one weight block per head, and the prior covariance between blocks
+# is a diagonal matrix: a parameter of the layer, with a symbol in the formulas and an array in the computation.
 
 
 # %%
 class UnequalHeads(bpkr.AbstractLayer):
-    """Attention whose heads have prior variances of their own, relative to the layer's."""
+    """Attention whose heads have separate prior variances, relative to the layer's."""
 
     variances: Float[Array, " heads"]
     heads: int = eqx.field(static=True)
@@ -58,8 +58,8 @@ class UnequalHeads(bpkr.AbstractLayer):
 # %% [markdown]
 # ## Tied heads
 #
-# One block of value weights serves all heads, so the layer has one branch, whose attention is the sum of the heads'.
-# The row of ones adds the heads up.
+# One block of value weights serves all heads, so the layer has one branch, whose attention is the sum over heads. The
+# row of ones adds up the heads.
 
 
 # %%
@@ -115,7 +115,7 @@ def heads_of(architecture: bpkr.Architecture) -> bpkr.AbstractHeads:
 
 
 def sampled_posterior_mean(architecture, heads, features, draws=20_000):
-    """Posterior mean of U_1 over networks from the prior, its standard error, and the effective number of draws."""
+    """Estimate the posterior mean of U_1 from prior networks; return it with standard error and effective draws."""
 
     def overlap(key):
         drawn = bpkr.sample_network(architecture, heads, input_features=5, key=key)
@@ -153,7 +153,7 @@ for name, kind in KINDS.items():
         )
 
 # %% [markdown]
-# The saddle point is the limit of large width: its distance to the exact posterior mean falls as $1/N$, down to the
+# The saddle point is the limit of large width: its distance from the exact posterior mean falls as $1/N$, down to the
 # sampling error.
 
 # %%
@@ -175,4 +175,4 @@ figure
 #
 # Both layers needed only a forward map and a prior: all 53 steps of each derivation hold. The gap between saddle point
 # and sampled networks falls from 0.128 to 0.035 and from 0.191 to 0.015 as the width grows from 10 to 50, as expected
-# of a theory that is exact for wide networks.
+# for a theory that is exact at large width.

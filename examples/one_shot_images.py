@@ -1,14 +1,14 @@
 # %% [markdown]
-# # One glance at a character: what does a trained network's attention know?
+# # One-shot images: what does a trained network's attention know?
 #
-# You learn to apply the theory to the heads of a trained network, and to remove the heads that it needs least.
+# You learn to apply the theory to the heads of a trained network, and to remove the least important heads.
 #
-# A network sees two characters that it has never seen before, one labelled +, one labelled -, and then a third drawing:
-# which of the two is it? All that helps is in the context, so attention has to find it. We take a network that was
-# trained on other characters, fix its queries and keys, and let the theory say what networks with this attention do at
-# any width, which heads matter, and which can go.
+# A network sees two new characters, one labelled +, one labelled -, and then a third drawing. Which of the two is it?
+# Only the context helps, so attention has to find the answer. We take a network that was trained on other characters
+# and fix its queries and keys. The theory predicts how networks with this attention perform at any width, which heads
+# matter, and which can go.
 #
-# The whole experiment, training included, is `python examples/papers one-shot`; the network here is one that it left:
+# Run the whole experiment, training included, with `python examples/papers one-shot`. The network here comes from it:
 # node `L2H4/network` of its `one-shot.nc`.
 
 # %%
@@ -31,8 +31,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## The task
 #
-# Forty characters, drawn twenty times each; and, for a test on something altogether different, real handwritten digits.
-# A sequence is three images of sixteen patches each; a token is a patch, its position, and the label of its image.
+# There are forty characters with twenty drawings each, and real handwritten digits for a test on very different images.
+# A sequence is three images of sixteen patches each. A token is a patch, its position, and the label of its image.
 
 # %%
 task = OneShotTask(channels=1)
@@ -44,7 +44,7 @@ print("inputs (examples, tokens, features):", sample.inputs.shape, "  labels:", 
 # %% [markdown]
 # ## The trained network
 #
-# Two layers of four heads, 64 hidden units. It has seen neither these characters nor any digit.
+# The network has two layers of four heads and 64 hidden units. It has seen neither these characters nor any digit.
 
 # %%
 trained = bpkr.Architecture((4, 4), widths=64, temperature=1.0)
@@ -63,9 +63,9 @@ for name, test in tests.items():
 # ## The theory at these queries and keys
 #
 # Attention is now a function of the input, and each of the sixteen paths of heads extracts its features from it. From
-# 150 labelled sequences the theory predicts what networks of width 10 answer, on average over the posterior of all
-# other weights, and what infinitely wide ones do; each at the temperature that did best in the whole experiment, which
-# is higher for narrow networks.
+# 150 labelled sequences the theory predicts the mean answer of networks of width 10 under the posterior of all other
+# weights, and the answer of infinitely wide networks. Each uses the temperature that did best in the whole experiment,
+# which is higher for narrow networks.
 
 
 # %%
@@ -77,7 +77,7 @@ training = sources["new characters"](150, key=jax.random.key(2))
 narrow = bpkr.Architecture((4, 4), widths=10, temperature=0.5)
 data = features(training.inputs), training.labels
 saddle = bpkr.solve(narrow, bpkr.Data(*data))
-wide = bpkr.Architecture((4, 4), widths=10, temperature=0.1)  # of the limit the width does not matter
+wide = bpkr.Architecture((4, 4), widths=10, temperature=0.1)  # the limit does not depend on the width
 points = {"width 10": (narrow, saddle.order_parameters), "infinite width": (wide, bpkr.gp_limit(wide))}
 for width, (architecture, order_parameters) in points.items():
     for name, test in tests.items():
@@ -87,9 +87,8 @@ for width, (architecture, order_parameters) in points.items():
 # %% [markdown]
 # ## Which heads matter
 #
-# The order parameter between paths scores the heads. We remove them from the trained network, the least important
-# first, and do not train it again: the network gets really smaller, and keeps its accuracy until a head goes that
-# matters.
+# The order parameter between paths scores the heads. We remove heads from the trained network, the least important
+# first, without retraining. The network becomes smaller and keeps its accuracy until we remove a head that matters.
 
 # %%
 scores = bpkr.head_scores(narrow, saddle.order_parameters)
@@ -97,14 +96,14 @@ order = bpkr.removable_heads(bpkr.rank_heads(scores), trained.heads)
 smaller = [bpkr.without_heads(network, order[:count]) for count in range(len(order) + 1)]
 kept = {
     name: [accuracy(one(test.inputs), test.labels) for one in smaller] for name, test in tests.items()
-}  # of networks that have lost 0, 1, 2, ... heads
+}  # networks without 0, 1, 2, ... heads
 for count, one in enumerate(smaller):
     lost = f"without {order[count - 1]}" if count else "all heads"
     accuracies = "  ".join(f"{name} {kept[name][count]:.3f}" for name in kept)
     print(f"{lost:>24}: {one.parameter_count:6d} numbers   {accuracies}")
 
 # %% [markdown]
-# ## The picture
+# ## Figure
 
 
 # %%
@@ -139,12 +138,12 @@ with use_style():
 figure
 
 # %% [markdown]
-# Sign and size of what paths have to do with each other is in `saddle.order_parameters.matrices[0]`; whether networks
-# sampled from the posterior agree, `theorykit.bpkr.sampling.compare` tells.
+# The matrix `saddle.order_parameters.matrices[0]` holds sign and size of the correlations between paths. To check it
+# against networks sampled from the posterior, use `theorykit.bpkr.sampling.compare`.
 
 # %% [markdown]
 # ## Conclusion
 #
-# The theory with trained heads reaches 0.825 on new characters at width 10 and 0.750 at infinite width; the trained
+# With the trained heads the theory reaches 0.825 on new characters at width 10 and 0.750 at infinite width; the trained
 # network itself has 0.885. Three of its eight heads can be removed at a cost of 0.04 on new characters, which leaves
-# 45,120 of 69,696 numbers; the fourth costs as much again.
+# 45,120 of 69,696 numbers. Removing a fourth head costs another 0.04.

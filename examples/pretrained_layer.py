@@ -3,15 +3,14 @@
 #
 # You learn to read one layer of a checkpoint and to compare its heads with random ones.
 #
-# A small vision transformer was trained to tell ten handwritten digits apart. We take the queries and keys of its
-# second layer, and the hidden states that enter this layer, after the layer norm that the model applies there. With
-# them the attention is a fixed function of the input, as the theory needs it. All other weights are the theory's own:
-# they have Gaussian priors and are averaged over the posterior, given 200 labelled digits. The transformer's values,
-# its MLPs and its readout are not used.
+# A small vision transformer was trained to classify ten handwritten digits. We take the queries and keys of its second
+# layer, and the hidden states that enter this layer, after its layer norm. With them the attention is a fixed function
+# of the input, as the theory requires. The theory replaces all other weights by Gaussian ones and averages over their
+# posterior, given 200 labelled digits. The transformer's values, its MLPs and its readout are not used.
 #
-# The question: is a digit even or odd? Two classes are one output, which keeps the solves short: with ten
-# outputs one of them takes a minute. The transformer was trained on all ten digits and has never been asked this; its
-# answer is the parity of the digit that it names.
+# The question is whether a digit is even or odd. Two classes need only one output, which keeps the solves short: with
+# ten outputs one solve takes a minute. The transformer was trained on all ten digits and never on parity. As its answer
+# we take the parity of the digit that it predicts.
 
 # %%
 import math
@@ -35,10 +34,10 @@ WIDTHS = (3, 10, 30, 100, math.inf)
 TEMPERATURES = (0.01, 0.1, 1.0)
 
 # %% [markdown]
-# ## What comes from the transformer
+# ## Data from the transformer
 #
-# [vit_digits/train.py](vit_digits/train.py) trains it with PyTorch and transformers, and writes two files that are all
-# that is needed here, where neither is installed. In short:
+# [vit_digits/train.py](vit_digits/train.py) trains it with PyTorch and transformers, and writes the two files that we
+# need. This example needs neither package. In short:
 #
 #     model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=2, hidden_size=24, ...))
 #     ...  # training
@@ -46,15 +45,14 @@ TEMPERATURES = (0.01, 0.1, 1.0)
 #     output = model(images, output_hidden_states=True, output_attentions=True)
 #     hidden = torch.stack(output.hidden_states[:-1], dim=1)       # (digits, layers, tokens, features)
 #
-# Images of 8 x 8 pixels are 16 patches; with the class token there are 17 tokens of 24 features. Of these digits 200
-# were among the 1397 that the transformer was trained on; from them the theory learns. The 200 test digits it has not
-# seen. Hidden states are kept in float16, which changes the attention by less than 0.001, as the maps show that were
-# recorded for comparison.
+# Images of 8 x 8 pixels are 16 patches; with the class token there are 17 tokens of 24 features. The theory learns from
+# 200 of the 1397 digits that the transformer was trained on. The transformer has not seen the 200 test digits. Hidden
+# states are kept in float16. This changes the attention by less than 0.001, as a comparison with recorded maps shows.
 
 # %%
 recorded = np.load(FOLDER / "recorded.npz")
 hidden = {part: recorded[f"{part}_hidden"][:, LAYER].astype(float) for part in ("training", "test")}
-heads = checkpoints.read_heads(FOLDER / "model.safetensors", layer=LAYER)  # how many, says config.json
+heads = checkpoints.read_heads(FOLDER / "model.safetensors", layer=LAYER)  # config.json gives the number of heads
 inputs = {part: heads.normalise(hidden[part]) for part in hidden}
 maps = {part: heads.attention(hidden[part]) for part in hidden}  # (digits, heads, keys, queries)
 shown = np.swapaxes(recorded["test_maps"][:, LAYER], -1, -2)  # transformers has queries first
@@ -74,9 +72,9 @@ print(f"the transformer: {own:.3f} of the test digits' parities, {own_ten:.3f} o
 # %% [markdown]
 # ## Three kinds of attention
 #
-# What are these heads good for? We compare them with heads whose queries, keys and biases are the same numbers in
-# random order, and with uniform attention, which is the mean over all tokens. The network reads the class token, as the
-# transformer's own readout does.
+# Do these heads help? We compare them with heads whose queries, keys and biases are the same numbers in random order,
+# and with uniform attention, which is the mean over all tokens. The network reads out the class token, as the
+# transformer does.
 
 
 # %%
@@ -116,10 +114,10 @@ def even_or_odd(kind: str) -> bpkr.Data:
 # ## Predictions over width
 #
 # Each sweep solves the saddle point at every width and temperature; the width `math.inf` is the Gaussian process of
-# infinitely wide networks. For every kind of attention and every width we then take the temperature of the least log
+# infinitely wide networks. For every kind of attention and every width we then take the temperature with the least log
 # loss on the test digits, which favours every kind a little; here this is 0.1 everywhere. The largest log evidence,
-# which needs no test digits, is at 0.1 for the trained heads too, but at 1 for the others, where they predict worse:
-# with prior variances of one the evidence is no good guide for them.
+# which needs no test digits, is at 0.1 for the trained heads too. For the others it is at 1, and they predict worse
+# there. With prior variances of one the evidence is no good guide for them.
 
 # %%
 data = {kind: even_or_odd(kind) for kind in attention}
@@ -145,7 +143,7 @@ for kind, result in chosen.items():
 # %% [markdown]
 # ## The task that the heads were trained for
 #
-# The same theory with ten outputs, of infinitely wide networks, for which there is nothing to solve.
+# We apply the same theory with ten outputs to infinitely wide networks, which need no saddle-point solve.
 
 
 # %%
@@ -171,8 +169,8 @@ for kind, scores in ten_digits.items():
 # %% [markdown]
 # ## Which heads matter
 #
-# With one layer a path is a head. The scores come from the order parameter alone. Beside them is how well infinitely
-# wide networks do that have this one head, and those that lack it: they need no further solve.
+# Each path is one head, as there is one layer. The scores come from the order parameter alone. For comparison we show the
+# accuracy of infinitely wide networks with only this head, and without it. They need no further solve.
 
 
 # %%
@@ -194,9 +192,9 @@ for head, score in enumerate(solution["head_score_1"].values):
     print(f"head {head + 1}: score {score:.2f}, alone {alone:.3f}, without it {without:.3f}")
 
 # %% [markdown]
-# ## The picture
+# ## Figure
 #
-# Two of the panels are the package's own, drawn on axes of this figure.
+# The package draws two of the panels on axes of this figure.
 
 # %%
 with use_style():
@@ -223,18 +221,18 @@ figure
 
 # %% [markdown]
 # With the trained heads the theory's accuracy is 0.955 to 0.970 at all widths, with random heads 0.925 to 0.945, with
-# uniform attention 0.915 to 0.945; standard errors are 0.012 to 0.020. The log loss tells them apart more clearly: 0.12
-# with trained heads, 0.17 to 0.23 with the others. There is one draw of random heads. The transformer itself, whose
-# values were trained on seven times as many digits, has 0.985.
+# uniform attention 0.915 to 0.945; standard errors are 0.012 to 0.020. The log loss separates them more clearly: 0.12
+# with trained heads, 0.17 to 0.23 with the others. There is one draw of random heads. The transformer itself has 0.985;
+# its values were trained on seven times as many digits.
 #
 # The width matters little here: with trained heads the log loss is 0.118 at width 10 and 0.126 at infinite width, a
-# difference below its standard error. The hidden states that enter the second layer hold most of the answer already, as
-# uniform attention shows. On the task that the heads were trained for, all ten digits, attention matters more: 0.950
-# with trained heads, 0.895 with random ones, 0.785 with uniform attention.
+# difference below its standard error. Uniform attention shows that the hidden states that enter the second layer
+# already hold most of the answer. Attention matters more for classifying all ten digits, the task that the heads were
+# trained for: 0.950 with trained heads, 0.895 with random ones, 0.785 with uniform attention.
 #
-# The scores of the heads are much the same, and their order is not that of what the heads can do alone: head 3 has the
-# lowest, and does best alone. A score says how strongly the learned weights of the paths through a head have grown and
-# overlap, and this may also make up for features that are small.
+# The scores of the heads are similar, and their order differs from the accuracy of single heads: head 3 has the lowest
+# score, and does best alone. A score measures how strongly the learned weights of the paths through a head have grown
+# and overlap. Large weights may also compensate for small features.
 
 # %% [markdown]
 # ## Conclusion

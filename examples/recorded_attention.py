@@ -1,19 +1,19 @@
 # %% [markdown]
 # # Recorded attention: all layers of a pretrained transformer
 #
-# You learn to use attention maps that were recorded from all layers of a trained transformer.
+# You learn to use recorded attention maps from all layers of a trained transformer.
 #
 # A forward pass of a small vision transformer gives the attention maps of both its layers. The theory's network takes
-# these maps as they are, together with the inputs of the first layer, and learns its values anew: it has two layers
-# of four heads, so sixteen paths.
+# these maps as they are, together with the inputs of the first layer, and learns new values: it has two layers of four
+# heads, so sixteen paths.
 #
-# This is a conditional theory. The maps of the second layer were made from hidden states that went through the
-# transformer's values and MLPs, all trained on 1397 digits; in the theory's own network every layer's attention would
-# look at the bare input. What the theory says is what networks learn from 200 labelled digits, given these maps. It
-# does not say how the transformer learned to make them, and the transformer's values, MLPs and readout are not used,
-# but for the maps that they led to.
+# This is a conditional theory. The maps of the second layer come from hidden states that went through the transformer's
+# values and MLPs, all trained on 1397 digits. In the theory's own network the attention of every layer would use the
+# bare input. The theory predicts how networks learn from 200 labelled digits, given these maps. It does not explain how
+# the transformer learned to make them. Except through the maps, the transformer's values, MLPs and readout are not
+# used.
 #
-# [One layer on its own inputs](pretrained_layer.py) is the other way, with the same transformer.
+# [One layer on its own inputs](pretrained_layer.py) shows the alternative with the same transformer.
 
 # %%
 import math
@@ -45,16 +45,16 @@ TEMPERATURES = (0.01, 0.1)
 #     hidden = torch.stack(output.hidden_states[:-1], dim=1)       # (digits, layers, tokens, features)
 #     maps = torch.stack(output.attentions, dim=1)                 # (digits, layers, heads, queries, keys)
 #
-# Maps have their axes keys and queries the other way round here. One may keep the maps, or the hidden states and the
-# checkpoint, which make the same maps: here the maps of 400 digits would take three times the room of the hidden
-# states, so that those of four digits were kept, to see that they agree.
+# Here the axes keys and queries of the maps are exchanged. You can keep the maps, or the hidden states and the
+# checkpoint, which make the same maps. The maps of 400 digits would take three times the space of the hidden states, so
+# we kept only the maps of four digits, to check that they agree.
 
 # %%
 recorded = np.load(FOLDER / "recorded.npz")
-hidden = {part: recorded[f"{part}_hidden"].astype(float) for part in ("training", "test")}  # were float16
+hidden = {part: recorded[f"{part}_hidden"].astype(float) for part in ("training", "test")}  # stored as float16
 heads = [checkpoints.read_heads(FOLDER / "model.safetensors", layer=layer) for layer in range(LAYERS)]
 maps = {part: [heads[layer].attention(hidden[part][:, layer]) for layer in range(LAYERS)] for part in hidden}
-inputs = {part: heads[0].normalise(hidden[part][:, 0]) for part in hidden}  # of the first layer, for the whole network
+inputs = {part: heads[0].normalise(hidden[part][:, 0]) for part in hidden}  # inputs of the first layer
 shown = np.swapaxes(recorded["test_maps"], -1, -2)
 for layer in range(LAYERS):
     difference = np.abs(maps["test"][layer][: len(shown)] - shown[:, layer]).max()
@@ -72,9 +72,10 @@ print(f"the transformer says whether a test digit is even or odd with accuracy {
 # %% [markdown]
 # ## Three kinds of attention
 #
-# Again we ask whether a digit is even or odd. The recorded maps are compared with those of random heads, which have the
-# transformer's queries, keys and biases in random order and look at the same hidden states, and with uniform
-# attention. There all heads of a layer are the same, and one head with Gaussian values is as good as four.
+# Again we ask whether a digit is even or odd. We compare the recorded maps with random heads and with uniform
+# attention. Random heads have the transformer's queries, keys and biases in random order and look at the same hidden
+# states. With uniform attention all heads of a layer are the same, and one head with Gaussian values is as good as
+# four.
 
 
 # %%
@@ -114,7 +115,7 @@ def architecture_of(attention: dict[str, list[jnp.ndarray]]) -> bpkr.Architectur
 # %% [markdown]
 # ## Predictions over width
 #
-# For every kind of attention and every width we take the temperature of the least log loss on the test digits, which
+# For every kind of attention and every width we take the temperature with the least log loss on the test digits, which
 # favours every kind a little.
 
 
@@ -142,9 +143,9 @@ for kind, result in chosen.items():
 # %% [markdown]
 # ## Which paths matter
 #
-# A path is named by its head in the first layer and its head in the second. The diagonal of $U_1$ says how much the
-# network of width 10 has made of each; at infinite width all are one. Beside it is how well an infinitely wide
-# network does that has this path alone.
+# A path is named by its head in the first layer and its head in the second. The diagonal of $U_1$ shows the strength of
+# each path in the network of width 10; at infinite width all are one. We compare it with the accuracy of an infinitely
+# wide network that has only this path.
 
 
 # %%
@@ -166,9 +167,9 @@ for place in np.argsort(-strengths):
 print("scores of heads:", *(np.round(solution[f"head_score_{layer}"].values, 2) for layer in (1, 2)))
 
 # %% [markdown]
-# ## The picture
+# ## Figure
 #
-# The panels at the left are the package's own, drawn on axes of this figure.
+# The package draws the panels on the left on axes of this figure.
 
 # %%
 with use_style():
@@ -192,7 +193,7 @@ with use_style():
     third.set(title="between paths, $N=10$, $T=0.1$")
     last.plot(strengths, accuracies, "o", ms=4, color=THEORY)
     for path, strength, accuracy in zip(paths, strengths, accuracies, strict=True):
-        offset = {"24": (-2, -9), "31": (-10, 4)}.get(path, (3, 3))  # not one over another
+        offset = {"24": (-2, -9), "31": (-10, 4)}.get(path, (3, 3))  # so that labels do not overlap
         last.annotate(path, (strength, accuracy), offset, textcoords="offset points", size=7, color="0.4")
     last.set(
         xlabel=r"$U_1^{\pi\pi}$ at $N=10$", ylabel="accuracy of the path alone", title="paths, and what each does alone"
@@ -202,23 +203,23 @@ with use_style():
 figure
 
 # %% [markdown]
-# With the recorded maps the theory's accuracy is 0.925 to 0.945 over the widths, with standard errors of 0.02, and the
-# transformer's own is 0.985. Random heads and uniform attention do worse, most of all in infinitely wide networks: from
-# width 3 to there accuracies go from 0.895 to 0.755, and from 0.825 to 0.760. There is one draw of random heads. Values
-# act linearly here on single patches, so what is to be known of the whole digit must come from the maps.
+# With the recorded maps the theory's accuracy is 0.925 to 0.945 over the widths, with standard errors of 0.02; the
+# transformer itself has 0.985. Random heads and uniform attention do worse, most of all in infinitely wide networks:
+# from width 3 to infinity their accuracies go from 0.895 to 0.755, and from 0.825 to 0.760. There is one draw of random
+# heads. Values act linearly on single patches here, so information on the whole digit must come from the maps.
 #
-# What a finite width gives depends on the temperature. With recorded maps at T = 0.1 networks of width 3 and 10 do
+# The effect of finite width depends on the temperature. With recorded maps at T = 0.1 networks of width 3 and 10 do
 # better (0.935 and 0.945) than infinitely wide ones (0.905); at T = 0.01 they do worse (0.840 and 0.890, against
-# 0.940). Each at its better temperature, they have the same accuracy within the standard error, and so their log
-# losses: 0.159 at width 10, 0.202 +- 0.064 at infinite width.
+# 0.940). If each uses its better temperature, accuracies agree within the standard error, and so do the log losses:
+# 0.159 at width 10, 0.202 +- 0.064 at infinite width.
 #
-# In the narrow network the paths are no longer alike: $U_1$ is 45 for path 42 and 14 for path 41. But the strongest
-# paths are not those that do best alone. Those through head 2 of the second layer have large $U_1$, and three of the
-# four are the poorest alone: they may be of use only together with others, or large $U_1$ may make up for features that
-# are small. So a large $U_1$ is not by itself a reason to keep a head: remove it, and see.
+# In the narrow network the paths have different strengths: $U_1$ is 45 for path 42 and 14 for path 41. But the
+# strongest paths are not the best single paths. Paths through head 2 of the second layer have large $U_1$, and three of
+# these four have the lowest accuracy alone. They may help only together with others, or large $U_1$ may compensate for
+# small features. So a large $U_1$ alone is no reason to keep a head: remove the head, and test.
 
 # %% [markdown]
 # ## Conclusion
 #
 # With recorded maps the theory reaches 0.925 to 0.945 from 200 labels, more than random heads (0.755 to 0.895) at every
-# width. Do not read importance from $U_1$ alone: the path with the largest one, 42, reaches only 0.655 by itself.
+# width. Do not read importance from $U_1$ alone: the path with the largest value, 42, reaches only 0.655 by itself.

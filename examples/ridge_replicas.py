@@ -1,13 +1,13 @@
 # %% [markdown]
-# # An action of your own: how well ridge regression generalises
+# # Your own action: how well ridge regression generalises
 #
 # You learn to solve a replica calculation from its action, without simplifying it by hand.
 #
-# A student learns a random linear teacher from $P = \alpha N$ examples with noise of variance $\sigma^2$, with a ridge
+# A student learns a random linear teacher from $P = \alpha N$ examples with noise of variance $\sigma^2$ and a ridge
 # $\lambda$. The replica-symmetric action has six order parameters: the overlap $m$ with the teacher, the norm $q$, the
-# variance $V$, and a conjugate of each. Nobody simplifies it here: it is written down, and a stationary point is found
-# that is a minimum in three directions and a maximum in three. Compare [Krogh and Hertz](
-# https://doi.org/10.1088/0305-4470/25/5/020).
+# variance $V$, and a conjugate of each. We write the action down without simplifying it, and find a stationary point
+# that is a minimum in three directions and a maximum in three. Compare [Krogh and
+# Hertz](https://doi.org/10.1088/0305-4470/25/5/020).
 
 # %%
 from pathlib import Path
@@ -34,8 +34,8 @@ for symbol, equation in action.equations.items():
     print(symbol, ":", equation)
 
 # %% [markdown]
-# One solution is enough: the others are followed from it. The error on new examples peaks where there are as many
-# examples as weights, unless the ridge is strong.
+# We need one solution and follow the others from it. The error on new examples peaks at equal numbers of examples and
+# weights, unless the ridge is strong.
 
 # %%
 values = {alpha: 1.5, noise: 0.25}
@@ -49,12 +49,12 @@ for strength in (0.001, 0.1):
 
 
 def error(order_parameters):
-    """Mean square distance from the teacher, per weight."""
+    """Compute the mean square distance from the teacher, per weight."""
     return 1 - 2 * order_parameters["m"] + order_parameters["q"]
 
 
 def trained(examples: int, strength: float, rng: np.random.Generator, weights: int = 300) -> float:
-    """The same of one student."""
+    """Train one student and compute its error."""
     inputs, teacher = rng.normal(size=(examples, weights)) / np.sqrt(weights), rng.normal(size=weights)
     labels = inputs @ teacher + np.sqrt(values[noise]) * rng.normal(size=examples)
     student = np.linalg.solve(inputs.T @ inputs + strength * np.eye(weights), inputs.T @ labels)
@@ -84,5 +84,5 @@ with use_style():
 # ## Conclusion
 #
 # Simulated students agree with the theory: they are at most 1.1 standard errors off at $\lambda = 0.001$ and 1.9 at
-# $\lambda = 0.1$. The peak of the error at one example per weight disappears with the stronger ridge. One stationary
-# point, followed in both directions, gave both curves.
+# $\lambda = 0.1$. The peak of the error at one example per weight disappears with the stronger ridge. We found one
+# stationary point, and following it in both directions gave both curves.

@@ -3,10 +3,9 @@
 #
 # You learn to follow cycles through a parameter, stable or not, and to locate their bifurcations.
 #
-# A run shows what is stable. Newton's method finds cycles whether they are stable or not, follows them through a
-# parameter and locates where they change: so it is seen where an attractor comes from, and what becomes of it. We do it
-# for a pitchfork that is known in closed form, for the torus of the published network, and for two attractors that
-# coexist.
+# A simulation shows only stable states. Newton's method finds cycles whether they are stable or not, follows them
+# through a parameter and locates where they change. This shows how attractors form and disappear. We follow a pitchfork
+# that is known in closed form, the torus of the published network, and two attractors that coexist.
 
 # %%
 from pathlib import Path
@@ -27,9 +26,9 @@ CONTEXT = 4
 # %% [markdown]
 # ## A pitchfork
 #
-# One pattern, no positions, and a value that agrees with the output in four neurons of five, so that their correlation
-# is $c = 3/5$. At a fixed point all tokens are alike, attention to them makes no difference, and $A = c \tanh \beta A$.
-# Besides $A = 0$ that has solutions from $\beta = 1/c$ on.
+# We take one pattern, no positions, and a value that agrees with the output in four of five neurons, so that their
+# correlation is $c = 3/5$. At a fixed point all tokens are equal, attention to them makes no difference, and $A = c
+# \tanh \beta A$. Besides $A = 0$ this equation has solutions for $\beta > 1/c$.
 
 # %%
 output = np.ones((1, 10))
@@ -41,7 +40,7 @@ one_pattern = dmft.weights_from_arrays(
 correlation = float(np.mean(output * value))
 
 # %% [markdown]
-# A `Stroboscope` is the map as a function of one parameter. Where positions do not matter it goes token by token.
+# A `Stroboscope` is the map as a function of one parameter. Without positions it advances one token at a time.
 
 # %%
 token = dmft.Stroboscope(
@@ -57,8 +56,9 @@ for name, branch in (("A = 0", silent), ("A = c tanh(beta A)", speaking)):
 # %% [markdown]
 # ## From a cycle to a torus
 #
-# The published network is driven by the positions of its tokens, so the least that it does is to repeat itself with
-# their clock. Seen once a turn of four tokens, that is a fixed point. We follow it from where it is nearly silent.
+# The published network is driven by the positions of its tokens, so its simplest state repeats with their clock.
+# Sampled once per turn of four tokens, this is a fixed point. We follow it from small $\beta$, at which the output is
+# nearly silent.
 
 # %%
 weights = dmft.published_weights()
@@ -66,12 +66,12 @@ network = dmft.self_attention_limit(weights, CONTEXT)
 
 
 def parameters(beta: float | np.ndarray) -> dmft.Parameters:
-    """Those of the paper at inverse temperatures `beta` of the output."""
+    """Return the paper's parameters at inverse temperatures `beta` of the output."""
     return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, weights.patterns), epsilon=0.02)
 
 
 def settled_window(beta: float | np.ndarray, tokens: int) -> dmft.Window:
-    """The attentions that runs from the published prompt have come to."""
+    """Return the attentions to which runs from the published prompt have settled."""
     start = dmft.window_start(network, parameters(beta), dmft.pattern_prompt(weights))
     return dmft.discard_transient(network, parameters(beta), start, tokens)
 
@@ -85,9 +85,9 @@ print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circl
 
 # %% [markdown]
 # On a cycle, the Lyapunov exponents of the orbit are the logarithms of its multipliers, per token. Beyond the
-# bifurcation they part: the cycle is unstable, and the orbit on a torus, with an exponent of zero. The torus turns by
-# the angle of the multiplier where it is born, and faster further on, but for a stretch on which it
-# locks to a quarter of a circle.
+# bifurcation they differ: the cycle is unstable, and the orbit is on a torus, with an exponent of zero. At its birth
+# the torus turns by the angle of the multiplier. It turns faster further on, except on an interval where it locks to a
+# quarter of a circle.
 
 # %%
 betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
@@ -106,8 +106,8 @@ rotations = spectrum["frequency"].values[spectrum.argmax("frequency")]
 # %% [markdown]
 # ## Two attractors on one curve
 #
-# At $\beta = 1.27$ it depends on the start what becomes of the network. Of starts that all but agree, a fifth or so end
-# on another attractor than the others.
+# At $\beta = 1.27$ the final state depends on the start. Of nearly equal starts, about a fifth end on another attractor
+# than the others.
 
 # %%
 BETA = 1.27
@@ -125,9 +125,9 @@ for orbit, share, error in zip(
     attractors.append(cycle)
 
 # %% [markdown]
-# Both are cycles, of seven turns and of fourteen. The first one, followed through its period doublings and around its
-# folds, unstable most of the way, comes by a period doubling; the second one, followed down, ends there. So they lie on
-# one curve.
+# Both are cycles, of seven turns and of fourteen. We follow the first one through its period doublings and around its
+# folds, unstable most of the way, and reach a period doubling. The second one, followed down, ends there. So they lie
+# on one curve.
 
 # %%
 seven, fourteen = attractors
@@ -145,7 +145,7 @@ passed = min(branches["seven turns, from 1.27 up"].events, key=lambda event: abs
 print(f"the {birth.kind} that both come to: {passed.parameter:.12f} and {birth.parameter:.12f}")
 
 # %% [markdown]
-# Solid lines are stable, dashed ones are not.
+# Solid lines are stable, dashed lines unstable.
 
 # %%
 MARKERS = {
@@ -157,24 +157,24 @@ MARKERS = {
 
 
 def draw_branch(axes: plt.Axes, branch: dynamics.Branch, heights: np.ndarray, color: str) -> None:
-    """A height over the parameter, for every cycle of a branch."""
+    """Plot a height over the parameter, for every cycle of a branch."""
     axes.plot(branch.parameters, heights, "--", color=color, linewidth=0.7)
     axes.plot(branch.parameters, np.where(branch.stable, heights, np.nan), color=color, linewidth=2)
 
 
 def mark(axes: plt.Axes, event: dynamics.Event, height: float) -> None:
-    """The place of an event."""
+    """Mark an event."""
     axes.plot(event.parameter, height, MARKERS[event.kind], color="black", markersize=4.5, markerfacecolor="white")
 
 
 def size(points: jax.Array) -> np.ndarray:
-    """Root mean square of A_1 over all tokens of cycles, (..., turns, state)."""
+    """Compute the root mean square of A_1 over all tokens of cycles, (..., turns, state)."""
     attention = np.reshape(points, (*points.shape[:-1], CONTEXT, network.patterns))[..., 0]
     return np.sqrt(np.mean(attention**2, axis=(-2, -1)))
 
 
 def draw_pitchfork(axes: plt.Axes) -> None:
-    """Both branches of the one pattern."""
+    """Draw both branches for the single pattern."""
     for branch, color in ((silent, "0.4"), (speaking, THEORY)):
         draw_branch(axes, branch, branch.points[:, 0, 0], color)
     mark(axes, silent.events[0], 0.0)
@@ -182,7 +182,7 @@ def draw_pitchfork(axes: plt.Axes) -> None:
 
 
 def draw_exponents(axes: plt.Axes) -> None:
-    """Of the cycle of the positions by its multipliers, and of orbits."""
+    """Draw exponents of the driven cycle, from its multipliers, and of orbits."""
     draw_branch(axes, driven, np.log(np.abs(driven.multipliers[:, 0])) / CONTEXT, "0.4")
     axes.plot(betas, exponents, ".", color=THEORY, markersize=4, label="orbits")
     axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$")
@@ -193,7 +193,7 @@ def draw_exponents(axes: plt.Axes) -> None:
 
 
 def draw_rotation(axes: plt.Axes) -> None:
-    """How fast orbits turn on the torus, from where it is born."""
+    """Draw the rotation speed of orbits on the torus, from its birth on."""
     axes.axhline(0.25, color="0.7", linewidth=0.6)
     axes.text(betas[-1], 0.2503, "locked to 1/4", ha="right", color="0.4", fontsize=8)
     axes.plot(betas[on_torus], rotations[on_torus], ".", color=THEORY, markersize=4, label="peak of the spectrum")
@@ -206,7 +206,7 @@ def draw_rotation(axes: plt.Axes) -> None:
 
 
 def draw_tori(axes: plt.Axes) -> None:
-    """Orbits once a turn, at growing distance."""
+    """Draw orbits once per turn, at growing distance from the bifurcation."""
     for beta, color in zip((1.2445, 1.2485, 1.258), (LIMITS[2], LIMITS[1], THEORY), strict=True):
         orbit = np.argmin(np.abs(betas - beta))
         axes.scatter(*once_a_turn[:2, orbit], s=1, linewidths=0, color=color)
@@ -216,7 +216,7 @@ def draw_tori(axes: plt.Axes) -> None:
 
 
 def draw_curve(axes: plt.Axes) -> None:
-    """The curve through both attractors."""
+    """Draw the curve through both attractors."""
     for name, branch in branches.items():
         draw_branch(axes, branch, size(branch.points), THEORY if name.startswith("seven") else LIMITS[0])
         for event in branch.events:
@@ -244,6 +244,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Continuation locates bifurcations to all printed digits: the branch point at $\beta = 1/c = 1.666666666667$, the torus
-# born at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, with 0.78 and 0.22 of the starts, and both
-# branches end at the same period doubling, $\beta = 1.269384750250$.
+# Continuation locates bifurcations to all printed digits: the branch point at $\beta = 1/c = 1.666666666667$, and the
+# birth of the torus at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, with 0.78 and 0.22 of the
+# starts, and both branches end at the same period doubling, $\beta = 1.269384750250$.

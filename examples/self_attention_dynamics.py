@@ -1,12 +1,12 @@
 # %% [markdown]
-# # A network that reads what it writes: from weights to a checked prediction
+# # Self-attention that generates tokens: from weights to a checked prediction
 #
-# You learn to run the mean-field map, to tell its regimes apart by Lyapunov exponents, and to check it by simulation.
+# You learn to run the mean-field map, to classify its regimes by Lyapunov exponents, and to check it by simulation.
 #
-# A layer of self-attention over $\pm 1$ neurons writes its own next token. As the neurons grow in number their noise
-# averages out, and what is left is a deterministic map: dynamical mean-field theory. The map can settle on a
-# cycle, turn on a torus or be chaotic. We derive it, run the published network, say which is which by Lyapunov
-# exponents, and hold finite networks against it.
+# A layer of self-attention over $\pm 1$ neurons generates its own next token. As the number of neurons grows their
+# noise averages out, and dynamical mean-field theory gives a deterministic map. The map can settle on a cycle, turn on
+# a torus or be chaotic. We derive it, run the published network, classify its orbits by Lyapunov exponents, and compare
+# finite networks with it.
 
 # %%
 from pathlib import Path
@@ -26,8 +26,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## The map
 #
-# The engine sums over the spins, finds the saddle point of their generating functional and shows that the conjugate
-# fields vanish there. Each step is checked on random numbers; what is printed is what will run.
+# theorykit sums over the spins, finds the saddle point of their generating functional and shows that the conjugate
+# fields vanish there. It checks each step on random numbers. The printed code is the code that runs.
 
 # %%
 theory = dmft.derive()
@@ -37,8 +37,8 @@ print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify
 # %% [markdown]
 # ## The network
 #
-# Three patterns a family, 99 neurons in three segments of equal weights, a context of four tokens. Repeated, the
-# neurons keep their joint law of weights, and that is all that the limit knows of them.
+# The network has three patterns per family, 99 neurons in three segments of equal weights, and a context of four
+# tokens. Copies of the neurons have the same joint law of weights, and the limit depends only on this law.
 
 # %%
 CONTEXT = 4
@@ -49,15 +49,15 @@ print("families, patterns, neurons:", weights.semantic.shape, "  classes of neur
 
 
 def parameters(beta: float | np.ndarray) -> dmft.Parameters:
-    """Those of the paper at inverse temperatures `beta` of the output."""
+    """Return the paper's parameters at inverse temperatures `beta` of the output."""
     return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, weights.patterns), epsilon=0.02)
 
 
 # %% [markdown]
 # ## Orbits and their exponents
 #
-# Runs at several temperatures go side by side, a batch. The largest two Lyapunov exponents, with errors, say what an
-# orbit is: a cycle ($\lambda_1 < 0$), quasi-periodic ($\lambda_1 = 0$) or chaos ($\lambda_1 > 0$).
+# We run several temperatures as one batch. The largest two Lyapunov exponents, with errors, classify an orbit: a cycle
+# ($\lambda_1 < 0$), quasi-periodic ($\lambda_1 = 0$) or chaos ($\lambda_1 > 0$).
 
 # %%
 betas = np.array([1.27, 1.255, 1.28])
@@ -73,8 +73,8 @@ for orbit, beta in enumerate(betas):
     print(f"beta = {beta}: {regimes[orbit]}, exponents {shown}, dimension {dimensions[orbit]:.2f}")
 
 # %% [markdown]
-# Between these three the network passes from one regime to another, and back: an orbit diagram, every orbit from one
-# window of attentions.
+# Between these three temperatures the network passes from one regime to another, and back. We draw an orbit diagram;
+# every orbit starts from the same window of attentions.
 
 # %%
 hot = parameters(3.0)
@@ -89,9 +89,9 @@ diagram = orbit_diagram(
 # %% [markdown]
 # ## Finite networks
 #
-# Neurons of one class have independent spins given the past, so their sum is binomial, and a network of any size costs
-# the same to simulate. Its distance from the map is of order $N^{-1/2}$, but the map carries it on: in chaos it grows
-# as $e^{\lambda_1 t}$, and a network is predicted for about $\log N / 2 \lambda_1$ tokens.
+# Neurons of one class have independent spins given the past, so their sum is binomial, and the cost of a simulation
+# does not depend on the size of the network. Its distance from the map is of order $N^{-1/2}$, but the map amplifies
+# it. In chaos it grows as $e^{\lambda_1 t}$, and the prediction holds for about $\log N / 2 \lambda_1$ tokens.
 
 # %%
 TOKENS, COLD, CHAOTIC = 60, 0.5, 1.28
@@ -114,14 +114,15 @@ for beta in (COLD, CHAOTIC):
     print(f"chi^2 per degree of freedom {study.chi_square:.1f}")
 
 # %% [markdown]
-# Above, orbits in the plane of two attentions, all tokens pale and one position of the clock dark. Below, exponents
-# over temperature; a mean-field run, pale, and networks that leave it one after the other; and their distance. In chaos
-# its law holds only once $N$ is so large that the noise is still small after 60 tokens.
+# The top row shows orbits in the plane of two attentions: all tokens pale and one position of the clock dark. The
+# bottom row shows exponents over temperature; a mean-field run, pale, and networks that leave it one after the other;
+# and their distance. In chaos the law of the distance holds only if $N$ is so large that the noise is still small after
+# 60 tokens.
 
 
 # %%
 def draw_plane(axes: plt.Axes, orbit: int) -> None:
-    """An orbit, coloured by what it is."""
+    """Draw an orbit, coloured by regime."""
     regime, exponent = regimes[orbit], float(spectrum.exponents[0, orbit])
     first, second = orbits.attention[1:, 0, orbit], orbits.attention[1:, 1, orbit]
     size = 14 if regime == "periodic" else 1
@@ -132,7 +133,7 @@ def draw_plane(axes: plt.Axes, orbit: int) -> None:
 
 
 def draw_exponents(axes: plt.Axes) -> None:
-    """The two largest over temperature, the largest coloured by regime."""
+    """Draw the two largest exponents over temperature, the largest coloured by regime."""
     axes.axhline(0, color="0.6", linewidth=0.6)
     axes.plot(diagram["beta"], diagram["exponent"].sel(number=2), ".", color="0.75", markersize=3)
     for regime, color in REGIME_COLORS.items():
@@ -144,7 +145,7 @@ def draw_exponents(axes: plt.Axes) -> None:
 
 
 def draw_paths(axes: plt.Axes) -> None:
-    """One attention over tokens, of the mean field and of networks."""
+    """Draw one attention over tokens, for the mean field and for networks."""
     axes.plot(predicted[:, 0], color=THEORY, alpha=0.25, linewidth=5, label=r"$N = \infty$")
     for (neurons, attention), color in zip(drawn.items(), (LIMITS[1], LIMITS[0], THEORY), strict=True):
         axes.plot(attention[:, 0], color=color, linewidth=0.9, label=rf"$N = 99 \cdot 10^{{{len(str(neurons)) - 2}}}$")
@@ -154,7 +155,7 @@ def draw_paths(axes: plt.Axes) -> None:
 
 
 def draw_law(axes: plt.Axes) -> None:
-    """Distances between networks and mean field."""
+    """Draw distances between networks and mean field."""
     for (beta, study), color in zip(studies.items(), (THEORY, LIMITS[0]), strict=True):
         style = {"fmt": "o", "color": color, "markersize": 4, "label": rf"$\beta = {beta}$"}
         axes.errorbar(study["neurons"], study["rms"], study["rms_error"], **style)
@@ -183,6 +184,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# The three temperatures are a cycle, a torus and chaos: largest exponents -0.0478, 0.0000 and 0.1402. Finite networks
-# approach the map as $N^{-0.5002 \pm 0.0014}$ on the cycle. In chaos the power is $-0.52 \pm 0.07$ with a poor fit:
-# compare only the tokens before the noise has grown.
+# The three temperatures are a cycle, a torus and chaos, with largest exponents -0.0478, 0.0000 and 0.1402. Finite
+# networks approach the map as $N^{-0.5002 \pm 0.0014}$ on the cycle. In chaos the power is $-0.52 \pm 0.07$ with a poor
+# fit: compare only the tokens before the noise has grown.

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # How far a finite network strays: the amplitude of its fluctuations
+# # Fluctuations of finite self-attention networks
 #
-# You learn to predict how far a network of $N$ neurons strays from the map, and where this prediction fails.
+# You learn to predict the distance of a network of $N$ neurons from the map, and to see when the prediction fails.
 #
-# In the limit of many neurons a layer of self-attention follows a deterministic map. A network of $N$ neurons strays
-# from it by $N^{-1/2}$; here is by how much. Spins are independent given the attention before them, so the noise of a
-# token is known, and the derivative of the map carries it on: van Kampen's expansion, to first order in $1/N$. We hold
-# it against simulations: on cycles, where it becomes exact as $N$ grows, and across the transitions to a torus and to
-# chaos, where it fails.
+# In the limit of many neurons, self-attention follows a deterministic map. A network of $N$ neurons deviates from it by
+# $N^{-1/2}$, and here we compute the prefactor. Spins are independent given the attention before them, so the noise of
+# a token is known, and the derivative of the map propagates it. This is van Kampen's expansion, to first order in
+# $1/N$. We compare it with simulations: on cycles, where it becomes exact as $N$ grows, and across the transitions to a
+# torus and to chaos, where it fails.
 
 # %%
 from pathlib import Path
@@ -25,8 +25,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## The noise of a token
 #
-# $N$ times the covariance of a token's overlaps with the patterns, given the attention $A$ before it. It is
-# derived from the spins, and the derivation is checked by summing over all of their configurations.
+# We need $N$ times the covariance of a token's overlaps with the patterns, given the attention $A$ before it. theorykit
+# derives it from the spins and checks the derivation by summing over all spin configurations.
 
 # %%
 theory = dmft.derive()
@@ -36,14 +36,14 @@ print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify
 # %% [markdown]
 # ## On cycles
 #
-# Networks begin on the attractor of the map, all in the same state. Their root mean square distance from the map over
-# 100 tokens, in 2000 simulations, over the one predicted: for the published weights, and for random ones of one, two
-# and four patterns.
+# All networks start in the same state on the attractor of the map. We divide their root mean square distance from the
+# map over 100 tokens, in 2000 simulations, by the predicted distance. We use the published weights, and random ones of
+# one, two and four patterns.
 
 
 # %%
 def attractor(weights: dmft.Weights, context: int, parameters: dmft.Parameters) -> dmft.State:
-    """What the first pattern as a prompt comes to."""
+    """Run the map from the first pattern as a prompt until it settles."""
     limit = dmft.self_attention_limit(weights, context)
     start = dmft.window_start(limit, parameters, dmft.pattern_prompt(weights))
     window = dmft.discard_transient(limit, parameters, start, 60_000)
@@ -51,7 +51,7 @@ def attractor(weights: dmft.Weights, context: int, parameters: dmft.Parameters) 
 
 
 def distances(predicted: dmft.network.Fluctuations, sampled: dmft.network.SampledTrajectory) -> tuple[np.ndarray, ...]:
-    """Root mean square distance of samples from the map over tokens and patterns, and its standard error."""
+    """Compute the root mean square distance of samples from the map over tokens and patterns, with standard error."""
     squares = np.mean((sampled.attention[1:] - predicted.mean[1:, :, None]) ** 2, axis=(0, 1))
     rms = np.sqrt(np.mean(squares, axis=0))
     return rms, np.std(squares, axis=0, ddof=1) / np.sqrt(len(squares)) / (2 * rms)
@@ -81,21 +81,21 @@ for weights, context, parameters, repeats in CASES:
 # %% [markdown]
 # ## Across the transitions
 #
-# The published network settles on a cycle up to $\beta = 1.243$, then moves on a torus, and is chaotic from 1.275 or so
-# on. At many temperatures side by side we follow networks of four sizes for 400 tokens from the attractor. What the
-# theory predicts of all sizes is one number, $\sqrt{N}$ times their root mean square distance.
+# The published network settles on a cycle up to $\beta = 1.243$, then moves on a torus, and is chaotic from about 1.275
+# on. At many temperatures at once we follow networks of four sizes for 400 tokens from the attractor. The theory
+# predicts one number for all sizes, $\sqrt{N}$ times their root mean square distance.
 
 # %%
 CONTEXT, TOKENS = 4, 400
 
 
 def settings(beta: float | np.ndarray) -> dmft.Parameters:
-    """Those of the paper at inverse temperatures `beta` of the output."""
+    """Return the paper's parameters at inverse temperatures `beta` of the output."""
     return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, published.patterns), epsilon=0.02)
 
 
 def published_network(power: int) -> dmft.network.FiniteNetwork:
-    """Of ten to the `power` neurons, but for less than 99: copies of those of the published weights."""
+    """Copy the published weights to the largest multiple of their number of neurons up to 10**`power`."""
     return dmft.network.class_sum_network(published, CONTEXT, 10**power // published.neurons)
 
 
@@ -114,14 +114,14 @@ for at in (0, 5, 21, 26):
     print(f"beta = {betas[at]:.4f}: simulation over theory {shown}")
 
 # %% [markdown]
-# Some of them one by one: networks on the cycle, on the torus, and in chaos.
+# We also show single networks on the cycle, on the torus, and in chaos.
 
 # %%
 CYCLE, TORUS, CHAOS = 1.2, 1.255, 1.28
 
 
 def follow(beta: float, power: int, tokens: int, samples: int) -> tuple[dmft.network.Fluctuations, np.ndarray]:
-    """What is predicted of networks from the attractor, and the attentions of some."""
+    """Predict fluctuations of networks from the attractor, and simulate the attentions of some."""
     finite, start = published_network(power), attractor(published, CONTEXT, settings(beta))
     drawn = dmft.network.run(finite, settings(beta), start, steps=tokens, samples=samples, key=jax.random.key(3))
     return dmft.network.fluctuations(finite, settings(beta), start, steps=tokens), np.asarray(drawn.attention)
@@ -134,12 +134,13 @@ torus_start = attractor(published, CONTEXT, settings(TORUS))
 torus = dmft.run(published_network(4).limit, settings(TORUS), torus_start, steps=8000).attention[::CONTEXT]
 
 # %% [markdown]
-# Above, networks as dots in the plane of two attentions, and the theory's ellipses of one and two standard deviations:
-# after 400 tokens on the cycle; and on the torus, black, after 40 and 400. Nothing holds the phase on a torus, so that
-# networks spread round it, while the theory knows its tangent only. Right, the distance in chaos: it grows, in spurts,
-# as $e^{\lambda_1 t}$, until it is that of any two points of the attractor, after $\log N / 2 \lambda_1$ tokens. Below,
-# the amplitude, and simulation over theory with a band of 2 %; triangles are beyond the axis. Near $\beta = 1.27$ the
-# map is locked to a cycle, and noise kicks networks to other phases of it, a few to another attractor.
+# The top row shows networks as dots in the plane of two attentions, with the theory's ellipses of one and two standard
+# deviations: after 400 tokens on the cycle; and on the torus, black, after 40 and 400. Nothing fixes the phase on a
+# torus, so networks spread around it, but the theory knows only its tangent. The top right panel shows the distance in
+# chaos. It grows in spurts as $e^{\lambda_1 t}$ and saturates after $\log N / 2 \lambda_1$ tokens at the distance of
+# two arbitrary points of the attractor. The bottom row shows the amplitude, and simulation over theory with a band of 2
+# %; triangles are beyond the axis. Near $\beta = 1.27$ the map is locked to a cycle, and noise kicks networks to other
+# phases of it, a few to another attractor.
 
 # %%
 COLORS = dict(zip((4, 5, 6, 7, 10, 14), (*LIMITS, "black", "#7d3c98", "0.5"), strict=True))
@@ -147,7 +148,7 @@ ONSETS = {"cycle": 0.0, "torus": 1.2434, "chaos": 1.274}
 
 
 def draw_ellipses(axes: plt.Axes, predicted: dmft.network.Fluctuations, token: int) -> None:
-    """One and two standard deviations of the first two attentions about the map's."""
+    """Draw one and two standard deviations of the first two attentions about the map."""
     angle = np.linspace(0, 2 * np.pi, 200)
     variances, directions = np.linalg.eigh(predicted.attention[token, :2, :2])
     outline = directions @ (np.sqrt(variances)[:, None] * np.stack([np.cos(angle), np.sin(angle)]))
@@ -156,7 +157,7 @@ def draw_ellipses(axes: plt.Axes, predicted: dmft.network.Fluctuations, token: i
 
 
 def draw_cycle(axes: plt.Axes) -> None:
-    """Networks of three sizes at one token."""
+    """Draw networks of three sizes at one token."""
     for power, (_, drawn) in on_cycle.items():
         label = rf"$N = 10^{power}$"
         axes.scatter(*drawn[-1, :2], s=2.5, color=COLORS[power], alpha=0.5, linewidths=0, label=label)
@@ -169,7 +170,7 @@ def draw_cycle(axes: plt.Axes) -> None:
 
 
 def draw_torus(axes: plt.Axes) -> None:
-    """Networks of one size at an early and at a late token."""
+    """Draw networks of one size at an early and at a late token."""
     predicted, drawn = on_torus
     for token, color in ((TOKENS, COLORS[5]), (40, "#7e5109")):
         axes.scatter(*drawn[token, :2], s=2.5, color=color, alpha=0.5, linewidths=0, label=f"after {token} tokens")
@@ -180,7 +181,7 @@ def draw_torus(axes: plt.Axes) -> None:
 
 
 def draw_chaos(axes: plt.Axes) -> None:
-    """The deviation over tokens of three sizes."""
+    """Draw the deviation over tokens for three sizes."""
     for power, (predicted, drawn) in in_chaos.items():
         deviation = np.sqrt(np.mean(predicted.attention_deviation**2, axis=1))
         squares = np.mean((drawn - predicted.mean[:, :, None]) ** 2, axis=1)
@@ -192,7 +193,7 @@ def draw_chaos(axes: plt.Axes) -> None:
 
 
 def mark_onsets(axes: plt.Axes) -> None:
-    """Where the map passes from one regime to the next."""
+    """Mark where the map passes from one regime to the next."""
     left, right = axes.get_xlim()
     for name, beta in ONSETS.items():
         if beta > left:
@@ -201,7 +202,7 @@ def mark_onsets(axes: plt.Axes) -> None:
 
 
 def draw_amplitude(axes: plt.Axes) -> None:
-    """sqrt(N) times the distance, over temperature."""
+    """Draw sqrt(N) times the distance, over temperature."""
     for power, (rms, error) in scanned.items():
         axes.errorbar(betas, rms, error, fmt=".", color=COLORS[power], markersize=4, label=rf"$N = 10^{power}$")
     axes.semilogy(betas, amplitude, color=THEORY, linewidth=1.2, label="theory")
@@ -212,7 +213,7 @@ def draw_amplitude(axes: plt.Axes) -> None:
 
 
 def draw_ratio(axes: plt.Axes) -> None:
-    """Simulation over theory, where it begins to fail."""
+    """Draw simulation over theory near the first transition, where the theory begins to fail."""
     top = 2.0
     axes.axhspan(0.98, 1.02, color=THEORY, alpha=0.15, linewidth=0)
     axes.axhline(1, color=THEORY, linewidth=1.2)
@@ -242,5 +243,5 @@ figure
 # ## Conclusion
 #
 # Theory and simulation agree within two percent at $\beta = 1.1$ for all $N$ from $10^4$ on. Near the torus, at $\beta
-# = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: the expansion needs larger networks the closer the
-# transition is.
+# = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: closer to the transition, the expansion needs larger
+# networks.

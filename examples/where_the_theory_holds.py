@@ -3,9 +3,9 @@
 #
 # You learn whether your network is wide enough for the saddle point.
 #
-# The saddle point is exact for infinitely many hidden units, examples in proportion. This map says how far it is off at
-# the width at hand: beside the exact posterior of the order parameters, sampled, stand the saddle point and the
-# fluctuations about it, for networks of 5 to 80 hidden units and 2 to 8 attention paths, at two temperatures.
+# The saddle point is exact for infinitely many hidden units and a proportional number of examples. This map shows its
+# error at finite width. We sample the exact posterior of the order parameters and compare it with the saddle point and
+# the fluctuations about it. The networks have 5 to 80 hidden units and 2 to 8 attention paths, at two temperatures.
 
 # %%
 import itertools
@@ -28,8 +28,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Networks and examples
 #
-# Two layers of heads with random queries and keys read five tokens of ten features. Labels are those of a network of
-# eight hidden units, with noise; 60 examples to learn from, 1000 to be tested on.
+# Two layers of heads with random queries and keys read five tokens of ten features. A network of eight hidden units
+# makes the labels, with noise. There are 60 training examples and 1000 test examples.
 
 # %%
 EXAMPLES, TESTS, TOKENS, FEATURES = 60, 1000, 5, 10
@@ -52,15 +52,15 @@ def data_of(heads: tuple[int, int]) -> bpkr.Data:
 # %% [markdown]
 # ## Three distances
 #
-# That of $U_1$, relative to its size; that of the mean output on the test examples, in units of the output's own
-# standard deviation under the posterior: what a user of the prediction loses; and the share of test examples whose mean
-# output has another sign: accuracies of the two differ by no more. Where a layer has fewer units than paths the order
-# parameters are singular, and no fluctuations about the saddle point exist.
+# We measure three distances. The distance of $U_1$ is relative to its size. The distance of the mean output on the test
+# examples, in units of the output's posterior standard deviation, is the error of the predictions. The third is the
+# share of test examples whose mean output has another sign, which bounds the difference of the two accuracies. If a
+# layer has fewer units than paths, the order parameters are singular, and no fluctuations about the saddle point exist.
 
 
 # %%
 def distances(arch: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
-    """Of U_1, of the output and of its sign, by approach, and the sampling error of each."""
+    """Compute distances of U_1, of the output and of its sign, by approach, with sampling errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
         found = sampling.compare(
@@ -77,7 +77,7 @@ def distances(arch: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
     of_output = np.sqrt((((found["mean"] - exact["mean"]) / deviation) ** 2).mean("test_example", skipna=False))
     error_of_u1 = np.sqrt((exact["U_1_error"] ** 2).sum()) / size
     error_of_output = np.sqrt(((exact["mean_error"] / deviation) ** 2).mean())
-    # what there would be of other signs by the error of sampling alone
+    # Share of other signs expected from the sampling error alone.
     error_of_sign = norm.cdf(-np.abs(exact["mean"]) / exact["mean_error"]).mean()
     outputs = found["mean"].transpose("approach", "test_example").values
     of_sign = 1 - bpkr.sign_accuracy(outputs, np.sign(exact["mean"].values))
@@ -101,7 +101,7 @@ for heads in HEADS:
 # %% [markdown]
 # ## The map
 #
-# The number in a cell is the distance, in per cent; a point behind it says that the error of sampling is as large.
+# The number in a cell is the distance in percent. A dot after it means that the sampling error is as large.
 
 
 # %%
@@ -147,4 +147,4 @@ with use_style():
 #
 # The error of the saddle point falls about as 1/width and grows with the number of paths. At the larger temperature and
 # 80 units it is 0.4, 1.5 and 1.4 percent for 2, 4 and 8 paths; at the smaller one 1.5, 2.4 and 3.8 percent. With 5
-# units and 8 paths it is 17 to 38 percent: sample there.
+# units and 8 paths it is 17 to 38 percent: use sampling there.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # From finite width to the Gaussian process
 #
-# You learn from which width on the Gaussian process and its first correction are accurate enough.
+# You learn at which widths the Gaussian process and its first correction are accurate enough.
 #
 # As the widths grow, the order parameters approach multiples of the identity and the network becomes a Gaussian
 # process. The first correction is known in closed form. With $G = \partial E / \partial U_1$ at the limit $U_1 = g I$,
@@ -26,8 +26,8 @@ from theorykit.plots.style import LIMITS, THEORY, save, use_style
 theorykit.enable_float64()
 
 # %% [markdown]
-# A small regression problem: random features of four attention paths. The layers have unequal widths, in the proportion
-# 1 : 2 : 3, and unequal prior variances.
+# We use a small regression problem with random features of four attention paths. The layers have unequal widths, in the
+# proportion 1 : 2 : 3, and unequal prior variances.
 
 # %%
 features_key, labels_key = jax.random.split(jax.random.key(0))
@@ -42,8 +42,8 @@ def architecture(width: float) -> bpkr.Architecture:
 
 
 # %% [markdown]
-# The engine derives the expansion with the action: forces $G_l$ are passed on from the data to the readout,
-# displacements back. For two layers, run through:
+# theorykit derives the expansion together with the action: forces $G_l$ propagate from the data to the readout,
+# displacements propagate back. For two layers:
 
 # %%
 action = bpkr.derive(architecture(10.0))
@@ -64,7 +64,7 @@ for width in widths:
     print(f"N = {width:9.0f}   max|U_1 - g I| = {departure[-1]:.2e}   error of the formula = {error[-1]:.2e}")
 
 # %% [markdown]
-# The departure falls as $1/N$ and the error of the formula as $1/N^2$, until the solver's tolerance.
+# The deviation falls as $1/N$ and the error of the formula as $1/N^2$, down to the tolerance of the solver.
 
 # %%
 with use_style():
@@ -83,5 +83,5 @@ figure
 # ## Conclusion
 #
 # The Gaussian process is off by 0.33 at width 10 and by $7.7\times10^{-3}$ at width 1000. The first-order formula is
-# useless at width 10, where it is off by 0.46, and right to $1.2\times10^{-4}$ at width 1000. Use the formula from
-# about a hundred units on, and the saddle point below.
+# useless at width 10 (off by 0.46), and right to $1.2\times10^{-4}$ at width 1000. Use the formula from about a hundred
+# units on, and the saddle point below.
