@@ -3,10 +3,10 @@
 #
 # You learn to define a new layer, and to derive and check its theory.
 #
-# You define a layer by its forward map, which is linear in its weights, and its prior. Here are two layers
-# that the package does not have: heads whose weights have unequal prior variances, and heads that share one set of
-# value weights. For each, theorykit derives the action, checks every step, compiles it and solves for the saddle point.
-# We compare it with the exact posterior at finite width, by sampling networks.
+# You define a layer by its forward map, which is linear in its weights, and its prior. Here are two layers that the
+# package does not have: heads whose weights have unequal prior variances, and heads that share one set of value
+# weights. For each, theorykit derives the action, checks every step, compiles it and solves for the saddle point. We
+# compare it with the exact posterior at finite width, by sampling networks.
 
 # %%
 from pathlib import Path

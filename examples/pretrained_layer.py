@@ -169,8 +169,8 @@ for kind, scores in ten_digits.items():
 # %% [markdown]
 # ## Which heads matter
 #
-# Each path is one head, as there is one layer. The scores come from the order parameter alone. For comparison we show the
-# accuracy of infinitely wide networks with only this head, and without it. They need no further solve.
+# Each path is one head, as there is one layer. The scores come from the order parameter alone. For comparison we show
+# the accuracy of infinitely wide networks with only this head, and without it. They need no further solve.
 
 
 # %%

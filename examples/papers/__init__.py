@@ -1,9 +1,9 @@
-"""The papers' experiments, run whole: settings in, one labelled result, its table and its figures out.
+"""The papers' experiments. Each turns settings into one labelled result, its table and its figures.
 
     python examples/papers hidden-markov
     python examples/papers one-shot
     python examples/papers self-attention-dynamics
 
-`tasks` makes the data, each experiment is a module of its own, and `plots` draws what they found. They need the
-packages of the extra `papers`.
+`tasks` makes the data, each experiment has a separate module, and `plots` draws the results. They need the packages of
+the extra `papers`.
 """

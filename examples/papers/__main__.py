@@ -1,10 +1,10 @@
-"""`python examples/papers`, from any folder: the papers' experiments as commands."""
+"""Run the papers' experiments with `python examples/papers`, from any folder."""
 
 import sys
 from pathlib import Path
 
-# the folder of this package is first, whose modules must not be found by their bare names; processes that are spawned
-# have the path of this one, and find the functions that they are to call
+# Import this package as `papers`: its folder comes first on the path, and its modules must not be found by their bare
+# names. Spawned processes inherit this path and find the functions that they call.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands: what is said of each before it is imported."""
+"""The commands, with help texts that need no import of the experiments."""
 
 from theorykit.cli import Command, run
 
@@ -9,15 +9,15 @@ COMMANDS = {
     ),
     "one-shot": Command(
         "papers.commands:one_shot",
-        "One-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.",
+        "Run one-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.",
     ),
     "self-attention-dynamics": Command(
         "papers.commands:self_attention_dynamics",
-        "Trajectories, orbit and phase diagrams of 1-bit self-attention, as published by Poc-Lopez and Aguilera.",
+        "Compute trajectories, orbit and phase diagrams of 1-bit self-attention, after Poc-Lopez and Aguilera.",
     ),
 }
 
 
 def main() -> None:
-    """Run the command that was asked for."""
-    run(COMMANDS, "python examples/papers", "The papers' experiments, run whole, and their figures.")
+    """Run the command from the command line."""
+    run(COMMANDS, "python examples/papers", "Run the papers' experiments and draw their figures.")

@@ -1,4 +1,4 @@
-"""A paper's experiment, its table, its figures, and everything in them as one file."""
+"""The commands: each runs a paper's experiment, prints its table, draws its figures and saves all of it in one file."""
 
 import shutil
 import tempfile
@@ -37,13 +37,13 @@ def hidden_markov(
     """Classify hidden Markov chains at many widths: Figs. 2 b-e and 5 b-c of Tiberi et al.
 
     Prints the table of accuracies, and writes figures and hidden-markov.nc, one labelled netCDF file that holds every
-    number in them. An interrupted run goes on where it stopped.
+    number in them. An interrupted run resumes.
 
     Args:
         settings: The experiment.
         output: Folder for the results.
-        overwrite: Replace results that are there.
-        workers: Run as many seeds side by side, each in a process and on a core of its own.
+        overwrite: Replace existing results.
+        workers: Number of seeds to run in parallel, each in a separate process on one core.
         scheduler: The address of a dask scheduler whose workers run the seeds, such as tcp://10.0.0.1:8786.
     """
     places = output / "hidden-markov.nc", output / "partial", hidden_markov_plots.figure_paths(output)
@@ -60,21 +60,21 @@ def one_shot(
     workers: int | None = None,
     scheduler: str | None = None,
 ):
-    """One-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.
+    """Run one-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.
 
-    Prints tables, and writes a figure a variant and one-shot.nc, one labelled netCDF file that holds every number in
-    them, and the trained queries and keys. Every stage is kept in the folder stages, from where an interrupted run goes
-    on, as does one with more seeds of either kind; remove it when nothing is to follow.
+    Prints tables, and writes one figure per variant and one-shot.nc, one labelled netCDF file that holds every number
+    in them, and the trained queries and keys. The folder stages keeps the result of every stage. Interrupted runs, and
+    runs with more seeds of either kind, resume from there; remove the folder when you are done.
 
     Args:
         preset: "small" needs no download and several hours on two cores; "paper" has the published sizes, downloads
             Omniglot, MNIST and Fashion-MNIST, and wants an accelerator.
-        variants: Which networks, by layers and heads.
+        variants: The networks to run, by layers and heads.
         training_seeds: Independent trainings of every variant.
         seeds: Independent draws of the theory's training and test examples.
         output: Folder for the results.
-        overwrite: Replace results that are there.
-        workers: Run as many widths and chains of the sampler side by side, each in a process and on a core of its own.
+        overwrite: Replace existing results.
+        workers: Number of widths and chains of the sampler to run in parallel, each in a process on one core.
         scheduler: The address of a dask scheduler whose workers run these, such as tcp://10.0.0.1:8786.
     """
     known = {variant.name: variant for variant in _PRESETS[preset].variants}
@@ -93,16 +93,16 @@ def self_attention_dynamics(
     workers: int | None = None,
     scheduler: str | None = None,
 ):
-    """Trajectories, orbit and phase diagrams of 1-bit self-attention, as published by Poc-Lopez and Aguilera.
+    """Compute trajectories, orbit and phase diagrams of 1-bit self-attention, after Poc-Lopez and Aguilera.
 
     Prints a table of exponents and regimes, and writes figures and self-attention-dynamics.nc, one labelled netCDF file
-    that holds every number in them. Takes a few minutes on two cores. An interrupted run goes on where it stopped.
+    that holds every number in them. Takes a few minutes on two cores. An interrupted run resumes.
 
     Args:
         settings: The experiment.
         output: Folder for the results.
-        overwrite: Replace results that are there.
-        workers: Run as many blocks of orbits side by side, each in a process and on a core of its own.
+        overwrite: Replace existing results.
+        workers: Number of blocks of orbits to run in parallel, each in a separate process on one core.
         scheduler: The address of a dask scheduler whose workers run them, such as tcp://10.0.0.1:8786.
     """
     places = output / "self-attention-dynamics.nc", output / "partial", dynamics_plots.figure_paths(output)
@@ -118,17 +118,17 @@ def _run(
     workers: int | None,
     scheduler: str | None,
 ) -> None:
-    """Run an experiment, unless its result is in the first of `places`; write, print and draw what it finds.
+    """Run an experiment, unless its result exists; write, print and draw the result.
 
-    The second of `places` is the folder of what is kept on the way, removed at the end if it is "partial"; the third
-    are the figures.
+    `places` are the path of the result, the folder of intermediate results (removed at the end if its name is
+    "partial"), and the figures.
     """
     _check_numbers(settings)
     path, kept, figures = places
     folder = path.parent
     if is_completed(path, figures, settings, lambda tree: plots.draw_all(tree, folder), overwrite):
         return
-    # refused before it computes, where it cannot be written, or would replace what is no result
+    # Refuse before computing if an output cannot be written, or would replace a file that is no result.
     outputs = [
         store.Output("--output", folder, store.FOLDER),
         store.Output("the result", path, ".nc"),
@@ -149,7 +149,7 @@ def _run(
 
 @contextmanager
 def _knowing_this_package(executor: Workers) -> Iterator[None]:
-    """Send this package to the workers of a dask cluster; processes of this machine have the path of this one."""
+    """Send this package to the workers of a dask cluster. Local processes inherit the path of this one."""
     if not hasattr(executor, "upload_file"):
         yield
         return
@@ -159,7 +159,7 @@ def _knowing_this_package(executor: Workers) -> Iterator[None]:
 
 
 def _check_numbers(settings: Any, name: str = "") -> None:
-    """Raise `ValueError` for a number in `settings` that is not finite, or a whole one beyond those of arrays."""
+    """Raise `ValueError` for a number in `settings` that is not finite, or a whole number too large for arrays."""
     if isinstance(settings, dict):
         for field, value in settings.items():
             _check_numbers(value, f"{name}.{field}" if name else field)

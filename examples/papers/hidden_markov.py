@@ -1,7 +1,7 @@
 """Figs. 2 and 5 of Tiberi et al.: hidden Markov chains, from the network to accuracy over width.
 
-The whole way in one function, `run_seed`: sample the task, extract path features, solve the saddle point at every
-width, predict, compare with the Gaussian-process limit.
+`run_seed` is the whole pipeline: sample the task, extract path features, solve the saddle point at every width,
+predict, and compare with the Gaussian-process limit.
 """
 
 import itertools
@@ -33,11 +33,11 @@ from theorykit.workers import Workers, check_executor
 
 from .tasks import hidden_markov as task
 
-# the path subsets whose Gaussian-process limits are compared, by path label
+# The path subsets whose Gaussian-process limits are compared, by path label.
 GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
 
 
-# raised whenever a seed comes to have other numbers of the same settings
+# Increase this version when the same settings give different numbers for a seed.
 _VERSION = 1
 
 
@@ -45,8 +45,8 @@ _VERSION = 1
 class HiddenMarkov:
     """Classify hidden Markov chains at many widths (Figs. 2 b-e, 5 b-c of Tiberi et al.).
 
-    Accuracies are means over `seeds` independent draws of data and random heads; matrices and kernels are drawn of the
-    first.
+    Accuracies are means over `seeds` independent draws of data and random heads. Matrices and kernels come from the
+    first draw.
     """
 
     widths: tuple[int, ...] = (10, 30, 50, 100, 300, 500, 1000)
@@ -72,7 +72,7 @@ class HiddenMarkov:
 
 @dataclass(frozen=True)
 class Variant:
-    """One panel's network: the task's settings, and what the second head of layer 1 and layer 2 hold."""
+    """The network of one panel: the task's settings, and the second head in layers 1 and 2."""
 
     name: str
     settings: task.HiddenMarkovTask
@@ -86,7 +86,7 @@ class Variant:
             checked_whole_number(f"heads[{i}]", count, least=1, most=2)
 
     def key_query(self, key: PRNGKeyArray) -> tuple[Float[Array, "heads features features"], ...]:
-        """The key-query products of both layers."""
+        """Draw the key-query products of both layers."""
         checked_key("key", key)
         good, counting = task.good_and_random_heads(self.settings, key=key)
         if self.second_head == "uniform":
@@ -107,16 +107,16 @@ VARIANTS = (
 def run(
     settings: HiddenMarkov, partial_results: Path, *, executor: Workers = None, progress: bool = True
 ) -> xr.DataTree:
-    """All variants, widths and seeds, as a tree of labelled datasets, one node a variant.
+    """Run all variants, widths and seeds. Return a tree of labelled datasets, one node per variant.
 
-    Each finished seed is kept in `partial_results`, from where an interrupted run goes on. With an `executor`, see
-    `sweeps.sweep`, seeds run side by side. `progress`: show bars.
+    Each finished seed is kept in `partial_results`, and an interrupted run resumes from there. With an `executor`, see
+    `sweeps.sweep`, seeds run in parallel. `progress`: show bars.
     """
     check_executor(executor)
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     tasks = [(variant, replace(settings, seeds=1, first_seed=seed)) for variant in VARIANTS for seed in seeds]
     places = [_place(partial_results, *task) for task in tasks]
-    # bars of workers would be drawn over each other
+    # Progress bars of several workers would overwrite each other.
     compute, results = partial(run_seed, progress=progress and executor is None), {}
     cost = f"{len(VARIANTS)} networks x {len(seeds)} seeds x {len(settings.widths)} widths"
     with Progress("hidden Markov chains", len(tasks), "run", shown=progress, cost=cost) as report:
@@ -130,20 +130,20 @@ def run(
 
 
 def _place(partial_results: Path, variant: Variant, of_seed: HiddenMarkov) -> tuple[Path, Mapping[str, str]]:
-    """Where the result of a variant and a seed is kept, and what it is of."""
+    """Return the file for the result of a variant and a seed, and its settings."""
     described = store.settings_of("hidden Markov chains", _VERSION, settings=of_seed, variant=variant)
     return partial_results / f"{variant.name}-{of_seed.first_seed}.nc", described
 
 
 def _join(datasets: list[xr.Dataset]) -> xr.Dataset:
-    """Seeds side by side; the path kernels of the first are enough."""
+    """Join the seeds along an axis, with path kernels of the first seed only."""
     seeds = xr.concat([dataset.drop_vars("path_kernel") for dataset in datasets], dim="seed")
     return seeds.assign(path_kernel=datasets[0]["path_kernel"].drop_vars("seed"))
 
 
 @checked_arguments
 def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True) -> xr.Dataset:
-    """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
+    """Run one variant with the first seed's data and random heads: every width, and the Gaussian-process limits."""
     architecture = bpkr.Architecture(layers=variant.heads, widths=1, temperature=settings.temperature)
     data = _sample(variant, settings, architecture)
     solved = sweep(
@@ -168,7 +168,7 @@ def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True)
 
 
 def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Architecture) -> bpkr.Data:
-    """Path features and labels, examples sorted by class."""
+    """Sample path features and labels, with examples sorted by class."""
     training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
     key_query = variant.key_query(heads_key)
 
@@ -183,7 +183,8 @@ def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Archite
 
 
 def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: bpkr.Data) -> xr.Dataset:
-    """How far a solution is from the Gaussian-process limit, and the alignment of its kernel with the labels."""
+    """Measure the distance of a solution from the Gaussian-process limit, and its kernel's alignment with the
+    labels."""
     point, limit = order_parameters_of(architecture, solution), bpkr.gp_limit(architecture)
     alignment = bpkr.kernel_task_alignment(
         bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(training.features)), point), training.labels
@@ -200,7 +201,8 @@ def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: b
 
 
 def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
-    """Accuracy of infinitely wide networks with some of the paths only, and the kernel alignment with all of them."""
+    """Compute the accuracy of infinitely wide networks with subsets of paths, and the kernel alignment with all
+    paths."""
     labels = architecture.path_labels()
     accuracies = {
         name: _gp_accuracy(architecture, data, np.array([labels.index(label) for label in chosen or labels]))
@@ -219,7 +221,7 @@ def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
 
 
 def _gp_accuracy(architecture: bpkr.Architecture, data: bpkr.Data, chosen: Int[np.ndarray, " paths"]) -> float:
-    # the Gaussian-process kernel is a plain sum over paths, so any k paths are those of one layer with k heads
+    # The Gaussian-process kernel is a plain sum over paths, so one layer with k heads represents any k paths.
     paths = bpkr.Architecture(
         layers=(len(chosen),), widths=architecture.widths[-1], temperature=architecture.temperature
     )
@@ -231,7 +233,7 @@ def _gp_accuracy(architecture: bpkr.Architecture, data: bpkr.Data, chosen: Int[n
 
 
 def _path_kernels(architecture: bpkr.Architecture, training: bpkr.Data) -> xr.Dataset:
-    """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu (Eq. 10), examples sorted by class."""
+    """Compute the kernel of every pair of paths, phi^pi_mu . phi^pi'_nu (Eq. 10), examples sorted by class."""
     labels = list(architecture.path_labels())
     return xr.Dataset(
         {

@@ -1,6 +1,6 @@
-"""U_1 three times over: of the theory, of sampled weights, and of the trained network's own weights.
+"""U_1 in three versions: from the theory, from sampled weights, and from the weights of the trained network.
 
-The weights are sampled by block Gibbs, which is exact at any width; `check` is by a sampler that knows no weights.
+Block Gibbs samples the weights and is exact at any width. `check` uses a sampler without weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,19 +36,19 @@ def order_parameters(
     executor: Workers,
     progress: bool,
 ) -> xr.Dataset:
-    """U_1 and accuracies along an axis `origin`, "theory", "sampled" and "trained", and how far they agree.
+    """Compute U_1 and accuracies along an axis `origin`, "theory", "sampled" and "trained", and their agreement.
 
-    Theory and sampling are of the smallest width, at the `temperature` chosen by accuracy; the trained network has a
-    width of its own, and no temperature.
+    Theory and sampling use the smallest width, at the `temperature` chosen by accuracy. The trained network has another
+    width and no temperature.
 
-    - `U_1` (seed, origin, path, path), and `U_1_error` of sampling.
-    - `mixed` and `diagnosis` of the sampler, the largest split `r_hat` and the smallest `ess` of all that was drawn.
+    - `U_1` (seed, origin, path, path), and `U_1_error` from sampling.
+    - `mixed` and `diagnosis` of the sampler, the largest split `r_hat` and the smallest `ess` over all draws.
     - `accuracy` (seed, origin, distribution): of the mean output, and of the trained network, on the same examples.
-    - `correlation` (seed, of, origin): Pearson's, between the entries above the diagonal. `sign_agreement`: how often
-      their signs agree; of independent signs, half. `block_sign_agreement`: of pairs of paths that share the first
-      layer's head alone.
-    - `block_strength` (seed, origin): mean magnitude of those entries, over that of the others above the diagonal.
-    - `accuracy_error`, `correlation_error` and so on: Monte Carlo errors, zero where nothing is sampled.
+    - `correlation` (seed, of, origin): Pearson's, between the entries above the diagonal. `sign_agreement`: the share
+      of entries with the same sign; independent signs give one half. `block_sign_agreement`: only for pairs of paths
+      that share the first layer's head.
+    - `block_strength` (seed, origin): mean magnitude of those entries, relative to the others above the diagonal.
+    - `accuracy_error`, `correlation_error` and so on: Monte Carlo errors, zero without sampling.
     - `correlation_of_width` (seed, width), `sign_agreement_of_width`: theory at every width with the trained network.
     """
     architecture = compared_architecture(network, theory)
@@ -84,7 +84,7 @@ def order_parameters(
 
 
 def compared_architecture(network: bpkr.Network, theory: xr.Dataset) -> bpkr.Architecture:
-    """The network's layers at the smallest width of the theory, at the temperature chosen there by accuracy."""
+    """Build the network's layers at the smallest width of the theory, at the temperature chosen there by accuracy."""
     width = int(theory["width"].min())
     chosen = theory["chosen_temperature"].sel(rule="accuracy", width=width)
     return bpkr.Architecture(network.heads.counts, width, temperature=float(chosen))
@@ -101,19 +101,19 @@ def check(
     executor: Workers,
     progress: bool,
 ) -> xr.Dataset:
-    """The sampled U_1 of `order_parameters`, which is `between`, against another sampler's, for the first seed.
+    """Compare the sampled U_1 in `between`, from `order_parameters`, with another sampler's, for the first seed.
 
-    It is the exact posterior of the order parameters, sampled by the No-U-Turn sampler in their coordinates alone.
+    The No-U-Turn sampler draws from the exact posterior of the order parameters alone.
 
     - `U_1` and `U_1_error` (path, path): of this sampler, and its `mixed`, `diagnosis`, `r_hat` and `ess`.
-    - `U_1_deviation`: how far the sampled weights' are from these, in standard errors of the difference.
+    - `U_1_deviation`: `between` minus this sampler, in standard errors of the difference.
     """
     architecture, seed = compared_architecture(network, theory), int(theory["seed"][0])
     data = examples_of_seed(network.heads, sources, settings, seed)
     tree = sample_order_parameters(
         architecture,
         bpkr.Data(data.features, data.labels),
-        # another stream of random numbers than that of the weights
+        # The random numbers must be independent of the weight sampler's.
         key=jax.random.fold_in(jax.random.key(seed), 1),
         schedule=Schedule(settings.chains, settings.check_warmup, settings.check_draws),
         no_u_turn=NoUTurn(target_accept=0.8),
@@ -140,7 +140,8 @@ def _of_seed(
     found: bpkr.OrderParameters,
     draws: xr.DataTree,
 ) -> xr.Dataset:
-    """All of it for the examples of one seed: `found` is their saddle point, `draws` are the sampled weights."""
+    """Compare everything for the examples of one seed, with the saddle point `found` and the sampled weights
+    `draws`."""
     sampled, posterior = entry_estimates(draws), draws["posterior"].to_dataset()
     matrices = {
         "theory": np.asarray(found.matrices[0]),
@@ -169,7 +170,7 @@ def _of_seed(
 def _with_errors(
     measure: Callable[[Mapping[str, np.ndarray]], xr.Dataset], by_origin: Mapping[str, np.ndarray], draws: np.ndarray
 ) -> xr.Dataset:
-    """`measure` of what is known by origin, and the Monte Carlo error of each variable, `draws` being the sampled."""
+    """Apply `measure` to values by origin, and add Monte Carlo errors from the sampled weights `draws`."""
 
     def with_sampled(mean: np.ndarray) -> xr.Dataset:
         return measure({**by_origin, "sampled": mean})
@@ -186,13 +187,13 @@ def _with_errors(
 
 
 def _accuracy(outputs: Mapping[str, np.ndarray], data: bpkr.Data, distributions: Sequence[str]) -> xr.Dataset:
-    """Of every origin's mean output."""
+    """Compute the accuracy of every origin's mean output."""
     shares = xr.concat([accuracies(mean, data, distributions) for mean in outputs.values()], dim="origin")
     return shares.rename("accuracy").assign_coords(origin=list(outputs)).to_dataset()
 
 
 def _agreement(matrices: Mapping[str, ArrayLike], shared: Bool[np.ndarray, "paths paths"]) -> xr.Dataset:
-    """Of every origin with every other."""
+    """Compute the agreement of every origin with every other."""
     measures = {
         "correlation": correlation,
         "sign_agreement": sign_agreement,
@@ -209,7 +210,7 @@ def _agreement(matrices: Mapping[str, ArrayLike], shared: Bool[np.ndarray, "path
 
 
 def _agreement_of_width(theory: xr.DataArray, trained: ArrayLike) -> xr.Dataset:
-    """Of the trained network with the theory at every seed and width."""
+    """Compute the agreement of the trained network with the theory at every seed and width."""
     measures = {"correlation_of_width": correlation, "sign_agreement_of_width": sign_agreement}
     return xr.Dataset(
         {
@@ -220,23 +221,23 @@ def _agreement_of_width(theory: xr.DataArray, trained: ArrayLike) -> xr.Dataset:
 
 
 def shared_heads(architecture: bpkr.Architecture) -> Bool[np.ndarray, "paths paths"]:
-    """Which pairs of paths go through the same head of the first layer."""
+    """Find the pairs of paths that share a head of the first layer."""
     first = np.array(architecture.path_branches())[:, 0]
     return first[:, None] == first
 
 
 def correlation(matrix, other) -> float:
-    """Pearson's correlation between the entries above the diagonals of two symmetric matrices."""
+    """Compute Pearson's correlation between the entries above the diagonals of two symmetric matrices."""
     return float(np.corrcoef(_above(matrix), _above(other))[0, 1])
 
 
 def sign_agreement(matrix, other, among: Bool[np.ndarray, "paths paths"] | bool = True) -> float:
-    """The share of entries above the diagonal, `among` which to look, whose signs are the same."""
+    """Compute the share of entries above the diagonal, restricted to `among`, that have the same sign."""
     return float(np.mean((np.sign(_above(matrix)) == np.sign(_above(other)))[_above(among, len(matrix))]))
 
 
 def block_strength(matrix, among: Bool[np.ndarray, "paths paths"]) -> float:
-    """The mean magnitude of the entries above the diagonal that are `among` those, over that of the others."""
+    """Compute the mean magnitude of entries above the diagonal in `among`, relative to the others."""
     magnitudes, inside = np.abs(_above(matrix)), _above(among)
     return float(np.mean(magnitudes[inside]) / np.mean(magnitudes[~inside]))
 

@@ -1,4 +1,4 @@
-"""Heads removed from the trained network, without training it again: what accuracy that costs, and what it saves."""
+"""Heads removed from the trained network without retraining: the loss of accuracy, and the savings."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,33 +22,33 @@ _TIMED_EXAMPLES, _TIMINGS = 256, 7
 
 @dataclass(frozen=True)
 class Outputs:
-    """The trained network's outputs path by path, (examples, paths), and labels (examples,).
+    """The trained network's outputs per path, (examples, paths), and labels (examples,).
 
-    A network without some heads is the sum over the paths that are left: no forward pass is needed for every subset.
+    A network without some heads is the sum over the remaining paths, so subsets need no forward pass.
     """
 
     by_path: Float[np.ndarray, "examples paths"]
     labels: Float[np.ndarray, " examples"]
 
     def accuracy(self, stays: Bool[np.ndarray, " paths"]) -> float:
-        """Of the network with these paths only."""
+        """Compute the accuracy of the network with these paths only."""
         return float(bpkr.sign_accuracy(self.by_path[:, stays].sum(axis=1), self.labels))
 
 
 def pruning(network: bpkr.Network, sources: Sources, settings: OneShot, theory: xr.Dataset) -> xr.Dataset:
-    """Accuracy of the trained network on removing heads, by distribution and seed of the test examples.
+    """Measure the trained network's accuracy without some heads, by distribution and seed of the test examples.
 
     - `score` (head): of the theory at the smallest width, mean over seeds; `trained_score`: of the trained weights.
-    - `single_accuracy` (seed, distribution, head): on removing that head alone.
-    - `accuracy` (seed, distribution, order, removed): on removing so many heads in the order of ascending `score`; of
-      least loss of accuracy on validation classes when removed alone ("leave one out"); at random, mean over orders.
-    - `order` (order, removed): which head is the last removed. No layer loses its last head.
-    - `parameters` and `inference_seconds` (removed): of the smaller network in score order; the latter for a batch.
+    - `single_accuracy` (seed, distribution, head): without that head alone.
+    - `accuracy` (seed, distribution, order, removed): without the first `removed` heads of an order. The orders are:
+      ascending `score`; ascending loss of accuracy on validation classes ("leave one out"); random, mean over orders.
+    - `order` (order, removed): the last head removed. Every layer keeps at least one head.
+    - `parameters` and `inference_seconds` (removed): of the smaller network in score order; seconds per batch.
     """
     architecture = bpkr.Architecture(network.heads.counts, network.widths, temperature=1.0)
     counts = architecture.heads
     scores = _scores(theory, architecture)
-    # the scores need no kernel, so that a singular matrix, of fewer units than paths, is none the worse
+    # The scores need no kernel, so a singular matrix (fewer units than paths) is harmless.
     trained_scores = bpkr.head_scores(architecture, bpkr.empirical_order_parameters(network))
     heads = bpkr.rank_heads([np.zeros(count) for count in counts])
     held_out = _outputs(network, architecture, sources.validation, settings, seed=-1)
@@ -100,14 +100,14 @@ def _random_orders(heads: Sequence[bpkr.Head], count: int) -> list[list[bpkr.Hea
 def _outputs(
     network: bpkr.Network, architecture: bpkr.Architecture, source: Episodes, settings: OneShot, *, seed: int
 ) -> Outputs:
-    """On fresh examples of `seed`."""
+    """Compute outputs on fresh examples of `seed`."""
     key = jax.random.fold_in(jax.random.key(1 + seed), 1)
     features, labels = path_examples(architecture, network.heads, source, settings.test_examples, key=key)
     return Outputs(np.asarray(network.path_outputs(architecture, features)), np.asarray(labels))
 
 
 def _stays(architecture: bpkr.Architecture, removed: Sequence[bpkr.Head]) -> Bool[np.ndarray, " paths"]:
-    """Which paths go through none of the `removed` heads."""
+    """Find the paths that contain none of the `removed` heads."""
     heads = np.array(architecture.path_branches())
     stays = np.ones(len(heads), dtype=bool)
     for layer, head in removed:
@@ -142,7 +142,7 @@ def _forward(network: bpkr.Network, inputs: Array) -> Array:
 
 
 def _savings(network: bpkr.Network, source: Episodes, order: Sequence[bpkr.Head]) -> xr.Dataset:
-    """What networks are worth that have really lost the heads: their numbers, and the time of a forward pass."""
+    """Count the parameters of networks without the removed heads, and time their forward pass."""
     inputs = source(_TIMED_EXAMPLES, key=jax.random.key(0)).inputs
     parameters, seconds = [], []
     for count in range(len(order) + 1):

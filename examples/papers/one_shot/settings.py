@@ -1,4 +1,4 @@
-"""What the experiment does, and how large: at a size for two processor cores, and at the published one."""
+"""Settings of the experiment: a size for two processor cores, and the published size."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,7 +22,7 @@ class Variant:
     def __post_init__(self):
         check_fields(self)
         if not self.heads:
-            raise ValueError("heads must be those of one layer or more, got none")
+            raise ValueError("heads must have at least one layer, got none")
         for i, count in enumerate(self.heads):
             checked_whole_number(f"heads[{i}]", count, least=1)
         checked_whole_number("head_dimension", self.head_dimension, least=1)
@@ -30,7 +30,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Strokes:
-    """How many characters of our own there are; see `tasks.strokes`."""
+    """The numbers of generated characters; see `tasks.strokes`."""
 
     training: int = 600
     validation: int = 100
@@ -115,7 +115,7 @@ PAPER = OneShot(
     unseen=("fashion-mnist", "mnist"),
     task=OneShotTask(),
     width=512,
-    # ten epochs, whose length the paper does not give: a validation each
+    # The paper trains for ten epochs without their length. We validate once per epoch.
     training=TrainingSettings(steps=10_000, batch=128, learning_rate=3e-4, validate_every=1000),
     warmup=1000,
     draws=4000,

@@ -1,4 +1,4 @@
-"""Where the sequences come from: images to train on, classes never seen, and images of another kind."""
+"""Sources of the sequences: training images, unseen classes, and images of another kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ..tasks.published_images import fashion_mnist, mnist, omniglot
 from ..tasks.strokes import stroke_characters
 from .settings import OneShot, Strokes
 
-# raised whenever other characters are drawn of the same settings
+# Increase this version when the same settings draw different characters.
 _VERSION = 1
 IN_DISTRIBUTION = "in distribution"
 _UNSEEN = {"digits": handwritten_digits, "mnist": mnist, "fashion-mnist": fashion_mnist}
@@ -24,7 +24,7 @@ _UNSEEN = {"digits": handwritten_digits, "mnist": mnist, "fashion-mnist": fashio
 
 @dataclass(frozen=True)
 class Sources:
-    """Sequences of disjoint classes, for training and for validation, and for tests by distribution."""
+    """Sequences of disjoint classes for training and validation, and of test classes by distribution."""
 
     training: Episodes
     validation: Episodes
@@ -32,9 +32,9 @@ class Sources:
 
 
 def sources(settings: OneShot, folder: Path) -> Sources:
-    """The sequences of `settings`; characters of our own are drawn once and kept in `folder`.
+    """Return the sequences of `settings`. Generated characters are drawn once and kept in `folder`.
 
-    Raises `ConnectionError` where published images have to be downloaded and cannot be.
+    Raises `ConnectionError` if published images cannot be downloaded.
     """
     if settings.images == "omniglot":
         split = omniglot()

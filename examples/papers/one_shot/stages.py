@@ -1,4 +1,4 @@
-"""The experiment whole, one variant after another; every stage is kept, and gone on from."""
+"""The whole experiment, one variant after another. Every stage is kept, so a run can resume."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,24 +23,24 @@ from .settings import OneShot, Variant
 from .sources import Sources, sources
 from .theory import READOUT, choose_temperatures, kernel_components, theory_of_seed
 
-# of every stage: raised whenever one comes to have other numbers of the same settings
+# Increase this version when the same settings give different numbers in any stage.
 _VERSION = 2
 
 
 @checked_arguments
 def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: bool = True) -> xr.DataTree:
-    """All variants, as a tree of labelled datasets: a node for each, and in it one for each stage.
+    """Run all variants. Return a tree of labelled datasets with a node per variant, and in it one per stage.
 
     - `training`: the history. `network`: the trained weights, queries and keys; see `training.network_from`.
     - `theory`: over seed, width and temperature; `kernel`: principal components.
-    - `order_parameters`: U_1 of theory, sampled and trained; `check`: the sampled one against another sampler's.
-    - `pruning`: accuracy on removing heads.
+    - `order_parameters`: U_1 of theory, sampled and trained; `check`: the sampled one against another sampler.
+    - `pruning`: accuracy without some heads.
 
-    All but `check` have an axis `training_seed`, of networks trained independently.
+    All but `check` have an axis `training_seed` of independently trained networks.
 
-    Every stage leaves its result in the folder `stages`, from where an interrupted run goes on, as does one with more
-    seeds of either kind, widths, temperatures or steps of training. With an `executor`, see `sweeps.sweep`, widths of
-    the theory and chains of the sampler run side by side; training runs here. `progress`: show bars.
+    Every stage keeps its result in the folder `stages`. Interrupted runs resume from there, and so do runs with more
+    seeds of either kind, widths, temperatures or training steps. With an `executor`, see `sweeps.sweep`, widths of the
+    theory and chains of the sampler run in parallel; training runs here. `progress`: show bars.
     """
     check_executor(executor)
     made = sources(settings, stages)
@@ -65,7 +65,7 @@ def run_variant(
     executor: Workers = None,
     progress: bool = True,
 ) -> dict[str, xr.Dataset]:
-    """The stages of one variant, by name, along `training_seed`; `check` is of the first trained network."""
+    """Run the stages of one variant, by name, along `training_seed`; `check` uses the first trained network."""
     options = {"executor": executor, "progress": progress}
     trained = [
         load_or_train(variant, settings, made, folder / f"training-seed={seed}", training_seed=seed, progress=progress)
@@ -91,7 +91,7 @@ def run_network(
     executor: Workers = None,
     progress: bool = True,
 ) -> dict[str, xr.Dataset]:
-    """The stages of one trained network, by name."""
+    """Run the stages of one trained network, by name."""
     network, options = trained.network, {"executor": executor, "progress": progress}
     folder = _folder_of(network, folder)
     theory = theory_of_heads(network.heads, settings, made, folder, **options)
@@ -118,7 +118,7 @@ def check_network(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """The sampled order parameters that `run_network` found, against another sampler."""
+    """Check the sampled order parameters from `run_network` with another sampler."""
     folder = _folder_of(network, folder)
     given = network, made, settings, found["theory"], found["order_parameters"], folder / "draws-of-check"
     options = {"executor": executor, "progress": progress}
@@ -139,7 +139,7 @@ def _resume_later_stage(
     *arguments: Any,
     **options: Any,
 ) -> xr.Dataset:
-    # the networks of other variants and trainings have nothing to do with it
+    # Results must stay valid when variants or trainings are added, so settings describe one network alone.
     alone = replace(settings, variants=(variant,), training_seeds=1)
     described = store.settings_of(stage, _VERSION, settings=alone, network=network)
     return _resume_stage(folder, stage.replace(" ", "-"), described, partial(compute, *arguments, **options))
@@ -154,9 +154,9 @@ def theory_of_heads(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """The theory for `heads`, trained or given as `bpkr.heads` takes them, over (seed, width, temperature).
+    """Compute the theory for `heads`, trained or as `bpkr.heads` takes them, over (seed, width, temperature).
 
-    What `theory_of_seed` has of every seed, and the `choose_temperatures`. Seeds are kept in `folder`.
+    Returns the results of `theory_of_seed` for every seed, and of `choose_temperatures`. Seeds are kept in `folder`.
     """
     names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
     depends_on = {name: getattr(settings, name) for name in names}
@@ -175,7 +175,7 @@ def theory_of_heads(
 def load_or_train(
     variant: Variant, settings: OneShot, made: Sources, folder: Path, *, training_seed: int = 0, progress: bool = True
 ) -> Trained:
-    """The variant's network of one `training_seed`, trained or as it was left in `folder`."""
+    """Load the variant's network of one `training_seed` from `folder`, or train it."""
     initial_key, training_key = jax.random.split(jax.random.key(training_seed))
     architecture = bpkr.Architecture(variant.heads, settings.width, temperature=1.0)
     features = made.training.task.input_features
@@ -195,5 +195,5 @@ def load_or_train(
 def _resume_stage(
     folder: Path, stage: str, described: Mapping[str, str], compute: Callable[[], xr.Dataset]
 ) -> xr.Dataset:
-    """A stage as it was left in `folder`, or computed; of other settings, such as more seeds, it is another file."""
+    """Load a stage from `folder`, or compute it. Other settings, such as more seeds, use another file."""
     return store.resume(folder / f"{stage}-{store.fingerprint(described)}.nc", described, compute)

@@ -1,4 +1,4 @@
-"""The theory at given queries and keys: every width and temperature, the limit of infinite width, the choice of T."""
+"""The theory at given queries and keys: all widths and temperatures, the infinite-width limit, the choice of T."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,11 +21,11 @@ from .sources import IN_DISTRIBUTION, Sources
 
 READOUT = "mean"
 _AT_ONCE = 200  # examples whose attention is in memory
-_TOLERANCE = 1e-6  # of the saddle point: ten times below the published solver's
+_TOLERANCE = 1e-6  # ten times below the tolerance of the published solver
 
 
 def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int) -> bpkr.Data:
-    """Examples of `seed` as paths through `heads` see them; as many tests of each distribution, one after another."""
+    """Draw training examples of `seed` as path features, and as many tests of each distribution, in sequence."""
     architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
     keys = jax.random.split(jax.random.key(seed), 1 + len(sources.tests))
     training = path_examples(architecture, heads, sources.training, settings.training_examples, key=keys[0])
@@ -37,7 +37,7 @@ def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneS
 
 
 def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -> xr.DataArray:
-    """How often the sign is right, (distribution,), of predictions for all tests; NaN where there are none."""
+    """Compute the share of correct signs, (distribution,), of predictions for all tests; NaN without tests."""
     by_distribution = [np.asarray(values).reshape(len(distributions), -1) for values in (mean, data.test_labels)]
     shares = np.asarray(bpkr.sign_accuracy(*by_distribution))
     return xr.DataArray(shares, dims="distribution", coords={"distribution": list(distributions)})
@@ -46,7 +46,7 @@ def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -
 def path_examples(
     architecture: bpkr.Architecture, heads: bpkr.AbstractHeads, source: Episodes, examples: int, *, key: PRNGKeyArray
 ):
-    """Path features (examples, paths, features) and labels (examples,) of sequences from `source`."""
+    """Compute path features (examples, paths, features) and labels (examples,) of sequences from `source`."""
     counts = [min(_AT_ONCE, examples - start) for start in range(0, examples, _AT_ONCE)]
     parts = []
     for number, count in enumerate(counts):
@@ -66,10 +66,10 @@ def theory_of_seed(
     executor: Workers,
     progress: bool,
 ) -> xr.Dataset:
-    """Every width and temperature, and the Gaussian-process limit, for the examples of one seed.
+    """Solve every width and temperature, and the Gaussian-process limit, for the examples of one seed.
 
-    Over (width, temperature): what `sweep` has of each saddle point, and `accuracy` by `distribution`. Of the limit,
-    over temperature: `gp_accuracy`, and `gp_log_evidence`, the log density of the training labels.
+    Over (width, temperature): the variables of `sweep`, and `accuracy` by `distribution`. For the limit, over
+    temperature: `gp_accuracy`, and `gp_log_evidence`, the log density of the training labels.
     """
     data, distributions = examples_of_seed(heads, sources, settings, seed), list(sources.tests)
     architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
@@ -98,7 +98,7 @@ def theory_of_seed(
 def _gp_limit(
     heads: bpkr.AbstractHeads, data: bpkr.Data, distributions: Sequence[str], temperature: float
 ) -> xr.Dataset:
-    # the entropy vanishes in the limit, so that the evidence is the energy's
+    # The entropy vanishes in the limit, so the energy alone gives the evidence.
     architecture = bpkr.Architecture(heads.counts, 1, temperature=temperature)
     limit = bpkr.gp_limit(architecture)
     energy = bpkr.evaluate(bpkr.Problem(architecture, data), limit).energy
@@ -109,15 +109,15 @@ def _gp_limit(
 
 
 def choose_temperatures(theory: xr.Dataset) -> xr.Dataset:
-    """The temperature at every width, and in the limit, by two rules, along an axis `rule`.
+    """Choose the temperature at every width, and in the limit, by two rules, along an axis `rule`.
 
-    `accuracy`: the highest in distribution, mean over seeds, as the paper chooses it; it looks at the test set.
-    `evidence`: the highest log evidence, mean over seeds: the lowest free energy; it looks at training labels alone.
+    `accuracy`: the highest in distribution, mean over seeds, as in the paper; this rule uses the test set.
+    `evidence`: the highest log evidence (lowest free energy), mean over seeds; this rule uses only training labels.
     """
     in_distribution = theory["accuracy"].sel(distribution=IN_DISTRIBUTION)
     scores = {"test_accuracy": in_distribution, "test_error": 1 - in_distribution}
     by_accuracy = best_temperatures(xr.Dataset(scores))
-    # a point that failed at one seed is no candidate
+    # A point that failed at one seed is excluded.
     by_evidence = theory["log_evidence"].mean("seed", skipna=False).idxmax("temperature")
     limit = theory["gp_accuracy"].sel(distribution=IN_DISTRIBUTION).mean("seed").idxmax("temperature")
     rules = xr.DataArray(["accuracy", "evidence"], dims="rule", name="rule")
@@ -133,7 +133,8 @@ def choose_temperatures(theory: xr.Dataset) -> xr.Dataset:
 def kernel_components(
     heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, theory: xr.Dataset, widths: Sequence[int]
 ) -> xr.Dataset:
-    """How the kernel's principal components align with the labels, first seed; at `widths` and in the limit."""
+    """Compute the alignment of principal kernel components with the labels, first seed, at `widths` and in the
+    limit."""
     seed = int(theory["seed"][0])
     data = examples_of_seed(heads, sources, settings, seed)
     chosen = theory["chosen_temperature"].sel(rule="accuracy")
