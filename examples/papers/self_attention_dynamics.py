@@ -1,7 +1,7 @@
-"""Orbits of a 1-bit self-attention network, as published by Poc-Lopez and Aguilera: trajectories and orbit diagrams.
+"""Trajectories and orbit diagrams of a 1-bit self-attention network, as published by Poc-Lopez and Aguilera.
 
-weights -> mean-field map -> window of attentions settled at one beta -> orbits from it at all others, one after another
-or over a range of beta; settings in, one labelled tree out.
+From the weights we derive the mean-field map and settle it to a window of attentions at one beta. Orbits at all other
+betas start from this window, one after another or over a range of beta. The result is one labelled tree.
 """
 
 from dataclasses import dataclass
@@ -30,16 +30,16 @@ from theorykit.dynamics.orthonormal import gram_schmidt
 from theorykit.dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 from theorykit.workers import Workers, check_executor
 
-# the published network: position bits for as many tokens, and the scale of its attention scores
+# The published network has position bits for this many tokens, and this scale of its attention scores.
 _CONTEXT = 4
 _SCALE = 100
-# lags of the autocorrelation, periods that are looked for, and values that the test for chaos needs at least
+# Lags of the autocorrelation, the longest period searched, and the fewest values for the 0-1 test for chaos.
 _LAGS = 256
 _LONGEST_PERIOD = 512
 _TESTED = 100
-# of trajectories: raised whenever they come to have other numbers of the same arguments
+# Increase this version when the same arguments give different trajectories.
 _VERSION = 1
-# lambda_1 of the published network by another program, over 75,000 tokens
+# lambda_1 of the published network by another program, over 75,000 tokens.
 _REFERENCE = {1.255: -1e-5, 1.26451: -0.005, 1.266: 0.078, 1.27: -0.048, 1.28: 0.146, 1.4: 0.074}
 
 
@@ -62,10 +62,10 @@ class Range:
         for name, least in {"recorded": 1, "transient": 0}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         if self.values < 2 or not self.lowest < self.highest:
-            raise ValueError(f"a diagram is of two values of beta or more, from a low to a high one, got {self}")
+            raise ValueError(f"a diagram needs at least two values of beta, from a low to a high one, got {self}")
 
     def betas(self) -> np.ndarray:
-        """The inverse temperatures."""
+        """Return the inverse temperatures."""
         return np.linspace(self.lowest, self.highest, self.values)
 
 
@@ -92,14 +92,14 @@ class Phases:
         for name, least in {"transient": 0, "recorded": 1, "measured": 1}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         if self.values < 2 or not self.highest > 0:
-            raise ValueError(f"a phase diagram is of two values or more, up to one above zero, got {self}")
+            raise ValueError(f"a phase diagram needs at least two values, up to one above zero, got {self}")
 
 
 @dataclass(frozen=True)
 class SelfAttentionDynamics:
-    """Trajectories, exponents and orbit diagrams of the published network, a context of 4 tokens and 3 patterns.
+    """Trajectories, exponents and orbit diagrams of the published network, with a context of 4 tokens and 3 patterns.
 
-    All orbits begin with the window of attentions that the network has settled to at one inverse temperature.
+    All orbits start from the window of attentions to which the network has settled at one inverse temperature.
     """
 
     betas: tuple[float, ...] = (1.255, 1.26451, 1.266, 1.27, 1.28, 1.4)
@@ -150,11 +150,11 @@ class SelfAttentionDynamics:
 
     @property
     def is_published(self) -> bool:
-        """Whether the network and the start are the published ones."""
+        """Check whether the network and the start are the published ones."""
         return (self.attention, self.epsilon, self.start, self.seed) == (2.2, 0.02, 3.0, 1)
 
     def parameters(self, model: dmft.SelfAttention, beta: ArrayLike) -> dmft.Parameters:
-        """What the network is run with at `beta`, a number or an array."""
+        """Return the network's parameters at `beta`, a number or an array."""
         checked_instance("model", model, dmft.SelfAttention)
         if checked_array("beta", beta).size == 0:
             raise ValueError("beta must be at least one number, got none")
@@ -165,11 +165,11 @@ class SelfAttentionDynamics:
 def run(
     settings: SelfAttentionDynamics, partial_results: Path, *, executor: Workers = None, progress: bool = True
 ) -> xr.DataTree:
-    """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
+    """Compute `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
 
-    Diagrams are those of `theorykit.dmft.diagrams`, and `trajectories` is described at `orbit`. Of the published
-    network there is `reference`, too, exponents by another program. Finished orbits are kept in `partial_results`, from
-    where an interrupted run goes on. With an `executor`, see `orbit_diagram`, it computes them. `progress`: show bars.
+    `theorykit.dmft.diagrams` describes the diagrams, and `orbit` the node `trajectories`. For the published network
+    there is also `reference`, exponents from another program. Finished orbits are kept in `partial_results`, and an
+    interrupted run resumes from there. An `executor`, see `orbit_diagram`, computes the orbits. `progress`: show bars.
     """
     check_executor(executor)
     weights = dmft.published_weights(settings.seed)
@@ -214,7 +214,8 @@ def run(
 
 @checked_arguments
 def settle_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
-    """The attentions that the output's first pattern, as a prompt, has come to at the inverse temperature `start`."""
+    """Settle from the output's first pattern, as a prompt, at the inverse temperature `start`; return the
+    attentions."""
     parameters = settings.parameters(model, np.array([settings.start]))  # one orbit, as single orbits are
     prompted = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
     return dmft.discard_transient(model, parameters, prompted, settings.transient)
@@ -235,7 +236,7 @@ def _trajectories(
         parameters=settings.parameters(model, betas),
         window=window,
     )
-    # blocks of one: which others there are changes no rounding, on which hangs the choice between attractors
+    # Use blocks of one orbit. Rounding decides between coexisting attractors, and it must not depend on other orbits.
     alone = partial(_orbits_of, settings, model, window)
     return in_blocks(alone, len(betas), settings=run, orbits_per_block=1, label="trajectories", **place)
 
@@ -243,7 +244,7 @@ def _trajectories(
 def _orbits_of(
     settings: SelfAttentionDynamics, model: dmft.SelfAttention, window: dmft.Window, numbers: np.ndarray
 ) -> xr.Dataset:
-    """Those of the trajectories that have these numbers."""
+    """Compute the trajectories with these numbers."""
     return orbit(settings, model, settings.parameters(model, np.asarray(settings.betas)[numbers]), window)
 
 
@@ -251,20 +252,20 @@ def _orbits_of(
 def orbit(
     settings: SelfAttentionDynamics, model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window
 ) -> xr.Dataset:
-    """The orbits from `window` at parameters that have one axis, once they have settled.
+    """Compute the orbits from `window` at parameters that have one axis, once they have settled.
 
     - `overlap`, `attention` (orbit, pattern, token): the semantic overlap of the output, (1 - epsilon) <w^o tanh>, and
-      the attention that the token pays; coordinate `position` (token).
-    - `exponent`, `exponent_error` (orbit, number): all there are. `regime` by the two largest, as in orbit diagrams.
-    - `dimension` (orbit): that of Kaplan and Yorke. `chaos` (orbit): K of the 0-1 test, of the first pattern once a
+      the attention of the token; coordinate `position` (token).
+    - `exponent`, `exponent_error` (orbit, number): all exponents. `regime`: from the two largest, as in orbit diagrams.
+    - `dimension` (orbit): the Kaplan-Yorke dimension. `chaos` (orbit): K of the 0-1 test, of the first pattern once per
       context.
-    - `period` (orbit): of the overlaps, in tokens, 0 where it is not found among those up to 512.
+    - `period` (orbit): of the overlaps, in tokens, or 0 if there is none up to 512.
     - `amplitude` (orbit, pattern, frequency), `autocorrelation` (orbit, pattern, lag): of the overlaps.
     """
     settled = dmft.discard_transient(
         model, parameters, dmft.state_from_window(model, parameters, window), settings.transient
     )
-    # reflections are not for blocks in several threads
+    # Householder reflections do not suit blocks in several threads.
     spectrum = dmft.lyapunov_spectrum(model, parameters, settled, steps=settings.recorded, orthonormalise=gram_schmidt)
     start = dmft.state_from_window(model, parameters, settled)
     trajectory = dmft.run(model, parameters, start, steps=settings.recorded)
@@ -290,7 +291,7 @@ def orbit(
 
 
 def _describe(overlap: np.ndarray) -> dict:
-    """What overlaps `(orbit, pattern, token)` look like as series of time."""
+    """Describe overlaps `(orbit, pattern, token)` as time series."""
     amplitude = amplitude_spectrum(overlap, (ORBIT, "pattern"))
     lags = min(_LAGS, overlap.shape[-1] - 1)
     periods = detect_period(overlap, min(_LONGEST_PERIOD, overlap.shape[-1] // 2))

@@ -1,4 +1,4 @@
-"""Figs. 2 b-e and 5 b-c of Tiberi et al., and their table, from the result of `papers.hidden_markov`."""
+"""Draw Figs. 2 b-e and 5 b-c of Tiberi et al., and make their table, from the result of `papers.hidden_markov`."""
 
 from pathlib import Path
 
@@ -19,13 +19,13 @@ SHOWN_COMPONENTS = 30
 
 @checked_arguments
 def figure_paths(folder: Path) -> tuple[Path, Path]:
-    """The files that `draw_all` writes."""
+    """Return the files that `draw_all` writes."""
     return folder / "figure-2.png", folder / "figure-5.png"
 
 
 @draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
-    """Write Fig. 2 (panels b-e) and Fig. 5 (panels b, c) to `folder`, replacing what is there; their paths."""
+    """Write Fig. 2 (panels b-e) and Fig. 5 (panels b, c) to `folder`, replacing old files; return their paths."""
     with use_style():
         figures = (figure_2(result), figure_5(result))
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
@@ -33,7 +33,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
 
 @draws_results
 def figure_2(result: xr.DataTree) -> Figure:
-    """Accuracy over width (b), order parameters (c), kernel components against labels (d), the noisy variant (e)."""
+    """Draw accuracy over width (b), order parameters (c), kernel components and labels (d), the noisy variant (e)."""
     default, noisy = result["default"].to_dataset(), result["noisy"].to_dataset()
     figure = plt.figure(figsize=(10, 6.4))
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1))
@@ -48,7 +48,7 @@ def figure_2(result: xr.DataTree) -> Figure:
 
 @draws_results
 def figure_5(result: xr.DataTree) -> Figure:
-    """The kernel of every pair of paths (b), and the noisy variant whose second head is uniform (c)."""
+    """Draw the kernel of every pair of paths (b), and the noisy variant whose second head is uniform (c)."""
     figure = plt.figure(figsize=(10, 4.4))
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.4))
     path_kernels(left, result["default"].to_dataset(), "b   path kernels, examples sorted by class")
@@ -58,12 +58,12 @@ def figure_5(result: xr.DataTree) -> Figure:
 
 @draws_results
 def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
-    """Test accuracy at every width, with the Gaussian-process limits as dashed lines; bars are standard errors."""
+    """Draw test accuracy over width, with the Gaussian-process limits as dashed lines; bars are standard errors."""
     mean, error = over_seeds(dataset["accuracy"])
     axes.errorbar(dataset["width"], mean, error, color=THEORY, marker="o", markersize=3.5)
     for name, color in zip(dataset["gp_paths"].values, LIMITS, strict=True):
         if name == "good + denoising" and dataset.sizes["path_1"] == 2:
-            continue  # the same as all paths
+            continue  # all paths are drawn already
         limit, spread = (float(value) for value in over_seeds(dataset["gp_accuracy"].sel(gp_paths=name)))
         axes.axhline(limit, color=color, linestyle="--", linewidth=1)
         axes.axhspan(limit - spread, limit + spread, color=color, alpha=0.12, linewidth=0)
@@ -76,7 +76,7 @@ def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
 
 @draws_results
 def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
-    """U_1 of the first seed, as matrices between paths, at a few widths."""
+    """Draw U_1 of the first seed, as matrices between paths, at a few widths."""
     widths = _spread(dataset["width"].values, 3)
     first = dataset["U_1"].isel(seed=0)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
@@ -86,7 +86,8 @@ def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str
 
 @draws_results
 def kernel_components(axes: Axes, dataset: xr.Dataset, title: str) -> None:
-    """|cosine| of the leading kernel components with the labels, first seed, smallest width against the limit."""
+    """Draw |cosine| of leading kernel components with the labels, first seed, at the smallest width and in the
+    limit."""
     first = dataset.isel(seed=0, component=slice(SHOWN_COMPONENTS))
     width = int(first["width"].min())
     axes.bar(first["component"] - 0.2, first["alignment"].sel(width=width), 0.4, color=THEORY, label=f"$N={width}$")
@@ -97,7 +98,7 @@ def kernel_components(axes: Axes, dataset: xr.Dataset, title: str) -> None:
 
 @draws_results
 def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
-    """Accuracy over width, and U_1 between the good and the denoising path at the smallest width."""
+    """Draw accuracy over width, and U_1 between the good and the denoising path at the smallest width."""
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
     accuracy_over_width(left, dataset, title)
     width = int(dataset["width"].min())
@@ -106,7 +107,7 @@ def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -
 
 @draws_results
 def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
-    """The kernels phi^pi . phi^pi' of all pairs of paths, as example-by-example matrices on one colour scale."""
+    """Draw the kernels phi^pi . phi^pi' of all pairs of paths, as matrices between examples on one colour scale."""
     kernels = dataset["path_kernel"]
     count = kernels.sizes["path_1"]
     scale = float(np.quantile(np.abs(kernels), 0.995))
@@ -125,7 +126,7 @@ def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) ->
 
 
 def _matrix(figure: Figure | SubFigure, axes: Axes, matrix: xr.DataArray, title: str) -> None:
-    """A matrix between paths with its numbers, on a colour scale of its own."""
+    """Draw a matrix between paths with its numbers, on a separate colour scale."""
     scale = float(np.abs(matrix).max())
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale)
     labels = [_path_name(label) for label in matrix["path_1"].values]
@@ -154,7 +155,7 @@ def _path_name(label: str) -> str:
 
 @draws_results
 def table(result: xr.DataTree) -> str:
-    """The main result as text: a line a width, means over seeds with their standard errors, and the GP limits."""
+    """Format the main result: a line per width, means over seeds with standard errors, and the GP limits."""
     dataset = result["default"].to_dataset()
     lines = ["     N   accuracy          max|U-I|   gradient norm   seconds"]
     for width in dataset["width"].values:
@@ -174,6 +175,6 @@ def _pad(values: xr.DataArray) -> str:
 
 
 def _spread(values: np.ndarray, count: int) -> list[int]:
-    """`count` of the values, evenly spaced by rank, first and last among them."""
+    """Select `count` of the values, evenly spaced by rank, including the first and the last."""
     picks = np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))
     return [int(values[pick]) for pick in picks]

@@ -1,4 +1,4 @@
-"""Figs. 3 b-f, 6 and 7 of Tiberi et al. and their table, from the result of `papers.one_shot`."""
+"""Draw Figs. 3 b-f, 6 and 7 of Tiberi et al. from the result of `papers.one_shot`."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -23,12 +23,12 @@ from .results import first_network, over_networks, over_seeds
 __all__ = ["draw_all", "figure", "figure_paths", "table"]
 
 SHOWN_COMPONENTS = 50
-# the paper's figures of its variants
+# The paper's figure of each variant.
 _NUMBERS = {"L2H4": "3", "L3H3": "6", "L2H8": "7"}
 _LABELLED_PATHS = 16
 _AGREEMENT = ["correlation", "sign_agreement", "block_sign_agreement"]
 _COLORS = (THEORY, *LIMITS)
-# how points of finite width, and lines of infinite width, are drawn at the temperatures that a rule chose
+# Styles of points (finite width) and lines (infinite width), by the rule that chose the temperatures.
 _RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "accuracy": ({"marker": "o", "markersize": 3.5}, {"linestyle": "--", "linewidth": 1}),
     "evidence": (
@@ -41,13 +41,13 @@ _ORDERS = {"score": THEORY, "leave one out": LIMITS[1], "random": "0.55"}
 
 @checked_arguments
 def figure_paths(folder: Path, variants: Sequence[str]) -> tuple[Path, ...]:
-    """The files that `draw_all` writes for `variants`: numbered as in the paper, or of the variant's own name."""
+    """Return the files that `draw_all` writes for `variants`, with the paper's numbers or the variant's name."""
     return tuple(folder / f"figure-{_NUMBERS.get(name, name)}.png" for name in variants)
 
 
 @draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
-    """Write a figure of panels b-f for every variant to `folder`, replacing what is there; their paths."""
+    """Write a figure of panels b-f for every variant to `folder`, replacing old files; return their paths."""
     if not result.children:
         raise KeyError("it has no variants")
     written = []
@@ -59,7 +59,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
 
 @draws_results
 def figure(variant: xr.DataTree) -> Figure:
-    """Accuracy over width (b), kernel components (c), order parameters (d), head scores (e), heads removed (f)."""
+    """Draw accuracy over width (b), kernel components (c), order parameters (d), head scores (e), heads removed (f)."""
     theory, kernel, between, pruning = (
         variant[stage].to_dataset() for stage in ("theory", "kernel", "order_parameters", "pruning")
     )
@@ -82,9 +82,9 @@ def figure(variant: xr.DataTree) -> Figure:
 
 @draws_results
 def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: str) -> None:
-    """Test accuracy at the temperatures chosen by accuracy, and by evidence (hollow); infinite width as lines.
+    """Draw test accuracy at temperatures chosen by accuracy, and by evidence (hollow); infinite width as lines.
 
-    Hollow points stand a little to the right of their width. Points that are not solutions are crossed out.
+    Hollow points are shifted a little to the right. Points that are not solutions are crossed out.
     """
     axes = _add_title(panel, title).subplots()
     theory = theory.sortby("width")
@@ -113,7 +113,7 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
 
 @draws_results
 def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str) -> None:
-    """|cosine| of the leading kernel components with the labels, smallest width against the limit, first network."""
+    """Draw |cosine| of leading kernel components with the labels, smallest width and limit, first network."""
     kernel = first_network(kernel)
     axes = _add_title(panel, title).subplots()
     shown = kernel["alignment"].isel(component=slice(SHOWN_COMPONENTS))
@@ -127,9 +127,9 @@ def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str)
 
 @draws_results
 def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str) -> None:
-    """U_1 of theory, sampled and trained, each on a scale of its own; lines part the first layer's heads.
+    """Draw U_1 of theory, sampled and trained, each on a separate scale; lines separate the first layer's heads.
 
-    They are of the first network and seed; how far they agree is the mean over networks and seeds.
+    The matrices are from the first network and seed; the agreement is the mean over networks and seeds.
     """
     _add_title(panel, title)
     origins = [str(origin) for origin in between["origin"].values]
@@ -143,7 +143,7 @@ def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str)
 
 
 def _heading(between: xr.Dataset, origin: str) -> str:
-    """What a matrix is of, and how well it agrees with theory; a star where sampling is not to be relied on."""
+    """Name a matrix and its agreement with theory. A star marks sampling that did not mix."""
     if origin == "theory":
         return f"theory\n$N={between.attrs['width']}$, $T={first_network(between)['temperature'].item():g}$"
     doubt = "*, not mixed" if origin == "sampled" and not between["mixed"].all() else ""
@@ -156,14 +156,14 @@ def _heading(between: xr.Dataset, origin: str) -> str:
 
 
 def _number_with_bar(values: xr.DataArray, of_sampling: xr.DataArray, unit: int, digits: int) -> str:
-    """The mean over seeds and its standard error, of one seed that of sampling, as text of so many digits."""
+    """Format the mean over seeds and its standard error; for one seed, the sampling error."""
     mean, error = (unit * float(value) for value in over_seeds(values))
     error = error if values.size > 1 else unit * float(of_sampling.mean())
     return f"{mean:.{digits}f}" + (rf" $\pm$ {error:.{digits}f}" if error > 0 else "")
 
 
 def _path_axes(axes: Axes, paths: Sequence[str]) -> None:
-    """Ticks named by paths, or where these are many by heads of the first layer, whose blocks are parted by lines."""
+    """Label ticks by paths, or if there are many by heads of the first layer, with lines between their blocks."""
     first = [path.split(".")[0] if "." in path else path[0] for path in paths]
     starts = [i for i in range(len(paths)) if i == 0 or first[i] != first[i - 1]]
     for start in starts[1:]:
@@ -184,7 +184,7 @@ def _path_axes(axes: Axes, paths: Sequence[str]) -> None:
 
 @draws_results
 def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: str, title: str) -> None:
-    """The score of every head, and accuracy without that head alone, beside the line of the whole first network."""
+    """Draw the score of every head and the accuracy without it, with a line for the whole first network."""
     pruning = first_network(pruning)
     above, below = _add_title(panel, title).subplots(2, 1, sharex=True)
     ascending = pruning.isel(head=np.argsort(pruning["score"].values, kind="stable")).sel(distribution=distribution)
@@ -201,7 +201,7 @@ def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: st
 
 @draws_results
 def heads_removed(panel: Figure | SubFigure, pruning: xr.Dataset, distributions: Sequence[str], title: str) -> None:
-    """Accuracy over the number of heads removed, by order and distribution; below, what is left to store and run."""
+    """Draw accuracy over the number of heads removed, by order and distribution; below, remaining storage and time."""
     mosaic = _add_title(panel, title).subplot_mosaic(
         [list(distributions), ["share left"] * len(distributions)], height_ratios=(1.7, 1)
     )
@@ -235,14 +235,14 @@ def _add_title(panel: Figure | SubFigure, title: str) -> Figure | SubFigure:
 
 
 def _points(axes: Axes, places: Any, values: xr.DataArray, **style: Any) -> None:
-    """The mean over seeds at each place, with bars of its standard error where there are several seeds."""
+    """Draw the mean over seeds at each place, with bars of its standard error for several seeds."""
     mean, error = over_seeds(values)
     seeds = values.sizes["seed"] * values.sizes.get("training_seed", 1)
     axes.errorbar(places, mean, error if seeds > 1 else None, **style)
 
 
 def _level(axes: Axes, values: xr.DataArray, *, band: bool = True, color: str, **style: Any) -> None:
-    """A line at the mean over seeds, in a band of its standard error."""
+    """Draw a line at the mean over seeds, in a band of its standard error."""
     mean, error = (float(value) for value in over_seeds(values))
     axes.axhline(mean, color=color, zorder=1, **style)
     if band and error > 0:

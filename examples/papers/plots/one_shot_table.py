@@ -1,4 +1,4 @@
-"""The result of `papers.one_shot` as text."""
+"""Format the result of `papers.one_shot` as text."""
 
 from collections.abc import Sequence
 from textwrap import indent, wrap
@@ -19,10 +19,10 @@ _RULES = {
 
 @draws_results
 def table(result: xr.DataTree) -> str:
-    """The main results of every variant, means over trained networks and seeds with their standard errors.
+    """Format the main results of every variant: means over trained networks and seeds, with standard errors.
 
-    Accuracy over width, and what the smallest width gains on infinite width, seed by seed; how much networks differ,
-    and draws of the examples; agreement of U_1; heads, which are those of the first network.
+    The table has accuracy over width and the gain of the smallest over infinite width, seed by seed; the scatter over
+    networks and draws of the examples; the agreement of U_1; and the heads of the first network.
     """
     if not result.children:
         raise KeyError("it has no variants")
@@ -47,7 +47,7 @@ def _of_variant(name: str, variant: xr.DataTree) -> str:
 
 
 def _trainings(validation: xr.DataArray) -> str:
-    """What every network reached, and when; its own last step is the last that it has."""
+    """Describe the best validation accuracy of every network, and its step. Histories may end at different steps."""
     networks = validation.transpose("training_seed", "step") if "training_seed" in validation.dims else [validation]
     best = [one.isel(step=int(one.argmax("step"))) for one in networks]
     accuracies = ", ".join(f"{float(one):.3f}" for one in best)
@@ -56,7 +56,7 @@ def _trainings(validation: xr.DataArray) -> str:
 
 
 def _scatter(theory: xr.Dataset) -> str:
-    """How far accuracies scatter over trained networks, and over draws of the examples."""
+    """Describe the scatter of accuracies over trained networks, and over draws of the examples."""
     if theory.sizes.get("training_seed", 1) == 1:
         return "how much trained networks differ is not in these errors: there is one"
     theory = theory.sel(rule="accuracy", distribution=theory["distribution"].values[0])
@@ -78,20 +78,20 @@ def _scatter(theory: xr.Dataset) -> str:
 
 
 def _shown_temperature(temperatures: xr.DataArray) -> str:
-    """The temperature, or where networks have several, from the lowest to the highest."""
+    """Format the temperature, or the range from the lowest to the highest if networks differ."""
     lowest, highest = float(temperatures.min()), float(temperatures.max())
     return f"{lowest:g}" if lowest == highest else f"{lowest:g} to {highest:g}"
 
 
 def _accuracies(theory: xr.Dataset, rule: str) -> str:
-    """A line a width, one of infinite width, and one of the difference from it of the smallest width."""
+    """Format a line per width, one for infinite width, and one for the gain of the smallest width over it."""
     theory = theory.sel(rule=rule)
     temperatures, of_limit = theory["chosen_temperature"], theory["gp_chosen_temperature"]
     at_best = theory.sel(temperature=temperatures)
     accuracy, limit = at_best["accuracy"], theory["gp_accuracy"].sel(temperature=of_limit)
     is_solved = (at_best["converged"] == 1).all([name for name in at_best["converged"].dims if name != "width"])
     distributions, smallest = theory["distribution"].values, int(theory["width"].min())
-    # the seeds' examples are the same at every width, so that the error is that of the differences
+    # The seeds' examples are the same at every width, so the error comes from the paired differences.
     gain = accuracy.sel(width=smallest) - limit
 
     def cells(values: xr.DataArray, sign: str = "-") -> list[str]:
@@ -108,7 +108,7 @@ def _accuracies(theory: xr.Dataset, rule: str) -> str:
 
 
 def _agreement(between: xr.Dataset) -> str:
-    """How far the three U_1 agree, pair by pair, and how right their networks are on the same examples."""
+    """Format the agreement of the three U_1, pair by pair, and accuracies of their networks on the same examples."""
     is_doubtful = between["mixed"].values.ravel() == 0
     star = "*" if is_doubtful.any() else ""
     rows = [["entries above the diagonal", "correlation", "same sign", "of them, in blocks"]]
@@ -138,7 +138,7 @@ def _agreement(between: xr.Dataset) -> str:
 
 
 def _accuracies_by_origin(between: xr.Dataset, star: str) -> list[list[str]]:
-    """Of theory, sampled networks and the trained one, and what sampling adds to theory, seed by seed."""
+    """Make rows for theory, sampled networks and the trained one, and for sampled minus theory, seed by seed."""
     accuracy, errors = between["accuracy"], between["accuracy_error"]
     names = accuracy["distribution"].values
 
@@ -157,7 +157,7 @@ def _accuracies_by_origin(between: xr.Dataset, star: str) -> list[list[str]]:
 
 
 def _of_sampling(between: xr.Dataset) -> str:
-    """How well the chains mixed, and the Monte Carlo error of the mean over seeds, which errors over seeds contain."""
+    """Describe the mixing of the chains, and the Monte Carlo error of the mean, which errors over seeds contain."""
     pair = between.sel(of="theory", origin="sampled")
     accuracy = between["accuracy_error"].sel(origin="sampled").isel(distribution=0)
     parts = [
@@ -176,12 +176,12 @@ def _of_sampling(between: xr.Dataset) -> str:
 
 
 def _of_mean(errors: xr.DataArray) -> float:
-    """The standard error of a mean of what has independent `errors`."""
+    """Compute the standard error of a mean of values with independent `errors`."""
     return float(np.sqrt(np.sum(errors.values**2))) / errors.size
 
 
 def _check(check: xr.Dataset) -> str:
-    """How far the sampled weights' U_1 is from that of the sampler of order parameters."""
+    """Describe the distance of U_1 between sampled weights and the sampler of order parameters."""
     deviation = check["U_1_deviation"].values
     above = deviation[np.triu_indices(len(deviation))]
     known = above[np.isfinite(above)]
@@ -196,7 +196,7 @@ def _check(check: xr.Dataset) -> str:
 
 
 def _heads(pruning: xr.Dataset, distribution: str) -> str:
-    """A line a head of the first network by ascending score."""
+    """Format a line per head of the first network by ascending score."""
     pruning = first_network(pruning)
     rows = [["layer.head", "score", "of trained weights", "accuracy without it"]]
     for i in np.argsort(pruning["score"].values, kind="stable"):
@@ -207,10 +207,10 @@ def _heads(pruning: xr.Dataset, distribution: str) -> str:
 
 
 def _removable(pruning: xr.Dataset, distribution: str) -> str:
-    """How many heads the network can do without, in order of score, at little loss, and what that saves."""
+    """Describe how many heads can be removed in order of score at little loss, and the savings."""
     accuracy = pruning["accuracy"].sel(distribution=distribution, removal="score")
     change = accuracy - accuracy.sel(removed=0)
-    # rounded, so that a loss of exactly as much is not little on account of the last binary digit
+    # Round, because a loss of exactly the limit could pass by its last binary digit.
     is_little = -over_seeds(change)[0].values.round(9) < LITTLE
     count = int(np.argmin(is_little)) - 1 if not is_little.all() else len(is_little) - 1
     saved = {
@@ -225,7 +225,7 @@ def _removable(pruning: xr.Dataset, distribution: str) -> str:
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines: the first column to the left, the others to the right."""
+    """Align rows of cells as lines: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:

@@ -1,4 +1,4 @@
-"""Trajectories, orbit and phase diagrams of self-attention and their table, from `papers.self_attention_dynamics`."""
+"""Draw trajectories, orbit and phase diagrams of self-attention from `papers.self_attention_dynamics`."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from theorykit.plots.phases import REGIME_COLORS, phase_diagram, share_that_diff
 from theorykit.plots.results import draws_results
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
-# one a pattern, or one an exponent
+# One colour per pattern or per exponent.
 _COLORS = (THEORY, *LIMITS)
 SHOWN_TOKENS = 120
 _SPECTRAL_BINS = 512
 _HEAD = ("beta", "lambda_1", "lambda_2", "regime", "period", "K", "dimension", "reference")
-# standard errors, and half of the last digit of a reference
+# _FAR is in standard errors; _ROUNDING is half of the last digit of a reference.
 _FAR, _ROUNDING = 5, 0.0005
 _FOOTNOTE = (
     "* more than 5 standard errors from the reference: where attractors coexist, as at 1.26451 and 1.27,\n"
@@ -33,13 +33,13 @@ _FOOTNOTE = (
 
 @checked_arguments
 def figure_paths(folder: Path) -> tuple[Path, ...]:
-    """The files that `draw_all` writes."""
+    """Return the files that `draw_all` writes."""
     return tuple(folder / f"{name}.png" for name in ("trajectories", "diagram", "zoom", "phases"))
 
 
 @draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
-    """Write the figures of trajectories, orbits and phases to `folder`, replacing what is there; their paths."""
+    """Write the figures of trajectories, orbits and phases to `folder`, replacing old files; return their paths."""
     orbits, diagram, zoom = (result[name].to_dataset() for name in ("trajectories", "diagram", "zoom"))
     with use_style():
         diagrams = (orbit_diagram(diagram, orbits), orbit_diagram(zoom, orbits))
@@ -49,7 +49,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
 
 @draws_results
 def trajectories(orbits: xr.Dataset) -> Figure:
-    """A row an orbit: its regime, the overlaps over time, a plane of them, a spectrum and an autocorrelation."""
+    """Draw a row per orbit: its regime, the overlaps over time and in a plane, a spectrum and an autocorrelation."""
     count = orbits.sizes["beta"]
     figure = plt.figure(figsize=(10, 0.7 + 1.45 * count))
     grid = figure.subplots(count, 5, squeeze=False, width_ratios=(1.7, 2.1, 1.15, 1.6, 1.6))
@@ -69,7 +69,7 @@ def trajectories(orbits: xr.Dataset) -> Figure:
 
 
 def _words(axes: Axes, orbit: xr.Dataset) -> None:
-    """What sort of orbit it is, in words and numbers."""
+    """Describe the orbit in words and numbers."""
     axes.axis("off")
     regime, period = orbit["regime"].item(), orbit["period"].item()
     lines = [
@@ -83,7 +83,7 @@ def _words(axes: Axes, orbit: xr.Dataset) -> None:
         (0.8, sort, {"color": REGIME_COLORS[regime], "fontweight": "bold"}),
         (0.62, "\n".join(lines), {"fontsize": 8, "linespacing": 1.35}),
     ):
-        # the panel is as wide as they are, and need not be moved for them
+        # The panel is as wide as the text, so the layout can ignore the text.
         axes.text(0, height, text, va="top", transform=axes.transAxes, in_layout=False, **look)
 
 
@@ -102,7 +102,7 @@ def _time_series(axes: Axes, orbit: xr.Dataset) -> None:
 
 
 def _plane(axes: Axes, orbit: xr.Dataset) -> None:
-    """All tokens pale, and those of one position dark: a section once a period of the driving."""
+    """Draw all tokens pale, and tokens of one position dark: a section once per period of the driving."""
     size = 0.7 if orbit["period"] == 0 else 7
     for tokens, color in ((slice(None), "#c9d3e3"), (orbit["position"].values == 0, THEORY)):
         first, second = (orbit["overlap"].isel(pattern=number, token=tokens) for number in range(2))
@@ -113,7 +113,7 @@ def _plane(axes: Axes, orbit: xr.Dataset) -> None:
 
 
 def _spectrum(axes: Axes, orbit: xr.Dataset) -> None:
-    """The highest amplitude in each of some 500 bins of frequency, the mean left out."""
+    """Draw the highest amplitude in each of some 500 bins of frequency, without the mean."""
     amplitude = orbit["amplitude"].isel(pattern=0).isel(frequency=slice(1, None))
     size = -(-amplitude.sizes["frequency"] // _SPECTRAL_BINS)
     binned = amplitude.coarsen(frequency=size, boundary="pad").max()
@@ -130,9 +130,9 @@ def _correlation(axes: Axes, orbit: xr.Dataset) -> None:
 
 @draws_results
 def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
-    """What orbits visit over beta, a section of it, their leading exponents and regimes.
+    """Draw orbits over beta, a section of them, their leading exponents and regimes.
 
-    Triangles stand at the values of beta of `orbits`.
+    Triangles mark the values of beta in `orbits`.
     """
     figure = plt.figure(figsize=(10, 7.6))
     top, middle, bottom, strip = figure.subplots(4, 1, sharex=True, height_ratios=(2.2, 1.8, 1.5, 0.12))
@@ -152,14 +152,14 @@ def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
 
 @draws_results
 def thin(diagram: xr.Dataset) -> xr.DataArray:
-    """Marks of the first pattern in its first section, but all of periodic orbits, which may miss the plane."""
+    """Select marks of the first pattern in its first section, and all of periodic orbits, which may miss the plane."""
     whole, section = diagram["visited"].isel(pattern=0), diagram["in_section"].isel(section=0)
     return xr.where(diagram["regime"] == regimes.PERIODIC, whole, section)
 
 
 @draws_results
 def draw_exponents(axes: Axes, diagram: xr.Dataset) -> None:
-    """The leading exponents with their standard errors; of those far below, the lowest in a hundred, not all."""
+    """Draw the leading exponents with standard errors. The axis leaves out the lowest percent."""
     beta, finite = diagram["beta"], diagram["exponent"].where(np.isfinite(diagram["exponent"]))
     axes.axhline(0, color="0.5", linewidth=0.6)
     numbers = diagram["number"].values[: len(_COLORS)]
@@ -176,7 +176,7 @@ def draw_exponents(axes: Axes, diagram: xr.Dataset) -> None:
 
 @draws_results
 def draw_regimes(axes: Axes, diagram: xr.Dataset) -> None:
-    """A strip of the regimes' colours; their names are below the figure."""
+    """Draw a strip of the regimes' colours; their names are below the figure."""
     names = diagram["regime"].values
     colors = np.array([to_rgba(REGIME_COLORS[name]) for name in names])
     beta = diagram["beta"].values
@@ -190,9 +190,9 @@ def draw_regimes(axes: Axes, diagram: xr.Dataset) -> None:
 
 @draws_results
 def table(result: xr.DataTree) -> str:
-    """A line a trajectory, and how many orbits of the diagrams are in which regime.
+    """Format a line per trajectory, and count the orbits of the diagrams in each regime.
 
-    The last column has lambda_1 as found by another program, where there is one.
+    The last column has lambda_1 from another program, if available.
     """
     orbits = result["trajectories"].to_dataset()
     reference = _reference(result)
@@ -206,7 +206,7 @@ def table(result: xr.DataTree) -> str:
 
 
 def number_with_error(value: float, error: float) -> str:
-    """A number and its standard error, which has two digits, or as many as make six decimals."""
+    """Format a number and its standard error, with two digits of the error, or up to six decimals."""
     check_is_number("value", value)
     check_is_number("error", error)
     if np.isneginf(value):
@@ -240,7 +240,7 @@ def _count(name: str, diagram: xr.Dataset) -> str:
 
 
 def _phases(phases: xr.Dataset) -> str:
-    """By exponents, and by the published rule."""
+    """Count the regimes by exponents, and by the published rule."""
     lines = [f"phases, {phases['distinct'].sel(pattern=1).size} pairs of gamma and beta"]
     if "regime" in phases:
         lines[0] += f": {_in_regimes(phases['regime'])}"
