@@ -1,11 +1,11 @@
 #!/bin/sh
-# One dask worker for each core that this machine has for us, bound to it:  sh cpu_workers.sh tcp://10.0.0.1:8786
+# Start one dask worker per available core, bound to that core:  sh cpu_workers.sh tcp://10.0.0.1:8786
 #
-# XLA takes as many threads as its process has cores, whatever OMP_NUM_THREADS says: only the binding makes it one.
-# Ends when the scheduler does, or with an interruption.
+# XLA ignores OMP_NUM_THREADS and uses one thread per core of its process; only the binding limits it to one thread.
+# Ends with the scheduler, or when interrupted.
 set -eu
 address=$1
-# derived actions are good for all machines, compiled code for those with the same instructions alone
+# All machines can share derived actions, but compiled code needs a machine with the same instruction set.
 export THEORYKIT_CACHE="${THEORYKIT_CACHE:-$HOME/.cache/theorykit}"
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$THEORYKIT_CACHE/jax/$(uname -n)}"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0

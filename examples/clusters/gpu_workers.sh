@@ -1,11 +1,11 @@
 #!/bin/sh
-# One dask worker for each GPU of this machine, which sees that GPU alone:  sh gpu_workers.sh tcp://10.0.0.1:8786
+# Start one dask worker per GPU of this machine; each sees only its GPU:  sh gpu_workers.sh tcp://10.0.0.1:8786
 set -eu
 address=$1
 export THEORYKIT_CACHE="${THEORYKIT_CACHE:-$HOME/.cache/theorykit}"
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$THEORYKIT_CACHE/jax/$(uname -n)}"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
-# JAX would take three quarters of the memory of the GPU at its first array
+# By default JAX reserves three quarters of the GPU memory at its first array.
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 
 for gpu in $(nvidia-smi --query-gpu=index --format=csv,noheader); do

@@ -52,7 +52,7 @@ class HiddenMarkov:
     widths: tuple[int, ...] = (10, 30, 50, 100, 300, 500, 1000)
     """Widths N of all layers."""
     seeds: int = 5
-    """Independent repetitions."""
+    """Number of independent repetitions."""
     training_examples: int = 100
     test_examples: int = 1000
     temperature: float = 0.01

@@ -50,11 +50,11 @@ class Range:
     lowest: float
     highest: float
     values: int
-    """How many inverse temperatures."""
+    """Number of inverse temperatures."""
     recorded: int
-    """Tokens of each orbit that marks and exponents are from."""
+    """Tokens of each orbit used for marks and exponents."""
     transient: int = 100_000
-    """Tokens passed over before."""
+    """Tokens discarded before recording."""
 
     def __post_init__(self):
         check_fields(self)
@@ -77,15 +77,15 @@ class Phases:
     """
 
     values: int = 61
-    """How many of each inverse temperature."""
+    """Number of values of each inverse temperature."""
     highest: float = 3.0
-    """Of both; the attention's before it is scaled."""
+    """Largest value of both inverse temperatures, the attention's before scaling."""
     transient: int = 20_000
-    """Tokens passed over before."""
+    """Tokens discarded before recording."""
     recorded: int = 20_000
-    """Tokens of each orbit whose levels are counted."""
+    """Tokens of each orbit used to count levels."""
     measured: int = 100_000
-    """Tokens of each orbit that its two largest exponents are from, and its regime."""
+    """Tokens of each orbit used for its two largest exponents and its regime."""
 
     def __post_init__(self):
         check_fields(self)
@@ -103,29 +103,29 @@ class SelfAttentionDynamics:
     """
 
     betas: tuple[float, ...] = (1.255, 1.26451, 1.266, 1.27, 1.28, 1.4)
-    """Inverse temperatures of the output whose orbits are shown one by one."""
+    """Inverse temperatures of the output for single orbits."""
     transient: int = 100_000
-    """Tokens passed over before these orbits, and before the window that all begin with."""
+    """Tokens discarded before these orbits, and before the common initial window."""
     recorded: int = 65_536
-    """Tokens of these orbits that exponents, spectra and correlations are from."""
+    """Tokens of these orbits used for exponents, spectra and correlations."""
     shown: int = 8192
-    """How many of them, the first, are kept for the figure."""
+    """Number of first tokens kept for the figure."""
     diagram: Range = Range(0.0, 3.0, 701, recorded=75_000)
     """The whole range."""
     zoom: Range = Range(1.24, 1.28, 4001, recorded=40_000)
-    """The way from a torus to chaos."""
+    """The transition from a torus to chaos."""
     phases: Phases = Phases()
     """Regimes over the inverse temperatures of the output and of the attention."""
     exponents: int = 3
-    """How many leading Lyapunov exponents the diagrams have."""
+    """Number of leading Lyapunov exponents in the diagrams."""
     attention: float = 2.2
     """Inverse temperature of the attention."""
     epsilon: float = 0.02
     """Share of the positions in the overlaps."""
     start: float = 3.0
-    """Inverse temperature at which the window settles that all orbits begin with."""
+    """Inverse temperature at which the common initial window settles."""
     seed: int = 1
-    """Of the weights, in the published program's way to draw them."""
+    """Seed of the weights, drawn as in the published program."""
 
     def __post_init__(self):
         check_fields(self)

@@ -48,35 +48,35 @@ class OneShot:
     """One-shot image classification in context (Figs. 3 b-f, 6 and 7 of Tiberi et al.)."""
 
     variants: tuple[Variant, ...]
-    """The first is that of Fig. 3; Figs. 6 and 7 are of the others."""
+    """The networks. The first is the network of Fig. 3, the others are the networks of Figs. 6 and 7."""
     images: Strokes | Literal["omniglot"] = field(default_factory=Strokes)
-    """What is trained on and, classes never seen, tested on."""
+    """Images to train on. Their unseen classes are used for testing."""
     unseen: tuple[str, ...] = ("digits",)
-    """Images of another kind altogether, for tests out of distribution: some of `UNSEEN`."""
+    """Images of a different kind, for tests out of distribution: some of `UNSEEN`."""
     task: OneShotTask = field(default_factory=lambda: OneShotTask(channels=1))
-    """How images become tokens; in one colour a third as many features as in three, which are all the same."""
+    """How images become tokens. One colour has a third of the features of three identical colours."""
     width: int = 64
-    """Hidden units of every layer of the network that is trained."""
+    """Hidden units per layer of the trained network."""
     training: TrainingSettings = field(default_factory=lambda: TrainingSettings(steps=20_000, patience=10))
     training_seeds: int = 3
-    """Independent trainings of every variant, from initial weights and on examples of their own."""
+    """Number of independent trainings of every variant, with separate initial weights and examples."""
     widths: tuple[int, ...] = (10, 30, 100, 300, 1000)
     """Widths N of the theory."""
     temperatures: tuple[float, ...] = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-    """Variances T of the labels' noise; which is best is found at every width."""
+    """Variances T of the labels' noise. The best one is selected at every width."""
     seeds: int = 5
-    """Independent draws of the theory's training and test examples, with the same queries and keys."""
+    """Number of independent draws of the theory's training and test examples, for the same queries and keys."""
     training_examples: int = 200
     test_examples: int = 1000
     chains: int = 4
     warmup: int = 250
     draws: int = 1000
-    """Of the sampler of the weights, at the smallest width and every seed."""
+    """Draws of the weights by the sampler, at the smallest width and for every seed."""
     check_warmup: int = 250
     check_draws: int = 500
-    """Of as many chains of the sampler of order parameters, which checks that of the weights at the first seed."""
+    """Draws of the order-parameter sampler, with as many chains. It checks the weight sampler at the first seed."""
     orders: int = 10
-    """Random orders of removing heads."""
+    """Number of random orders in which heads are removed."""
 
     def __post_init__(self):
         check_fields(self)
@@ -107,7 +107,7 @@ class OneShot:
 
 
 SMALL = OneShot(variants=(Variant("L2H4", (4, 4), 32), Variant("L3H3", (3, 3, 3), 32), Variant("L2H8", (8, 8), 16)))
-"""A size for two processor cores, with characters of our own."""
+"""A size for two processor cores, with generated characters."""
 
 PAPER = OneShot(
     variants=(Variant("L2H4", (4, 4), 128), Variant("L3H3", (3, 3, 3), 170), Variant("L2H8", (8, 8), 64)),
@@ -125,4 +125,4 @@ PAPER = OneShot(
     training_examples=600,
     temperatures=(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5),
 )
-"""The published size: Omniglot, and MNIST images that were never seen."""
+"""The published size: Omniglot, with MNIST and Fashion-MNIST for tests."""

@@ -1,1 +1,1 @@
-"""Data that a theory is tried on."""
+"""Tasks that provide data for the theory."""

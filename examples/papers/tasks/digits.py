@@ -8,15 +8,15 @@ from theorykit.checks import checked_whole_number
 from .image_files import SIZE, resize
 from .images import ImageSet, image_set
 
-_DARKEST = 16  # each pixel of the published images counts the inked ones among 4 x 4 of the scan
+_DARKEST = 16  # each published pixel counts the inked pixels of 4 x 4 in the scan
 
 
 def handwritten_digits(*, size: int = SIZE) -> ImageSet:
-    """1797 digits, of classes "0" to "9", black ink on white paper; `pixels` is (1797, size, size).
+    """Load 1797 digits, of classes "0" to "9", black ink on white paper; `pixels` is (1797, size, size).
 
     They are the test part of the Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI
-    Machine Learning Repository, https://archive.ics.uci.edu/ml/datasets/Optical+Recognition+of+Handwritten+Digits,
-    which comes with scikit-learn. The images have 8 x 8 pixels from 0 to 16, and are enlarged smoothly, by `resize`.
+    Machine Learning Repository, https://archive.ics.uci.edu/ml/datasets/Optical+Recognition+of+Handwritten+Digits, and
+    come with scikit-learn. The images have 8 x 8 pixels from 0 to 16, and `resize` enlarges them smoothly.
     """
     checked_whole_number("size", size, least=1)
     published = load_digits()

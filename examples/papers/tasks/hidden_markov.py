@@ -1,7 +1,8 @@
 """Classification of hidden Markov chains by how often they change state; Tiberi et al., Sec. 4.1 and App. G.
 
-Two classes of chains over two hidden states: those that tend to stay (+1) and those that tend to switch (-1). Tokens
-are noisy vectors of the hidden state; a zero token begins the sequence, and every token carries its position one-hot.
+There are two classes of chains over two hidden states: chains that tend to stay (+1) and chains that tend to switch
+(-1). Tokens are noisy vectors of the hidden state. A zero token begins the sequence, and every token has a one-hot
+position.
 """
 
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ class HiddenMarkovTask:
 
     - `length`: hidden states in a chain.
     - `dimension`: features of a token, even; the two states' vectors are orthogonal, of squared norm `dimension`.
-    - `stay_probability`: of the hidden state, in class +1; class -1 switches with that probability.
-    - `parallel_noise`, `orthogonal_noise`: standard deviation of the tokens' noise inside the plane of the two state
+    - `stay_probability`: of the hidden state, in class +1; class -1 switches with this probability.
+    - `parallel_noise`, `orthogonal_noise`: standard deviation of the tokens' noise in the plane of the two state
       vectors, and orthogonal to it (5 in the paper's noisy variant).
     - `hardness`: the factor on all attention scores.
     """
@@ -52,17 +53,17 @@ class HiddenMarkovTask:
 
     @property
     def tokens(self) -> int:
-        """Tokens in a sequence, the beginning one included."""
+        """Return the number of tokens in a sequence, including the beginning token."""
         return self.length + 1
 
     @property
     def input_features(self) -> int:
-        """Features of a token, its one-hot position included."""
+        """Return the number of features of a token, including its one-hot position."""
         return self.dimension + self.tokens
 
 
 def sample_examples(task: HiddenMarkovTask, examples: int, *, key: PRNGKeyArray) -> Examples:
-    """`examples` labelled sequences, half of each class (the odd one of class +1), in random order."""
+    """Sample `examples` labelled sequences, half of each class (an odd one goes to class +1), in random order."""
     _check_task(task)
     checked_whole_number("examples", examples, least=1)
     return _sample(task, examples, checked_key("key", key))
@@ -80,10 +81,10 @@ def _sample(task: HiddenMarkovTask, examples: int, key: PRNGKeyArray) -> Example
 
 @usual_settings()
 def good_head(task: HiddenMarkovTask, layer: Layer) -> Float[Array, "features features"]:
-    """The key-query product of the good head, key index left.
+    """Build the key-query product of the good head, key index left.
 
     In layer 1 it attends to the preceding token if that token is in the same hidden state, and to the beginning token
-    otherwise; in layer 2 it attends to all tokens alike, and so counts.
+    otherwise. In layer 2 it attends to all tokens equally, and so counts.
     """
     _check_task(task)
     if checked_whole_number("layer", layer) not in (1, 2):
@@ -98,14 +99,14 @@ def good_head(task: HiddenMarkovTask, layer: Layer) -> Float[Array, "features fe
 
 
 def uniform_head(task: HiddenMarkovTask) -> Float[Array, "features features"]:
-    """The key-query product of a head that attends to all tokens alike."""
+    """Build the key-query product of a head that attends to all tokens equally."""
     _check_task(task)
     no_scores = jnp.zeros((task.dimension, task.dimension))
     return task.hardness * block_diag(no_scores, jnp.ones((task.tokens, task.tokens)))
 
 
 def random_head(task: HiddenMarkovTask, *, key: PRNGKeyArray) -> Float[Array, "features features"]:
-    """The key-query product of a random head: normal entries, scaled by block as the tokens are."""
+    """Draw the key-query product of a random head: normal entries, scaled by block like the tokens."""
     _check_task(task)
     checked_key("key", key)
     deviation = jnp.concatenate([jnp.full(task.dimension, task.dimension**-0.5), jnp.ones(task.tokens)])
@@ -116,7 +117,7 @@ def random_head(task: HiddenMarkovTask, *, key: PRNGKeyArray) -> Float[Array, "f
 def good_and_random_heads(
     task: HiddenMarkovTask, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "2 features features"], Float[Array, "2 features features"]]:
-    """The paper's network, heads (2, 2): in each layer the good head first, then a random one.
+    """Build the paper's network, heads (2, 2): in each layer the good head first, then a random one.
 
     Paths, by heads of layers 1 and 2: "11" is good, "21" averages over tokens and so denoises, "12" and "22" harm.
     """
@@ -144,7 +145,7 @@ def _state_vectors(task):
 
 
 def _hidden_states(task, labels, key):
-    """Whether each token is in the first state (examples, length): a fair start, then a Markov chain."""
+    """Sample whether each token is in the first state (examples, length): a fair start, then a Markov chain."""
     stay = jnp.where(labels > 0, task.stay_probability, 1 - task.stay_probability)[:, None]
     uniform = jax.random.uniform(key, (len(labels), task.length))
     switches = jnp.where(jnp.arange(task.length) == 0, uniform < 0.5, uniform >= stay)

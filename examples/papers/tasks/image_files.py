@@ -1,6 +1,6 @@
 """Labelled images from files in the published formats: zip archives of PNGs (Omniglot), and gzip IDX (MNIST).
 
-Every function refuses a damaged file with a `ValueError` of one line that names it; nothing is read in part.
+Every function refuses a damaged file with a one-line `ValueError` that names the file. No file is read in part.
 """
 
 import gzip
@@ -20,39 +20,39 @@ from theorykit.checks import checked_path, checked_sequence, checked_text, check
 from .images import ImageSet, checked_pixels, image_set
 
 SIZE = 32
-"""Pixels on a side of the images of a task; Tiberi et al., App. H."""
+"""Side length in pixels of a task's images; Tiberi et al., App. H."""
 
-_UNSIGNED_BYTES = 8  # the code of that type in an IDX header
-_WHOLE_GREY_MODES = ("1", "L", "P", "RGB")  # what Pillow turns into 8-bit grey without losing depth or transparency
+_UNSIGNED_BYTES = 8  # the code for unsigned bytes in an IDX header
+_WHOLE_GREY_MODES = ("1", "L", "P", "RGB")  # modes that Pillow converts to 8-bit grey without loss
 
 
 def resize(pixels: UInt8[np.ndarray, "height width"], size: int = SIZE) -> UInt8[np.ndarray, "{size} {size}"]:
-    """The square grey image at `size` x `size` pixels, by Pillow's bicubic filter, which averages to make smaller.
+    """Resize a square grey image to `size` x `size` pixels, by Pillow's bicubic filter, which averages to shrink.
 
-    An image of that size already is returned as it is. Paper stays white where no ink is within two pixels, of the
-    larger pixels of both images.
+    An image that already has this size is returned unchanged. Paper stays white if no ink is within two pixels, counted
+    in the larger pixels of the two images.
     """
     pixels = checked_pixels("pixels", pixels, "height width")
     checked_whole_number("size", size, least=1)
     if pixels.size == 0 or pixels.shape[0] != pixels.shape[1]:
-        raise ValueError(f"pixels must be some, and square, got {pixels.shape[0]} x {pixels.shape[1]} of them")
+        raise ValueError(f"pixels must be square and not empty, got {pixels.shape[0]} x {pixels.shape[1]} of them")
     if pixels.shape == (size, size):
         return pixels
-    # the ripples of Lanczos filters leave a faint ghost of the ink on blank paper around it, which the layer
-    # normalisation of a patch makes as strong as the ink; the bicubic filter's only ripple is whiter than white
+    # Lanczos filters ripple: they leave a faint ghost of the ink on blank paper, and the layer normalisation of a patch
+    # makes it as strong as the ink. The only ripple of the bicubic filter is whiter than white.
     return np.array(Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC))
 
 
 def read_omniglot(archives: Sequence[Path], *, size: int = SIZE) -> ImageSet:
-    """The images in zip `archives` of files Alphabet/characterNN/*.png, possibly below a top folder.
+    """Read the images in zip `archives` of files Alphabet/characterNN/*.png, possibly below a top folder.
 
-    Classes are named "Alphabet/characterNN" and sorted by name, their images by file name: the order of the archives,
-    and of the files in them, does not matter. Grey values are those of the files, black ink on white paper in Omniglot;
+    Classes are named "Alphabet/characterNN" and sorted by name, their images by file name. The order of the archives,
+    and of the files in them, does not matter. Grey values come from the files, black ink on white paper in Omniglot;
     `pixels` is (images, size, size).
 
-    Raises `FileNotFoundError` where an archive does not exist, and `ValueError`, which names the archive and the file
-    in it, for one that is not a zip, has no images, has an image twice or outside a character's folder, or has an image
-    that cannot be read, is not square, or is not plain grey.
+    Raises `FileNotFoundError` if an archive does not exist. Raises `ValueError`, which names the archive and the file
+    in it, if it is not a zip, has no images, or has an image twice or outside a character's folder. The same holds for
+    an image that is unreadable, not square, or not plain grey.
     """
     checked_whole_number("size", size, least=1)
     archives = [checked_path("archives", each) for each in checked_sequence("archives", archives, "paths")]
@@ -72,14 +72,14 @@ def read_omniglot(archives: Sequence[Path], *, size: int = SIZE) -> ImageSet:
 
 
 def read_idx(images: Path, labels: Path, class_names: Sequence[str], *, size: int = SIZE) -> ImageSet:
-    """The images of one gzip IDX file, with the labels of another, counted from 0 in the order of `class_names`.
+    """Read the images of one gzip IDX file, and the labels of another, counted from 0 in the order of `class_names`.
 
-    The format is that of https://yann.lecun.com/exdb/mnist. Grey values are those of the file, white on black in MNIST;
+    https://yann.lecun.com/exdb/mnist describes the format. Grey values come from the file, white on black in MNIST;
     `pixels` is (images, size, size), and images of a class are in the order of the file.
 
-    Raises `FileNotFoundError` where a file does not exist, and `ValueError`, which names the file, for one that is not
-    gzip, is cut short, has another magic number or length than its header says, for images that are not square, as many
-    labels as there are not images, a label without a name, or a class without images.
+    Raises `FileNotFoundError` if a file does not exist. Raises `ValueError`, which names the file, if it is not gzip,
+    is cut short, or has another magic number or length than in its header. The same holds for images that are not
+    square, another number of labels than images, a label without a name, and a class without images.
     """
     checked_whole_number("size", size, least=1)
     class_names = [checked_text("class_names", name) for name in checked_sequence("class_names", class_names, "names")]
@@ -93,7 +93,7 @@ def read_idx(images: Path, labels: Path, class_names: Sequence[str], *, size: in
 
 
 def _images_in(archive: Path, size: int) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
-    """(character, file name) and pixels of each image in a zip archive."""
+    """Yield (character, file name) and pixels of each image in a zip archive."""
     try:
         opened = zipfile.ZipFile(archive)
     except zipfile.BadZipFile as error:
@@ -101,7 +101,7 @@ def _images_in(archive: Path, size: int) -> Iterator[tuple[tuple[str, str], np.n
             f"{archive} is not a zip archive ({error}): was it cut short, or another page saved in its place?"
         ) from error
     with opened:
-        # macOS packs a file "__MACOSX/.../._name.png", which is no image, beside each "name.png"
+        # macOS adds a file "__MACOSX/.../._name.png" for each "name.png"; it is no image.
         members = [name for name in opened.namelist() if PurePosixPath(name).match("[!.]*.png")]
         if not members:
             raise ValueError(f"{archive} has no images, Alphabet/characterNN/*.png: is it another archive?")
@@ -111,7 +111,7 @@ def _images_in(archive: Path, size: int) -> Iterator[tuple[tuple[str, str], np.n
                 raise ValueError(f"{archive} has {member}, which is not in a folder Alphabet/characterNN")
             try:
                 pixels = resize(_grey_png(opened.read(member)), size)
-            except Exception as error:  # whatever a damaged archive or image makes their readers raise
+            except Exception as error:  # the readers raise many kinds of errors for damaged files
                 raise ValueError(
                     f"{archive} has {member}, which is not a readable PNG, square and plain grey "
                     f"({first_line(error)}): is it damaged?"
@@ -120,7 +120,7 @@ def _images_in(archive: Path, size: int) -> Iterator[tuple[tuple[str, str], np.n
 
 
 def _grey_png(content: bytes) -> np.ndarray:
-    """The pixels of a PNG, (height, width) from 0, black, to 255."""
+    """Decode the pixels of a PNG, (height, width) from 0, black, to 255."""
     with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
         image.load()
         if image.mode not in _WHOLE_GREY_MODES:
@@ -129,7 +129,7 @@ def _grey_png(content: bytes) -> np.ndarray:
 
 
 def _idx(path: Path, dimensions: int) -> np.ndarray:
-    """The array of unsigned bytes in a gzip IDX file of so many dimensions."""
+    """Read the array of unsigned bytes in a gzip IDX file with `dimensions` axes."""
     try:
         with gzip.open(path) as file:
             content = file.read()

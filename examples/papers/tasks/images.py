@@ -1,4 +1,4 @@
-"""Labelled grey images, whatever they were drawn or scanned for: what tasks on images are made of."""
+"""Labelled grey images from any source, the data of image tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,8 +25,8 @@ class ImageSet(eqx.Module):
     """Grey images in classes, sorted by class; made by `image_set`.
 
     - `pixels` (images, height, width): 0 is black, 255 white.
-    - `starts`, `counts` (classes,): where the images of each class begin, and how many they are.
-    - `class_names`: one a class.
+    - `starts`, `counts` (classes,): index of the first image of each class, and number of its images.
+    - `class_names`: one per class.
     """
 
     pixels: UInt8[Array, "images height width"]
@@ -35,7 +35,7 @@ class ImageSet(eqx.Module):
     class_names: tuple[str, ...] = eqx.field(static=True)
 
     def of_classes(self, chosen: Sequence[int]) -> "ImageSet":
-        """The images of the `chosen` classes only, in that order."""
+        """Select the images of the `chosen` classes only, in that order."""
         chosen = checked_sequence("chosen", chosen, "numbers of classes, from 0")
         last = len(self.class_names) - 1
         chosen = [checked_whole_number(f"chosen[{i}]", each, least=0, most=last) for i, each in enumerate(chosen)]
@@ -48,9 +48,9 @@ class ImageSet(eqx.Module):
 
 
 def cut_into_patches(images: ArrayLike, size: int) -> Float[Array, "... patches pixels"]:
-    """Square patches of `size` x `size` pixels, row by row, of `images` (..., height, width).
+    """Cut `images` (..., height, width) into square patches of `size` x `size` pixels, row by row.
 
-    Raises `ValueError` for patches that do not tile the images.
+    Raises `ValueError` if patches do not tile the images.
     """
     require_float64()
     size = checked_whole_number("size", size, least=1)
@@ -67,9 +67,9 @@ def cut_into_patches(images: ArrayLike, size: int) -> Float[Array, "... patches 
 def image_set(
     pixels: UInt8[np.ndarray, "_ height width"], classes: Int[np.ndarray, " _"], class_names: Sequence[str]
 ) -> ImageSet:
-    """The images in `pixels`, each of the class, counted from 0, that `classes` says.
+    """Make a set of the images in `pixels`; `classes` has the class of each, counted from 0.
 
-    Raises `ValueError` where a class has no image, or an image a class that has no name.
+    Raises `ValueError` if a class has no image, or an image has a class without a name.
     """
     pixels = checked_pixels("pixels", pixels, "images height width")
     classes = checked_numbers_of_classes("classes", classes)
@@ -96,7 +96,7 @@ def image_set(
 
 
 def checked_pixels(name: str, value: Any, axes: str) -> np.ndarray:
-    """Grey values, whole numbers from 0 to 255, as an array of unsigned bytes with the given axes."""
+    """Check grey values, whole numbers from 0 to 255; return an array of unsigned bytes with the given axes."""
     count = len(axes.split())
     is_grey = isinstance(value, (np.ndarray, jax.Array)) and value.dtype == np.uint8
     grey = np.asarray(value) if is_grey and not isinstance(value, np.ma.MaskedArray) else real_array(name, value)
@@ -108,7 +108,7 @@ def checked_pixels(name: str, value: Any, axes: str) -> np.ndarray:
 
 
 def checked_numbers_of_classes(name: str, value: Any) -> np.ndarray:
-    """Whole numbers (images,) that are not negative."""
+    """Check that these are whole numbers (images,), none negative."""
     numbers = real_array(name, value)
     if numbers.ndim != 1 or not np.all(np.isfinite(numbers) & (numbers == np.floor(numbers))):
         raise ValueError(f"{name} must be whole numbers of shape (images), got {shown(value)}")

@@ -1,7 +1,7 @@
 """One-shot image classification in context; Tiberi et al., Sec. 4.2 and App. H.
 
 A sequence shows three images, each cut into patches: two of different classes, labelled + and - in random order, and a
-third, labelled "?", of one of the two classes. The network is to say which: +1 or -1. Nothing but the context tells.
+third, labelled "?", of one of the two classes. The network has to decide which: +1 or -1. Only the context tells.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from theorykit.settings import usual_settings
 
 from .images import ImageSet, cut_into_patches
 
-_IMAGES = 3  # two that are labelled, and the one in question
+_IMAGES = 3  # two labelled images, and the image in question
 _PLUS, _MINUS, _UNKNOWN = range(3)
 
 
@@ -37,8 +37,8 @@ class OneShotTask:
     """How images and labels become tokens; the defaults are the paper's.
 
     - `image_size`, `patch_size`: sides in pixels; an image is cut into (image_size / patch_size)^2 square patches.
-    - `channels`: colours, all of them the same grey.
-    - `pixel_mean`, `pixel_deviation`: by which pixels between 0 and 1 are normalised, before patches are.
+    - `channels`: colours, all with the same grey.
+    - `pixel_mean`, `pixel_deviation`: normalise pixels between 0 and 1, before patches are normalised.
     - `label_seed`: of the fixed random vectors that stand for the labels +, - and ?.
     """
 
@@ -65,24 +65,24 @@ class OneShotTask:
 
     @property
     def patches(self) -> int:
-        """Patches of an image."""
+        """Return the number of patches in an image."""
         return (self.image_size // self.patch_size) ** 2
 
     @property
     def tokens(self) -> int:
-        """Tokens of a sequence: the patches of three images."""
+        """Return the number of tokens in a sequence: the patches of three images."""
         return _IMAGES * self.patches
 
     @property
     def input_features(self) -> int:
-        """Features of a token: the pixels of a patch, in all colours."""
+        """Return the number of features of a token: the pixels of a patch, in all colours."""
         return self.channels * self.patch_size**2
 
 
 class Episodes(eqx.Module):
-    """Random sequences of the task from a set of images: called with a number and a key, it draws that many examples.
+    """Random sequences of the task from a set of images. A call with a number and a key draws that many examples.
 
-    A JAX pytree, whose images are leaves; made by `episodes`.
+    A JAX pytree with images as leaves, made by `episodes`.
     """
 
     task: OneShotTask = eqx.field(static=True)
@@ -90,7 +90,7 @@ class Episodes(eqx.Module):
 
     @usual_settings()
     def __call__(self, examples: int, *, key: PRNGKeyArray) -> Examples:
-        """`examples` labelled sequences (examples, tokens, features)."""
+        """Draw `examples` labelled sequences (examples, tokens, features)."""
         require_float64()
         checked_whole_number("examples", examples, least=1)
         checked_key("key", key)
@@ -100,10 +100,10 @@ class Episodes(eqx.Module):
 
 
 def episodes(task: OneShotTask, images: ImageSet) -> Episodes:
-    """Sequences of `task` made of `images`.
+    """Make random sequences of `task` from `images`.
 
     Raises `ValueError` for images of another size, fewer than two classes, or a class with fewer than two images: the
-    third image is another one than that of its class before.
+    third image always differs from the labelled image of its class.
     """
     checked_instance("task", task, OneShotTask)
     checked_instance("images", images, ImageSet, "which image_set returns")
@@ -122,9 +122,9 @@ def episodes(task: OneShotTask, images: ImageSet) -> Episodes:
 def tokens(
     task: OneShotTask, pixels: Array, labels: Int[Array, "examples images"]
 ) -> Float[Array, "examples tokens features"]:
-    """The sequences of images with `pixels` (examples, images, height, width), 0 to 255, and labels 0, 1, 2: +, -, ?.
+    """Make tokens from `pixels` (examples, images, height, width), 0 to 255, and labels 0, 1, 2: +, -, ?.
 
-    A token is the sum of a patch, layer-normalised with no learned scale; its position in the sequence, sinusoids of
+    A token is the sum of a patch, layer-normalised with no learned scale; its position in the sequence, as sinusoids of
     mean square one; and the label of its image, a fixed random normal vector. All have as many features as a patch.
     """
     require_float64()
@@ -138,7 +138,7 @@ def tokens(
 
 
 def _checked_images(task: OneShotTask, pixels: Array, labels: Array) -> tuple[Array, Array]:
-    """Pixels as float64 numbers, and labels, that fit the task."""
+    """Check that pixels and labels fit the task; return pixels as float64, and labels."""
     grey, kinds = jnp.asarray(checked_array("pixels", pixels)), checked_array("labels", labels)
     if grey.ndim != 4 or grey.shape[2:] != (task.image_size, task.image_size):
         sides = f"{task.image_size}, {task.image_size}"
@@ -152,10 +152,10 @@ def _checked_images(task: OneShotTask, pixels: Array, labels: Array) -> tuple[Ar
 
 
 def _draw(images: ImageSet, key: PRNGKeyArray):
-    """One sequence: which three images, their labels, and the answer."""
+    """Draw one sequence: three images, their labels, and the answer."""
     class_key, image_key, answer_key, label_key = jax.random.split(key, 4)
     classes = _two_of(jnp.array(len(images.class_names)), class_key)
-    # of each class one image is shown, and another may be asked for
+    # Each class shows one image, and its other image may be in question.
     image_keys = jax.random.split(image_key)
     pairs = images.starts[classes][:, None] + jax.vmap(_two_of)(images.counts[classes], image_keys)
     asked = jax.random.bernoulli(answer_key).astype(int)
@@ -166,19 +166,19 @@ def _draw(images: ImageSet, key: PRNGKeyArray):
 
 
 def _two_of(count: Int[Array, ""], key: PRNGKeyArray) -> Int[Array, "2"]:
-    """Two different whole numbers below `count`."""
+    """Draw two different whole numbers below `count`."""
     first_key, step_key = jax.random.split(key)
     first = jax.random.randint(first_key, (), 0, count)
     return jnp.stack([first, (first + jax.random.randint(step_key, (), 1, count)) % count])
 
 
 def _patches(task: OneShotTask, pixels: Float[Array, "*batch size size"]) -> Float[Array, "*batch patches features"]:
-    """Row by row; the features of a patch are its pixels, once for each colour."""
+    """Cut into patches row by row; the features of a patch are its pixels, once per colour."""
     return jnp.tile(cut_into_patches(pixels, task.patch_size), task.channels)
 
 
 def _layer_normalise(values: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
-    """Mean zero and variance one over the features; a patch of one colour becomes zero."""
+    """Normalise to mean zero and variance one over the features; a patch of one colour becomes zero."""
     centred = values - values.mean(axis=-1, keepdims=True)
     return centred / jnp.sqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
 

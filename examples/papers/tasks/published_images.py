@@ -1,7 +1,7 @@
-"""Published sets of images, downloaded once: Omniglot, and for tests out of distribution MNIST and Fashion-MNIST.
+"""Published image sets, downloaded once: Omniglot, and for tests out of distribution MNIST and Fashion-MNIST.
 
-What is downloaded is checked against its md5 sum and kept in a cache folder. A set that cannot be had is an error,
-never replaced by another.
+Downloads are checked against their md5 sums and kept in a cache folder. A set that cannot be downloaded is an error; no
+other set replaces it.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from .image_files import SIZE, read_idx, read_omniglot
 from .images import ImageSet
 
 OMNIGLOT_CHARACTERS = 964 + 659
-"""Characters in Omniglot: those of the background archive and those of the evaluation archive."""
+"""Number of characters in Omniglot, in the background archive and the evaluation archive."""
 
 TRAINING_CHARACTERS = 1028
 VALIDATION_CHARACTERS = 172
@@ -70,7 +70,7 @@ FASHION_MNIST = pooch.create(
 
 
 class OmniglotSplit(eqx.Module):
-    """Images of disjoint classes, for training, to choose settings by, and to test on."""
+    """Images of disjoint classes, for training, for choosing settings, and for testing."""
 
     training: ImageSet
     validation: ImageSet
@@ -78,14 +78,14 @@ class OmniglotSplit(eqx.Module):
 
 
 def omniglot(*, size: int = SIZE, cache: Path | None = None) -> OmniglotSplit:
-    """Omniglot, 1623 handwritten characters of 50 alphabets with 20 images each, black ink on white paper.
+    """Load Omniglot, 1623 handwritten characters of 50 alphabets with 20 images each, black ink on white paper.
 
-    Lake et al., Science 350, 1332 (2015). The images, 105 x 105 pixels in the files, are brought to `size` x `size`.
-    Classes are split by `split_by_name` into 1028 for training, 172 for validation and 423 for testing. Tiberi et al.,
-    App. H, speak of 1028, 172 and 432, but these are 1632, not 964 + 659 = 1623: two digits must have changed places.
+    Lake et al., Science 350, 1332 (2015). The images, 105 x 105 pixels in the files, are resized to `size` x `size`.
+    `split_by_name` splits the classes into 1028 for training, 172 for validation and 423 for testing. Tiberi et al.,
+    App. H, report 1028, 172 and 432, but these sum to 1632, not 964 + 659 = 1623; probably two digits are swapped.
 
-    Files are kept in `cache`, by default the user's cache folder; see `fetch` for the errors of a download. Raises
-    `ValueError` where the archives cannot be read, or hold another number of characters.
+    Files are kept in `cache`, by default the user's cache folder; see `fetch` for download errors. Raises `ValueError`
+    if the archives cannot be read, or have another number of characters.
     """
     checked_whole_number("size", size, least=1)
     archives = [fetch(OMNIGLOT, file, cache=cache) for file in OMNIGLOT.registry]
@@ -99,12 +99,12 @@ def omniglot(*, size: int = SIZE, cache: Path | None = None) -> OmniglotSplit:
 
 
 def split_by_name(images: ImageSet, *, training: int, validation: int) -> OmniglotSplit:
-    """The classes split by their names: so many for training, so many for validation, the rest for testing.
+    """Split the classes by their names: given numbers for training and validation, the rest for testing.
 
     Classes are sorted by the SHA-256 sum of their name in UTF-8; the first ones train, the next validate. So the split
-    is the same everywhere, and depends neither on a random generator nor on the order in which classes come.
+    is the same everywhere. It depends neither on a random generator nor on the order of the classes.
 
-    Raises `ValueError` where a part would have no class.
+    Raises `ValueError` if a part would have no class.
     """
     count = len(checked_instance("images", images, ImageSet).class_names)
     for name, number in (("training", training), ("validation", validation)):
@@ -123,11 +123,11 @@ def split_by_name(images: ImageSet, *, training: int, validation: int) -> Omnigl
 
 
 def mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None = None) -> ImageSet:
-    """MNIST, handwritten digits: the 10000 test images, or the 60000 training images.
+    """Load MNIST, handwritten digits: the 10000 test images, or the 60000 training images.
 
-    LeCun et al., Proc. IEEE 86, 2278 (1998). The images, 28 x 28 pixels in the files, are brought to `size` x `size`.
-    They are white on black, as in the files, while Omniglot is black on white: to exchange black and white would only
-    change the sign of the layer-normalised patches that a task makes of them (Tiberi et al., App. H).
+    LeCun et al., Proc. IEEE 86, 2278 (1998). The images, 28 x 28 pixels in the files, are resized to `size` x `size`.
+    They are white on black, as in the files, but Omniglot is black on white. Exchanging black and white would only
+    change the sign of a task's layer-normalised patches (Tiberi et al., App. H).
 
     Files are kept in `cache`, by default the user's cache folder; see `fetch` and `read_idx` for the errors.
     """
@@ -135,21 +135,21 @@ def mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None = None) -
 
 
 def fashion_mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None = None) -> ImageSet:
-    """Fashion-MNIST, pieces of clothing: the 10000 test images, or the 60000 training images.
+    """Load Fashion-MNIST, pieces of clothing: the 10000 test images, or the 60000 training images.
 
-    Xiao et al., arXiv:1708.07747. Everything else is as for `mnist`: `size`, white on black, `cache` and the errors.
+    Xiao et al., arXiv:1708.07747. For `size`, white on black, `cache` and the errors see `mnist`.
     """
     return _idx_set(FASHION_MNIST, part, FASHION_NAMES, size, cache)
 
 
 def fetch(source: pooch.Pooch, file: str, *, cache: Path | None = None) -> Path:
-    """The path of a file of the source, in its own folder of `cache`; downloaded if it is not there with its md5 sum.
+    """Return the path of a file in its own folder of `cache`, after a download unless it has its md5 sum already.
 
     Raises
 
-    - `ConnectionError` where the server cannot be reached, breaks off, or does not have the file. The file can then be
-      put by hand where the message says.
-    - `ValueError` where what came has another md5 sum; it is not kept.
+    - `ConnectionError` if the server cannot be reached, breaks off, or does not have the file. You can then put the
+      file by hand in the place that the message names.
+    - `ValueError` if the download has another md5 sum; it is not kept.
     """
     checked_instance("source", source, pooch.Pooch)
     checked_choice("file", file, source.registry)

@@ -1,7 +1,7 @@
-"""Handwriting-like characters of our own, in as many classes as wanted, so that one-shot learning needs no download.
+"""Generated handwriting-like characters, in any number of classes, for one-shot learning without downloads.
 
-A character is a few smooth strokes; every drawing of it moves the strokes a little, warps the whole, and changes the
-pen. Black ink on white paper, as Omniglot has it.
+A character is a few smooth strokes. Every drawing of it moves the strokes a little, warps the whole, and changes the
+pen. The ink is black on white paper, as in Omniglot.
 """
 
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from theorykit.settings import usual_settings
 
 from .images import ImageSet, image_set
 
-_AT_ONCE = 4  # characters drawn side by side
+_AT_ONCE = 4  # characters drawn in parallel
 
 
 @dataclass(frozen=True)
 class Pen:
-    """How characters look, and how much drawings of one differ. Lengths are in units of the image's side.
+    """How characters look, and how much drawings of one character differ. Lengths are in units of the image's side.
 
-    - `strokes`: the fewest and the most of a character; each is a cubic Bezier curve with random control points.
+    - `strokes`: the fewest and the most per character; each is a cubic Bezier curve with random control points.
     - `jitter`: standard deviation of the control points, from drawing to drawing.
-    - `warp`: standard deviation of the entries of the linear map of the whole, about the identity.
-    - `shift`: standard deviation of its place.
-    - `thickness`: of a line, half of it; `thickness_spread` is the standard deviation of its logarithm.
+    - `warp`: standard deviation of the entries of the linear map of the whole character, about the identity.
+    - `shift`: standard deviation of its position.
+    - `thickness`: half the thickness of a line; `thickness_spread` is the standard deviation of its logarithm.
     """
 
     strokes: tuple[int, int] = (2, 4)
@@ -52,7 +52,7 @@ class Pen:
 def stroke_characters(
     classes: int, drawings: int, *, key: PRNGKeyArray, size: int = 32, pen: Pen | None = None
 ) -> ImageSet:
-    """`drawings` images (size, size) of each of `classes` random characters."""
+    """Draw `drawings` images (size, size) of each of `classes` random characters."""
     for name, number in (("classes", classes), ("drawings", drawings), ("size", size)):
         checked_whole_number(name, number, least=1)
     checked_key("key", key)
@@ -69,7 +69,7 @@ def _characters(keys: Key[Array, " classes"], pen: Pen, drawings: int, size: int
 
 
 def _drawings(pen: Pen, drawings: int, size: int, key: PRNGKeyArray) -> UInt8[Array, "drawings size size"]:
-    """One random character, drawn several times."""
+    """Draw one random character several times."""
     count_key, shape_key, drawing_key = jax.random.split(key, 3)
     fewest, most = pen.strokes
     is_drawn = jnp.arange(most) < jax.random.randint(count_key, (), fewest, most + 1)
@@ -80,20 +80,20 @@ def _drawings(pen: Pen, drawings: int, size: int, key: PRNGKeyArray) -> UInt8[Ar
 def _drawing(
     pen: Pen, is_drawn: Bool[Array, " strokes"], controls: Float[Array, "strokes 4 2"], size: int, key: PRNGKeyArray
 ) -> UInt8[Array, "size size"]:
-    # one call of the generator instead of four: each is slow to compile
+    # One call of the generator instead of four, because each is slow to compile.
     noise = jax.random.normal(key, (controls.size + 7,))
     moved = controls + pen.jitter * noise[7:].reshape(controls.shape)
     warp = jnp.eye(2) + pen.warp * noise[:4].reshape(2, 2)
     controls = (moved - 0.5) @ warp.T + 0.5 + pen.shift * noise[4:6]
     thickness = pen.thickness * jnp.exp(pen.thickness_spread * noise[6])
     distances = jnp.where(is_drawn[:, None, None], jax.vmap(lambda stroke: _distance(stroke, size))(controls), jnp.inf)
-    # the edge of a line is one pixel wide
+    # The edge of a line is one pixel wide.
     ink = jnp.clip((thickness - distances.min(axis=0)) * size + 0.5, 0, 1)
     return jnp.round(255 * (1 - ink)).astype(jnp.uint8)
 
 
 def _distance(controls: Float[Array, "4 2"], size: int, segments: int = 11) -> Float[Array, "size size"]:
-    """Of the middle of every pixel from a Bezier curve, taken as so many straight segments."""
+    """Compute distances from pixel centres to a Bezier curve, approximated by straight segments."""
     t = jnp.linspace(0, 1, segments + 1)[:, None]
     bernstein = jnp.concatenate([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3], axis=1)
     points = bernstein @ controls

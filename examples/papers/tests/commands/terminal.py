@@ -1,4 +1,4 @@
-"""A user of these commands at the terminal."""
+"""Run the commands as a user at the terminal."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The commands as a reader meets them: from any folder, in processes of their own, and how they refuse."""
+"""Tests of the commands: run from any folder, in separate processes, and error messages."""
 
 import subprocess
 import sys
@@ -52,7 +52,7 @@ def test_a_summary_is_the_first_line_of_the_documentation(name):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A user's folder with some files, where experiments stop before they compute."""
+    """Make a user's folder with some files, and stop experiments before they compute."""
     for name in ("mine.toml", "data.npz", "file"):
         (tmp_path / name).write_text("mine")
     monkeypatch.chdir(tmp_path)
@@ -101,7 +101,7 @@ def test_everything_is_written_once(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_workers_find_this_package_from_any_folder(tmp_path):
-    """Processes of this machine by the path, and those of a cluster, which do not have it, by what is sent to them."""
+    """Local processes find the package by the path; a cluster has no such path, so the package is sent."""
 
     def found(name: str, *options: str) -> xr.Dataset:
         folder = tmp_path / name

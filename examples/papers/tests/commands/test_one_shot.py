@@ -1,4 +1,4 @@
-"""`python examples/papers one-shot` at a tiny size: it prints, writes, resumes, and refuses before it computes."""
+"""Tests of `python examples/papers one-shot` at a tiny size: output, files, resuming, and early refusals."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from .terminal import refused, run
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A user's folder, where the preset is small indeed."""
+    """Make a user's folder, and shrink the preset to a tiny size."""
     monkeypatch.setitem(commands._PRESETS, "small", SETTINGS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -35,7 +35,7 @@ def test_a_figure_a_table_and_one_file_are_written_and_kept(tiny, monkeypatch, c
     result = store.read(tiny / "one-shot" / "one-shot.nc")
     assert result["L2H32/theory"].sizes["seed"] == 1
     assert "one-shot.nc exists" in refused(monkeypatch, *COMMAND)
-    # nothing is computed anew
+    # Nothing is computed again.
     monkeypatch.setattr(stages, "theory_of_seed", forbidden)
     run(monkeypatch, *COMMAND, "--overwrite")
 

@@ -1,4 +1,4 @@
-"""`python examples/papers self-attention-dynamics`: it prints, writes, and refuses before it computes."""
+"""Tests of `python examples/papers self-attention-dynamics`: output, files, and early refusals."""
 
 import matplotlib.pyplot as plt
 import msgspec
@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def settings_seen(monkeypatch):
-    """What the experiment is run with, which returns a result made by hand."""
+    """Record the settings of the experiment, which returns a fixed result."""
     seen = []
 
     def pretended(settings, partial, **_options):

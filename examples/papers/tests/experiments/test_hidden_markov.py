@@ -1,4 +1,4 @@
-"""The experiment of Fig. 2: its result is labelled and complete, resumes, shows the published picture, and is drawn."""
+"""Tests of the experiment of Fig. 2: labelled and complete result, resuming, the published findings, and figures."""
 
 from dataclasses import replace
 
