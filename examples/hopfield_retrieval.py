@@ -84,5 +84,5 @@ with use_style():
 # ## Conclusion
 #
 # The retrieval branch turns back at $\alpha_c = 0.137906$ with an overlap of $m = 0.9674$: memory is lost abruptly, as
-# in the publication. To find such a transition of your own action, follow the branch and read its folds; no equation
+# in the publication. To find such a transition in your action, follow the branch and read its folds; no equation
 # has to be solved by hand.

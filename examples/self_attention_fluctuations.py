@@ -3,7 +3,7 @@
 #
 # You learn to predict the distance of a network of $N$ neurons from the map, and to see when the prediction fails.
 #
-# In the limit of many neurons, self-attention follows a deterministic map. A network of $N$ neurons deviates from it by
+# Self-attention follows a deterministic map in the limit of many neurons. A network of $N$ neurons deviates from it by
 # $N^{-1/2}$, and here we compute the prefactor. Spins are independent given the attention before them, so the noise of
 # a token is known, and the derivative of the map propagates it. This is van Kampen's expansion, to first order in
 # $1/N$. We compare it with simulations: on cycles, where it becomes exact as $N$ grows, and across the transitions to a

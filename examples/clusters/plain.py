@@ -1,8 +1,8 @@
-"""A sweep by the workers of a dask cluster that is there already: a `dask scheduler` and its `dask worker`s.
+"""Run a sweep on the workers of an existing dask cluster: a `dask scheduler` and its `dask worker`s.
 
     python plain.py ADDRESS FOLDER      # such as tcp://10.0.0.1:8786
 
-Every solved point is kept in FOLDER: the same command goes on from there when the scheduler, or this script, was lost.
+Every solved point is kept in FOLDER. If the scheduler or this script is lost, run the same command again to resume.
 """
 
 import argparse
@@ -25,12 +25,12 @@ def random_data(seed: int, examples: int = 60) -> bpkr.Data:
 
 
 def solve_grid(client: Client, folder: Path) -> None:
-    """Solve at every width and temperature, write `saddles.nc` beside the points in `folder`, and print a table."""
+    """Make labels from the sign of one path's first feature, and Gaussian features (examples, 4 paths, 30 features)."""
     architecture = bpkr.Architecture(layers=(2, 2), widths=1.0, temperature=1.0)
     grid = {"widths": WIDTHS, "temperatures": TEMPERATURES}
     result = sweeps.sweep(architecture, random_data(0), **grid, folder=folder / "points", executor=client)
     result.to_netcdf(folder / "saddles.nc", engine="h5netcdf")
-    print(result["log_evidence"].to_pandas().round(3))
+    """Solve at every width and temperature, write `saddles.nc` to `folder`, and print a table."""
 
 
 def main() -> None:

@@ -183,8 +183,7 @@ def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Archite
 
 
 def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: bpkr.Data) -> xr.Dataset:
-    """Measure the distance of a solution from the Gaussian-process limit, and its kernel's alignment with the
-    labels."""
+    """Measure a solution's distance from the Gaussian-process limit, and its kernel alignment with the labels."""
     point, limit = order_parameters_of(architecture, solution), bpkr.gp_limit(architecture)
     alignment = bpkr.kernel_task_alignment(
         bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(training.features)), point), training.labels
@@ -201,8 +200,7 @@ def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: b
 
 
 def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
-    """Compute the accuracy of infinitely wide networks with subsets of paths, and the kernel alignment with all
-    paths."""
+    """Compute accuracies at infinite width with subsets of paths, and the kernel alignment with all paths."""
     labels = architecture.path_labels()
     accuracies = {
         name: _gp_accuracy(architecture, data, np.array([labels.index(label) for label in chosen or labels]))

@@ -214,8 +214,7 @@ def run(
 
 @checked_arguments
 def settle_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
-    """Settle from the output's first pattern, as a prompt, at the inverse temperature `start`; return the
-    attentions."""
+    """Return the attentions settled from the output's first pattern, as a prompt, at `start`."""
     parameters = settings.parameters(model, np.array([settings.start]))  # one orbit, as single orbits are
     prompted = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
     return dmft.discard_transient(model, parameters, prompted, settings.transient)

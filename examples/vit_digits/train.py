@@ -1,13 +1,13 @@
-"""Train a small vision transformer on scikit-learn's handwritten digits, and record what goes through it.
+"""Train a small vision transformer on scikit-learn's handwritten digits, and record a forward pass.
 
     pip install torch transformers safetensors scikit-learn
     python train.py
 
-Half a minute on one core. It writes, beside itself:
+Takes half a minute on one core, and writes to its own folder:
 
 - config.json, model.safetensors: the transformer, as transformers saves it;
-- recorded.npz: of 200 digits that it was trained on ("training") and 200 that it was not ("test"), in float16, the
-  hidden states that enter each layer (digits, layers, tokens, features); `labels` and its own `predictions`; and the
+- recorded.npz, in float16: hidden states that enter each layer (digits, layers, tokens, features), of 200 digits from
+  the training set ("training") and 200 unseen ones ("test"); `labels` and the transformer's `predictions`; and the
   attention maps of the first test digits (digits, layers, heads, queries, keys).
 """
 
@@ -26,7 +26,7 @@ EPOCHS, BATCH, LEARNING_RATE = 60, 50, 3e-3
 
 
 def digits() -> tuple[torch.Tensor, ...]:
-    """Images (digits, channel, 8, 8) from -1 to 1 and labels; those of training, and those of the test."""
+    """Load images (digits, channel, 8, 8) from -1 to 1 and labels, for training and for the test."""
     published = load_digits()
     images = torch.tensor(published.images, dtype=torch.float32)[:, None] / 8 - 1
     parts = train_test_split(images, torch.tensor(published.target), test_size=TEST, random_state=0, shuffle=True)
@@ -34,15 +34,15 @@ def digits() -> tuple[torch.Tensor, ...]:
 
 
 def new_model() -> ViTForImageClassification:
-    """Untrained: 16 patches of 2 x 2 pixels and a class token, two layers of four heads, 24 features."""
+    """Make the untrained model: 16 patches of 2 x 2 pixels and a class token, two layers of four heads, 24 features."""
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     config = ViTConfig(image_size=8, patch_size=2, num_channels=1, num_labels=10, **sizes)
-    config._attn_implementation = "eager"  # which returns its attention
+    config._attn_implementation = "eager"  # this implementation returns its attention
     return ViTForImageClassification(config)
 
 
 def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor) -> None:
-    """Gradient descent on the cross-entropy of all ten classes."""
+    """Run gradient descent on the cross-entropy of all ten classes."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.05)
     steps = EPOCHS * math.ceil(len(images) / BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
@@ -62,7 +62,7 @@ def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.
 
 @torch.no_grad()
 def record(model: ViTForImageClassification, images: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hidden states that enter the layers, attention maps, and predicted classes, of a forward pass."""
+    """Return hidden states that enter the layers, attention maps, and predicted classes, from a forward pass."""
     model.eval()
     output = model(images, output_hidden_states=True, output_attentions=True)
     hidden = torch.stack(output.hidden_states[:-1], dim=1)

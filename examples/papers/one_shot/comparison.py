@@ -140,8 +140,7 @@ def _of_seed(
     found: bpkr.OrderParameters,
     draws: xr.DataTree,
 ) -> xr.Dataset:
-    """Compare everything for the examples of one seed, with the saddle point `found` and the sampled weights
-    `draws`."""
+    """Compare all for the examples of one seed: `found` is the saddle point, `draws` are the sampled weights."""
     sampled, posterior = entry_estimates(draws), draws["posterior"].to_dataset()
     matrices = {
         "theory": np.asarray(found.matrices[0]),

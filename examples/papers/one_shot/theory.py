@@ -133,8 +133,7 @@ def choose_temperatures(theory: xr.Dataset) -> xr.Dataset:
 def kernel_components(
     heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, theory: xr.Dataset, widths: Sequence[int]
 ) -> xr.Dataset:
-    """Compute the alignment of principal kernel components with the labels, first seed, at `widths` and in the
-    limit."""
+    """Align principal kernel components with the labels, for the first seed, at `widths` and in the limit."""
     seed = int(theory["seed"][0])
     data = examples_of_seed(heads, sources, settings, seed)
     chosen = theory["chosen_temperature"].sel(rule="accuracy")

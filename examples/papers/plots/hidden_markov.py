@@ -86,8 +86,7 @@ def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str
 
 @draws_results
 def kernel_components(axes: Axes, dataset: xr.Dataset, title: str) -> None:
-    """Draw |cosine| of leading kernel components with the labels, first seed, at the smallest width and in the
-    limit."""
+    """Draw |cosine| of leading kernel components with the labels, first seed, smallest width and limit."""
     first = dataset.isel(seed=0, component=slice(SHOWN_COMPONENTS))
     width = int(first["width"].min())
     axes.bar(first["component"] - 0.2, first["alignment"].sel(width=width), 0.4, color=THEORY, label=f"$N={width}$")

@@ -21,8 +21,8 @@ _RULES = {
 def table(result: xr.DataTree) -> str:
     """Format the main results of every variant: means over trained networks and seeds, with standard errors.
 
-    The table has accuracy over width and the gain of the smallest over infinite width, seed by seed. It also has the scatter over
-    networks and draws of the examples; the agreement of U_1; and the heads of the first network.
+    The table has accuracy over width and the gain of the smallest over infinite width, seed by seed. It also
+    has the scatter over networks and draws, the agreement of U_1, and the heads of the first network.
     """
     if not result.children:
         raise KeyError("it has no variants")

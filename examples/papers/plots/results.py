@@ -10,8 +10,7 @@ from theorykit.plots.results import draws_results
 
 @draws_results
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Compute the mean over seeds, like `theorykit.summaries.over_seeds`, or over trained networks, and its standard
-    error.
+    """Average over seeds, like `theorykit.summaries.over_seeds`, and trained networks, with standard error.
 
     With the axes `training_seed` and `seed` this is the mean over both, and `variance_components` gives its error for
     new networks and new examples. For one trained network, the error is for new examples only.

@@ -1,4 +1,4 @@
-"""The one-shot experiment, tiny: every stage is labelled, agrees with its definition, and is gone on from."""
+"""Tests of a tiny one-shot experiment: every stage is labelled, agrees with its definition, and resumes."""
 
 import shutil
 import warnings
@@ -58,9 +58,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(folder) -> xr.DataTree:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MixingWarning)  # for so short chains it is a matter of chance
+        warnings.simplefilter("ignore", MixingWarning)  # the verdict on such short chains is random
         run = one_shot.run(SETTINGS, folder)
-    # of the one network
+    # Drop the axis of the single network.
     return run.map_over_datasets(lambda node: node.squeeze("training_seed") if "training_seed" in node.dims else node)
 
 
@@ -92,7 +92,7 @@ def test_the_theory_is_that_of_the_trained_heads(result, network, folder):
     problem = bpkr.Problem(architecture, bpkr.Data(data.features, data.labels))
     saddle = bpkr.solve(problem)
     matrix = saddle.order_parameters.matrices[0]
-    # a gradient at the tolerance leaves a relative distance to the minimum of the tolerance over the curvature
+    # A gradient at the tolerance leaves a relative distance to the minimum of the tolerance over the curvature.
     distance = theory._TOLERANCE / saddle.min_hessian_eigenvalue
     np.testing.assert_allclose(found["U_1"], matrix, rtol=0, atol=distance * np.linalg.norm(matrix, 2))
     prediction = bpkr.predict(problem, saddle, data.test_features)
@@ -149,7 +149,7 @@ def test_three_order_parameters_side_by_side(result, network):
         assert float(at_seed["correlation"].sel(of="theory", origin="trained")) == pytest.approx(expected)
         assert float(at_seed["correlation_of_width"].sel(width=8)) == pytest.approx(expected)
     deviations = (found["U_1"].sel(origin="sampled") - found["U_1"].sel(origin="theory")) / found["U_1_error"]
-    assert float(np.abs(deviations).median()) < 10  # a short chain at a small width: of the right size, no more
+    assert float(np.abs(deviations).median()) < 10  # a short chain at a small width gives only the right size
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_two_samplers_of_one_posterior_agree(result):
     expected = difference / np.hypot(between["U_1_error"], check["U_1_error"])
     np.testing.assert_allclose(check["U_1_deviation"], expected.transpose(*check["U_1_deviation"].dims))
     deviations = check["U_1_deviation"].values[np.triu_indices(6)]
-    # 21 entries, which are correlated: the mean square of independent ones is within 0.3 and 2.1 but for 1 in 1000
+    # For 21 independent entries the mean square is within 0.3 and 2.1 except once in 1000. These are correlated.
     assert 0.1 < np.mean(deviations**2) < 4 and np.abs(deviations).max() < 5
     assert check["r_hat"] < 1.1 and check["ess"] > 20
 
@@ -182,7 +182,7 @@ def test_monte_carlo_errors_are_the_scatter_over_runs():
     shared = shared_heads(bpkr.Architecture((2, 2), 4, temperature=1.0))
     rng = np.random.default_rng(0)
     truth = np.where(shared, 2.0, -1.0) * np.array([[1.0, 1.2, 0.8, 1.1]])
-    theory = truth + np.outer([1.0, -1.0, 2.0, 0.5], [2.0, 1.0, -1.0, 1.0])  # no correlation of one: a maximum
+    theory = truth + np.outer([1.0, -1.0, 2.0, 0.5], [2.0, 1.0, -1.0, 1.0])  # correlations below one, the maximum
     noise = rng.normal(size=(60, 2, 100, 4, 4))
     runs = truth + noise + np.swapaxes(noise, -1, -2)
     measure = partial(_agreement, shared=shared)
@@ -192,7 +192,7 @@ def test_monte_carlo_errors_are_the_scatter_over_runs():
         ("block_strength", {"origin": "sampled"}),
     ):
         values, errors = ([float(one[of].sel(place)) for one in found] for of in (name, f"{name}_error"))
-        # a standard deviation over 60 runs is known to one part in eleven
+        # 60 runs determine a standard deviation to one part in eleven.
         assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.3)
 
 

@@ -1,4 +1,4 @@
-"""Trajectories and orbit diagrams at a small size: known regimes, the map's own equation, and runs that go on."""
+"""Tests of small trajectories and orbit diagrams: known regimes, the map's own equation, and resuming."""
 
 import os
 from dataclasses import replace
@@ -31,14 +31,14 @@ def partial(tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(partial) -> xr.DataTree:
     with pytest.MonkeyPatch.context() as patched:
-        # a second thread would compile the same functions at the same time
+        # A second thread would compile the same functions at the same time.
         patched.setattr(os, "cpu_count", lambda: 1)
         return experiment.run(SETTINGS, partial)
 
 
 @pytest.fixture
 def computing_forbidden(monkeypatch):
-    """Neither single orbits nor diagrams can be computed."""
+    """Forbid the computation of single orbits and of diagrams."""
 
     def forbidden(what: str):
         def refuse(*args, **kwargs):
@@ -159,6 +159,6 @@ def test_phases_are_over_both_inverse_temperatures(result):
     phases = result["phases"]
     np.testing.assert_allclose(phases["gamma"], [0, 300 / np.sqrt(3)])
     np.testing.assert_array_equal(phases["beta"], [0, 3])
-    # at beta = 0 the semantic overlaps vanish
+    # At beta = 0 the semantic overlaps vanish.
     np.testing.assert_array_equal(phases["distinct"].sel(beta=0), 1)
     assert phases["regime_by_levels"].dims == phases["regime"].dims == phases["differs"].dims == ("gamma", "beta")

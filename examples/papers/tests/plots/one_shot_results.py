@@ -1,4 +1,4 @@
-"""Results of the one-shot experiment, made by hand of few numbers: what its figures and table take."""
+"""Small fixed results of the one-shot experiment, as input of its figures and table."""
 
 from itertools import product
 
@@ -7,13 +7,13 @@ import xarray as xr
 
 UNSEEN = ("digits",)
 AGREEMENT = ("correlation", "sign_agreement", "block_sign_agreement")
-# of origins, theory, sampled and trained: where there is a Monte Carlo error
+# The origins are theory, sampled and trained; only sampling has a Monte Carlo error.
 OF_SAMPLING = np.array([0.0, 1.0, 0.0])
 WIDTHS, TEMPERATURES = (10, 100, 1000), (0.1, 0.5)
 
 
 def networks(count: int, **options) -> dict[str, xr.Dataset]:
-    """The stages of one variant with several trained networks."""
+    """Make the stages of one variant with several trained networks."""
     found = [variant(network=number, **options) for number in range(count)]
     axis = xr.DataArray(range(count), dims="training_seed", name="training_seed")
     return {
@@ -23,7 +23,7 @@ def networks(count: int, **options) -> dict[str, xr.Dataset]:
 
 
 def variant(heads=(2, 2), *, seeds=2, unseen=UNSEEN, mixed=1, network=0) -> dict[str, xr.Dataset]:
-    """The stages of one variant, of numbers drawn at random."""
+    """Make the stages of one variant from random numbers."""
     draw = np.random.default_rng(network)
     distributions, layers = ["in distribution", *unseen], len(heads)
     paths = ["".join(map(str, path)) for path in product(*(range(1, count + 1) for count in heads))]
@@ -82,7 +82,7 @@ def check(draw: np.random.Generator, along: dict[str, list[str]], mixed: int) ->
 def between_paths(
     draw: np.random.Generator, along: dict[str, list[str]], mixed: int, seeds: int, distributions: list[str]
 ) -> xr.Dataset:
-    """All seeds mixed, or, with `mixed` 0, the last not."""
+    """Make U_1 and accuracies of all origins; all seeds are mixed, or with `mixed` 0 all but the last."""
     origins, count = ["theory", "sampled", "trained"], len(along["path_1"])
     matrices = draw.normal(size=(seeds, 3, count, count)) / 5 + np.eye(count)
     agreement = draw.uniform(0.3, 0.9, (3, seeds, 3, 3))
@@ -109,7 +109,7 @@ def between_paths(
 
 
 def pruning(draw: np.random.Generator, heads, seeds: int, distributions: list[str], layers: int) -> xr.Dataset:
-    """Whose accuracies by score fall by 0.004 with every head, and more out of distribution."""
+    """Make accuracies that by score fall by 0.004 per head, and by more out of distribution."""
     names = [f"{layer}.{head}" for layer, count in enumerate(heads, 1) for head in range(1, count + 1)]
     removed = np.arange(len(names) - layers + 1)
     slopes = np.array([[0.004 if name == "in distribution" else 0.03] for name in distributions])

@@ -1,4 +1,4 @@
-"""Figures and table of the one-shot experiment, from small trees made by hand."""
+"""Tests of figures and table of the one-shot experiment, from small fixed trees."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,7 +16,7 @@ from .one_shot_results import AGREEMENT, UNSEEN, WIDTHS, networks, tree, variant
 
 @pytest.fixture
 def panels():
-    """The panels of a variant's figure by letter, each a list of axes."""
+    """Yield a function that draws a variant's figure and returns lists of axes by panel letter."""
 
     def found(figure: Figure):
         for part in figure.subfigs:
@@ -39,13 +39,13 @@ def mean_and_error(values) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cell(values: np.ndarray, sign: str = "") -> str:
-    """What the table says of one number a seed."""
+    """Format one number per seed as in the table."""
     mean, error = mean_and_error(values)
     return f"{mean:{sign}.3f} +- {error:.3f}"
 
 
 def assert_bars(container, values) -> None:
-    """That points with error bars are means over the first axis of `values`, and standard errors."""
+    """Check that points with error bars are means over the first axis of `values`, and standard errors."""
     line, _, (bars,) = container
     mean, error = mean_and_error(values)
     np.testing.assert_allclose(line.get_ydata().astype(float), mean)
@@ -63,7 +63,7 @@ def test_every_shape_has_all_panels_and_a_table(heads, seeds, unseen, panels):
     counts = {letter: len(axes) for letter, axes in drawn.items()}
     assert counts == dict(b=1, c=1, d=6, e=2, f=2 + len(unseen))
     rows = [line for line in one_shot.table(tree(some=stages)).splitlines() if "+-" in line]
-    # of one seed nothing but sampling has an error
+    # For one seed only sampling has an error.
     assert rows and (seeds > 1 or all("sampled" in row for row in rows))
 
 
@@ -242,7 +242,7 @@ def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
     count = between.sizes["seed"]
     assert f"* not mixed at 1 of {count} runs; at the first of them: it is said why" in lines
     text = " ".join(unsound.split())
-    # errors of independent chains: those of means over them are smaller by the root of their number
+    # The error of a mean over independent chains is smaller by the root of their number.
     share = count**-0.5
     assert f"largest split R-hat {1.001 + 0.001 * count:.3f}, smallest effective sample size {701 - count}" in text
     assert f"sampling alone makes: correlation {0.01 * share:.4f}, same sign {0.01 * share:.4f}" in text
@@ -269,7 +269,7 @@ def test_the_table_has_a_line_a_head_and_how_many_can_go():
         f"{cell(single[:, i])}"
         for i in order
     ]
-    # every head costs 0.004, seed by seed
+    # Every head costs 0.004 at every seed.
     assert "2 of 6 can go at less than 0.01 lost accuracy (-0.008 +- 0.000 from 0.855 +- 0.005)," in text
     assert lines[-1] == "which saves 20 % of parameters and 10 % of inference time"
 
@@ -292,7 +292,7 @@ def test_several_networks_are_drawn_and_told_apart(panels):
     assert points.get_ydata()[0] == pytest.approx(accuracy.mean())
     error = float(over_seeds(xr.DataArray(accuracy, dims=("training_seed", "seed")))[1])
     np.testing.assert_allclose(bars.get_segments()[0][:, 1], accuracy.mean() + error * np.array([-1, 1]))
-    # heads of different networks have nothing in common
+    # Heads of different networks do not correspond, so the figure shows the first network.
     order = np.argsort(stages["pruning"]["score"].values[0])
     np.testing.assert_allclose(
         [bar.get_height() for bar in drawn["e"][0].containers[0]], stages["pruning"]["score"].values[0, order]

@@ -1,4 +1,4 @@
-"""Figures and table of trajectories and orbit diagrams, from small results made by hand: what is drawn is the data."""
+"""Tests that figures and table of trajectories and orbit diagrams show the data, from small fixed results."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,7 +16,7 @@ BETAS = (1.255, 1.28)
 
 
 def trajectories() -> xr.Dataset:
-    """A cycle of four tokens, and noise called chaos."""
+    """Make a cycle of four tokens, and noise labelled as chaos."""
     draw, tokens, frequencies = np.random.default_rng(0), 200, 1001
     cycle = np.tile([0.1, -0.2, 0.3, -0.4], (3, tokens // 4)) * np.array([[1.0], [0.5], [0.2]])
     amplitude = np.full((2, 3, frequencies), 1e-4)
@@ -44,7 +44,7 @@ def trajectories() -> xr.Dataset:
 
 
 def diagram(values: int = 7, levels: int = 41) -> xr.Dataset:
-    """Orbits at few betas from 1.2 to 1.3, the odd ones periodic, with marks drawn at random."""
+    """Make orbits at few betas from 1.2 to 1.3, the odd ones periodic, with random marks."""
     draw = np.random.default_rng(1)
     marks = (draw.uniform(size=(2, values, 1, levels)) < 0.1).astype(np.uint8)
     marks[..., :5] = marks[..., -5:] = 0
@@ -78,7 +78,7 @@ def axes():
 
 @pytest.fixture
 def rows():
-    """The axes of the figure of trajectories, a row an orbit."""
+    """Draw the figure of trajectories, and return its axes, one row per orbit."""
     with use_style():
         figure = plots.trajectories(trajectories())
     figure.draw_without_rendering()

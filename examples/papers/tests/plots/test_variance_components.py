@@ -1,4 +1,4 @@
-"""Variances over trained networks and over draws of examples, told apart."""
+"""Tests of variance components over trained networks and over draws of examples."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from papers.plots.results import over_seeds, variance_components, with_error
 
 
 def effects(networks: int, draws: int, deviations, rng) -> xr.DataArray:
-    """Many problems at once, with independent effects of network, draw and both of these standard deviations."""
+    """Draw many problems with independent effects of network, draw and both, with these standard deviations."""
     shapes = ((networks, 1), (1, draws), (networks, draws))
     parts = [size * rng.normal(size=(4000, *shape)) for size, shape in zip(deviations, shapes, strict=True)]
     return xr.DataArray(sum(parts), dims=("problem", "training_seed", "seed"))
@@ -18,7 +18,7 @@ def effects(networks: int, draws: int, deviations, rng) -> xr.DataArray:
 def test_variance_components_are_those_that_made_the_values(deviations):
     values = effects(5, 4, deviations, np.random.default_rng(0))
     found = variance_components(values)
-    # where they are well above the rest, cutting at zero hardly matters
+    # If a component is well above the rest, clipping at zero hardly matters.
     for name, deviation in zip(("training_seed", "seed", "rest"), deviations, strict=True):
         if deviation >= 1 or name == "rest":
             assert float(found[name].mean()) == pytest.approx(deviation**2, rel=0.08)

@@ -1,4 +1,4 @@
-"""Small files in the formats of published images, and what is in them."""
+"""Small files in the formats of published images, and their contents."""
 
 import io
 import struct
@@ -42,7 +42,7 @@ def write_zip(
 
 
 def idx(values: np.ndarray, magic: bytes | None = None) -> bytes:
-    """An IDX file, not yet compressed, of unsigned bytes."""
+    """Make an IDX file of unsigned bytes, not yet compressed."""
     magic = bytes([0, 0, 8, values.ndim]) if magic is None else magic
     return magic + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
 
@@ -62,7 +62,7 @@ def one_line(error: pytest.ExceptionInfo) -> bool:
 
 
 def write_alphabets(folder: Path) -> list[Path]:
-    """Two archives, the second without a top folder and with what macOS leaves, files in no order."""
+    """Write two archives with unsorted files, the second without a top folder and with leftovers of macOS."""
     names = sorted(ALPHABETS, reverse=True)
     first = {name: png(ALPHABETS[name], "1") for name in names if name.startswith("Greek")}
     second = {name: png(ALPHABETS[name]) for name in names if not name.startswith("Greek")}

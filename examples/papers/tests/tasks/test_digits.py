@@ -1,4 +1,4 @@
-"""The digits that come with scikit-learn are the published ones, as ink on paper."""
+"""Tests that the digits from scikit-learn are the published ones, as ink on paper."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_enlarged_they_are_the_same_pictures():
     assert large.shape == (1797, 32, 32)
     averaged = large.reshape(1797, 8, 4, 8, 4).mean((2, 4))
     assert np.corrcoef(averaged.ravel(), small.ravel())[0, 1] > 0.98
-    # smooth: of pixels side by side, few differ by much
+    # The images are smooth: few neighbouring pixels differ by much.
     assert np.quantile(np.abs(np.diff(large, axis=2)), 0.9) < 64
 
 

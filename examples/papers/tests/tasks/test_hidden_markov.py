@@ -1,4 +1,4 @@
-"""The hidden-Markov task: its statistics are the paper's, and its heads do what their names say."""
+"""Tests of the hidden-Markov task: the paper's statistics, and heads that act as their names say."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def sample() -> hm.Examples:
 
 
 def hidden_states(sample: hm.Examples) -> np.ndarray:
-    """+1 or -1 for each token: which half of the features has the larger mean."""
+    """Recover +1 or -1 for each token: which half of the features has the larger mean."""
     tokens = np.asarray(sample.inputs[:, 1:, : TASK.dimension])
     half = TASK.dimension // 2
     return np.sign(tokens[..., :half].mean(-1) - tokens[..., half:].mean(-1))

@@ -1,4 +1,4 @@
-"""Images are read exactly from files of the published formats, and damaged files are refused by name."""
+"""Tests that images are read exactly from published formats, and that errors name a damaged file."""
 
 import gzip
 import re
@@ -57,13 +57,13 @@ def test_omniglot_images_are_brought_to_size(tmp_path):
     archive = write_zip(tmp_path / "a.zip", {"Greek/character01/1.png": png(ink, "1")})
     (pixels,) = np.asarray(read_omniglot([archive]).pixels)
     assert pixels.shape == (32, 32)
-    # no ghost of the ink on the paper, which the layer normalisation of a blank patch would magnify
+    # No ghost of the ink is on the paper: layer normalisation of a blank patch would magnify it.
     assert not pixels[:14].any() and (pixels[18:] == 255).all()
     assert pixels.mean() == pytest.approx(ink.mean(), rel=0.02)
 
 
 def test_making_smaller_averages_and_the_same_size_changes_nothing():
-    # a chequered board is grey from afar; taking every so many pixels would leave it black and white
+    # A chequered board looks grey from afar; subsampling pixels would leave it black and white.
     board = ((np.indices((96, 96)).sum(0) % 2) * 255).astype(np.uint8)
     inside = resize(board, 32)[4:-4, 4:-4].astype(float)
     assert np.abs(inside - 127.5).max() < 40

@@ -1,4 +1,4 @@
-"""The one-shot task: what a sequence shows, that its label follows from the context, and how tokens are made."""
+"""Tests of the one-shot task: contents of a sequence, labels that follow from the context, and tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ TASK = OneShotTask(image_size=8, patch_size=4, channels=3, pixel_mean=0.5, pixel
 
 
 def flat_images(counts):
-    """Images of one grey each but for one pixel: 10 * class + number, so that a sequence tells what it shows."""
+    """Make images of one grey except one pixel: 10 * class + number identifies the image in a sequence."""
     classes = np.repeat(np.arange(len(counts)), counts)
     numbers = np.concatenate([np.arange(count) for count in counts])
     pixels = np.broadcast_to((10 * classes + numbers).astype(np.uint8)[:, None, None], (len(classes), 8, 8))
@@ -23,7 +23,7 @@ IMAGES = flat_images((3, 2, 5, 4))
 
 
 def shown(examples: int, seed: int = 0):
-    """The grey of the images of each sequence, and the answers; drawn as `Episodes` draws."""
+    """Return the grey of the images of each sequence, and the answers, drawn like `Episodes`."""
     from papers.tasks import one_shot
 
     keys = jax.random.split(jax.random.key(seed), examples)
@@ -65,7 +65,7 @@ def test_tokens_are_patches_positions_and_labels():
     changed = np.flatnonzero(np.abs(sequence - blank).max(axis=1) > 1e-12)
     assert changed.tolist() == [4 + 2]  # second image, lower left patch
     np.testing.assert_allclose((sequence - blank)[6], [-1, 1, 1, -1], atol=1e-5)
-    # what is left is label and position: the same label, at positions apart by one image
+    # Label and position are left: the same label, at positions one image apart.
     labels = [blank[image * 4 : image * 4 + 4] for image in range(3)]
     relabelled = np.asarray(tokens(task, jnp.zeros((1, 3, 4, 4), dtype=jnp.uint8), jnp.array([[1, 0, 2]]))[0])
     np.testing.assert_allclose(relabelled[:4] - labels[0], -(relabelled[4:8] - labels[1]), atol=1e-12)

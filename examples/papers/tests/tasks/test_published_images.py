@@ -1,4 +1,4 @@
-"""Published images are downloaded once, checked, and split reproducibly; what goes wrong is said, not hidden."""
+"""Tests that published images are downloaded once, checked, and split reproducibly, with clear errors."""
 
 import gzip
 import hashlib
@@ -57,7 +57,7 @@ def test_the_published_numbers_of_characters_do_not_add_up_but_ours_do():
 
 
 class Server:
-    """Serves `files`, by name, on this computer; counts what it was asked for."""
+    """Serves `files`, by name, on this computer, and records requests."""
 
     def __init__(self):
         self.files: dict[str, bytes] = {}
@@ -72,7 +72,7 @@ class Server:
                 self.send_response(404 if content is None else 200)
                 self.send_header("Content-Length", str(len(content or b"")))
                 self.end_headers()
-                # a file announced longer than it is, is a connection that breaks off
+                # A connection breaks off before the announced length of the file.
                 self.wfile.write((content or b"").removesuffix(b"BROKEN OFF"))
 
             def log_message(self, *_):
@@ -82,7 +82,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.http.server_port}/data"
 
     def source(self, folder: Path, **sums: str) -> pooch.Pooch:
-        """A source of the files served now, kept in `folder`; `sums` replace the sums of files by wrong ones."""
+        """Make a source of the served files, kept in `folder`; `sums` replace the sums of files by wrong ones."""
         correct = {name: md5(content) for name, content in self.files.items()}
         return pooch.create(path=folder, base_url=f"{self.url}/", registry=correct | sums)
 
@@ -93,7 +93,7 @@ def md5(content: bytes) -> str:
 
 @pytest.fixture
 def server(monkeypatch):
-    # a proxy of the user's does not reach this computer
+    # A user's proxy does not reach this computer.
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
     running = Server()
@@ -146,7 +146,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(server, tmp_path):
 
 
 def unreachable() -> str:
-    """An address at which nobody listens."""
+    """Return an address without a server."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}/data/"

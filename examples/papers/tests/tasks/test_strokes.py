@@ -1,4 +1,4 @@
-"""Our own characters: drawings of one look alike, those of different ones do not, and a seed says it all."""
+"""Tests of generated characters: drawings of one are similar, of others different, and a seed fixes all."""
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ def characters():
 
 
 def as_ink(images) -> np.ndarray:
-    """(classes, drawings, pixels), 1 where there is ink, blurred so that small shifts count little."""
+    """Make (classes, drawings, pixels), 1 for ink, blurred so that small shifts count little."""
     ink = 1 - np.asarray(images.pixels, dtype=float) / 255
     kernel = np.exp(-(np.linspace(-2, 2, 9) ** 2))
     for axis in (1, 2):
