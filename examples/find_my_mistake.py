@@ -54,6 +54,7 @@ def reference(weights, hidden, attention, parameters):
 report = testing.check_layer(Residual(0.7, heads=3), reference=reference, checks=["reference"])
 print(report)
 
+# %% [markdown]
 # The check finds the power of $g$ in one term, and the sign and the missing $1/\sqrt N$ in the other. The missing
 # factor is found even without the reference, because such a network has no limit of large width. Corrected:
 

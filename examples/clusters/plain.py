@@ -19,18 +19,18 @@ WIDTHS, TEMPERATURES = (10, 30, 100, 300), (0.01, 0.1, 1.0)
 
 
 def random_data(seed: int, examples: int = 60) -> bpkr.Data:
-    """Signs of one path's first feature, from Gaussian path features (examples, 4 paths, 30 features)."""
+    """Draw Gaussian features (examples, 4 paths, 30 features), with the sign of one path's first feature as label."""
     features = np.random.default_rng(seed).normal(size=(examples, 4, 30)) / np.sqrt(120)
     return bpkr.Data(features, np.sign(features[:, 0, 0]))
 
 
 def solve_grid(client: Client, folder: Path) -> None:
-    """Make labels from the sign of one path's first feature, and Gaussian features (examples, 4 paths, 30 features)."""
+    """Solve at every width and temperature, write `saddles.nc` to `folder`, and print a table."""
     architecture = bpkr.Architecture(layers=(2, 2), widths=1.0, temperature=1.0)
     grid = {"widths": WIDTHS, "temperatures": TEMPERATURES}
     result = sweeps.sweep(architecture, random_data(0), **grid, folder=folder / "points", executor=client)
     result.to_netcdf(folder / "saddles.nc", engine="h5netcdf")
-    """Solve at every width and temperature, write `saddles.nc` to `folder`, and print a table."""
+    print(result["log_evidence"].to_pandas().round(3))
 
 
 def main() -> None:

@@ -5,7 +5,7 @@
     python slurm.py FOLDER --queue NAME --show                             # prints the job script, submits nothing
 
 Run it on a login node, or in a separate job that lasts longer; the scheduler is in this process. Only this process
-needs access to FOLDER. If it is lost, the same command resumes from FOLDER. Needs `pip install -e '.[cluster]'` in a
+needs access to FOLDER. If it dies, the same command resumes from FOLDER. Needs `pip install -e '.[cluster]'` in a
 clone.
 """
 
