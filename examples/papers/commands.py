@@ -1,4 +1,4 @@
-"""The commands: each runs a paper's experiment, prints its table, draws its figures and saves all of it in one file."""
+"""Commands that run a paper's experiment, print its table, draw its figures and save their numbers."""
 
 import shutil
 import tempfile
@@ -43,7 +43,7 @@ def hidden_markov(
         settings: The experiment.
         output: Folder for the results.
         overwrite: Replace existing results.
-        workers: Number of seeds to run in parallel, each in a separate process on one core.
+        workers: Number of seeds to run in parallel, each in a process on one core.
         scheduler: The address of a dask scheduler whose workers run the seeds, such as tcp://10.0.0.1:8786.
     """
     places = output / "hidden-markov.nc", output / "partial", hidden_markov_plots.figure_paths(output)
@@ -102,7 +102,7 @@ def self_attention_dynamics(
         settings: The experiment.
         output: Folder for the results.
         overwrite: Replace existing results.
-        workers: Number of blocks of orbits to run in parallel, each in a separate process on one core.
+        workers: Number of blocks of orbits to run in parallel, each in a process on one core.
         scheduler: The address of a dask scheduler whose workers run them, such as tcp://10.0.0.1:8786.
     """
     places = output / "self-attention-dynamics.nc", output / "partial", dynamics_plots.figure_paths(output)

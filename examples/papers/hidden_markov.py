@@ -37,7 +37,7 @@ from .tasks import hidden_markov as task
 GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
 
 
-# Increase this version when the same settings give different numbers for a seed.
+# Increase when the same settings give different numbers for a seed.
 _VERSION = 1
 
 
@@ -116,7 +116,7 @@ def run(
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     tasks = [(variant, replace(settings, seeds=1, first_seed=seed)) for variant in VARIANTS for seed in seeds]
     places = [_place(partial_results, *task) for task in tasks]
-    # Progress bars of several workers would overwrite each other.
+    # Bars of several workers would overwrite each other.
     compute, results = partial(run_seed, progress=progress and executor is None), {}
     cost = f"{len(VARIANTS)} networks x {len(seeds)} seeds x {len(settings.widths)} widths"
     with Progress("hidden Markov chains", len(tasks), "run", shown=progress, cost=cost) as report:

@@ -1,7 +1,7 @@
 """Trajectories and orbit diagrams of a 1-bit self-attention network, as published by Poc-Lopez and Aguilera.
 
-From the weights we derive the mean-field map and settle it to a window of attentions at one beta. Orbits at all other
-betas start from this window, one after another or over a range of beta. The result is one labelled tree.
+The mean-field map of the weights settles to a window of attentions at one beta. Orbits at all other betas start from
+it, one after another or over a range of beta. The result is one labelled tree.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _SCALE = 100
 _LAGS = 256
 _LONGEST_PERIOD = 512
 _TESTED = 100
-# Increase this version when the same arguments give different trajectories.
+# Increase when the same arguments give different trajectories.
 _VERSION = 1
 # lambda_1 of the published network by another program, over 75,000 tokens.
 _REFERENCE = {1.255: -1e-5, 1.26451: -0.005, 1.266: 0.078, 1.27: -0.048, 1.28: 0.146, 1.4: 0.074}
@@ -79,7 +79,7 @@ class Phases:
     values: int = 61
     """Number of values of each inverse temperature."""
     highest: float = 3.0
-    """Largest value of both inverse temperatures, the attention's before scaling."""
+    """Largest value of both; the attention's before scaling."""
     transient: int = 20_000
     """Tokens discarded before recording."""
     recorded: int = 20_000

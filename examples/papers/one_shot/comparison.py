@@ -192,7 +192,7 @@ def _accuracy(outputs: Mapping[str, np.ndarray], data: bpkr.Data, distributions:
 
 
 def _agreement(matrices: Mapping[str, ArrayLike], shared: Bool[np.ndarray, "paths paths"]) -> xr.Dataset:
-    """Compute the agreement of every origin with every other."""
+    """Compare every origin with every other."""
     measures = {
         "correlation": correlation,
         "sign_agreement": sign_agreement,
@@ -209,7 +209,7 @@ def _agreement(matrices: Mapping[str, ArrayLike], shared: Bool[np.ndarray, "path
 
 
 def _agreement_of_width(theory: xr.DataArray, trained: ArrayLike) -> xr.Dataset:
-    """Compute the agreement of the trained network with the theory at every seed and width."""
+    """Compare the trained network with the theory at every seed and width."""
     measures = {"correlation_of_width": correlation, "sign_agreement_of_width": sign_agreement}
     return xr.Dataset(
         {

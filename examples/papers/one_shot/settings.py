@@ -48,7 +48,7 @@ class OneShot:
     """One-shot image classification in context (Figs. 3 b-f, 6 and 7 of Tiberi et al.)."""
 
     variants: tuple[Variant, ...]
-    """The networks. The first is the network of Fig. 3, the others are the networks of Figs. 6 and 7."""
+    """The networks: the first is from Fig. 3, the others from Figs. 6 and 7."""
     images: Strokes | Literal["omniglot"] = field(default_factory=Strokes)
     """Images to train on. Their unseen classes are used for testing."""
     unseen: tuple[str, ...] = ("digits",)
@@ -76,7 +76,7 @@ class OneShot:
     check_draws: int = 500
     """Draws of the order-parameter sampler, with as many chains. It checks the weight sampler at the first seed."""
     orders: int = 10
-    """Number of random orders in which heads are removed."""
+    """Number of random removal orders of heads."""
 
     def __post_init__(self):
         check_fields(self)
@@ -115,7 +115,7 @@ PAPER = OneShot(
     unseen=("fashion-mnist", "mnist"),
     task=OneShotTask(),
     width=512,
-    # The paper trains for ten epochs without their length. We validate once per epoch.
+    # Ten epochs, each with one validation; the paper does not give their length.
     training=TrainingSettings(steps=10_000, batch=128, learning_rate=3e-4, validate_every=1000),
     warmup=1000,
     draws=4000,

@@ -23,7 +23,7 @@ from .settings import OneShot, Variant
 from .sources import Sources, sources
 from .theory import READOUT, choose_temperatures, kernel_components, theory_of_seed
 
-# Increase this version when the same settings give different numbers in any stage.
+# Increase when the same settings give different numbers in any stage.
 _VERSION = 2
 
 
@@ -139,7 +139,7 @@ def _resume_later_stage(
     *arguments: Any,
     **options: Any,
 ) -> xr.Dataset:
-    # Results must stay valid when variants or trainings are added, so settings describe one network alone.
+    # Settings describe one network alone, so its results stay valid when others are added.
     alone = replace(settings, variants=(variant,), training_seeds=1)
     described = store.settings_of(stage, _VERSION, settings=alone, network=network)
     return _resume_stage(folder, stage.replace(" ", "-"), described, partial(compute, *arguments, **options))

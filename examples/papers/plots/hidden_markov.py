@@ -174,6 +174,6 @@ def _pad(values: xr.DataArray) -> str:
 
 
 def _spread(values: np.ndarray, count: int) -> list[int]:
-    """Select `count` of the values, evenly spaced by rank, including the first and the last."""
+    """Select `count` of the values, evenly spaced by rank, with the first and last."""
     picks = np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))
     return [int(values[pick]) for pick in picks]

@@ -21,8 +21,8 @@ _RULES = {
 def table(result: xr.DataTree) -> str:
     """Format the main results of every variant: means over trained networks and seeds, with standard errors.
 
-    The table has accuracy over width and the gain of the smallest over infinite width, seed by seed. It also
-    has the scatter over networks and draws, the agreement of U_1, and the heads of the first network.
+    It has accuracy over width, the gain of the smallest over infinite width seed by seed, the scatter over networks
+    and draws, the agreement of U_1, and the heads of the first network.
     """
     if not result.children:
         raise KeyError("it has no variants")
@@ -47,7 +47,7 @@ def _of_variant(name: str, variant: xr.DataTree) -> str:
 
 
 def _trainings(validation: xr.DataArray) -> str:
-    """Describe the best validation accuracy of every network, and its step. Histories may end at different steps."""
+    """Describe the best validation accuracy of every network, and its step."""
     networks = validation.transpose("training_seed", "step") if "training_seed" in validation.dims else [validation]
     best = [one.isel(step=int(one.argmax("step"))) for one in networks]
     accuracies = ", ".join(f"{float(one):.3f}" for one in best)

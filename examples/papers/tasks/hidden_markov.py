@@ -1,8 +1,7 @@
 """Classification of hidden Markov chains by how often they change state; Tiberi et al., Sec. 4.1 and App. G.
 
-There are two classes of chains over two hidden states: chains that tend to stay (+1) and chains that tend to switch
-(-1). Tokens are noisy vectors of the hidden state. A zero token begins the sequence, and every token has a one-hot
-position.
+Chains over two hidden states have two classes: they tend to stay (+1) or to switch (-1). Tokens are noisy vectors of
+the hidden state; a zero token begins the sequence, and every token has a one-hot position.
 """
 
 from dataclasses import dataclass
@@ -53,12 +52,12 @@ class HiddenMarkovTask:
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens in a sequence, including the beginning token."""
+        """Number of tokens in a sequence, including the beginning token."""
         return self.length + 1
 
     @property
     def input_features(self) -> int:
-        """Return the number of features of a token, including its one-hot position."""
+        """Number of features of a token, including its one-hot position."""
         return self.dimension + self.tokens
 
 

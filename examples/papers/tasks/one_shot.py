@@ -65,17 +65,17 @@ class OneShotTask:
 
     @property
     def patches(self) -> int:
-        """Return the number of patches in an image."""
+        """Number of patches in an image."""
         return (self.image_size // self.patch_size) ** 2
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens in a sequence: the patches of three images."""
+        """Number of tokens in a sequence: the patches of three images."""
         return _IMAGES * self.patches
 
     @property
     def input_features(self) -> int:
-        """Return the number of features of a token: the pixels of a patch, in all colours."""
+        """Number of features of a token: the pixels of a patch, in all colours."""
         return self.channels * self.patch_size**2
 
 
@@ -138,7 +138,7 @@ def tokens(
 
 
 def _checked_images(task: OneShotTask, pixels: Array, labels: Array) -> tuple[Array, Array]:
-    """Check that pixels and labels fit the task; return pixels as float64, and labels."""
+    """Check that pixels and labels fit the task; make pixels float64."""
     grey, kinds = jnp.asarray(checked_array("pixels", pixels)), checked_array("labels", labels)
     if grey.ndim != 4 or grey.shape[2:] != (task.image_size, task.image_size):
         sides = f"{task.image_size}, {task.image_size}"

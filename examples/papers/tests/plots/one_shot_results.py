@@ -82,7 +82,7 @@ def check(draw: np.random.Generator, along: dict[str, list[str]], mixed: int) ->
 def between_paths(
     draw: np.random.Generator, along: dict[str, list[str]], mixed: int, seeds: int, distributions: list[str]
 ) -> xr.Dataset:
-    """Make U_1 and accuracies of all origins; all seeds are mixed, or with `mixed` 0 all but the last."""
+    """All seeds are mixed, or with `mixed` 0 all but the last."""
     origins, count = ["theory", "sampled", "trained"], len(along["path_1"])
     matrices = draw.normal(size=(seeds, 3, count, count)) / 5 + np.eye(count)
     agreement = draw.uniform(0.3, 0.9, (3, seeds, 3, 3))

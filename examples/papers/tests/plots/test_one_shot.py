@@ -16,7 +16,7 @@ from .one_shot_results import AGREEMENT, UNSEEN, WIDTHS, networks, tree, variant
 
 @pytest.fixture
 def panels():
-    """Yield a function that draws a variant's figure and returns lists of axes by panel letter."""
+    """Yield a function that draws a figure and returns lists of axes by panel."""
 
     def found(figure: Figure):
         for part in figure.subfigs:
@@ -292,7 +292,7 @@ def test_several_networks_are_drawn_and_told_apart(panels):
     assert points.get_ydata()[0] == pytest.approx(accuracy.mean())
     error = float(over_seeds(xr.DataArray(accuracy, dims=("training_seed", "seed")))[1])
     np.testing.assert_allclose(bars.get_segments()[0][:, 1], accuracy.mean() + error * np.array([-1, 1]))
-    # Heads of different networks do not correspond, so the figure shows the first network.
+    # Heads of different networks do not correspond.
     order = np.argsort(stages["pruning"]["score"].values[0])
     np.testing.assert_allclose(
         [bar.get_height() for bar in drawn["e"][0].containers[0]], stages["pruning"]["score"].values[0, order]

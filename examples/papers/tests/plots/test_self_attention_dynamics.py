@@ -78,7 +78,7 @@ def axes():
 
 @pytest.fixture
 def rows():
-    """Draw the figure of trajectories, and return its axes, one row per orbit."""
+    """Draw trajectories; yield the axes, one row per orbit."""
     with use_style():
         figure = plots.trajectories(trajectories())
     figure.draw_without_rendering()
