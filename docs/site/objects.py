@@ -1,9 +1,8 @@
 # %% [markdown]
 # # What results look like
 #
-# Every input and result shows itself: at a prompt as at most fifteen lines, in a notebook as below, in light and dark.
-# `summary()` has all of it, and prints itself. The pictures are made by `python docs/site/screens.py`, which runs the
-# code between them.
+# Print any input or result: a prompt shows at most fifteen lines, a notebook the displays below, in light and dark.
+# `summary()` prints everything. `python docs/site/screens.py` runs the code on this page and takes the pictures.
 #
 # ## Attention paths
 
@@ -55,7 +54,7 @@ sampling.sample_order_parameters(
 sweeps.sweep(problem, widths=[10, 100], temperatures=[0.1, 1.0], progress=False)
 
 # %% [markdown]
-# ## Actions of your own
+# ## Your own action
 
 # %%
 from sympy import cosh, log, symbols
@@ -107,3 +106,6 @@ branch.events[0]
 
 # %%
 dmft.derive()
+
+# %% [markdown]
+# Next: [quickstart](quickstart.md), to make the first of these results.
