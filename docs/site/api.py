@@ -1,6 +1,6 @@
-"""What autodoc says of a name: its docstring, which is Markdown, and its signature as it is written in the source.
+"""Render the reference with autodoc, from Markdown docstrings and the signatures written in the source.
 
-Names of the package that stand in code anywhere on the site become links to their entries.
+Names of the package in code anywhere on the site become links to their entries.
 """
 
 import ast
@@ -20,7 +20,7 @@ from sphinx.util.nodes import make_refnode
 
 
 class Names(SphinxDirective):
-    """Entries for names of a module, of which those after a colon have no docstring and are described there.
+    """Add entries for names of a module. Text after a colon describes a name without a docstring.
 
     ```{api} theorykit.dynamics
     find_cycle
@@ -32,7 +32,7 @@ class Names(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """The entries, made by autodoc."""
+        """Let autodoc make the entries."""
         entries = [
             _entry(f"{self.arguments[0]}.{name.strip()}", said.strip())
             for name, _, said in (line.partition(":") for line in self.content)
@@ -52,19 +52,19 @@ def _entry(name: str, said: str) -> str:
 
 
 def _docstring(app, what, name, value, options, lines: list[str]) -> None:
-    """Set the sections of a docstring, in which bars outside code and letters right after code mean nothing else."""
+    """Format the sections of a docstring; escape bars outside code and letters right after code."""
 
     def kept(found: re.Match) -> str:
         code, letter = found.groups()
         return f"{code}\\ {letter}" if letter else code or r"\|"
 
     text = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
-    # without the name of a property, whose text would be read as its type where it has a colon
+    # Napoleon is not told the kind: it would read the text of a property before a colon as a type.
     lines[:] = GoogleDocstring(text, Config()).lines()
 
 
 def _signature(app, what, name, value, options, signature, returned) -> tuple[str, str | None] | None:
-    """Parameters and what is returned, as the source has them; None where autodoc knows as much."""
+    """Return parameters and return annotation as in the source, or None to keep the signature from autodoc."""
     if what == "class":
         return _constructor(value), None
     node = _definition(inspect.unwrap(value)) if what in ("function", "method") else None
@@ -89,7 +89,7 @@ def _parameters(node: ast.FunctionDef, bound: bool) -> str:
 
 
 def _constructor(cls: type) -> str:
-    """The parameters of a constructor that is written, or else the fields that one is made of."""
+    """Return the parameters of a written constructor, or else the fields of a generated one."""
     if inspect.isabstract(cls) or issubclass(cls, BaseException):
         return ""
     node = _definition(cls)
@@ -123,17 +123,17 @@ def _annotations(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def _skip(app, what, name, value, skip, options) -> bool | None:
-    """Fields of named tuples have no docstring of their own."""
+    """Skip the fields of named tuples, which have no docstrings."""
     return True if type(value).__name__ == "_tuplegetter" else None
 
 
 class NamesAreLinks(SphinxPostTransform):
-    """Code that is a name of the reference, such as `bpkr.solve`, or a call of one, is linked to its entry."""
+    """Link code that is a name in the reference, such as `bpkr.solve`, or a call of one, to its entry."""
 
     default_priority = 5
 
     def run(self, **arguments) -> None:
-        """Called by Sphinx for every page."""
+        """Link the names on a page; Sphinx calls this for every page."""
         places = _places(self.env)
         for node in list(self.document.findall(nodes.literal)):
             name = node.astext().partition("(")[0].removeprefix("theorykit.")
@@ -147,7 +147,7 @@ class NamesAreLinks(SphinxPostTransform):
 
 
 def _places(env) -> dict[str, tuple[str, str]]:
-    """By every way to write a name that means one thing: its page and its anchor."""
+    """Map every unambiguous way to write a name to its page and anchor."""
     objects = env.get_domain("py").objects
     inner = ("method", "property", "attribute")
     tops = {name: entry for name, entry in objects.items() if not entry.aliased and entry.objtype not in inner}
@@ -156,14 +156,14 @@ def _places(env) -> dict[str, tuple[str, str]]:
 
 
 def _ways(name: str) -> list[str]:
-    """A name with the rooms it is in, fewer and fewer of them; alone if it is a class, or of several words."""
+    """List a name with fewer and fewer parent packages; also alone if it is a class or has several words."""
     parts = name.removeprefix("theorykit.").split(".")
     alone = [parts[-1]] if "_" in parts[-1] or parts[-1][0].isupper() else []
     return [".".join(parts[start:]) for start in range(len(parts) - 1)] + alone
 
 
 def setup(app: Sphinx) -> dict:
-    """Called by Sphinx."""
+    """Register the extension with Sphinx."""
     app.add_directive("api", Names)
     app.connect("autodoc-process-docstring", _docstring)
     app.connect("autodoc-process-signature", _signature)

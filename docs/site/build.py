@@ -1,4 +1,4 @@
-"""Build the site: lay out its sources in build/docs/source, then have Sphinx write build/docs/html.
+"""Build the site: collect its sources in build/docs/source, then run Sphinx into build/docs/html.
 
 python docs/site/build.py
 """
@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    """The exit status of Sphinx, for which warnings are errors."""
+    """Build the site and return the exit status of Sphinx, which treats warnings as errors."""
     folder = ROOT / "build" / "docs"
     source = folder / "source"
     shutil.rmtree(folder, ignore_errors=True)
-    # pages link to files of the repository
+    # Copy the whole repository, because pages link to its files.
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "shared"))
     shutil.move(source / "docs" / "site" / "index.md", source)
     write_gallery(source / "examples")

@@ -1,4 +1,4 @@
-"""Settings of Sphinx for the site, whose sources `build.py` lays out."""
+"""Settings of Sphinx for the site; `build.py` collects its sources."""
 
 import re
 import sys
@@ -24,13 +24,13 @@ extensions = [
     "api",
     "formulas",
 ]
-# the sources are a copy of the repository, most of which is no page but can be downloaded from one
+# The sources are a copy of the repository. Most files are not pages, but pages offer them for download.
 include_patterns = ["*.md", "docs/**", "derivations/*.md", "examples/*.md", "examples/*.ipynb"]
 root_doc = "index"
 nitpicky = True
-# annotations name classes of JAX, NumPy and others, which have no pages here
+# Annotations name classes of JAX, NumPy and other libraries, which have no pages here.
 nitpick_ignore_regex = [("py:.*", ".*")]
-# annotations are names as they stand in their module, of which two may have the same
+# Annotations use the names in their module, and two modules may use the same name.
 suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -42,12 +42,12 @@ nb_execution_mode = "force"
 nb_execution_timeout = -1
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# what these print and draw is kept
+# The outputs of these examples are kept.
 nb_execution_excludepatterns = [
     f"examples/{path.stem}.ipynb" for path in (Path(__file__).parents[2] / "examples" / "kept").glob("*.json")
 ]
 
-# docstrings have code in single backquotes
+# Docstrings write code in single backquotes.
 default_role = "code"
 autodoc_member_order = "bysource"
 maximum_signature_line_length = 90
@@ -63,12 +63,12 @@ html_use_index = False
 html_domain_indices = False
 html_show_sphinx = False
 html_show_copyright = False
-# summaries would be fetched, which a browser refuses to pages that are files
+# Browsers refuse to fetch the summaries for pages opened as files.
 html_show_search_summary = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# the pages about folders that pages of the repository link to
+# Pages of the repository link to folders; these are the pages of the site about them.
 _FOLDERS = {
     "derivations": "/derivations/index.md",
     "examples": "/examples/index.md",
@@ -79,7 +79,7 @@ _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)\)")
 
 
 def _link_to_pages(app, docname: str, content: list[str]) -> None:
-    """Have links to examples and folders lead to their pages; those to folders without a page are words."""
+    """Point links to examples and folders at their pages; turn links to folders without a page into text."""
     source = Path(app.srcdir)
 
     def link(found: re.Match) -> str:
@@ -95,7 +95,7 @@ def _link_to_pages(app, docname: str, content: list[str]) -> None:
 
 
 def _set_formulas(app, doctree: nodes.document) -> None:
-    """Set the LaTeX that an example prints, below its source."""
+    """Render the LaTeX that an example prints below its source."""
     for node in list(doctree.findall(nodes.literal_block)):
         if node.astext().startswith(r"\begin{align*}"):
             formula = nodes.math_block(text=node.astext().strip())
@@ -103,6 +103,6 @@ def _set_formulas(app, doctree: nodes.document) -> None:
 
 
 def setup(app) -> None:
-    """Called by Sphinx."""
+    """Register the hooks with Sphinx."""
     app.connect("source-read", _link_to_pages)
     app.connect("doctree-read", _set_formulas)

@@ -1,4 +1,4 @@
-"""Derivations as pages: each is derived and checked when the site is built, by its script in `derivations`."""
+"""Write pages of derivations. Its script in `derivations` derives and checks each when the site is built."""
 
 import re
 import runpy
@@ -10,16 +10,16 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "derivations"
-# in the order to read them
+# Reading order.
 ORDER = (
     *("attention_paths", "new_depth", "finite_width", "skip_connections", "multiple_outputs", "deep_linear"),
     "self_attention_dynamics",
 )
 _INDEX = """# Derivations
 
-Each page is written when this site is built, from the expressions that the package computes with. Steps unfold by a
-click: each says which rule it applies, which equations of the paper it arrives at, and how it was checked on random
-numbers, by means that share nothing with the rule. Symbols lead to a table of what they stand for.
+Follow every formula step by step. Each page is written when this site is built, from the expressions that the package
+computes with. Click a step to see its rule, the equations of the paper that it reaches, and how it was checked on
+random numbers by a method that shares nothing with the rule. Symbols link to a table of their meanings.
 
 ```{toctree}
 :maxdepth: 1
@@ -29,7 +29,7 @@ numbers, by means that share nothing with the rule. Symbols lead to a table of w
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a derivation: the page and the anchor it is at, its caption, and the equations that it arrives at."""
+    """A step of a derivation: its page, anchor and caption, and the numbers of the equations that it reaches."""
 
     page: str
     anchor: str
@@ -38,10 +38,10 @@ class Step:
 
 
 def write_derivations(target: Path) -> list[Step]:
-    """Write a page of every derivation, the notation with a place to link to at every row, and their index."""
+    """Write a page for every derivation, the notation with an anchor at every row, and their index."""
     (target / "notation.md").write_text(with_anchors((SCRIPTS / "notation.md").read_text()))
     if set(ORDER) != {path.stem for path in SCRIPTS.glob("*.py")}:
-        raise SystemExit("derivations.ORDER does not list the scripts that there are in derivations")
+        raise SystemExit("derivations.ORDER does not match the scripts in derivations")
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as workers:
         pages = dict(zip(ORDER, workers.map(derived, ORDER), strict=True))
     steps = []
@@ -55,14 +55,14 @@ def write_derivations(target: Path) -> list[Step]:
 
 
 def derived(name: str) -> str:
-    """A derivation, in HTML."""
+    """Run a derivation and return it as HTML."""
     from theorykit.symbolic import as_html
 
     return as_html(*runpy.run_path(str(SCRIPTS / f"{name}.py"))["contents"]())
 
 
 def _as_markdown(main: ElementTree.Element) -> str:
-    """Headings as the site has them, all else in the HTML that it was written in."""
+    """Convert headings to Markdown and keep everything else as HTML."""
     parts = []
     for element in main:
         if re.fullmatch("h[1-6]", element.tag):
@@ -70,7 +70,7 @@ def _as_markdown(main: ElementTree.Element) -> str:
         else:
             markup = ElementTree.tostring(element, encoding="unicode").strip()
             parts.append(_raw(markup.replace("<code>notation.md</code>", '<a href="notation.html">the notation</a>')))
-    # the title comes first
+    # The site expects the title first, before its anchor.
     parts[:2] = parts[1::-1]
     return "\n\n".join(parts) + "\n"
 
@@ -80,7 +80,7 @@ def _raw(markup: str) -> str:
 
 
 def _text(heading: ElementTree.Element) -> str:
-    """A heading in Markdown, its formulas in LaTeX."""
+    """Return a heading in Markdown, with formulas in LaTeX."""
     inner = (f"${each.get('data-latex')}$" if each.get("data-latex") else "".join(each.itertext()) for each in heading)
     return (heading.text or "") + "".join(text + (each.tail or "") for each, text in zip(heading, inner, strict=True))
 
@@ -95,13 +95,13 @@ def _step(page: str, fold: ElementTree.Element) -> Step:
 
 
 def numbers_of(text: str) -> frozenset[int]:
-    """The equation numbers of a text such as "5, 7-9"."""
+    """Parse equation numbers such as "5, 7-9"."""
     ranges = (re.findall(r"\d+", part) for part in text.split(","))
     return frozenset(number for ends in ranges if ends for number in range(int(ends[0]), int(ends[-1]) + 1))
 
 
 def notation_rows(theory: int) -> dict[str, str]:
-    """The anchor of the notation's row of a symbol of a theory, by its LaTeX with indices in general."""
+    """Map symbols of a theory, in LaTeX with general indices, to the anchors of their rows in the notation."""
     anchors, section = {}, 0
     for number, line in enumerate((SCRIPTS / "notation.md").read_text().splitlines()):
         section += line.startswith("## Theory")
@@ -116,7 +116,7 @@ def _is_row(line: str) -> bool:
 
 
 def with_anchors(notation: str) -> str:
-    """The notation with a place to link to at the beginning of every row."""
+    """Add an anchor at the beginning of every row of the notation."""
     lines = notation.splitlines()
     for number, line in enumerate(lines):
         if _is_row(line):
@@ -125,12 +125,12 @@ def with_anchors(notation: str) -> str:
 
 
 def _general(latex: str, theory: int) -> str:
-    """A symbol with any layer l, or any time t, in the place of its number, and without braces and spaces."""
+    """Replace the number of a layer by l, or of a time by t, and remove braces and spaces."""
     return re.sub(r"_\d", "_l" if theory == 1 else "_t", re.sub(r"[{}\s]", "", latex))
 
 
 def _link_to_notation(main: ElementTree.Element, theory: int) -> None:
-    """Have every row of a page's table of symbols lead to that of the notation, where there is one."""
+    """Link the rows of a page's table of symbols to their rows in the notation, if there are any."""
     rows = notation_rows(theory)
     for row in main.iter("tr"):
         symbol = row.find("th[@data-latex]")

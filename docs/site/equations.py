@@ -1,4 +1,4 @@
-"""Where in the code and in the derivations the papers' equations are."""
+"""Write the index of the papers' equations in the code and in the derivations."""
 
 import html
 import re
@@ -13,26 +13,26 @@ from derivations import ROOT, Step, notation_rows, numbers_of
 _PAPERS = {
     "bpkr": (
         "Attention paths",
-        "Numbers are those of Tiberi et al., *Dissecting the Interplay of Attention Paths in a Statistical Mechanics "
+        "Numbers are from Tiberi et al., *Dissecting the Interplay of Attention Paths in a Statistical Mechanics "
         "Theory of Transformers*, [arXiv 2405.15926](https://arxiv.org/abs/2405.15926).",
     ),
     "dmft": (
         "Self-attention dynamics",
-        "The theory is that of Poc-López and Aguilera, *Dynamical Mean-Field Theory of Self-Attention Neural "
-        "Networks*, [arXiv 2406.07247](https://arxiv.org/abs/2406.07247); numbers are those of [our "
+        "The theory is from Poc-López and Aguilera, *Dynamical Mean-Field Theory of Self-Attention Neural "
+        "Networks*, [arXiv 2406.07247](https://arxiv.org/abs/2406.07247); numbers are from [our "
         "derivation](self_attention_dynamics.md).",
     ),
 }
 _PAGES = {"bpkr": ("attention_paths", "finite_width"), "dmft": ("self_attention_dynamics",)}
-_OPENING = """# Where the equations are
+_OPENING = """# Index of equations
 
-By equation number: the steps of derivations that arrive at it, and the lines of code that encode it, which carry the
-comment `# Eq. (n)`. Symbols that the [notation](notation.md) lists with the number help to tell what it is about.
+Find an equation of the papers in the derivations and in the code. The table lists the derivation steps that reach it
+and the lines of code that encode it, with the comment `# Eq. (n)`. Symbols are from the [notation](notation.md).
 """
 
 
 def write_equations(target: Path, steps: Iterable[Step]) -> None:
-    """Write the index of equations; `steps` are those of derivations that arrive at one."""
+    """Write the index of equations from the derivation steps that reach one."""
     parts = [_OPENING]
     for room, (title, source) in _PAPERS.items():
         of_paper = [step for step in steps if step.page in _PAGES[room]]
@@ -44,13 +44,13 @@ def write_equations(target: Path, steps: Iterable[Step]) -> None:
 
 
 def code_lines(room: str) -> dict[int, list[tuple[str, str]]]:
-    """By equation number, the place and the text of the lines of code that encode it."""
+    """Map equation numbers to the places and texts of the lines of code that encode them."""
     found = defaultdict(list)
     for path in sorted((ROOT / "theorykit" / room).rglob("*.py")):
         lines = path.read_text().splitlines()
         for number, line in enumerate(lines, 1):
             if comment := re.search(r"^(.*)#\s*Eqs?\. (\(\d.*)", line):
-                # a comment on a line of its own speaks of the next
+                # A comment on a separate line refers to the next line.
                 code = comment[1].strip() or lines[number].strip()
                 place = f"{path.relative_to(ROOT)}, line {number}"
                 for equation in numbers_of(re.sub(r"[^\d,-]", "", comment[2])):
@@ -59,7 +59,7 @@ def code_lines(room: str) -> dict[int, list[tuple[str, str]]]:
 
 
 def _symbols(room: str) -> dict[int, list[tuple[str, str]]]:
-    """By equation number, LaTeX and the anchor of the symbols that the notation lists with it."""
+    """Map equation numbers to the LaTeX and anchors of their symbols in the notation."""
     found = defaultdict(list)
     rows = set(notation_rows(1 if room == "bpkr" else 2).values())
     for number, line in enumerate((ROOT / "derivations" / "notation.md").read_text().splitlines()):

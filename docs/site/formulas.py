@@ -1,4 +1,4 @@
-"""Formulas as MathML, made when the site is built: browsers show it without a script."""
+"""Convert formulas to MathML when the site is built, so browsers need no script."""
 
 import re
 
@@ -11,7 +11,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def as_mathml(latex: str, display: str) -> str:
-    """A formula in MathML; `ValueError` for a command that is not known."""
+    """Convert a formula to MathML. Raises `ValueError` for an unknown command."""
     found = convert(latex, display=display)
     unknown = re.findall(r"\\[A-Za-z]+", re.sub(r"<annotation.*?</annotation>", "", found))
     if unknown:
@@ -22,7 +22,7 @@ def as_mathml(latex: str, display: str) -> str:
 def _written(node: nodes.Node, display: str) -> str:
     try:
         return as_mathml(node.astext(), display)
-    except Exception as error:  # latex2mathml has many
+    except Exception as error:  # latex2mathml raises many kinds of errors
         _LOGGER.warning("this formula cannot be read: %s (%s)", node.astext(), error, location=node)
         return ""
 
@@ -38,6 +38,6 @@ def _block(translator, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Called by Sphinx."""
+    """Register the renderer with Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The examples as notebooks for MyST-NB, which runs those whose results are not kept, and their index."""
+"""Write the examples as notebooks, and their index. MyST-NB runs the examples without kept results."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from nbformat import NotebookNode, v4
 import kept
 from kept import EXAMPLES
 
-# sections of the gallery, and their examples
+# Sections of the gallery with their examples.
 SECTIONS = {
     "First looks": ("hidden_markov_chains", "derive_three_layers", "self_attention_dynamics"),
     "What the theory says": (
@@ -23,7 +23,7 @@ SECTIONS = {
         "learn_attention_by_evidence",
     ),
     "Images and trained transformers": ("one_shot_images", "pretrained_layer", "recorded_attention"),
-    "Actions of your own": ("hopfield_retrieval", "ridge_replicas"),
+    "Your own actions": ("hopfield_retrieval", "ridge_replicas"),
     "Special cases": (
         "deep_linear_networks",
         "gated_networks",
@@ -31,7 +31,7 @@ SECTIONS = {
         "linear_convolutions",
         "local_kernels",
     ),
-    "Beyond what is there": (
+    "Extend theorykit": (
         "new_layer_kinds",
         "find_my_mistake",
         "self_attention_bifurcations",
@@ -42,16 +42,16 @@ _GRID = "::::{grid} 1 2 2 2\n:gutter: 3\n"
 _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _INTRODUCTION = """# Examples
 
-Each is a script to read and run, shown with what it prints and draws. Every page has the script and a Jupyter notebook
-to download.
+Learn theorykit from complete scripts, shown with their output and figures. Download each as a script or a Jupyter
+notebook.
 """
 
 
 def write_gallery(target: Path) -> None:
-    """Write a notebook of every example, and their index, into `target`, which has their scripts, data and figures."""
+    """Write notebooks of all examples and their index into `target`, which has their scripts, data and figures."""
     listed = [name for names in SECTIONS.values() for name in names]
     if set(listed) != {path.stem for path in EXAMPLES.glob("*.py")}:
-        raise SystemExit("gallery.SECTIONS does not list the examples that there are")
+        raise SystemExit("gallery.SECTIONS does not match the scripts in examples")
     cards = {}
     for name in listed:
         example = EXAMPLES / f"{name}.py"
@@ -66,7 +66,7 @@ def write_gallery(target: Path) -> None:
 
 
 def embed_figures(site: Path) -> None:
-    """Put the figures of the notebooks that `site` offers into them, as a notebook that is downloaded stands alone."""
+    """Embed the figures in the notebooks that `site` offers for download."""
     for path in site.glob("_downloads/*/*.ipynb"):
         notebook, figure = nbformat.read(path, as_version=4), EXAMPLES / f"{path.stem}.png"
         for cell in notebook.cells:
@@ -81,10 +81,10 @@ def _code(notebook: NotebookNode) -> list[NotebookNode]:
 
 
 def _fill(notebook: NotebookNode, example: Path) -> None:
-    """Give the cells of an example the output that is kept of them."""
+    """Fill the cells of an example with its kept output."""
     if changed := kept.stale(example):
         raise SystemExit(
-            f"The kept results of examples/{example.name} were made by other code; these have changed: "
+            f"The kept results of examples/{example.name} are stale. These files have changed: "
             f"{', '.join(changed)}.\nRenew them: make kept"
         )
     cells, found = _code(notebook), json.loads(kept.kept_file(example).read_text())
@@ -93,20 +93,20 @@ def _fill(notebook: NotebookNode, example: Path) -> None:
 
 
 def _completed(notebook: NotebookNode, name: str) -> NotebookNode:
-    """The notebook of an example with its figure, and with what it needs outside the repository."""
+    """Add the figure, the downloads and a definition of `__file__` to the notebook of an example."""
     text = "".join(cell.source for cell in notebook.cells)
     notebook.metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
         cell.metadata.clear()
-    # a notebook has no file of its own to find its figures and data beside
+    # Notebooks do not define `__file__`, which examples use to find figures and data.
     if "__file__" in text:
         first = _code(notebook)[0]
-        named = f'__file__ = "{name}.ipynb"  # figures are written, and data are looked for, beside it'
+        named = f'__file__ = "{name}.ipynb"  # the folder of figures and data'
         first.source = f"{named}\n\n{first.source}"
     for number, cell in reversed(list(enumerate(notebook.cells))):
         if "save(figure" in cell.source:
-            notebook.cells.insert(number + 1, v4.new_markdown_cell(f"![What the code above draws]({name}.png)"))
-    beside = " The files that it reads are in the folder `examples` of the repository." * ("with_name(" in text)
+            notebook.cells.insert(number + 1, v4.new_markdown_cell(f"![Figure from the code above]({name}.png)"))
+    beside = " Its data files are in the folder `examples` of the repository." * ("with_name(" in text)
     downloads = f"---\n\n{{download}}`Script <{name}.py>` · {{nb-download}}`Jupyter notebook <{name}.ipynb>`.{beside}"
     notebook.cells.append(v4.new_markdown_cell(downloads))
     return notebook

@@ -1,11 +1,10 @@
-"""Results of the examples that run long, kept in examples/kept with a stamp of all that they were made of.
+"""Keep the results of long examples in examples/kept, with checksums of the files that produced them.
 
-    python docs/site/kept.py            renews those that are stale
-    python docs/site/kept.py EXAMPLE    runs this one, a name or a path, and keeps what came of it
+    python docs/site/kept.py            renew stale results
+    python docs/site/kept.py EXAMPLE    run this example, a name or a path, and keep its results
 
-The stamp is a sum for the example, for every module of the package that it imported and for every file that it read.
-Comments, docstrings, the package's version and the text of an example do not count: they change nothing that is
-computed.
+The stamp has a checksum of the example, of every module of the package that it imported and of every file that it read.
+Comments, docstrings, the package's version and the text of an example do not count: they do not change the results.
 """
 
 import ast
@@ -30,7 +29,7 @@ _OURS = ROOT / "theorykit", EXAMPLES / "papers"
 
 
 def code_of(source: str) -> str:
-    """A program without comments, docstrings, the package's version, and empty lines."""
+    """Remove comments, docstrings, the package's version and empty lines from a program."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -43,31 +42,31 @@ def code_of(source: str) -> str:
 
 
 def _changes_nothing(node: ast.AST) -> bool:
-    """Whether it is a statement of text alone, as docstrings are, or the version."""
+    """Whether a statement is only a text, such as a docstring, or sets the version."""
     if isinstance(node, ast.Assign):
         return [ast.unparse(target) for target in node.targets] == ["__version__"]
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def sum_of(path: Path) -> str:
-    """The beginning of the SHA-256 sum of a file, of a program's without what changes nothing."""
+    """Return the first digits of the SHA-256 of a file, or of the code of a Python file (`code_of`)."""
     content = code_of(path.read_text()).encode() if path.suffix == ".py" else path.read_bytes()
     return hashlib.sha256(content).hexdigest()[:12]
 
 
 def stale(example: Path) -> list[str]:
-    """What has changed since the kept results of an example were made: paths from the repository's root."""
+    """List the files, relative to the root, that changed since the results of an example were kept."""
     stamp = json.loads(kept_file(example).read_text())["stamp"]
     return [path for path, expected in stamp.items() if not (ROOT / path).exists() or sum_of(ROOT / path) != expected]
 
 
 def kept_file(example: Path) -> Path:
-    """Where the results of an example are, if they are kept."""
+    """Return the path for the kept results of an example."""
     return KEPT / f"{example.stem}.json"
 
 
 def renew(example: Path) -> float:
-    """Run an example where it is, keep what came of it, and return how many seconds it took."""
+    """Run an example in its folder, keep its results, and return its run time in seconds."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         found = process.submit(_run, example).result()
     figures = (name for names in found["figures"].values() for name in names)
@@ -79,9 +78,9 @@ def renew(example: Path) -> float:
 
 
 def _run(example: Path) -> dict:
-    """Run an example in this process: what its cells of code print and draw, by number, and the files it is made of."""
+    """Run an example in this process. Return output and figures by code cell, and the files that it used."""
     os.environ["MPLBACKEND"] = "Agg"
-    # as Python has it that runs the script
+    # Python does the same when it runs a script.
     sys.path.insert(0, str(EXAMPLES))
     opened: set[str] = set()
     sys.addaudithook(lambda event, about: opened.add(str(about[0])) if event == "open" else None)
@@ -115,7 +114,7 @@ def _figures() -> dict[str, int]:
 
 
 def main(names: list[str]) -> None:
-    """Renew the examples named, or those that are stale."""
+    """Renew the named examples, or all stale ones."""
     kept = [EXAMPLES / f"{path.stem}.py" for path in sorted(KEPT.glob("*.json"))]
     for example in [EXAMPLES / f"{Path(name).stem}.py" for name in names] or [each for each in kept if stale(each)]:
         print(f"{example.stem}: {renew(example):.0f} s", flush=True)

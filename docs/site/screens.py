@@ -1,9 +1,9 @@
-"""Write the page "What results look like": run docs/site/objects.py, and take a picture of what each cell shows.
+"""Write the page "What results look like": run docs/site/objects.py and take a picture of each cell's value.
 
     python docs/site/screens.py
 
-Pictures are of Chromium, which the environment variable CHROMIUM may name, with the colours of light and dark
-notebooks. A cell that fails, or whose value is shown as code alone, is named at the end.
+Chromium takes the pictures in the colours of light and dark notebooks; the environment variable CHROMIUM may name it.
+Cells that fail are listed at the end.
 """
 
 import ast
@@ -20,14 +20,14 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "results-shown.md", ROOT / "docs" / "results-shown"
-# colours of text and background, as Jupyter has them
+# Colours of text and background in Jupyter.
 _THEMES = {"light": ("#000000", "#ffffff"), "dark": ("#e0e0e0", "#111111")}
-# what is longer is cut off, in pixels
+# Size in pixels; longer pictures are cut off.
 _WIDTH, _HEIGHT = 820, 900
 
 
 def main() -> int:
-    """Write the page and its pictures; the exit status is 1 if a cell fails."""
+    """Write the page and its pictures. Return 1 if a cell fails, else 0."""
     PICTURES.mkdir(exist_ok=True)
     for old in PICTURES.glob("*.png"):
         old.unlink()
@@ -49,14 +49,14 @@ def main() -> int:
 
 
 def _run(source: str, namespace: dict) -> object:
-    """Run a cell, and return the value of its last line."""
+    """Run a cell and return the value of its last line."""
     *lines, last = ast.parse(source).body
     exec(compile(ast.Module(lines, []), "cell", "exec"), namespace)
     return eval(compile(ast.Expression(last.value), "cell", "eval"), namespace)
 
 
 def _picture(value: object, name: str, theme: str) -> str:
-    """Take a picture of what a value shows in a notebook; return the Markdown that has it on the page."""
+    """Take a picture of a value as a notebook shows it, and return the Markdown that includes it."""
     shown = value._repr_html_() if hasattr(value, "_repr_html_") else None
     shown = shown or f"<pre>{html.escape(repr(value))}</pre>"
     ink, paper = _THEMES[theme]
