@@ -220,7 +220,7 @@ def test_sizes_are_those_of_the_data_of_a_parameter_or_of_the_start():
     solution = minimise(of_data, {data: values})
     assert_close(solution[big] @ (np.eye(4) + values @ values.T), np.eye(4), 1e-11)
     alone = Trace(big) - log_det(big)
-    with pytest.raises(ValueError, match="what the size n of V is"):
+    with pytest.raises(ValueError, match="no value determines the size n of V"):
         minimise(Action(alone, {big: PositiveDefinite()}))
     for found in (
         minimise(Action(alone, {big: PositiveDefinite()}), initial={big: 2 * np.eye(3)}),

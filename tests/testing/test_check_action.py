@@ -139,7 +139,7 @@ PLANTED = {
             derivation=Derivation((Step("halve", m**2, m**2 / 3, claims.EqualUpToConstant((m,))),), ({},)),
         ),
         {},
-        "does not follow from what it starts from",
+        "does not follow from its start",
     ),
     "a reference that fails": (
         curie_weiss(m**2 / 2 - SPIN),
