@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
-# Width of an article's text, and of an equation number, in points at font size 10.
-TEXT_WIDTH, NUMBER, INDENT = 345.0, 28.0, 10.0
+# Width of an article's text less the error of the estimates, and of an equation number, in points at font size 10.
+TEXT_WIDTH, NUMBER, INDENT = 333.0, 28.0, 10.0
 _SCRIPT = 0.7
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _RELATIONS = frozenset(["=", "<", ">", r"\sim", r"\in", r"\propto", r"\to", r"\Rightarrow", r"\mid", r"\succ"])
