@@ -85,7 +85,7 @@ BAD_MEMBERS = {
     "not a PNG": ("Greek/character01/1.png", b"GIF89a and so on", "not a readable PNG"),
     "empty": ("Greek/character01/1.png", b"", "not a readable PNG"),
     "transparent": ("Greek/character01/1.png", png(DIGITS[0], "RGBA"), "not plain 8-bit grey"),
-    "not square": ("Greek/character01/1.png", png(DIGITS[0, :4]), "square, got 4 x 6"),
+    "not square": ("Greek/character01/1.png", png(DIGITS[0, :4]), "square and not empty, got 4 x 6"),
     "no folder": ("1.png", png(DIGITS[0]), "not in a folder"),
 }
 
@@ -154,7 +154,7 @@ BAD_IDX = {
     "too few pixels": ("images", gzip.compress(idx(DIGITS)[:-1]), "447 bytes, but its header says 16 and 12 x 6 x 6"),
     "too many pixels": ("images", gzip.compress(idx(DIGITS) + b"\0"), "449 bytes, but .* 16 and 12 x 6 x 6"),
     "no images": ("images", gzip.compress(idx(DIGITS[:0])), "0 images do not fit 12 classes"),
-    "images not square": ("images", gzip.compress(idx(DIGITS[:, :3])), "square, got 3 x 6"),
+    "images not square": ("images", gzip.compress(idx(DIGITS[:, :3])), "square and not empty, got 3 x 6"),
     "more images than labels": ("labels", gzip.compress(idx(DIGIT_LABELS[:-1])), "12 images do not fit 11 classes"),
     "images in place of labels": ("labels", gzip.compress(idx(DIGITS)), "magic number 00000803, but .* 00000801"),
     "label without a name": ("labels", gzip.compress(idx(DIGIT_LABELS + np.uint8(1))), "classes 1 to 10, .* 0 to 9"),
