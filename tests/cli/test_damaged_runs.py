@@ -1,5 +1,6 @@
 """Whatever became of files that a command keeps, its next run refuses them in a line that names them."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,8 @@ def killed(command: Kept, monkeypatch, main=cli.main) -> None:
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "write", stop)
+        # an interrupted command leaves at once, and would take this process with it
+        patched.setattr(os, "_exit", sys.exit)
         patched.setattr(sys, "argv", ["program", *command.arguments])
         with pytest.raises(SystemExit) as leaving:
             main()
