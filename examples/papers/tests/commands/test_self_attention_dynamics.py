@@ -92,6 +92,6 @@ def test_missing_figures_are_drawn(folder, monkeypatch, capsys):
     monkeypatch.setattr(experiment, "run", lambda *_, **_options: pytest.fail("computed again"))
     run(monkeypatch, *COMMAND)
     assert {path.name for path in output.iterdir()} == set(WRITTEN)
-    assert "of these settings" in capsys.readouterr().out
+    assert "with these settings" in capsys.readouterr().out
     (output / "zoom.png").unlink()
     assert "exists" in refused(monkeypatch, *COMMAND, "--seed", "3")
