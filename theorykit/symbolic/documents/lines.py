@@ -55,6 +55,8 @@ def width(latex: str) -> float:
 
 def broken(latex: str, first: float, others: float) -> list[str]:
     """Break the formula into lines. The first line has width `first` and the others `others`, if possible."""
+    if width(latex) <= first:
+        return [latex]
     latex = _on_the_line(latex, 0.7 * others)
     items = _items(latex)
     places = [0, *(i for i in range(1, len(items)) if _cost(items, i) is not None), len(items)]
