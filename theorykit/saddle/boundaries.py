@@ -668,12 +668,15 @@ def phase_diagram(
             parts, special = _boundaries(system, unknowns, frame, centre)
             lines += [_completed(line, ends, halves) for line in parts]
             ends += special
-    known = [line for line in lines if float(jnp.median(line.error)) < _KNOWN]
-    if kinds := sorted({line.kind for line in lines if not float(jnp.median(line.error)) < _KNOWN}):
+    known, lost = [], []
+    for line in lines:
+        (known if float(jnp.median(line.error)) < _KNOWN else lost).append(line)
+    if lost:
+        kinds = ", ".join(sorted({line.kind for line in lost}))
         warnings.warn(
-            f"{len(lines) - len(known)} boundaries are left out ({', '.join(kinds)}): their equations are "
+            f"{len(lost)} boundaries are left out ({kinds}): their equations are "
             "singular all along, as where branches cross for every value of a parameter",
-            stacklevel=2,
+            stacklevel=3,
         )
     return PhaseDiagram(tuple(known), tuple(ends), given)
 
