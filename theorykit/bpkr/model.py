@@ -300,10 +300,10 @@ class Model(DisplayMixin):
         """Return the architecture, the data and the heads; random heads are drawn with `seed`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         labels = _as_given(labels)
-        if np.ndim(labels) and len(labels) != len(inputs):
-            raise ValueError(f"labels has {len(labels)} examples, inputs has {len(inputs)}")
-        classes = self._find_classes(labels)
         shape = _as_array(labels).shape
+        if shape and shape[0] != len(inputs):
+            raise ValueError(f"labels has {shape[0]} examples, inputs has {len(inputs)}")
+        classes = self._find_classes(labels)
         outputs = shape[1] if classes is None and len(shape) == 2 else 1
         found = self._find_heads(inputs.shape[2], self.random_state if seed is None else seed)
         layers = self.layers
