@@ -1,0 +1,164 @@
+"""Measured numbers in sentences of the pages are those of the result files, as tables are by `benchmarks/tables.py`."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+WORDS = dict(enumerate(["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]))
+
+
+def results(name: str) -> dict:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def error(values: np.ndarray) -> float:
+    return values.std(ddof=1) / np.sqrt(len(values))
+
+
+def with_error(values: np.ndarray) -> str:
+    return f"{values.mean():.1f}({round(10 * error(values))})"
+
+
+def outcomes() -> tuple[str, ...]:
+    found = Counter(results("robustness")["after"]["outcome"])
+    return (
+        f"{found['converged']} converged, {found['refused']} were refused with the reason, and "
+        f"{found['not converged']} reported that they did not converge",
+    )
+
+
+def robustness() -> tuple[str, ...]:
+    found = Counter(results("robustness")["after"]["outcome"])
+    attempted = found["converged"] + found["not converged"]
+    return (
+        f"Of {attempted} [random problems](../benchmarks/robustness.py) with widths, variances, temperatures and "
+        f"labels over many orders of magnitude, {100 * found['converged'] / attempted:.1f} % converge",
+    )
+
+
+def one_shot() -> tuple[str, ...]:
+    found = results("one_shot_published")
+    (narrow, _), (wide, _) = 100 * np.array(found["accuracy"])[:, :, 0], 100 * np.array(found["gp_accuracy"])
+    lost = 100 * (np.array(found["gp_accuracy"])[1] - np.array(found["accuracy"])[1, :, 0])
+    assert found["distribution"] == ["in distribution", "digits"] and found["width"][0] == 10
+    return (
+        f"the best accuracy on new characters is {with_error(narrow)} % at $N=10$ and {with_error(wide)} % in the "
+        f"limit, and on digits finite width costs {with_error(lost)} points",
+    )
+
+
+def saddle() -> tuple[str, ...]:
+    found = results("saddle")
+    rows = [*found["hidden_markov"]["rows"], *found["one_shot"]["rows"]]
+    counts = [[row[what] for row in rows] for what in ("evaluations", "curvatures")]
+    (least, most), (fewest, largest) = ((WORDS[min(each)], WORDS[max(each)]) for each in counts)
+    steps = [round(row["adam_steps"]) for row in found["hidden_markov"]["rows"]]
+    return (
+        f"the solver takes {least} to {most} evaluations of the action and {fewest} to {largest} Hessians. The "
+        f"published optimiser takes {min(steps)} to {max(steps)} evaluations on the hidden Markov chains",
+    )
+
+
+def matrix_free() -> tuple[str, ...]:
+    found = results("matrix_free_saddle")
+    keys, exact = list(found["keys"].values()), np.array(found["exact"]["order_parameters"])
+    assert all(np.all(np.abs(np.array(key["order_parameters"]) - exact) <= key["margins"]) for key in keys)
+    minutes = round(2 * np.median([key["seconds"] for key in keys]) / 60) / 2
+    gigabytes = round(max(key["peak_gb"] for key in keys))
+    return (
+        f"With {found['examples']:,} examples and {4 * found['features']} features, where the exact solution is known, "
+        f"all {len(exact) * len(keys)} order parameters are within their 99 % margins for {WORDS[len(keys)]} keys. A "
+        f"solve takes {minutes:g} minutes and {gigabytes} GB on two cores",
+    )
+
+
+def sampling() -> tuple[str, ...]:
+    rates = {}
+    for row in results("sampling")["temperatures"]["rows"]:
+        rates.setdefault((row["sampler"], row["T"]), row["ess_bulk"] / row["seconds"])
+    ratios = {T: f"{rates['exact', T] / rates['nuts', T]:.2g}" for T in (0.01, 0.1, 1.0)}
+    return (
+        f"At $T=0.01$ the exact posterior gives {ratios[0.01]} times as many effective samples per second as NUTS on "
+        f"the weights; at $T=0.1$ and $1$, {ratios[0.1]} and {ratios[1.0]} times",
+    )
+
+
+def self_attention() -> tuple[str, ...]:
+    found = results("self_attention")
+    (zoom,) = found["zoom"]["rows"]
+    rates = {
+        what: max(row["rate"] for row in found["rates"]["rows"] if row["window"] == 4 and row["quantity"] == what)
+        for what in ("map", "leading 3")
+    }
+    published = {row["quantity"]: row["rate"] for row in found["rates"]["published"]["rows"] if row["window"] == 4}
+    return (
+        f"With the published {zoom['transient'] + zoom['recorded']:,} tokens per orbit and three exponents this takes "
+        f"{zoom['seconds']:.0f} seconds on two cores: {rates['map'] / 1e6:.0f} million tokens per second, "
+        f"{rates['leading 3'] / 1e6:.0f} million with exponents. The published algorithm runs "
+        f"{round(published['map'], -3):,.0f} and {round(published['exponents'], -1):.0f}",
+    )
+
+
+def gpu() -> tuple[str, ...]:
+    parts = results("gpu_tests")["parts"]
+    published, batches = (parts[name]["tests"] for name in ("tests", "batch_tests"))
+    assert not any(parts[name][kind] for name in parts for kind in ("failures", "errors", "skipped"))
+    times = {
+        name: {
+            (row["name"], row["size"]): row["run_s"]
+            for row in results(name)["rows"]
+            if row["part"] == "solves" and row["platform"] == "gpu" and row.get("run_s") is not None
+        }
+        for name in ("gpu", "gpu_h100")
+    }
+    both = times["gpu"].keys() & times["gpu_h100"].keys()
+    slower = [100 * (times["gpu_h100"][size] / times["gpu"][size] - 1) for size in both]
+    return (
+        f"All {published + batches} tests that were selected for GPUs pass on an NVIDIA H100 at their usual "
+        f"tolerances: {published} against numbers of the published programs and {batches} of solvers and samplers",
+        f"Solves there take {min(slower):.0f} to {max(slower):.0f} % longer than on the H200",
+    )
+
+
+SENTENCES: dict[str, tuple[Callable[[], tuple[str, ...]], ...]] = {
+    "validation.md": (outcomes, one_shot),
+    "solvers.md": (saddle, robustness, matrix_free),
+    "sampling.md": (sampling,),
+    "self-attention-dynamics.md": (self_attention,),
+    "parallel.md": (gpu,),
+}
+
+
+def missing(page: str, text: str) -> list[str]:
+    """The sentences that the results give and the page's text has not."""
+    flat = " ".join(text.split())
+    return [sentence for write in SENTENCES[page] for sentence in write() if sentence not in flat]
+
+
+@pytest.mark.parametrize("page", SENTENCES)
+def test_measured_numbers_in_sentences_are_those_of_the_results(page):
+    text = (ROOT / "docs" / page).read_text()
+    assert not missing(page, text)
+    # changed by one digit in any of the sentences, the page is found out
+    for write in SENTENCES[page]:
+        for sentence in write():
+            digit = re.search(r"\d", sentence).group()
+            flat = " ".join(text.split())
+            assert missing(page, flat.replace(sentence, sentence.replace(digit, str((int(digit) + 1) % 10), 1)))
+
+
+def test_every_paragraph_that_names_its_measurement_is_held_to_it():
+    """A paragraph with a link to a result file has sentences above; tables are written from the files."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for paragraph in page.read_text().split("\n\n"):
+            if "benchmarks/results/" in paragraph and not paragraph.startswith(("|", "Each benchmark is one command")):
+                flat = " ".join(paragraph.split())
+                known = [sentence for write in SENTENCES.get(page.name, ()) for sentence in write()]
+                assert any(sentence in flat for sentence in known), f"{page.name}: {flat[:100]}"
