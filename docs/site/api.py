@@ -32,11 +32,17 @@ class Names(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Let autodoc make the entries."""
-        entries = [
-            _entry(f"{self.arguments[0]}.{name.strip()}", said.strip())
+        """Make a table of the names and let autodoc make their entries."""
+        names = [
+            (f"{self.arguments[0]}.{name.strip()}", said.strip())
             for name, _, said in (line.partition(":") for line in self.content)
         ]
+        table = [".. list-table::", "   :widths: auto", "   :class: names", ""]
+        for name, said in names:
+            summary = said or (inspect.getdoc(pkgutil.resolve_name(name)) or "").partition("\n\n")[0]
+            shown = f":py:obj:`{name.rpartition('.')[2]} <{name}>`"
+            table += [f"   * - {shown}", f"     - {_escaped(' '.join(summary.split()))}"]
+        entries = [*(table if len(names) > 1 else ()), "", *(_entry(name, said) for name, said in names)]
         return self.parse_text_to_nodes("\n".join(["```{eval-rst}", *entries, "```"]))
 
 
@@ -52,15 +58,19 @@ def _entry(name: str, said: str) -> str:
 
 
 def _docstring(app, what, name, value, options, lines: list[str]) -> None:
-    """Format the sections of a docstring; escape bars outside code and letters right after code."""
+    """Format the sections of a docstring."""
+    # Napoleon is not told the kind: it would read the text of a property before a colon as a type.
+    lines[:] = GoogleDocstring([_escaped(line) for line in lines], Config()).lines()
+
+
+def _escaped(line: str) -> str:
+    """Escape bars outside code, and letters right after code."""
 
     def kept(found: re.Match) -> str:
         code, letter = found.groups()
         return f"{code}\\ {letter}" if letter else code or r"\|"
 
-    text = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
-    # Napoleon is not told the kind: it would read the text of a property before a colon as a type.
-    lines[:] = GoogleDocstring(text, Config()).lines()
+    return re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line)
 
 
 def _signature(app, what, name, value, options, signature, returned) -> tuple[str, str | None] | None:
