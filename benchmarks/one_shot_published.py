@@ -63,19 +63,36 @@ def table(theory: xr.Dataset) -> str:
     return "\n".join(lines)
 
 
-def draw(theory: xr.Dataset, path: Path) -> None:
-    """Draw the panel of accuracy over width."""
+def draw(result: dict, path: Path) -> None:
+    """Draw the gain of finite width over infinite width, in points of accuracy, paired by seed."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    import numpy as np
 
-    from papers.plots.one_shot import accuracy_over_width
-    from theorykit.plots.style import save, use_style
+    from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
+    labels = {"in distribution": "new characters", "digits": "digits"}
     with use_style():
-        figure = plt.figure(figsize=(5, 3.5))
-        accuracy_over_width(figure, theory, "accuracy over width, 600 examples")
+        figure, axes = plt.subplots(figsize=(5, 3))
+        axes.axhline(0, color="0.6", linewidth=0.8)
+        for name, accuracy, limit, color, marker in zip(
+            result["distribution"], result["accuracy"], result["gp_accuracy"], (THEORY, LIMITS[0]), "os", strict=True
+        ):
+            gains = 100 * (np.array(accuracy) - np.array(limit)[:, None])
+            errors = gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
+            axes.errorbar(
+                result["width"],
+                gains.mean(axis=0),
+                errors,
+                fmt=f"{marker}-",
+                color=color,
+                markersize=4,
+                label=labels[name],
+            )
+        axes.set(xscale="log", xlabel="width $N$", ylabel="accuracy gained over $N=\\infty$, points")
+        axes.legend(title="bars: standard errors of paired differences")
         save(figure, path)
 
 
@@ -95,7 +112,7 @@ def main() -> None:
     theory = theory_of_heads(trained.network.heads, settings, made, folder / "theory")
     result = {**summary(theory), "validation_accuracy": float(trained.history["validation_accuracy"][-1])}
     (arguments.output / "one_shot_published.json").write_text(json.dumps(result, indent=1) + "\n")
-    draw(theory, FIGURE)
+    draw(result, FIGURE)
     print(table(theory))
     minutes = result["solve_seconds"] / 60
     print(f"{result['converged']} of {result['points']} saddle points, {minutes:.0f} minutes of solving")

@@ -71,19 +71,23 @@ for scale in scales:
 
 # %%
 with use_style():
-    figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.4))
+    figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.9))
     for row, (depth, color) in enumerate(zip(depths, (THEORY, *LIMITS), strict=False)):
         for scale, line in zip(scales, ("-", ":"), strict=True):
             axes[0].plot(widths, expected[scale][row], line, color=color)
             axes[0].plot(widths, found[scale][row, :, 0], "o", color=color, markersize=3)
         for axis, scale in zip(axes[1:], scales, strict=True):
-            axis.plot(widths, found[scale][row, :, 1], "o-", color=color, markersize=3, label=f"{depth} hidden")
-    axes[0].set(yscale="log", ylabel="$q$", title="Dots solved, lines published")
+            label = f"{depth} hidden layer{'s' * (depth > 1)}" if axis is axes[1] else None
+            axis.plot(widths, found[scale][row, :, 1], "o-", color=color, markersize=3, label=label)
+    for line, label in (("-", "small labels"), (":", "large labels")):
+        axes[0].plot([], [], line, color="0.4", label=f"published, {label}")
+    axes[0].plot([], [], "o", color="0.4", markersize=3, label="solved here")
+    axes[0].set(yscale="log", ylabel="scale of the kernel $q$", title="order parameter")
     axes[0].set_yticks((0.3, 1, 3), ("0.3", "1", "3"))
     axes[0].minorticks_off()
-    axes[1].set(ylabel="test error", title="Small labels (left: lines)")
-    axes[2].set(title="Large labels (left: dotted)")
-    axes[2].legend()
+    axes[1].set(ylabel="mean square test error", title="small labels")
+    axes[2].set(title="large labels")
+    figure.legend(loc="outside lower center", ncols=6, columnspacing=1, handlelength=1.5, fontsize=7)
     for axis in axes:
         axis.set(xscale="log", xlabel="hidden units $N$")
     save(figure, Path(__file__).with_suffix(".png"))

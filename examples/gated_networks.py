@@ -57,11 +57,12 @@ for gates, (saddle, limit) in zip(counts, by_gates, strict=True):
 with use_style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.4), sharey=True)
     for axis, places, errors in ((left, counts, by_gates), (right, widths, by_width)):
-        axis.plot(places, errors[:, 0], "o-", color=THEORY, label="saddle point")
-        axis.plot(places, errors[:, 1], "o:", color=LIMITS[0], label="infinitely wide")
-    left.set(xlabel="gates", xticks=counts, ylabel="share of errors", title="50 hidden units")
-    right.set(xlabel="hidden units", xscale="log", title="8 gates")
-    left.legend()
+        spreads = np.sqrt(errors * (1 - errors) / test)
+        axis.errorbar(places, errors[:, 0], spreads[:, 0], fmt="o-", color=THEORY, label="saddle point")
+        axis.errorbar(places, errors[:, 1], spreads[:, 1], fmt="s:", color=LIMITS[0], label="infinitely wide")
+    left.set(xlabel="number of gates", xticks=counts, ylabel="share of test errors", title="50 hidden units")
+    right.set(xlabel="number of hidden units", xscale="log", title="8 gates", ylim=(0, None))
+    left.legend(title="bars: standard errors")
     save(figure, Path(__file__).with_suffix(".png"))
 
 # %% [markdown]

@@ -65,13 +65,25 @@ print(f"noise {levels[-1]}: {with_neighbours[-1]:.3f} wrong with neighbours, {al
 with use_style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.4))
     for hop, color in enumerate((THEORY, *LIMITS)):
-        left.plot(levels, [score[hop] for score in scores], "o-", color=color, label=f"{hop} hops", markersize=3)
-    left.set(xlabel="noise of the features", ylabel="head score", title="How far it looks")
-    left.legend()
-    right.plot(levels, with_neighbours, "o-", color=THEORY, label="up to 3 hops")
-    right.plot(levels, alone, "o:", color=LIMITS[0], label="the node alone")
-    right.set(xlabel="noise of the features", ylabel="share of errors", title="Other nodes")
-    right.legend()
+        left.plot(
+            levels,
+            [score[hop] for score in scores],
+            "o-",
+            color=color,
+            label=f"{hop} hop{'s' * (hop != 1)}",
+            markersize=3,
+        )
+    left.set(xlabel="noise of the features", ylabel="head score", title="how far it looks", ylim=(0, 1.05))
+    left.legend(loc="center right", bbox_to_anchor=(1, 0.66))
+    for errors, style, color, label in (
+        (with_neighbours, "o-", THEORY, "network up to 3 hops"),
+        (alone, "s:", LIMITS[0], "network of the node alone"),
+    ):
+        errors = np.array(errors)
+        spreads = np.sqrt(errors * (1 - errors) / len(asked))
+        right.errorbar(levels, errors, spreads, fmt=style, color=color, label=label)
+    right.set(xlabel="noise of the features", ylabel="share of errors", title="nodes without label", ylim=(0, 0.85))
+    right.legend(title="bars: standard errors")
     save(figure, Path(__file__).with_suffix(".png"))
 
 # %% [markdown]

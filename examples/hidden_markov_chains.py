@@ -83,15 +83,16 @@ with use_style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), width_ratios=(1, 1.6))
     matrix = saddle.order_parameters.matrices[0]
     scale = float(jnp.abs(matrix).max())
-    figure.colorbar(left.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale), ax=left)
+    figure.colorbar(left.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale), ax=left, shrink=0.8)
     left.set_xticks(range(4), narrow.path_labels())
     left.set_yticks(range(4), narrow.path_labels())
-    left.set_title("$U_1$ between paths, $N=10$")
-    for name, point in points.items():
+    left.set(title="$U_1$ at $N=10$", xlabel="path", ylabel="path")
+    for offset, (name, point) in zip((-0.2, 0.2), points.items(), strict=True):
         kernel = bpkr.kernel(bpkr.Problem(narrow, bpkr.Data(training_features)), point)
         alignment = bpkr.kernel_task_alignment(kernel, training.labels)
-        right.plot(range(1, 31), alignment.cosines[:30], "o-", markersize=3, label=name)
-    right.set(xlabel="kernel principal component", ylabel="|cosine| with labels", title="Kernel-task alignment")
+        right.bar(jnp.arange(1, 31) + offset, alignment.cosines[:30], 0.4, label=name)
+    right.set(xlabel="kernel principal component, by eigenvalue", ylabel="|cosine| with labels")
+    right.set_title("kernel-task alignment")
     right.legend()
     save(figure, Path(__file__).with_suffix(".png"))
 

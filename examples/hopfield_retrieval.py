@@ -71,13 +71,16 @@ for temperature in temperatures:
 with use_style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.5))
     stable = branch.index == 1
-    for mask, line, label in ((stable, "-", "remembers"), (~stable, ":", "between the two states")):
+    for mask, line, label in ((stable, "-", "retrieval state"), (~stable, ":", "unstable")):
         left.plot(branch.parameters[mask], branch.order_parameters["m"][mask], line, color=THEORY, label=label)
-    left.plot(fold.parameter, fold.order_parameters["m"], "o", color=LIMITS[0])
-    left.set(xlabel=r"patterns per neuron $\alpha$", ylabel="overlap $m$", title="Without noise")
+    left.plot(
+        fold.parameter, fold.order_parameters["m"], "o", color=LIMITS[0], label=r"fold, at the capacity $\alpha_c$"
+    )
+    left.set(xlabel=r"patterns per neuron $\alpha$", ylabel="overlap $m$", title="retrieval at temperature 0")
     left.legend()
-    right.plot([float(fold.parameter), *capacities, 0], [0, *temperatures, 1], "o-")
-    right.set(xlabel=r"capacity $\alpha_c$", ylabel="temperature $T$", title="Retrieval below the line")
+    right.plot([float(fold.parameter), *capacities, 0], [0, *temperatures, 1], "o-", color=LIMITS[0])
+    right.text(0.02, 0.15, "retrieval state exists")
+    right.set(xlabel=r"patterns per neuron $\alpha$", ylabel="temperature $T$", title=r"capacity $\alpha_c(T)$")
     save(figure, Path(__file__).with_suffix(".png"))
 
 # %% [markdown]

@@ -74,11 +74,11 @@ with use_style():
         left.plot(widths, shares[:, step], "o-", color=color, markersize=3, label=f"{step} steps")
     left.scatter([2 * widths[-1]] * len(prior), prior, marker="_", color=("0.75", "0.6", "0.45", THEORY, "0.3"))
     left.annotate("prior", (2 * widths[-1], prior.max()), (0, 4), textcoords="offset points", ha="center", fontsize=7)
-    left.set(xscale="log", xlabel="hidden units", ylabel="share", title="Which delays it uses")
+    left.set(xscale="log", xlabel="hidden units", ylabel="share of the kernel", title="which delays it uses")
     left.legend(ncols=2)
     right.plot(widths, errors, "o-", color=THEORY, markersize=3, label="saddle point")
     right.axhline(limit, color=LIMITS[0], linestyle=":", label="infinitely wide")
-    right.set(xscale="log", xlabel="hidden units", ylabel="test error", title="Error of the mean output")
+    right.set(xscale="log", xlabel="hidden units", ylabel="mean square test error", title="error of the mean output")
     right.legend()
     save(figure, Path(__file__).with_suffix(".png"))
 

@@ -57,18 +57,20 @@ for width in widths:
 
 # %%
 with use_style():
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(7.5, 2.4), width_ratios=(1, 1.3, 1.3))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(8, 2.6), width_ratios=(1.1, 1.3, 1.3))
     shown = left.imshow(found[2], cmap=DIVERGING, vmin=-np.max(found[2]), vmax=np.max(found[2]))
-    left.set(title=f"$U$ between patches, $N = {widths[2]}$", xticks=range(4), yticks=range(4))
-    figure.colorbar(shown, ax=left)
+    initials = ("TL", "TR", "BL", "BR")
+    left.set(title=f"$U$ at $N = {widths[2]}$", xlabel="patch", ylabel="patch")
+    left.set(xticks=range(4), xticklabels=initials, yticks=range(4), yticklabels=initials)
+    figure.colorbar(shown, ax=left, shrink=0.7)
     for patch, line in enumerate(("-", "--", "-", "--")):
-        name = ("top left", "top right", "bottom left", "bottom right")[patch]
+        name = ("top left (TL)", "top right (TR)", "bottom left (BL)", "bottom right (BR)")[patch]
         middle.plot(widths, [u[patch, patch] for u in found], line, color=(THEORY, *LIMITS)[patch], label=name)
-    middle.set(xscale="log", xlabel="channels $N$", title="Weight of each patch")
+    middle.set(xscale="log", xlabel="channels $N$", ylabel="diagonal of $U$", title="weight of each patch")
     middle.legend()
     right.plot(widths, errors["finite"], "o-", label="saddle point")
     right.plot(widths, errors["infinite"], ":", color=LIMITS[0], label="infinitely wide")
-    right.set(xscale="log", xlabel="channels $N$", title="Test error")
+    right.set(xscale="log", xlabel="channels $N$", ylabel="mean square test error", title="test error")
     right.legend()
     save(figure, Path(__file__).with_suffix(".png"))
 

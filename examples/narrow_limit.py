@@ -173,24 +173,30 @@ def show_strengths(axes: plt.Axes) -> None:
         strengths = [draws(width)[:, path, path] for width in WIDTHS]
         low, high = np.transpose([np.quantile(values, (0.16, 0.84)) for values in strengths])
         axes.fill_between(WIDTHS, low, high, color=color, alpha=0.15, linewidth=0)
-        axes.plot(WIDTHS, [values.mean() for values in strengths], "o-", color=color, markersize=4, label=label)
+        axes.plot(
+            WIDTHS, [values.mean() for values in strengths], "o-", color=color, markersize=4, label=f"path {label}"
+        )
         axes.plot(WIDTHS, [saddles[width].matrices[0][path, path] for width in WIDTHS], "--", color=color, linewidth=1)
     axes.axhline(1, color="0.6", linewidth=0.8, zorder=0)
-    axes.set(xscale="log", yscale="log", title="Strength of each path", ylabel="diagonal of $U_1$")
+    axes.set(xscale="log", yscale="log", title="strength of each path", ylabel="diagonal of $U_1$")
     axes.set_ylim(bottom=0.01)
     axes.plot([], [], "k--", linewidth=1, label="saddle point")
-    axes.legend(ncols=2, loc="upper right")
+    axes.plot([], [], color="0.6", linewidth=0.8, label=r"$N=\infty$")
+    axes.fill_between([], [], [], color="0.5", alpha=0.3, linewidth=0, label="68 % of draws")
+    axes.legend(ncols=2, loc="lower right")
 
 
 def show_accuracies(axes: plt.Axes) -> None:
     values, errors, at_saddle = np.transpose([accuracies[width] for width in WIDTHS])
     limit = bpkr.predict(bpkr.Problem(architecture(1), bpkr.Data(*data)), bpkr.gp_limit(architecture(1)), test_features)
     axes.axhline(accuracy(limit.mean), color="0.6", linewidth=0.8, label=r"$N=\infty$")
-    axes.errorbar(WIDTHS, values, errors, fmt="o-", color=THEORY, markersize=4, capsize=2, label="exact")
+    axes.errorbar(
+        WIDTHS, values, errors, fmt="o-", color=THEORY, markersize=4, capsize=2, label="exact, standard errors"
+    )
     axes.plot(WIDTHS, at_saddle, "s--", color=LIMITS[0], markersize=3, linewidth=1, label="saddle point")
     found = [accuracy(value.prediction.mean) for value in corrected.values()]
     axes.plot(list(corrected), found, "^:", color=LIMITS[2], markersize=4, linewidth=1, label="with fluctuations")
-    axes.set(xscale="log", title="Test accuracy", ylabel="accuracy")
+    axes.set(xscale="log", title="test accuracy", ylabel="test accuracy")
     axes.legend()
 
 
@@ -200,7 +206,7 @@ def show_gaps(axes: plt.Axes) -> None:
         # The largest of ten differences is easily two standard errors from zero by chance.
         resolved = values > 3 * errors
         lower = np.minimum(errors, 0.9 * values)
-        for chosen, face in ((resolved, color), (~resolved, "white")):
+        for chosen, face, said in ((resolved, color, ""), (~resolved, "white", ", within three standard errors")):
             axes.errorbar(
                 np.array(list(found))[chosen],
                 values[chosen],
@@ -210,11 +216,11 @@ def show_gaps(axes: plt.Axes) -> None:
                 markerfacecolor=face,
                 markersize=4.5,
                 capsize=2,
-                label=name if face == color else None,
+                label=f"{name}{said}",
             )
-    axes.set(xscale="log", yscale="log", title="Error of theory: $U_1$", ylabel="largest, per largest entry")
-    axes.set_ylim(2e-3, 10)
-    axes.legend(loc="upper right")
+    axes.set(xscale="log", yscale="log", title="error of $U_1$", ylabel="largest error / largest entry")
+    axes.set_ylim(2e-3, 60)
+    axes.legend(loc="upper right", fontsize=7)
 
 
 def show_overlaps(axes: plt.Axes, width: int):
@@ -228,8 +234,8 @@ def show_overlaps(axes: plt.Axes, width: int):
     axes.set_yticks(range(len(paths)), paths)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_title(f"Overlap of paths, $N={width}$")
-    axes.set_xlabel(f"{directions(draws(width)):.1f} directions")
+    axes.set_title(f"overlap of paths, $N={width}$")
+    axes.set_xlabel(f"path; {directions(draws(width)):.1f} directions are used")
     return image
 
 

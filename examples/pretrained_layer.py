@@ -202,7 +202,7 @@ with use_style():
     plots.draw_scores_over_width(results["trained heads"], axes[0])
     axes[0].axhline(own, color="0.6", linestyle=":", linewidth=1)
     axes[0].text(3, own + 0.002, "the transformer itself", fontsize=7, color="0.4")
-    axes[0].set(title="trained heads: even or odd?", ylim=(0.85, 1))
+    axes[0].set(title="trained heads", ylim=(0.85, 1))
     for offset, (kind, color) in enumerate(zip(chosen, (THEORY, *LIMITS), strict=False)):
         places = np.arange(len(WIDTHS)) + 0.1 * (offset - 1)
         result = chosen[kind].sel(width=list(WIDTHS))
@@ -211,10 +211,10 @@ with use_style():
         )
     axes[1].axhline(own, color="0.6", linestyle=":", linewidth=1)
     axes[1].set_xticks(range(len(WIDTHS)), [r"$\infty$" if math.isinf(width) else f"{width}" for width in WIDTHS])
-    axes[1].set(xlabel="width $N$", ylabel="test accuracy", title="at the $T$ of least log loss", ylim=(0.85, 1))
-    axes[1].legend(loc="lower left")
+    axes[1].set(xlabel="width $N$", ylabel="test accuracy", title="$T$ of least log loss", ylim=(0.85, 1))
+    axes[1].legend(loc="lower left", title="bars: standard errors")
     plots.draw_order_parameters(solution, axes[2])
-    axes[2].set(title="between heads, $N=10$, $T=0.1$", xlabel="head", ylabel="head")
+    axes[2].set(title="$U_1$ at $N=10$, $T=0.1$", xlabel="head", ylabel="head")
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

@@ -177,7 +177,7 @@ with use_style():
     plots.draw_scores_over_width(results["recorded maps"], top)
     top.axhline(own, color="0.6", linestyle=":", linewidth=1)
     top.text(3, own + 0.003, "the transformer itself", fontsize=7, color="0.4")
-    top.set(title="recorded maps: even or odd?")
+    top.set(title="recorded maps")
     for offset, (kind, color) in enumerate(zip(chosen, (THEORY, *LIMITS), strict=False)):
         places = np.arange(len(WIDTHS)) + 0.1 * (offset - 1)
         result = chosen[kind].sel(width=list(WIDTHS))
@@ -185,19 +185,17 @@ with use_style():
             places, result["test_log_loss"], result["test_log_loss_error"], fmt="o", ms=4, color=color, label=kind
         )
     second.set_xticks(range(len(WIDTHS)), [r"$\infty$" if math.isinf(width) else f"{width}" for width in WIDTHS])
-    second.set(xlabel="width $N$", ylabel="test log loss", title="at the $T$ of least log loss", ylim=(0, 0.8))
-    second.legend()
+    second.set(xlabel="width $N$", ylabel="test log loss", title="$T$ of least log loss", ylim=(0, 0.8))
+    second.legend(title="bars: standard errors")
     plots.draw_order_parameters(solution, third)
     third.tick_params(labelsize=7)
     third.tick_params(axis="x", rotation=90)
-    third.set(title="between paths, $N=10$, $T=0.1$")
+    third.set(title="$U_1$ at $N=10$, $T=0.1$")
     last.plot(strengths, accuracies, "o", ms=4, color=THEORY)
     for path, strength, accuracy in zip(paths, strengths, accuracies, strict=True):
         offset = {"24": (-2, -9), "31": (-10, 4)}.get(path, (3, 3))  # so that labels do not overlap
         last.annotate(path, (strength, accuracy), offset, textcoords="offset points", size=7, color="0.4")
-    last.set(
-        xlabel=r"$U_1^{\pi\pi}$ at $N=10$", ylabel="accuracy of the path alone", title="paths, and what each does alone"
-    )
+    last.set(xlabel=r"$U_1^{\pi\pi}$ at $N=10$", ylabel="accuracy of the path alone", title="single paths")
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

@@ -63,20 +63,27 @@ def trained(examples: int, strength: float, rng: np.random.Generator, weights: i
 
 # %%
 with use_style():
-    figure, axes = plt.subplots(figsize=(4, 2.6))
+    figure, axes = plt.subplots(figsize=(5, 3))
     rng, loads = np.random.default_rng(0), np.array([0.4, 0.7, 0.9, 1.1, 1.3, 1.7, 2.5])
     for strength, style in ((0.001, ":"), (0.1, "-")):
         for direction in (-1, 1):
             branch = curves[strength, direction]
-            label = rf"$\lambda = {strength}$" if direction == 1 else None
+            label = rf"replica theory, $\lambda = {strength}$" if direction == 1 else None
             axes.plot(branch.parameters, error(branch.order_parameters), style, color=THEORY, label=label)
         students = np.array([[trained(round(300 * load), strength, rng) for _ in range(20)] for load in loads])
         means, errors = students.mean(axis=1), students.std(axis=1, ddof=1) / np.sqrt(20)
-        axes.errorbar(loads, means, 2 * errors, fmt=".", color="black")
+        axes.errorbar(
+            loads,
+            means,
+            2 * errors,
+            fmt=".",
+            color="black",
+            label="20 students, two standard errors" if style == "-" else None,
+        )
         points = [at for load in loads for at in curves[strength, 1 if load > 1.5 else -1].near(load)]
         off = (means - [error(at) for at in points]) / errors
         print(f"lambda = {strength}: students are {np.abs(off).max():.1f} standard errors off at most")
-    axes.set(xlabel=r"examples per weight $\alpha$", ylabel="error", ylim=(0, 4))
+    axes.set(xlabel=r"examples per weight $\alpha$", ylabel="mean square error of the student", ylim=(0, 5))
     axes.legend()
     save(figure, Path(__file__).with_suffix(".png"))
 

@@ -178,18 +178,30 @@ def draw_pitchfork(axes: plt.Axes) -> None:
     for branch, color in ((silent, "0.4"), (speaking, THEORY)):
         draw_branch(axes, branch, branch.points[:, 0, 0], color)
     mark(axes, silent.events[0], 0.0)
-    axes.set(xlabel=r"inverse temperature $\beta$", ylabel="attention $A$", title=r"one pattern: a pitchfork at $1/c$")
+    for style, color, label in (
+        ("-", THEORY, "stable, speaking"),
+        ("-", "0.4", "stable, silent"),
+        (":", "0.4", "unstable"),
+    ):
+        axes.plot([], [], style, color=color, label=label)
+    axes.plot([], [], "o", color="black", markerfacecolor="white", markersize=4.5, label=r"branch point, $\beta = 1/c$")
+    axes.legend(loc="upper left", fontsize=7)
+    axes.set(xlabel=r"inverse temperature $\beta$", ylabel="attention $A$", title="one pattern: a pitchfork")
+    axes.set_ylim(-0.6, 1.1)
 
 
 def draw_exponents(axes: plt.Axes) -> None:
     """Draw exponents of the driven cycle, from its multipliers, and of orbits."""
     draw_branch(axes, driven, np.log(np.abs(driven.multipliers[:, 0])) / CONTEXT, "0.4")
     axes.plot(betas, exponents, ".", color=THEORY, markersize=4, label="orbits")
-    axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$")
+    axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$, dotted unstable")
     mark(axes, onset, 0.0)
-    axes.set(xlim=(1.2, 1.28), ylim=(-0.017, 0.012), xlabel=r"inverse temperature $\beta$")
-    axes.set_title(r"exponents $\lambda_1$: the orbit leaves the cycle")
-    axes.legend(loc="upper left")
+    axes.plot([], [], MARKERS[onset.kind], color="black", markerfacecolor="white", linestyle="", label=onset.kind)
+    axes.set(
+        xlim=(1.2, 1.28), ylim=(-0.017, 0.016), xlabel=r"inverse temperature $\beta$", ylabel=r"exponent $\lambda_1$"
+    )
+    axes.set_title("the orbit leaves the cycle")
+    axes.legend(loc="upper left", fontsize=7)
 
 
 def draw_rotation(axes: plt.Axes) -> None:
@@ -201,7 +213,9 @@ def draw_rotation(axes: plt.Axes) -> None:
     axes.plot(
         [], [], MARKERS[onset.kind], color="black", markerfacecolor="white", label=r"angle of $\mu_1$", linestyle=""
     )
-    axes.set(xlabel=r"inverse temperature $\beta$", title="rotation in a turn, in circles")
+    axes.set(
+        xlabel=r"inverse temperature $\beta$", ylabel="rotation per turn, in circles", title="rotation on the torus"
+    )
     axes.legend(loc="upper left")
 
 
@@ -227,8 +241,9 @@ def draw_curve(axes: plt.Axes) -> None:
         if kind != dynamics.BRANCH_POINT:
             axes.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=kind)
     axes.set(xlim=bounds, xlabel=r"inverse temperature $\beta$", ylabel="rms of $A_1$ over a cycle")
+    axes.plot([], [], ":", color="0.4", label="unstable")
     axes.set_title(rf"two attractors at $\beta = {BETA}$, one curve")
-    axes.legend(loc="upper left")
+    axes.legend(loc="upper left", ncols=2)
 
 
 with use_style():

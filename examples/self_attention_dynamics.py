@@ -128,19 +128,24 @@ def draw_plane(axes: plt.Axes, orbit: int) -> None:
     size = 14 if regime == "periodic" else 1
     axes.scatter(first, second, s=size, color="0.8", linewidths=0)
     axes.scatter(first[::CONTEXT], second[::CONTEXT], s=size, color=REGIME_COLORS[regime], linewidths=0)
+    axes.scatter([], [], s=14, color="0.8", label="every token")
+    axes.scatter([], [], s=14, color=REGIME_COLORS[regime], label=f"every {CONTEXT}th token")
+    axes.legend(loc="lower right", fontsize=7, handletextpad=0.1)
     axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$")
-    axes.set_title(rf"{regime}, $\beta = {betas[orbit]}$, $\lambda_1 = {round(exponent, 3) + 0.0:.3f}$")
+    axes.set_title(rf"{regime}, $\beta = {betas[orbit]}$")
+    axes.text(0.03, 0.97, rf"$\lambda_1 = {round(exponent, 3) + 0.0:.3f}$", transform=axes.transAxes, va="top")
 
 
 def draw_exponents(axes: plt.Axes) -> None:
     """Draw the two largest exponents over temperature, the largest coloured by regime."""
     axes.axhline(0, color="0.6", linewidth=0.6)
-    axes.plot(diagram["beta"], diagram["exponent"].sel(number=2), ".", color="0.75", markersize=3)
+    second = diagram["exponent"].sel(number=2)
+    axes.plot(diagram["beta"], second, ".", color="0.75", markersize=3, label=r"$\lambda_2$")
     for regime, color in REGIME_COLORS.items():
         largest = diagram["exponent"].sel(number=1)[diagram["regime"].values == regime]
         if largest.size:
-            axes.plot(largest["beta"], largest, ".", color=color, markersize=4, label=regime)
-    axes.set(xlabel=r"inverse temperature $\beta$", title=r"exponents $\lambda_1$, and $\lambda_2$ in grey")
+            axes.plot(largest["beta"], largest, ".", color=color, markersize=4, label=rf"$\lambda_1$, {regime}")
+    axes.set(xlabel=r"inverse temperature $\beta$", ylabel=r"$\lambda$ per token", title="Lyapunov exponents")
     axes.legend(loc="lower left", handletextpad=0.1)
 
 
@@ -149,7 +154,7 @@ def draw_paths(axes: plt.Axes) -> None:
     axes.plot(predicted[:, 0], color=THEORY, alpha=0.25, linewidth=5, label=r"$N = \infty$")
     for (neurons, attention), color in zip(drawn.items(), (LIMITS[1], LIMITS[0], THEORY), strict=True):
         axes.plot(attention[:, 0], color=color, linewidth=0.9, label=rf"$N = 99 \cdot 10^{{{len(str(neurons)) - 2}}}$")
-    axes.set(xlabel="token", ylabel="attention $A_1$", title=rf"a network of each size, $\beta = {CHAOTIC}$")
+    axes.set(xlabel="token", ylabel="attention $A_1$", title=rf"single networks, $\beta = {CHAOTIC}$")
     axes.set(ylim=(None, 0.68))
     axes.legend(ncols=2, loc="upper right", handlelength=1.2)
 
@@ -167,7 +172,7 @@ def draw_law(axes: plt.Axes) -> None:
         linewidth=1,
         label="slope $-1/2$",
     )
-    axes.set(xlabel="neurons $N$", title=f"rms distance over {TOKENS} tokens")
+    axes.set(xlabel="neurons $N$", ylabel="rms distance from the map", title=f"mean over {TOKENS} tokens")
     axes.legend()
 
 

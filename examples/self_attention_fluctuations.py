@@ -163,7 +163,8 @@ def draw_cycle(axes: plt.Axes) -> None:
         axes.scatter(*drawn[-1, :2], s=2.5, color=COLORS[power], alpha=0.5, linewidths=0, label=label)
     for predicted, _ in on_cycle.values():
         draw_ellipses(axes, predicted, -1)
-    axes.legend(loc="upper left", markerscale=3, handletextpad=0.1, borderpad=0)
+    axes.plot([], [], color=THEORY, linewidth=1, label=r"theory, 1$\sigma$, 2$\sigma$")
+    axes.legend(loc="upper left", markerscale=3, handletextpad=0.1, borderpad=0, handlelength=1)
     axes.locator_params(nbins=5)
     axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$")
     axes.set_title(rf"a cycle, $\beta = {CYCLE}$, after {TOKENS} tokens")
@@ -176,8 +177,9 @@ def draw_torus(axes: plt.Axes) -> None:
         axes.scatter(*drawn[token, :2], s=2.5, color=color, alpha=0.5, linewidths=0, label=f"after {token} tokens")
         draw_ellipses(axes, predicted, token)
     axes.scatter(*torus[:, :2].T, s=0.7, color="black", linewidths=0, zorder=3)
+    axes.scatter([], [], s=2.5, color="black", label="the map")
     axes.legend(loc="upper left", markerscale=3, handletextpad=0.1, borderpad=0)
-    axes.set(xlabel="attention $A_1$", title=rf"a torus, $\beta = {TORUS}$, $N = 10^5$")
+    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title=rf"a torus, $\beta = {TORUS}$, $N = 10^5$")
 
 
 def draw_chaos(axes: plt.Axes) -> None:
@@ -188,8 +190,9 @@ def draw_chaos(axes: plt.Axes) -> None:
         tokens, label = np.arange(2, len(squares), 4), rf"$N = 10^{{{power}}}$"
         axes.semilogy(np.arange(1, len(squares)), deviation[1:], color=THEORY, linewidth=0.9)
         axes.plot(tokens, np.sqrt(np.mean(squares, axis=1))[tokens], ".", color=COLORS[power], label=label)
-    axes.legend(loc="lower right", handletextpad=0.1, borderpad=0)
-    axes.set(xlabel="token", ylim=(1e-8, 30), title=rf"chaos, $\beta = {CHAOS}$: rms distance")
+    axes.plot([], [], color=THEORY, linewidth=0.9, label="theory")
+    axes.legend(loc="lower right", handletextpad=0.1, borderpad=0, handlelength=1)
+    axes.set(xlabel="token", ylim=(1e-9, 30), ylabel="rms distance from the map", title=rf"chaos, $\beta = {CHAOS}$")
 
 
 def mark_onsets(axes: plt.Axes) -> None:
@@ -207,7 +210,8 @@ def draw_amplitude(axes: plt.Axes) -> None:
         axes.errorbar(betas, rms, error, fmt=".", color=COLORS[power], markersize=4, label=rf"$N = 10^{power}$")
     axes.semilogy(betas, amplitude, color=THEORY, linewidth=1.2, label="theory")
     axes.set(xlabel=r"inverse temperature $\beta$", xlim=(1.095, 1.293), ylim=(0.6, 2e3))
-    axes.set_title(rf"amplitude: $\sqrt{{N}}$ rms distance over {TOKENS} tokens", pad=14)
+    axes.set_ylabel(r"$\sqrt{N}$ times rms distance")
+    axes.set_title(f"amplitude over {TOKENS} tokens", pad=14)
     axes.legend(loc="upper left", handletextpad=0.3)
     mark_onsets(axes)
 
@@ -215,7 +219,7 @@ def draw_amplitude(axes: plt.Axes) -> None:
 def draw_ratio(axes: plt.Axes) -> None:
     """Draw simulation over theory near the first transition, where the theory begins to fail."""
     top = 2.0
-    axes.axhspan(0.98, 1.02, color=THEORY, alpha=0.15, linewidth=0)
+    axes.axhspan(0.98, 1.02, color=THEORY, alpha=0.15, linewidth=0, label="within 2 %")
     axes.axhline(1, color=THEORY, linewidth=1.2)
     for power, (rms, error) in scanned.items():
         ratio = rms / amplitude
@@ -223,8 +227,10 @@ def draw_ratio(axes: plt.Axes) -> None:
         axes.errorbar(betas[inside], ratio[inside], (error / amplitude)[inside], fmt=".", color=COLORS[power])
         above = betas[~inside] + 0.0007 * (power - 5.5)
         axes.plot(above, np.full(len(above), top), "^", color=COLORS[power], markersize=4, clip_on=False)
-    axes.set(xlabel=r"inverse temperature $\beta$", xlim=(1.19, 1.293), ylim=(0, top))
-    axes.set_title("simulation over theory", pad=14)
+    axes.plot([], [], "^", color="0.4", markersize=4, label=f"above {top:g}, colours as in d")
+    axes.legend(loc="lower left")
+    axes.set(xlabel=r"inverse temperature $\beta$", xlim=(1.19, 1.293), ylim=(0, top), ylabel="simulation / theory")
+    axes.set_title("ratio of the amplitudes", pad=14)
     mark_onsets(axes)
 
 

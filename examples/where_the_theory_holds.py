@@ -21,7 +21,7 @@ from scipy.stats import norm
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sampling
-from theorykit.plots.style import save, use_style
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()
 
@@ -101,45 +101,46 @@ for heads in HEADS:
 # %% [markdown]
 # ## The map
 #
-# The number in a cell is the distance in percent. A dot after it means that the sampling error is as large.
+# Open symbols mean that the distance is below two sampling errors, so it may be zero. Fluctuations are not computed if
+# a layer has fewer units than paths.
 
 
 # %%
-def draw(axis, what: str, approach: str, temperature: float):
-    cells = [[results[heads, width, temperature] for width in WIDTHS] for heads in HEADS]
-    values = np.array([[each[what].sel(approach=approach).item() for each in row] for row in cells])
-    errors = np.array([[each[f"{what}_error"].item() for each in row] for row in cells])
-    image = axis.imshow(
-        np.log10(np.maximum(values, 1e-4)), cmap="viridis_r", vmin=-2.5, vmax=0.0, aspect="auto", origin="lower"
-    )
-    for (row, column), value in np.ndenumerate(values):
-        text = "–" if np.isnan(value) else f"{100 * value:.2g}" + ("·" if value < 2 * errors[row, column] else "")
-        color = "white" if value > 0.05 else "black"
-        axis.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
-    axis.set_xticks(range(len(WIDTHS)), [f"{EXAMPLES / width:.3g}" for width in WIDTHS])
-    axis.set_yticks(range(len(HEADS)), [f"{one * two}" for one, two in HEADS])
-    return image
+def draw(axis, what: str, temperature: float) -> None:
+    for (one, two), color in zip(HEADS, (THEORY, *LIMITS), strict=False):
+        cells = [results[(one, two), width, temperature] for width in WIDTHS]
+        errors = np.array([cell[f"{what}_error"].item() for cell in cells])
+        for approach, line, marker in (("saddle", "-", "o"), ("one_over_n", ":", "s")):
+            # Zero is drawn at the lower edge of the axis.
+            values = np.maximum([cell[what].sel(approach=approach).item() for cell in cells], 1e-3)
+            resolved = values > 2 * errors
+            axis.plot(WIDTHS, values, line, color=color)
+            for chosen, face in ((resolved, color), (~resolved, "white")):
+                axis.plot(
+                    np.array(WIDTHS)[chosen], values[chosen], marker, color=color, markerfacecolor=face, markersize=4
+                )
+    axis.set(xscale="log", yscale="log", ylim=(9e-4, 1.2))
+    axis.set_xticks(WIDTHS, [f"{width}" for width in WIDTHS])
+    axis.minorticks_off()
+    axis.set_yticks((0.001, 0.01, 0.1, 1), ("0.1 %", "1 %", "10 %", "100 %"))
 
 
 with use_style():
-    figure, axes = plt.subplots(2, 6, figsize=(12, 4), sharex=True, sharey=True)
-    columns = itertools.product(("U_1", "output", "sign"), ("saddle", "one_over_n"))
-    names = {
-        "U_1": "$U_1$",
-        "output": "output",
-        "sign": "its sign",
-        "saddle": "saddle point",
-        "one_over_n": "with fluctuations",
-    }
-    for column, (what, approach) in zip(axes.T, columns, strict=True):
-        for axis, temperature in zip(column, TEMPERATURES, strict=True):
-            image = draw(axis, what, approach, temperature)
-        column[0].set_title(f"{names[what]}, {names[approach]}", fontsize=8)
-        column[1].set_xlabel("examples per hidden unit")
-    for axis, temperature in zip(axes[:, 0], TEMPERATURES, strict=True):
-        axis.set_ylabel(f"attention paths\n($T = {temperature}$)")
-    bar = figure.colorbar(image, ax=axes, ticks=[-2, -1, 0], pad=0.01)
-    bar.ax.set_yticklabels(["1 %", "10 %", "100 %"])
+    figure, axes = plt.subplots(2, 3, figsize=(8, 5), sharex=True, sharey=True)
+    names = {"U_1": "$U_1$", "output": "mean output", "sign": "sign of the output"}
+    for row, temperature in zip(axes, TEMPERATURES, strict=True):
+        for axis, (what, name) in zip(row, names.items(), strict=True):
+            draw(axis, what, temperature)
+            axis.set_title(f"{name}, $T = {temperature}$")
+        row[0].set_ylabel("distance from the posterior")
+    for axis in axes[1]:
+        axis.set_xlabel("width $N$")
+    for (one, two), color in zip(HEADS, (THEORY, *LIMITS), strict=False):
+        axes[0, 0].plot([], [], color=color, label=f"{one * two} paths")
+    axes[0, 0].plot([], [], "o-", color="0.4", markersize=4, label="saddle point")
+    axes[0, 0].plot([], [], "s:", color="0.4", markersize=4, label="with fluctuations")
+    axes[0, 0].plot([], [], "o", color="0.4", markerfacecolor="white", markersize=4, label="not resolved")
+    figure.legend(loc="outside lower center", ncols=6, columnspacing=1.2, handlelength=1.6)
     save(figure, Path(__file__).with_suffix(".png"))
 
 # %% [markdown]

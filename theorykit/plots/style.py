@@ -1,9 +1,11 @@
 """The common style of all figures, and saving them."""
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from string import ascii_lowercase
 
 import matplotlib.pyplot as plt
 from cycler import cycler
@@ -49,10 +51,15 @@ def _new_axes(axes: Axes | None) -> Axes:
 def save(figure: Figure, path: Path) -> Path:
     """Write `figure` to `path`, which ends in .png, .pdf or .svg, create its folder, and close the figure.
 
-    A figure from this function is replaced; any other file raises `FileExistsError`.
+    If several panels have titles without letters, the titles get letters from a on. A figure from this function is
+    replaced; any other file raises `FileExistsError`.
     """
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"a figure's file ends in .png, .pdf or .svg, got {str(path)!r}")
+    titles = [each for each in figure.axes if each.get_title(loc="left")]
+    if len(titles) > 1 and not any(re.match(r"[a-z]\b", each.get_title(loc="left")) for each in titles):
+        for letter, each in zip(ascii_lowercase, titles, strict=False):
+            each.set_title(f"{letter}  {each.get_title(loc='left')}")
     content = io.BytesIO()
     try:
         refuse_to_overwrite(path, overwrite=True)

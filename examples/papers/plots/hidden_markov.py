@@ -1,4 +1,4 @@
-"""Draw Figs. 2 b-e and 5 b-c of Tiberi et al., and make their table, from the result of `papers.hidden_markov`."""
+"""Draw Figs. 2b-e and 5b-c of Tiberi et al., and make their table, from the result of `papers.hidden_markov`."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.image import AxesImage
 
 from theorykit.checks import checked_arguments
 from theorykit.plots.results import draws_results
@@ -25,7 +26,7 @@ def figure_paths(folder: Path) -> tuple[Path, Path]:
 
 @draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
-    """Write Fig. 2 (panels b-e) and Fig. 5 (panels b, c) to `folder`, replacing old files; return their paths."""
+    """Write Fig. 2 (four panels) and Fig. 5 (two panels) to `folder`, replacing old files; return their paths."""
     with use_style():
         figures = (figure_2(result), figure_5(result))
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
@@ -33,26 +34,26 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
 
 @draws_results
 def figure_2(result: xr.DataTree) -> Figure:
-    """Draw accuracy over width (b), order parameters (c), kernel components and labels (d), the noisy variant (e)."""
+    """Draw accuracy over width (a), order parameters (b), kernel components and labels (c), the noisy variant (d)."""
     default, noisy = result["default"].to_dataset(), result["noisy"].to_dataset()
     figure = plt.figure(figsize=(10, 6.4))
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1))
     left, right = top.subfigures(1, 2, width_ratios=(1, 1.7))
-    accuracy_over_width(left.subplots(), default, "b   accuracy over width")
-    order_parameters(right, default, "c   order parameter $U_1$ between attention paths, one seed")
+    accuracy_over_width(left.subplots(), default, "a  accuracy over width")
+    order_parameters(right, default, "b  order parameter $U_1$ between attention paths, one seed")
     left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.7))
-    kernel_components(left.subplots(), default, "d   kernel components and labels, one seed")
-    noisy_variant(right, noisy, "e   noise orthogonal to the signal, two paths")
+    kernel_components(left.subplots(), default, "c  kernel components and labels, one seed")
+    noisy_variant(right, noisy, "d  noise orthogonal to the signal, two paths")
     return figure
 
 
 @draws_results
 def figure_5(result: xr.DataTree) -> Figure:
-    """Draw the kernel of every pair of paths (b), and the noisy variant whose second head is uniform (c)."""
+    """Draw the kernel of every pair of paths (a), and the noisy variant whose second head is uniform (b)."""
     figure = plt.figure(figsize=(10, 4.4))
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.4))
-    path_kernels(left, result["default"].to_dataset(), "b   path kernels, examples sorted by class")
-    noisy_variant(right, result["noisy_uniform"].to_dataset(), "c   as Fig. 2e, with a uniform head in layer 1")
+    path_kernels(left, result["default"].to_dataset(), "a  path kernels, examples sorted by class")
+    noisy_variant(right, result["noisy_uniform"].to_dataset(), "b  as Fig. 2e, with a uniform head in layer 1")
     return figure
 
 
@@ -76,12 +77,15 @@ def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
 
 @draws_results
 def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
-    """Draw U_1 of the first seed, as matrices between paths, at a few widths."""
+    """Draw U_1 of the first seed, as matrices between paths, at a few widths on one colour scale."""
     widths = _spread(dataset["width"].values, 3)
     first = dataset["U_1"].isel(seed=0)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-    for axes, width in zip(figure.subplots(1, len(widths), squeeze=False)[0], widths, strict=True):
-        _matrix(figure, axes, first.sel(width=width), f"$N={width}$")
+    panels = figure.subplots(1, len(widths), squeeze=False)[0]
+    scale = float(np.abs(first.sel(width=widths)).max())
+    for axes, width in zip(panels, widths, strict=True):
+        image = _matrix(axes, first.sel(width=width), f"$N={width}$", scale)
+    _color_bar(figure, image, panels)
 
 
 @draws_results
@@ -101,7 +105,8 @@ def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
     accuracy_over_width(left, dataset, title)
     width = int(dataset["width"].min())
-    _matrix(figure, right, dataset["U_1"].isel(seed=0).sel(width=width), f"$U_1$ at $N={width}$")
+    matrix = dataset["U_1"].isel(seed=0).sel(width=width)
+    _color_bar(figure, _matrix(right, matrix, f"$U_1$ at $N={width}$", float(np.abs(matrix).max())), right)
 
 
 @draws_results
@@ -124,15 +129,18 @@ def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) ->
     figure.colorbar(image, ax=grid, shrink=0.6, aspect=25).outline.set_visible(False)
 
 
-def _matrix(figure: Figure | SubFigure, axes: Axes, matrix: xr.DataArray, title: str) -> None:
-    """Draw a matrix between paths with its numbers, on a separate colour scale."""
-    scale = float(np.abs(matrix).max())
+def _color_bar(figure: Figure | SubFigure, image: AxesImage, axes: Axes | np.ndarray) -> None:
+    figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=30).outline.set_visible(False)
+
+
+def _matrix(axes: Axes, matrix: xr.DataArray, title: str, scale: float) -> AxesImage:
+    """Draw a matrix between paths with its numbers; colours reach from -scale to scale."""
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale)
     labels = [_path_name(label) for label in matrix["path_1"].values]
     axes.set_xticks(range(len(labels)), labels)
     axes.set_yticks(range(len(labels)), labels)
     axes.spines[:].set_visible(False)
-    decimals = 1 if scale > 5 else 2
+    decimals = 1 if np.abs(matrix).max() > 5 else 2
     for (i, j), value in np.ndenumerate(matrix.values):
         dark = abs(value) > 0.6 * scale
         axes.text(
@@ -145,7 +153,7 @@ def _matrix(figure: Figure | SubFigure, axes: Axes, matrix: xr.DataArray, title:
             color="white" if dark else "black",
         )
     axes.set_title(title, loc="center", fontweight="normal")
-    figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=15).outline.set_visible(False)
+    return image
 
 
 def _path_name(label: str) -> str:
