@@ -75,11 +75,27 @@ _FOLDERS = {
     "theorykit/bpkr": "/docs/theory.md",
     "theorykit/dmft": "/docs/self-attention-dynamics.md",
 }
+# What readers search for, in words that a page may not use.
+_SEARCHED = {
+    "README": ("cite", "citation", "BibTeX"),
+    "docs/install": ("install", "pip install", "one GPU"),
+    "docs/quickstart": ("minimal example", "scikit-learn", "fit and predict"),
+    "docs/your-data": ("own data", "your data", "padding", "padding mask", "PyTorch"),
+    "docs/assumptions": ("limits", "where it fails", "does it apply"),
+    "docs/own-layer": ("add a layer", "new layer", "custom layer"),
+    "docs/own-action": ("new action", "custom action", "phase diagram"),
+    "docs/parallel": ("cluster", "SLURM", "dask", "GPU"),
+    "docs/validation": ("Fig. 2", "Fig. 3", "figure 3", "reproduce"),
+    "docs/conventions": ("notation", "shapes", "axes"),
+}
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)\)")
 
 
 def _link_to_pages(app, docname: str, content: list[str]) -> None:
-    """Point links to examples and folders at their pages; turn links to folders without a page into text."""
+    """Point links to examples and folders at their pages, and add the words that readers search for.
+
+    Links to folders without a page become text.
+    """
     source = Path(app.srcdir)
 
     def link(found: re.Match) -> str:
@@ -92,6 +108,8 @@ def _link_to_pages(app, docname: str, content: list[str]) -> None:
         return f"[{words}]({address.removesuffix('.py')}.ipynb)" if is_example else found[0]
 
     content[0] = _LINK.sub(link, content[0])
+    if words := _SEARCHED.get(docname):
+        content[0] += f"\n\n```{{index}} {', '.join(words)}\n```\n"
 
 
 def _set_formulas(app, doctree: nodes.document) -> None:
