@@ -109,7 +109,8 @@ def _link_to_pages(app, docname: str, content: list[str]) -> None:
 
     content[0] = _LINK.sub(link, content[0])
     if words := _SEARCHED.get(docname):
-        content[0] += f"\n\n```{{index}} {', '.join(words)}\n```\n"
+        # The search shows pages of main entries, with an exclamation mark, first.
+        content[0] += f"\n\n```{{index}} {', '.join(f'!{word}' for word in words)}\n```\n"
 
 
 def _set_formulas(app, doctree: nodes.document) -> None:
