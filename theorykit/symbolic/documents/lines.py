@@ -166,14 +166,21 @@ def _items(latex: str) -> list[_Item]:
             i += 1
         elif token == r"\begin":
             group()
-            start = i
-            while tokens[i][0] != r"\end":
+            # Entries may be matrices too, whose rows and columns do not count here.
+            rows, level = [[""]], 0
+            while level or tokens[i][0] != r"\end":
+                part = tokens[i][0]
+                level += {r"\begin": 1, r"\end": -1}.get(part, 0)
+                if level or part not in (r"\\", "&"):
+                    rows[-1][-1] += part
+                elif part == "&":
+                    rows[-1].append("")
+                else:
+                    rows.append([""])
                 i += 1
-            rows = "".join(token for token, _ in tokens[start:i]).split(r"\\")
             i += 1
             group()
-            columns = zip_longest(*(row.split("&") for row in rows), fillvalue="")
-            wide = sum(10 + max(map(width, column)) for column in columns)
+            wide = sum(10 + max(map(width, column)) for column in zip_longest(*rows, fillvalue=""))
         elif token == "{":
             i -= 1
             wide = width(group())
