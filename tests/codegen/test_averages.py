@@ -14,12 +14,12 @@ from scipy.special import gamma as gamma_of
 from sympy import Abs, Heaviside, Max, Symbol, Trace, cos, cosh, erf, erfc, exp, log, pi, sign, sqrt, symbols, tanh
 
 from tests.codegen import hard_averages
-from tests.expressions import A, L, assert_close, generate, random_values
+from tests.expressions import A, H, L, N, X, assert_close, generate, random_values
 from tests.marks import slow
 from theorykit.codegen import BATCH, average_errors, compile_expressions, interpret, quadrature_error
 from theorykit.codegen.gaussian_means import gaussian_mean
 from theorykit.codegen.oracle import normal_mean
-from theorykit.symbolic import GaussianAverage, entrywise, gradient
+from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.averages import refined
 
@@ -281,6 +281,13 @@ def test_errors_of_averages_add_up_in_the_value_and_name_the_worst():
     each = average_errors(expression, values)
     assert set(each) == {steep, smooth} and each[steep][1] > 0.01 > 1e-6 > each[smooth][1]
     assert quadrature_error(h**2, {"h": 2.0}) == 0 and average_errors(h**2, {"h": 2.0}) == {}
+    with pytest.raises(ValueError, match="values has none for A, "):
+        quadrature_error(expression, {"h": 0.3})
+
+
+def test_sizes_may_be_given_with_the_matrices():
+    expression = A + partial_trace(X, (H, N), 1)
+    assert not np.any(quadrature_error(expression, {A: jnp.eye(2), X: jnp.eye(6), H: 2}))
 
 
 @pytest.mark.slow

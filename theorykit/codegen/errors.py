@@ -88,7 +88,10 @@ def _arguments(expression, values):
     checked_instance("expression", expression, Expr, "a SymPy expression")
     given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}
     symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
-    arguments = [symbol for symbol in symbols if isinstance(symbol, MatrixSymbol) or symbol.name in given]
+    known = [symbol for symbol in symbols if symbol.name in given]
+    # Read sizes from shapes, because a size that is an argument has no known value in compiled code.
+    sizes = bound_sizes([symbol for symbol in known if isinstance(symbol, MatrixSymbol)])
+    arguments = [symbol for symbol in known if symbol not in sizes]
     if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:
         raise ValueError(f"values has none for {', '.join(missing)}, which the expression has")
     return tuple(arguments), {symbol.name: given[symbol.name] for symbol in arguments}
