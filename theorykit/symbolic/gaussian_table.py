@@ -7,7 +7,6 @@ No formula divides by the slope b, which may be zero.
 
 from collections.abc import Callable, Mapping, Sequence
 from math import comb, factorial
-from typing import NamedTuple
 
 import sympy as sp
 
@@ -17,13 +16,6 @@ from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_
 from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 
 Variables = tuple[sp.Symbol, ...]
-
-
-class _Line(NamedTuple):
-    """Linear function a + b z."""
-
-    offset: sp.Expr
-    slopes: tuple[sp.Expr, ...]
 
 
 def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str | sp.Expr = NODES) -> sp.Expr:
@@ -94,11 +86,12 @@ def _outermost_functions(expression: sp.Basic) -> set[sp.Basic]:
     return {node for argument in expression.args for node in _outermost_functions(argument)}
 
 
-def _line(expression: sp.Expr, variables: Variables) -> _Line | None:
+def _line(expression: sp.Expr, variables: Variables) -> tuple[sp.Expr, tuple[sp.Expr, ...]] | None:
+    """Return the offset and the slopes of a linear function."""
     slopes = tuple(sp.expand(expression.diff(variable)) for variable in variables)
     offset = sp.expand(expression - sp.Add(*(slope * z for slope, z in zip(slopes, variables, strict=True))))
     is_linear = not any(part.has_free(*variables) for part in (offset, *slopes))
-    return _Line(offset, slopes) if is_linear else None
+    return (offset, slopes) if is_linear else None
 
 
 def _factors(product: sp.Expr) -> list[sp.Expr]:
@@ -131,18 +124,18 @@ def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     tilt = _line(sp.expand(exponent - curvature * z**2), variables)
     if tilt is None or curvature.has_free(z):
         return None
+    offset, (slope,) = tilt
     # Complete the square: exp(p z^2 + q z) times the density is a normal density of variance 1 / (1 - 2 p).
     narrowing = 1 - 2 * curvature
     if narrowing.is_nonpositive:
         raise ValueError(f"the integrand has the term {term}, whose average over {z} is infinite")
     # The density times the exponential is the density of another normal variable.
-    (slope,), deviation = tilt.slopes, 1 / sp.sqrt(narrowing)
-    mean = slope / narrowing
+    mean, deviation = slope / narrowing, 1 / sp.sqrt(narrowing)
     moved = [function.xreplace({z: mean + deviation * z}) for function in functions]
     means = [_mean_of_power(power, moved, z) for power in range(factors.count(z) + 1)]
     if any(each is None for each in means):
         return None
-    scale = constant * sp.exp(sp.expand(tilt.offset + slope**2 / (2 * narrowing))) * deviation
+    scale = constant * sp.exp(sp.expand(offset + slope**2 / (2 * narrowing))) * deviation
     # Expand (mean + deviation z)^n f into means of z^k f.
     n = len(means) - 1
     return scale * sp.Add(*(comb(n, k) * mean ** (n - k) * deviation**k * moment for k, moment in enumerate(means)))
@@ -209,27 +202,18 @@ _ROWS: Mapping[type, _Row] = {
 }
 
 
-class _Covariance(NamedTuple):
-    """Variances v and w and covariance c of two normal variables x and y, and d with c^2 + d^2 = v w.
-
-    `angle` is the arcsine of the correlation, and `size` is |d|.
-    """
-
-    v: sp.Expr
-    w: sp.Expr
-    c: sp.Expr
-    d: sp.Expr
-    angle = property(lambda self: AngleBetween(self.c, self.d))
-    size = property(lambda self: PlaneMonomial(self.c, self.d, 0, 1, 0, -1))
+def _size(c: sp.Expr, d: sp.Expr) -> sp.Expr:
+    """Return |d|, with a finite derivative where c and d are zero."""
+    return PlaneMonomial(c, d, 0, 1, 0, -1)
 
 
-# Rows give the mean of f(x) f(y) over normal x and y.
-_PAIRS: Mapping[type, Callable[[_Covariance], sp.Expr]] = {
-    sp.erf: lambda of: 2 / sp.pi * sp.asin(2 * of.c / sp.sqrt((1 + 2 * of.v) * (1 + 2 * of.w))),
-    sp.sign: lambda of: 2 / sp.pi * of.angle,
-    sp.Heaviside: lambda of: sp.Rational(1, 4) + of.angle / (2 * sp.pi),
-    sp.Abs: lambda of: 2 / sp.pi * (of.size + of.c * of.angle),
-    sp.Max: lambda of: (of.size + of.c * (sp.pi / 2 + of.angle)) / (2 * sp.pi),
+# Rows give the mean of f(x) f(y) over normal x and y with variances v and w and covariance c, where c^2 + d^2 = v w.
+_PAIRS: Mapping[type, Callable[[sp.Expr, sp.Expr, sp.Expr, sp.Expr], sp.Expr]] = {
+    sp.erf: lambda v, w, c, d: 2 / sp.pi * sp.asin(2 * c / sp.sqrt((1 + 2 * v) * (1 + 2 * w))),
+    sp.sign: lambda v, w, c, d: 2 / sp.pi * AngleBetween(c, d),
+    sp.Heaviside: lambda v, w, c, d: sp.Rational(1, 4) + AngleBetween(c, d) / (2 * sp.pi),
+    sp.Abs: lambda v, w, c, d: 2 / sp.pi * (_size(c, d) + c * AngleBetween(c, d)),
+    sp.Max: lambda v, w, c, d: (_size(c, d) + c * (sp.pi / 2 + AngleBetween(c, d))) / (2 * sp.pi),
 }
 
 
@@ -247,10 +231,10 @@ def _mean_of_pair(term: sp.Expr, variables: Variables) -> sp.Expr | None:
 def _of_pair(kind: type, functions: Sequence[sp.Expr], variables: Variables) -> sp.Expr | None:
     arguments = [_argument(function) for function in functions]
     lines = [None if argument is None else _line(argument, variables) for argument in arguments]
-    if any(line is None or line.offset != 0 for line in lines):
+    if any(line is None or line[0] != 0 for line in lines):
         return None
-    x, y = (line.slopes for line in lines)
+    (_, x), (_, y) = lines
     v, w, c = (sp.Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
     # Lagrange's identity avoids a difference of products, which rounding may push below zero.
     d = x[0] * y[1] - x[1] * y[0] if len(x) == 2 else sp.S.Zero
-    return _PAIRS[kind](_Covariance(v, w, c, d))
+    return _PAIRS[kind](v, w, c, d)
