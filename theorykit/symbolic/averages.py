@@ -218,7 +218,16 @@ def nodes_around(expression: sp.Basic, variable: sp.Symbol) -> Iterator[sp.Basic
 
 def breaks(average: GaussianAverage) -> list[sp.Expr]:
     """Return functions of the variable whose roots are the kinks and jumps of the integrand."""
-    return _distinct(_kinks(average.integrand, average.variable), average.variable)
+    z, found = average.variable, []
+    for node in nodes_around(average.integrand, z):
+        if isinstance(node, (sp.Abs, sp.Heaviside, sp.sign, Relational)):
+            found.append(_argument(node))
+        elif isinstance(node, (sp.Max, sp.Min)):
+            found += [a - b for i, a in enumerate(node.args) for b in node.args[:i]]
+        elif isinstance(node, (*_STEPS, sp.frac, sp.Mod)):
+            # The roots are the whole numbers.
+            found.append(sp.sin(sp.pi * node.args[0] / (node.args[1] if isinstance(node, sp.Mod) else 1)))
+    return _distinct(found, z)
 
 
 def singularities(average: GaussianAverage) -> list[sp.Expr]:
@@ -230,17 +239,6 @@ def singularities(average: GaussianAverage) -> list[sp.Expr]:
         elif isinstance(node, sp.Pow) and not (node.exp.is_integer and node.exp.is_nonnegative):
             found.append(node.base)
     return _distinct((each for each in found if coefficients(each, z) and not each.is_positive), z)
-
-
-def _kinks(integrand: sp.Expr, z: sp.Symbol) -> Iterator[sp.Expr]:
-    for node in nodes_around(integrand, z):
-        if isinstance(node, (sp.Abs, sp.Heaviside, sp.sign, Relational)):
-            yield _argument(node)
-        elif isinstance(node, (sp.Max, sp.Min)):
-            yield from (a - b for i, a in enumerate(node.args) for b in node.args[:i])
-        elif isinstance(node, (*_STEPS, sp.frac, sp.Mod)):
-            # The roots are the whole numbers.
-            yield sp.sin(sp.pi * node.args[0] / (node.args[1] if isinstance(node, sp.Mod) else 1))
 
 
 def _argument(node: sp.Basic) -> sp.Expr:

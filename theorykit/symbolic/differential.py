@@ -227,7 +227,7 @@ def _through_entries(value, variables, matrices, cotangent):
 
 
 def _slopes(
-    value: sp.Expr, variables: Sequence[sp.Symbol], derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] | None = None
+    value: sp.Expr, variables: Sequence[sp.Symbol], derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] = _slope
 ) -> tuple[Callable[[sp.Symbol], sp.Expr], list[tuple[sp.Expr, sp.Symbol]]]:
     """Differentiate a function of `variables` by any symbol, and list the other numbers that it depends on.
 
@@ -238,8 +238,7 @@ def _slopes(
     value = value.xreplace(held)
     symbols = sorted(value.free_symbols - {*variables, *back}, key=lambda symbol: symbol.name)
     numbers = [*((symbol, symbol) for symbol in symbols), *held.items()]
-    take = _slope if derivative is None else derivative
-    return lambda symbol: take(value, symbol).xreplace(back), numbers
+    return lambda symbol: derivative(value, symbol).xreplace(back), numbers
 
 
 def _softmax(node, cotangent):
