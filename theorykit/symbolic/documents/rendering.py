@@ -9,20 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
-from sympy import (
-    Expr,
-    KroneckerProduct,
-    MatAdd,
-    MatMul,
-    MatrixSymbol,
-    Mul,
-    Rational,
-    Symbol,
-    Trace,
-    asin,
-    preorder_traversal,
-    sstr,
-)
+import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
@@ -38,7 +25,7 @@ from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOf
 _INDICES = "ijklmnpqrs"
 
 
-def _prefix(name: str, subscript: str = "") -> Callable[[Any, Expr], Any]:
+def _prefix(name: str, subscript: str = "") -> Callable[[Any, sp.Expr], Any]:
     """Make the rule for an operator in front of its matrix."""
     return lambda printer, expr: printer._operator(name, getattr(expr, subscript, None), expr.matrix)
 
@@ -54,20 +41,20 @@ class _Rules:
 
     def _operand(self, matrix):
         text = self._print(matrix)
-        return text if isinstance(matrix, MatrixSymbol) else self._enclosed(text)
+        return text if isinstance(matrix, sp.MatrixSymbol) else self._enclosed(text)
 
     def _print_Trace(self, expr):
         # Keep a number that is written as a product, such as y^T A y.
         return self._print(expr.arg) if expr.arg.shape == (1, 1) else self._operator("tr", None, expr.arg)
 
     def _print_WholeFunctionBase(self, expr, exp=None):
-        closed_form = asin if isinstance(expr, AngleBetween) else expr.closed_form
+        closed_form = sp.asin if isinstance(expr, AngleBetween) else expr.closed_form
         return self._raised(self._print(expr.rewrite(closed_form)), exp)
 
     def _matrix_factor(self, matrix):
         text = self._print(matrix)
         compound = isinstance(
-            matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace, SideBySide, SpectralFunction, Stacked)
+            matrix, (sp.KroneckerProduct, sp.MatAdd, sp.MatMul, PartialTrace, SideBySide, SpectralFunction, Stacked)
         )
         if isinstance(matrix, ElementwiseApplyFunction):
             compound = not matrix.function.expr.is_Function
@@ -83,9 +70,9 @@ class _Rules:
     def _print_Symbol(self, expr, *style, **styles):
         if expr not in self._settings.get("symbol_names", ()):
             if _is_variance(expr):
-                return self._with_above(Symbol(f"sigma_{expr.name.removeprefix(_VARIANCE)}"), "2")
+                return self._with_above(sp.Symbol(f"sigma_{expr.name.removeprefix(_VARIANCE)}"), "2")
             if _is_of_test_data(expr):
-                return self._with_below(Symbol(expr.name.removesuffix(_TEST)), "*")
+                return self._with_below(sp.Symbol(expr.name.removesuffix(_TEST)), "*")
         return super()._print_Symbol(expr, *style, **styles)
 
 
@@ -94,11 +81,11 @@ _VARIANCE, _TEST = "sigma2_", "_test"
 
 
 def _is_variance(node: Any) -> bool:
-    return isinstance(node, Symbol) and node.name.startswith(_VARIANCE) and node.is_positive is True
+    return isinstance(node, sp.Symbol) and node.name.startswith(_VARIANCE) and node.is_positive is True
 
 
 def _is_of_test_data(node: Any) -> bool:
-    return isinstance(node, MatrixSymbol) and node.name.endswith(_TEST)
+    return isinstance(node, sp.MatrixSymbol) and node.name.endswith(_TEST)
 
 
 def _power(text: str, exp: str | None) -> str:
@@ -199,7 +186,7 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
             matrices = matrix.matrices if isinstance(matrix, Entrywise) else (matrix.expr,)
             return self._named(matrix.function, *(self._entry_of(each, indices) for each in matrices))
         text = self._print(matrix)
-        is_letter = isinstance(matrix, MatrixSymbol) and not set("_^") & set(text)
+        is_letter = isinstance(matrix, sp.MatrixSymbol) and not set("_^") & set(text)
         return rf"{text}_{{{indices}}}" if is_letter else rf"\left({text}\right)_{{{indices}}}"
 
     def _parenthesise(self, matrix):
@@ -220,24 +207,24 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         if coefficient.could_extract_minus_sign():
             return f"- {self._coefficient(-coefficient)}"
         text = self._print(coefficient)
-        ambiguous = coefficient.is_Add or coefficient.has(EigenvalueSum, Trace, LogDet, SumOfEntries)
+        ambiguous = coefficient.is_Add or coefficient.has(EigenvalueSum, sp.Trace, LogDet, SumOfEntries)
         return rf"\left({text}\right) " if ambiguous else f"{text} "
 
     def _print_KroneckerProduct(self, expr):
         return r" \otimes ".join(map(self._matrix_factor, expr.args))
 
     def _print_Pow(self, expr):
-        if isinstance(expr.base, (EigenvalueSum, LogDet, SumOfEntries, Trace)):
+        if isinstance(expr.base, (EigenvalueSum, LogDet, SumOfEntries, sp.Trace)):
             return _power(self._print(expr.base), self._print(expr.exp))
         return super()._print_Pow(expr)
 
     def _print_Mul(self, expr):
         """Print square roots of several factors under one root. SymPy splits them for positive symbols."""
-        roots = [factor for factor in expr.args if factor.is_Pow and abs(factor.exp) == Rational(1, 2)]
+        roots = [factor for factor in expr.args if factor.is_Pow and abs(factor.exp) == sp.Rational(1, 2)]
         if len(roots) < 2:
             return super()._print_Mul(expr)
-        rest = Mul(*(factor for factor in expr.args if factor not in roots), evaluate=False)
-        root = rf"\sqrt{{{self._print(Mul(*(factor**2 for factor in roots)))}}}"
+        rest = sp.Mul(*(factor for factor in expr.args if factor not in roots), evaluate=False)
+        root = rf"\sqrt{{{self._print(sp.Mul(*(factor**2 for factor in roots)))}}}"
         return root if rest == 1 else f"{self.parenthesize(rest, PRECEDENCE['Mul'])} {root}"
 
     def _print_log(self, expr, exp=None):
@@ -317,7 +304,7 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
         return self._enclosed(self._of(expr.function, expr.expr), "[]")
 
     def _print_KernelMatrix(self, expr):
-        name = sstr(expr.matrix) if isinstance(expr.matrix, MatrixSymbol) else f"({sstr(expr.matrix)})"
+        name = sp.sstr(expr.matrix) if isinstance(expr.matrix, sp.MatrixSymbol) else f"({sp.sstr(expr.matrix)})"
         return self._enclosed(self._of(expr.function, *(f"{name}_{place}" for place in ("ii", "ij", "jj"))), "[]")
 
     def _print_SpectralFunction(self, expr):
@@ -334,7 +321,7 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
         """Print the value of a function with these names for its variables."""
         texts = [name if isinstance(name, str) else str(self._print(name)) for name in names]
         # A text of several lines cannot serve as a name.
-        named = [Symbol(sstr(name) if "\n" in text else text) for name, text in zip(names, texts, strict=True)]
+        named = [sp.Symbol(sp.sstr(name) if "\n" in text else text) for name, text in zip(names, texts, strict=True)]
         return self._print(function.expr.xreplace(dict(zip(function.variables, named, strict=True))))
 
 
@@ -349,7 +336,7 @@ def _serves_sympy(theirs: type[Printer], ours: type[Printer]) -> None:
 
     @wraps(doprint)
     def doprint_or_ours(self, expression):
-        if type(self) is theirs and any(map(_is_ours, preorder_traversal(expression))):
+        if type(self) is theirs and any(map(_is_ours, sp.preorder_traversal(expression))):
             made = ours()
             vars(made).update(vars(self))
             return made.doprint(expression)
@@ -368,11 +355,11 @@ _serves_sympy(PrettyPrinter, MatrixPrettyPrinter)
 
 
 @checked_arguments
-def latex(expression: Expression, symbol_names: Mapping[Expr, str] | None = None) -> str:
+def latex(expression: Expression, symbol_names: Mapping[sp.Expr, str] | None = None) -> str:
     """Return LaTeX of `expression`, with symbols named as in `symbol_names`."""
     return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
 
 
-def fold(expression: Expr, definitions: Mapping[Expr, Expr]) -> Expr:
+def fold(expression: sp.Expr, definitions: Mapping[sp.Expr, sp.Expr]) -> sp.Expr:
     """Replace every value of `definitions` (symbol -> value) in `expression` by its symbol."""
     return expression.xreplace({value: symbol for symbol, value in definitions.items()})
