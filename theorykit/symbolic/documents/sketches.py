@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 
 from .document import Picture
+from .values import drawing, written
 
 # Size of a drawing in pixels, with space for numbers at the left and for names at the right.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT = 440, 90, 64, 90
 # A curve of this width cannot show more points.
 _POINTS = 600
+# Number of values that a terminal shows.
+_BARS = 60
 _DASHES = ("none", "5 3", "1.5 2.5")
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -30,7 +33,7 @@ def curves(series: Mapping[str, Any], caption: str, across: Any = None) -> Pictu
     drawn = {name: _thinned(values) for name, values in series.items()}
     finite = np.concatenate([values[np.isfinite(values)] for values in drawn.values()])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    marks = [_label(4, 12, f"{high:.3g}"), _label(4, _HEIGHT - 4, f"{low:.3g}")]
+    marks = _ends(low, high)
     for number, (name, values) in enumerate(drawn.items()):
         place = np.arange(len(values)) if across is None else _thinned(across)
         place = _LEFT + (_WIDTH - _LEFT - _RIGHT - 8) * (place - place.min()) / (float(np.ptp(place)) or 1.0)
@@ -44,9 +47,8 @@ def curves(series: Mapping[str, Any], caption: str, across: Any = None) -> Pictu
         dash, right, row = _DASHES[number % len(_DASHES)], _WIDTH - _RIGHT, 14 + 14 * number
         line = f'fill="none" stroke="currentColor" stroke-dasharray="{dash}"'
         marks += [f'<path d="{"".join(points)}" {line}/>', f'<path d="M{right} {row - 4}h16" {line}/>']
-        marks.append(_label(right + 20, row, name))
-    first = next(iter(drawn.values()))
-    return Picture(_svg(marks, caption), f"{_sparkline(first)}  {caption}")
+        marks.append(written(right + 20, row - 4, name, "start"))
+    return _captioned(marks, caption, next(iter(drawn.values())))
 
 
 def bars(values: Any, errors: Any, caption: str) -> Picture:
@@ -56,19 +58,19 @@ def bars(values: Any, errors: Any, caption: str) -> Picture:
     low, high = min(0.0, float(known.min(initial=0.0))), max(0.0, float(known.max(initial=0.0)))
     scale = (_HEIGHT - 12) / ((high - low) or 1.0)
     zero, pitch = 6 + high * scale, (_WIDTH - _LEFT) / len(values)
-    marks = [_label(4, 12, f"{high:.3g}"), _label(4, _HEIGHT - 4, f"{low:.3g}")]
+    marks = _ends(low, high)
     marks.append(f'<path d="M{_LEFT} {zero:.1f}H{_WIDTH}" stroke="currentColor" stroke-width="0.5"/>')
     for number, (value, error) in enumerate(zip(values, errors, strict=True)):
         middle = _LEFT + (number + 0.5) * pitch
         if not np.isfinite(value):
-            marks.append(f'<circle cx="{middle:.1f}" cy="{_HEIGHT - 6}" r="1.5" fill="currentColor"/>')
+            marks.append(f'<circle cx="{middle:.1f}" cy="{_HEIGHT - 6}" r="1.5"/>')
             continue
         top, height, width = zero - max(value, 0.0) * scale, abs(value) * scale, min(0.7 * pitch, 24)
         place = f'x="{middle - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
-        marks.append(f'<rect {place} fill="currentColor" fill-opacity="0.35"/>')
+        marks.append(f'<rect {place} fill-opacity="0.35"/>')
         end, reach = zero - value * scale, error * scale
         marks.append(f'<path d="M{middle:.1f} {end - reach:.1f}V{end + reach:.1f}" stroke="currentColor"/>')
-    return Picture(_svg(marks, caption), f"{_sparkline(values)}  {caption}")
+    return _captioned(marks, caption, values)
 
 
 def _thinned(values: Any) -> np.ndarray:
@@ -76,21 +78,17 @@ def _thinned(values: Any) -> np.ndarray:
     return values[:: max(1, len(values) // _POINTS)]
 
 
-def _label(x: float | int, y: float | int, text: str) -> str:
-    return f'<text x="{x}" y="{y}" font-size="11" fill="currentColor">{text}</text>'
+def _ends(low: float, high: float) -> list[str]:
+    return [written(4, 8, f"{high:.3g}", "start"), written(4, _HEIGHT - 8, f"{low:.3g}", "start")]
 
 
-def _svg(marks: list[str], caption: str) -> str:
-    words = _label(_LEFT, _HEIGHT + 14, caption)
-    box = f'width="{_WIDTH}" height="{_HEIGHT + 20}" viewBox="0 0 {_WIDTH} {_HEIGHT + 20}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(marks)}{words}</svg>'
-
-
-def _sparkline(values: np.ndarray, most: int = 60) -> str:
-    """Write the latest values as characters of eight heights, with a dot for a value that is not finite."""
-    latest = values[-most:]
+def _captioned(marks: list[str], caption: str, values: np.ndarray) -> Picture:
+    """Make the picture. Its text has the latest values as characters of eight heights, and a dot for a lost value."""
+    latest = values[-_BARS:]
     known = latest[np.isfinite(latest)]
     low, spread = (float(known.min()), float(np.ptp(known)) or 1.0) if known.size else (0.0, 1.0)
-    return "".join(
+    line = "".join(
         _LEVELS[round(7 * (value - low) / spread)] if np.isfinite(value) else "\N{MIDDLE DOT}" for value in latest
     )
+    svg = drawing(_WIDTH, _HEIGHT + 20, caption, [*marks, written(_LEFT, _HEIGHT + 10, caption, "start")])
+    return Picture(svg, f"{line}  {caption}")
