@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +18,10 @@ from .. import bpkr
 from ..checks import (
     Count,
     Index,
+    Positive,
     checked_arguments,
     checked_choice,
     checked_flag,
-    checked_number,
     checked_path,
     shown,
 )
@@ -51,7 +50,6 @@ def _checked_given(name: str, value: Any) -> Any:
 
 
 _Given = Annotated[Mapping[str, Any] | str | Path, _checked_given]
-_Positive = Annotated[float, partial(checked_number, above=0.0)]
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def read_heads(
     prefix: str | None = None,
     layout: str | None = None,
     heads: Count | None = None,
-    epsilon: _Positive | None = None,
+    epsilon: Positive | None = None,
     causal: bool | None = None,
     norm_first: bool | None = None,
 ) -> CheckpointHeads:
