@@ -221,7 +221,10 @@ def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
     # derivative at zero slope, where only the kink itself is left.
     inside = (jnp.abs(ratio) < 40) & (size > 0)
     near, width = jnp.where(inside, ratio, 0.0), jnp.where(inside, size, 1.0)
-    polynomial = (-1) ** n * _hermite(n - 2, near)
+    # Hermite polynomial whose weight is the normal density, by its recurrence.
+    below, polynomial = jnp.zeros_like(near), (-1) ** n * jnp.ones_like(near)
+    for i in range(n - 2):
+        below, polynomial = polynomial, near * polynomial - i * below
     scaled = jnp.exp((k - n + 1) * jnp.log(width) - near**2 / 2) / jnp.sqrt(2 * jnp.pi)
     signed = jnp.sign(b) * polynomial if k % 2 else polynomial
     return jnp.where(inside & (signed != 0), jnp.where(signed == 0, 1.0, signed) * scaled, 0.0)
@@ -245,13 +248,6 @@ def _quotient(a: Numbers, size: Numbers) -> Numbers:
 def _density(ratio: Numbers) -> Numbers:
     near = jnp.clip(ratio, -40.0, 40.0)
     return jnp.exp(-(near**2) / 2) / jnp.sqrt(2 * jnp.pi)
-
-
-def _hermite(order: int, x: Numbers) -> Numbers:
-    below, polynomial = jnp.zeros_like(x), jnp.ones_like(x)
-    for k in range(order):
-        below, polynomial = polynomial, x * polynomial - k * below
-    return polynomial
 
 
 def angle_between(c: Numbers, d: Numbers) -> Numbers:

@@ -307,14 +307,6 @@ def _lower_square_root(builder, node):
     return builder.emit("spectral_function", f"lambda {ENTRY}: jnp.sqrt({ENTRY})", eigen)
 
 
-def _value_of_square_root(node, at):
-    # Denman-Beavers iteration.
-    root, inverse = at(node.matrix), np.eye(len(at(node.matrix)))
-    for _ in range(60):
-        root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
-    return root
-
-
 def _of_eigenvalues(operation: str) -> Callable[[_Builder, sp.Expr], str]:
     """Make the rule for a function of a matrix's eigenvalues. All functions of a matrix share its decomposition."""
 
@@ -338,10 +330,6 @@ def _eigenvalues(node, at):
 def _value_of_spectral_function(node, at):
     values, vectors = _eigenvalues(node, at)
     return (vectors * values) @ vectors.T
-
-
-def _lower_inverse(builder, node):
-    return builder.apply(node, builder.value(sp.Identity(node.shape[0])))
 
 
 def _lower_power(builder, node):
@@ -520,10 +508,12 @@ _RULES = {
     KernelMatrix: _Rules(lambda builder, node: builder.value(node.entries), lambda node, at: at(node.entries)),
     Softmax: _Rules(_operation("softmax"), _value_of_softmax),
     DiagMatrix: _Rules(_operation("diagonal_matrix"), lambda node, at: np.diag(at(node.args[0])[:, 0])),
-    SquareRoot: _Rules(_lower_square_root, _value_of_square_root),
+    SquareRoot: _Rules(_lower_square_root, lambda node, at: scipy.linalg.sqrtm(at(node.matrix))),
     SpectralFunction: _Rules(_of_eigenvalues("spectral_function"), _value_of_spectral_function),
     EigenvalueSum: _Rules(_of_eigenvalues("eigenvalue_sum"), lambda node, at: np.sum(_eigenvalues(node, at)[0])),
-    sp.Inverse: _Rules(_lower_inverse, _value_of_power),
+    sp.Inverse: _Rules(
+        lambda builder, node: builder.apply(node, builder.value(sp.Identity(node.shape[0]))), _value_of_power
+    ),
     sp.MatPow: _Rules(_lower_power, _value_of_power),
     sp.Transpose: _Rules(_operation("transpose"), lambda node, at: at(node.arg).T),
     sp.MatMul: _Rules(_lower_product, _value_of_product),
