@@ -52,7 +52,7 @@ def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def _gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights of the integral from 0 to 1."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     return (points + 1) / 2, weights / 2
@@ -148,7 +148,9 @@ def adaptive_gaussian_mean(
     ends, are_kinks = _first_edges(of, grid, roots, features)
     # Panels are chosen from values alone, so that derivatives do not pass through the choice.
     choose, constants = jax.closure_convert(lambda ends: _chosen_panels(of, order, ends, are_kinks), ends)
-    panels = choose(stop_gradient(ends), *map(stop_gradient, constants))
+    panels, error, safe = choose(stop_gradient(ends), *map(stop_gradient, constants))
+    is_panel = panels.depth >= 0
+    used = is_panel & (panels.lost == 0)
 
     def moving(at: Array, index: Array) -> Array:
         """Move edges of panels along with the first edge that they belong to."""
@@ -158,15 +160,16 @@ def adaptive_gaussian_mean(
     def total(most: int) -> Array:
         left, right, left_index, right_index = (each[:most] for each in panels[:4])
         edges = moving(left, left_index), moving(right, right_index)
-        return of.integrals(*edges, order, panels.used[:most, None], panels.safe)
+        return of.integrals(*edges, order, used[:most, None], safe)
 
     few = len(ends) - 1 + _FEW_SPLITS
-    found = jax.lax.cond(jnp.all(panels.count <= few), lambda: total(few), lambda: total(len(panels.used)))
+    is_short = jnp.all(jnp.sum(is_panel, axis=0) <= few)
+    found = jax.lax.cond(is_short, lambda: total(few), lambda: total(len(used)))
     normalised = of.factor() / np.sqrt(2 * np.pi)
     value = normalised * found
     if not checks:
         return value
-    error = jnp.where(missed, jnp.inf, panels.error) * jnp.abs(stop_gradient(normalised))
+    error = jnp.where(missed, jnp.inf, error) * jnp.abs(stop_gradient(normalised))
     return value + side * stop_gradient(jnp.where(jnp.isnan(error), jnp.inf, error))
 
 
@@ -176,7 +179,7 @@ def _column(array: Any, shape: tuple[int, ...]) -> Array:
 
 def _points(left: Array, right: Array, order: int) -> tuple[Array, Array]:
     """Return nodes and weights in panels, along the second axis."""
-    nodes, weights = (_column(each, left.shape[1:])[None] for each in _gauss_legendre(order))
+    nodes, weights = (_column(each, left.shape[1:])[None] for each in gauss_legendre(order))
     width = (right - left)[:, None]
     return left[:, None] + width * nodes, width * weights
 
@@ -319,28 +322,15 @@ class _Panels(NamedTuple):
 _WHOLE = _Panels._fields.index("value")
 
 
-class _Choice(NamedTuple):
-    """Panels that the sum needs. The integrand is finite at the point `safe`."""
-
-    left: Array
-    right: Array
-    left_index: Array
-    right_index: Array
-    used: Array
-    count: Array
-    error: Array
-    safe: Array
-
-
-def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> _Choice:
+def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> tuple[_Panels, Array, Array]:
     """Split the panels between `ends` until the sum over each agrees with the sum over its parts.
 
-    Every step sorts the panels: largest differences first, then panels that need no split, then empty slots, which
-    receive the second parts.
+    Return them with an error bound, and a point at which the integrand is finite. Every step sorts the panels: largest
+    differences first, then panels that need no split, then empty slots, which receive the second parts.
     """
     dtype, epsilon = ends.dtype, float(jnp.finfo(ends.dtype).eps)
     largest = float(np.log(np.finfo(dtype).max)) - 1
-    nodes, weights = _gauss_legendre(order)
+    nodes, weights = gauss_legendre(order)
 
     def sums(left: Array, right: Array, more: Sequence[Array] = ()) -> tuple[Array, Array]:
         """Return integral, size and lost part of panels, and the size of the weighted integrand at more points."""
@@ -424,14 +414,9 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     # The safe point is the first node of the largest panel.
     best = jnp.argmax(jnp.where(chosen.lost == 0, chosen.size, -1.0), axis=0)[None]
     low, high = (_taken(each, best)[0] for each in (chosen.left, chosen.right))
-    return _Choice(
-        *chosen[:4],
-        used=(chosen.lost == 0) & (chosen.depth >= 0),
-        count=jnp.sum(chosen.depth >= 0, axis=0),
-        # An error above a quarter of the mean absolute value leaves no valid digit, unless both underflow.
-        error=jnp.where((error > size / 4) & (error > _NOTHING), jnp.inf, error),
-        safe=low + (high - low) * nodes[0],
-    )
+    # An error above a quarter of the mean absolute value leaves no valid digit, unless both underflow.
+    error = jnp.where((error > size / 4) & (error > _NOTHING), jnp.inf, error)
+    return chosen, error, low + (high - low) * nodes[0]
 
 
 def _stated_error(panels: _Panels, epsilon: float) -> Array:

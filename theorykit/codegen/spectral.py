@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
+
+from .gaussian_means import gauss_legendre
 
 # Nodes of the quadrature of divided differences of close points, and of a coarser rule for its error estimate.
 _FINE, _COARSE = 6, 4
@@ -73,9 +74,8 @@ def _along_constant(function: Callable, i: int) -> Callable:
 
     def derivative(x, *constants_and_direction):
         *constants, direction = constants_and_direction
-        return jax.jvp(lambda at: function(x, *constants[:i], at, *constants[i + 1 :]), (constants[i],), (direction,))[
-            1
-        ]
+        of_constant = lambda at: function(x, *constants[:i], at, *constants[i + 1 :])  # noqa: E731
+        return jax.jvp(of_constant, (constants[i],), (direction,))[1]
 
     return derivative
 
@@ -208,8 +208,7 @@ def _simplex_mean(function: Callable, points: Sequence[Array], nodes: int) -> Ar
     derivative = function
     for _ in range(order):
         derivative = _slope(derivative)
-    abscissas, weights = np.polynomial.legendre.leggauss(nodes)
-    abscissas, weights = (abscissas + 1) / 2, weights / 2
+    abscissas, weights = gauss_legendre(nodes)
     total = jnp.zeros_like(points[0])
     for chosen in product(range(nodes), repeat=order):
         position, reach, weight = points[0], 1.0, 1.0
