@@ -2,7 +2,7 @@
 
 A rule is chosen once per function and range of variances, on the host. It has panels that resolve the function, as many
 terms of Mehler's sum as its remainder needs, and panels for pairs for which no number of terms is enough. To measure
-its error, we compute some of the averages again in NumPy with more nodes.
+its error, we compute some of the averages again with more nodes.
 
 Panels are split at kinks and steps of the function, and halved until they resolve it. Their edges are values of h, so
 they hold at any variance. Quadrature over standard normal numbers divides them by the standard deviation.
@@ -10,7 +10,7 @@ they hold at any variance. Quadrature over standard normal numbers divides them 
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import product
 
 import jax
@@ -43,7 +43,8 @@ _MOST_EDGES = 64
 _SAMPLE = 9
 # Largest width of the integrand in standard deviations.
 _MOST_STRETCH = 6.0
-_PROBED = (-0.99, 0.999, 0.99999, 1.0)
+# Pairs whose averages by panels are computed again with more nodes: places in the sample, and correlations.
+_PROBED_VARIANCES, _PROBED = ((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99999, 1.0)
 # After so many terms, a sum with such a share left converges too slowly.
 _SLOW = 1024, 1e-7
 # Nodes per panel. If they resolve both factors to _RESOLVED, their product is integrated to its square.
@@ -156,11 +157,12 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
         return replace(rule, terms=terms), float(2 * (off + left[min(terms, len(left)) - 1]) + 1e-14)
     if not fits:
         return replace(rule, terms=len(left)), float(min(2 * (off + left[-1]), 1.0))
-    rule, roots, worst = replace(rule, terms=_BESIDE_PANELS, uses_panels=True), np.sqrt(squares), 0.0
-    for (i, j), ratio in product(((0, 0), (4, 4), (4, -1), (-1, -1)), _PROBED):
-        pair = variances[i], variances[j], ratio
-        coarse, fine = (_pair(rule, value, *pair, nodes) for nodes in (PAIR_NODES, PAIR_NODES + 4))
-        worst = max(worst, abs(fine - coarse) / max(roots[i] * roots[j], 1e-300))
+    rule, roots = replace(rule, terms=_BESIDE_PANELS, uses_panels=True), np.sqrt(squares)
+    i, j, ratios = map(np.array, zip(*((*at, ratio) for at, ratio in product(_PROBED_VARIANCES, _PROBED)), strict=True))
+    average = jax.jit(partial(pair_averages.panel_average, rule), static_argnums=3)
+    with jax.ensure_compile_time_eval():
+        coarse, fine = (average(variances[i], variances[j], ratios, nodes) for nodes in (PAIR_NODES, PAIR_NODES + 4))
+    worst = np.max(np.abs(fine - coarse) / np.maximum(roots[i] * roots[j], 1e-300))
     return rule, float(2 * (off + pair_averages.TOLERANCE + worst) + 1e-14)
 
 
@@ -251,29 +253,6 @@ def _series(
     # Subtract the part of the remainder that is only rounding.
     shares = np.maximum(shares - np.maximum(shares[-1], -1e-13) * (np.abs(shares[-1]) < 1e-13), 0.0)
     return np.array(found).T, squares, shares
-
-
-def _pair(rule: Rule, value: Function, own: float, other: float, correlation: float, nodes: int) -> float:
-    """Compute E[phi(x) phi(y)] by panels in rotated coordinates, in NumPy."""
-    flipped, x, y = np.where(correlation < 0, -1.0, 1.0), np.sqrt(own), np.sqrt(other)
-    square = max((1 - abs(correlation)) / 2, 1e-32)
-    c, s = np.sqrt(1 - square), np.sqrt(square)
-    most = pair_averages.OF_DENSITY * pair_averages.REACH * rule.stretch
-    pairs, edges = np.asarray(rule.crossings), np.asarray(rule.edges)
-    width = pair_averages.WIDTH
-    crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
-    outer, of_outer = _nodes(_edges(crossings, most, width), nodes)
-    inner = []
-    for q in outer:
-        places = np.concatenate([(edges / x - s * q) / c, (flipped * edges / y + s * q) / c])
-        inner.append(_nodes(_edges(places, most, width), nodes))
-    count = [len(p) for p, _ in inner]
-    p, of_inner = (np.concatenate(each) for each in zip(*inner, strict=True))
-    q = np.repeat(outer, count)
-    weights = of_inner * np.repeat(of_outer, count) * np.exp(-(p**2 + q**2) / 2) / (2 * np.pi)
-    kept = weights > 0
-    p, q = p[kept], q[kept]
-    return float(np.sum(weights[kept] * value(x * (c * p + s * q)) * value(flipped * y * (c * p - s * q))))
 
 
 def _edges(places: np.ndarray, most: float, width: float) -> np.ndarray:

@@ -205,7 +205,7 @@ def _mehler_sum_jvp(rule, primals, tangents):
     return mehler_sum(rule, one, other, correlation), change + slope * d_correlation
 
 
-def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> Array:
+def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, nodes: int = PAIR_NODES) -> Array:
     """Compute E[phi(x) phi(y)] of pairs, given as 1D arrays, by panels in rotated coordinates."""
     flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
     square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
@@ -219,13 +219,13 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> A
     crossings = jax.lax.stop_gradient(crossings)
     # For a function with a parity, the product is the same at (-p, -q) and (p, q).
     least = 0.0 if rule.parity else -most
-    outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), PAIR_NODES)
+    outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), nodes)
     of_outer = of_outer * jnp.exp(-(outer**2) / 2) * (2.0 if rule.parity else 1.0) / (2 * np.pi)
 
     def add(total, parts):
         q, weight = parts
         kinks = jnp.concatenate([(edges / x - s * q[:, None]) / c, (flipped * edges / y + s * q[:, None]) / c], axis=1)
-        p, of_inner = _panelled(_sorted_edges(kinks, -most, most, WIDTH), PAIR_NODES)
+        p, of_inner = _panelled(_sorted_edges(kinks, -most, most, WIDTH), nodes)
         along, across = c * p, s * q[:, None]
         product = phi(x * (along + across)) * phi(flipped * y * (along - across))
         return total + weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * product, axis=1), None
