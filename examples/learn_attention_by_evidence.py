@@ -199,7 +199,7 @@ def descend(problem: Problem, rate: float) -> tuple[np.ndarray, Numbers]:
         validation_examples=len(problem.test.labels),
     )
     streams = SameExamples(problem.training), SameExamples(problem.test)
-    trained = train(architecture, problem.network, *streams, key=jax.random.key(0), settings=settings, progress=False)
+    trained = train(problem.network, *streams, key=jax.random.key(0), settings=settings, progress=False)
     return trained.history["validation_accuracy"].to_numpy(), numbers_of(trained.network)
 
 

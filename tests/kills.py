@@ -41,7 +41,7 @@ def trained(folder: Path):
     data = Direction(jnp.arange(1.0, FEATURES + 1))
     settings = TrainingSettings(steps=400, batch=4, validate_every=4, validation_examples=20)
     options = {"key": jax.random.key(1), "settings": settings, "folder": folder, "progress": False}
-    found = train(ARCHITECTURE, network, data, data, **options)
+    found = train(network, data, data, **options)
     leaves = jax.tree.leaves(found.network)
     return {**{str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)}, **_values(found.history)}
 

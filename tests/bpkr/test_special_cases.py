@@ -111,7 +111,7 @@ def test_a_readout_of_every_token_has_the_prior_of_networks():
     covariance, error = drawn.T @ drawn / len(drawn), np.sqrt(np.var(drawn[:, :, None] * drawn[:, None], axis=0))
     assert np.max(np.abs(covariance - expected) / error) * np.sqrt(len(drawn)) < 5
     network = bpkr.sample_network(architecture, heads, input_features=N0, key=jax.random.key(1))
-    assert_close(network.path_outputs(architecture, features).sum(axis=1), network(inputs), 1e-12)
+    assert_close(network.path_outputs(features).sum(axis=1), network(inputs), 1e-12)
 
 
 def test_a_readout_of_every_token_agrees_with_the_exact_posterior():

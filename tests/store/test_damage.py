@@ -37,7 +37,7 @@ def trained(folder: Path):
     data = Direction(np.arange(1.0, FEATURES + 1))
     settings = TrainingSettings(steps=1, batch=2, validation_examples=2)
     options = {"key": jax.random.key(1), "settings": settings, "folder": folder, "progress": False}
-    return train(ARCHITECTURE, network, data, data, **options)
+    return train(network, data, data, **options)
 
 
 def sampled(folder: Path):

@@ -158,7 +158,7 @@ def _of_seed(
     outputs = {
         "theory": np.asarray(bpkr.predict(bpkr.Problem(architecture, data), found).mean),
         "sampled": posterior["sampled_output"].mean(("chain", "draw")).values,
-        "trained": np.asarray(network.path_outputs(architecture, data.test_features).sum(axis=1)),
+        "trained": np.asarray(network.path_outputs(data.test_features).sum(axis=1)),
     }
     shared = shared_heads(architecture)
     agreement = _with_errors(partial(_agreement, shared=shared), matrices, posterior["U_1"].values)

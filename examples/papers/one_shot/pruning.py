@@ -103,7 +103,7 @@ def _outputs(
     """Compute outputs on fresh examples of `seed`."""
     key = jax.random.fold_in(jax.random.key(1 + seed), 1)
     features, labels = path_examples(architecture, network.heads, source, settings.test_examples, key=key)
-    return Outputs(np.asarray(network.path_outputs(architecture, features)), np.asarray(labels))
+    return Outputs(np.asarray(network.path_outputs(features)), np.asarray(labels))
 
 
 def _stays(architecture: bpkr.Architecture, removed: Sequence[bpkr.Head]) -> Bool[np.ndarray, " paths"]:

@@ -181,7 +181,6 @@ def load_or_train(
     features = made.training.task.input_features
     network = initial_network(architecture, variant.head_dimension, features, readout=READOUT, key=initial_key)
     return train(
-        architecture,
         network,
         made.training,
         made.validation,

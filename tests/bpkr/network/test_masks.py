@@ -106,14 +106,14 @@ def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
     )
     attention = heads(inputs, ("causal", real), isolated="self")
     features = bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=real)
-    outputs = network.path_outputs(ARCHITECTURE, features).sum(axis=1)
+    outputs = network.path_outputs(features).sum(axis=1)
     if readout == "last":  # the one that a causal network reads whose padding is on the left
         alone = [inputs[[example], TOKENS - length :] for example, length in enumerate(LENGTHS)]
         # together: an output alone may be small by cancellation
         assert_close(np.concatenate([network(each, "causal") for each in alone]), outputs, 1e-12)
     unpadded = heads(inputs, LENGTHS)
     features = bpkr.path_features(inputs, unpadded, ARCHITECTURE, readout, real_tokens=LENGTHS)
-    expected = network.path_outputs(ARCHITECTURE, features).sum(axis=1)
+    expected = network.path_outputs(features).sum(axis=1)
     assert_close(network(inputs, real_tokens=LENGTHS), expected, 1e-12)
 
 

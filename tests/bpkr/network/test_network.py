@@ -106,7 +106,7 @@ def test_the_sum_over_paths_is_the_network(parameters, case, seed, readout):
     features = bpkr.path_features(inputs, bpkr.attention(inputs, **heads), architecture, readout)
     outputs = network(inputs)
     assert outputs.shape == ((EXAMPLES,) if case.outputs == 1 else (EXAMPLES, case.outputs))
-    assert_close(network.path_outputs(architecture, features).sum(axis=1), outputs, 1e-11)
+    assert_close(network.path_outputs(features).sum(axis=1), outputs, 1e-11)
 
 
 @pytest.mark.parametrize("case", (cases.THREE_LAYERS, *cases.GRAMMAR))

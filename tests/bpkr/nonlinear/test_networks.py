@@ -66,7 +66,7 @@ def test_gibbs_and_sums_over_paths_are_refused():
         sampling.sample_weights_by_gibbs(architecture, data, key=jax.random.key(0), progress=False)
     network = bpkr.sample_network(architecture, heads, input_features=FEATURES, key=jax.random.key(0))
     with refused("the network has nonlinear hidden units: its output is no sum over path features"):
-        network.path_outputs(architecture, features).sum(axis=1)
+        network.path_outputs(features).sum(axis=1)
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_the_network_of_several_weight_blocks_is_its_sum_over_paths(case):
     heads, inputs = bpkr.heads(key_query=random_key_queries(case.heads, rng)), random_inputs(rng)
     network = bpkr.sample_network(architecture, heads, input_features=inputs.shape[2], key=jax.random.key(2))
     features = bpkr.path_features(inputs, heads(jnp.asarray(inputs)), architecture)
-    assert_close(network.path_outputs(architecture, features).sum(axis=1), network(jnp.asarray(inputs)), 1e-10)
+    assert_close(network.path_outputs(features).sum(axis=1), network(jnp.asarray(inputs)), 1e-10)
 
 
 def kind(forward, prior=lambda layer: layer.variance * Identity(1), heads=1):

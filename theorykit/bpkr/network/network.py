@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -22,9 +21,9 @@ from ...symbolic.documents.values import counted, number
 from ..data.data import checked_features
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
-from ..specification.activations import Activation, apply_to
-from ..specification.architecture import Architecture, layer_forms, nonlinear_layers, numbers_of_layers
-from ..specification.layers import AbstractLayer, activation_of
+from ..specification.activations import apply_to
+from ..specification.architecture import Architecture, nonlinear_layers
+from ..specification.layers import activation_of
 from .attention_heads import AbstractHeads, array_rows, within_precision
 from .masks import Layout, Mask, checked_real_tokens, join_masks
 from .paths import Readout, chosen_readout, over_examples, readout_weights, stack_heads
@@ -42,19 +41,16 @@ class Network(DisplayMixin, eqx.Module):
     - `weights`: per layer V_l (N_{l+1}, blocks N_l), its weight blocks side by side, with N_{L+1} = N_a.
     - `readout_weights`: a (outputs, N_a); if every token is read, one row per (token, output).
     - `heads`: the attention parameters of all layers that have heads.
-    - `layers`, `variances`: the layers with their own numbers, and their prior variances.
-    - `readout`: the token that is read. `activation`: phi of the embedding.
+    - `architecture`: layers, widths and prior variances; its temperature is not used.
+    - `readout`: the token that is read.
     """
 
+    architecture: Architecture
     embedding: Float[Array, "_ _"]
     weights: tuple[Float[Array, "_ _"], ...]
     readout_weights: Float[Array, "_ _"]
     heads: AbstractHeads
-    layers: tuple[AbstractLayer, ...]
-    variances: tuple[Any, ...]
     readout: Readout = eqx.field(static=True)
-    outputs: int = eqx.field(static=True)
-    activation: Activation = eqx.field(static=True)
 
     @classmethod
     @checked_arguments
@@ -81,33 +77,18 @@ class Network(DisplayMixin, eqx.Module):
         shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
         if shapes != needed:
             raise ValueError(f"weights of shapes {shapes} do not fit the architecture, which needs {needed}")
-        as_float = partial(jnp.asarray, dtype=jnp.float64)
-        return cls(
-            embedding=embedding,
-            weights=tuple(layers),
-            readout_weights=last,
-            heads=heads,
-            layers=jax.tree.map(as_float, architecture.layers),
-            variances=jax.tree.map(as_float, architecture.prior_variances[1:-1]),
-            readout=readout,
-            outputs=architecture.outputs,
-            activation=architecture.embedding,
-        )
+        return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
     def _view(self) -> Iterator[Block]:
-        numbers, depth = f"{self.parameter_count:,} numbers", counted(len(self.layers), "layer")
+        numbers, depth = f"{self.parameter_count:,} numbers", counted(self.architecture.depth, "layer")
         heads, widths = (", ".join(map(number, each)) or "none" for each in (self.heads.counts, self.widths))
-        function = "" if self.activation.is_linear else f" after {self.activation.name}"
+        activation = self.architecture.embedding
+        function = "" if activation.is_linear else f" after {activation.name}"
         yield Text(
             f"**Network** of {depth}{function}, {numbers}: heads {heads}, widths {widths}, readout {self.readout}"
         )
         rows = [row for row in array_rows(self) if row[0].startswith(("embedding", "weights", "readout", "heads"))]
         yield Table(tuple(rows), ("array", "shape", "root mean square"))
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether all hidden units are linear."""
-        return self.activation.is_linear and nonlinear_layers(self.layers) == 0
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -119,10 +100,6 @@ class Network(DisplayMixin, eqx.Module):
         """Number of parameters: embedding, all weights, readout, and the heads' queries and keys."""
         parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
         return sum(leaf.size for leaf in jax.tree.leaves(parameters))
-
-    def layer_numbers(self) -> Mapping[str, Any]:
-        """Return the value of every symbol in the layers' expressions, except arrays, by name."""
-        return numbers_of_layers(self.layers, self.widths, self.variances)
 
     def __call__(
         self,
@@ -138,7 +115,7 @@ class Network(DisplayMixin, eqx.Module):
         are read, as in `bpkr.path_features`.
         """
         inputs = finite_array("inputs", inputs, "examples tokens features")
-        tokens, read_tokens = inputs.shape[1], len(self.readout_weights) // self.outputs
+        tokens, read_tokens = inputs.shape[1], self.architecture.read_tokens
         if inputs.shape[2] != self.embedding.shape[1] or (self.readout == "all" and tokens != read_tokens):
             needed = read_tokens if self.readout == "all" else "tokens"
             raise ValueError(
@@ -158,34 +135,27 @@ class Network(DisplayMixin, eqx.Module):
         read: Float[Array, "... tokens read"],
     ) -> Float[Array, "examples *outputs"]:
         """Compute the output without checks, read by `readout_weights`, for compiled loops."""
-        forms, numbers = layer_forms(self.layers), self.layer_numbers()
+        architecture = self.architecture
+        forms, numbers = architecture.forms, architecture.layer_numbers()
 
         def of_example(tokens, mixings, read):
-            hidden = apply_to(self.activation, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
-            for kind, form, weights in zip(self.layers, forms, self.weights, strict=True):
+            hidden = apply_to(architecture.embedding, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
+            for kind, form, weights in zip(architecture.layers, forms, self.weights, strict=True):
                 hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
                 hidden = apply_to(activation_of(kind), hidden)
-            by_token = self.readout_weights.reshape(read.shape[1], self.outputs, -1)
+            by_token = self.readout_weights.reshape(read.shape[1], architecture.outputs, -1)
             return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / jnp.sqrt(len(hidden))  # Eq. (4)
 
-        mixings = stack_heads(forms, [layer.heads for layer in self.layers], attention)
+        mixings = stack_heads(forms, architecture.heads, attention)
         outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
-        return outputs[:, 0] if self.outputs == 1 else outputs
+        return outputs[:, 0] if architecture.outputs == 1 else outputs
 
     @checked_arguments
-    def path_outputs(self, architecture: Architecture, features: Any) -> Float[Array, "examples paths *outputs"]:
+    def path_outputs(self, features: Any) -> Float[Array, "examples paths *outputs"]:
         """Return what each path adds to the network's output, given path features: the terms of the sum in Eq. (5)."""
-        if not self.is_linear:
+        architecture = self.architecture
+        if not architecture.is_linear:
             raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
-        here, there = (
-            (jax.tree.structure(each.layers), each.outputs, rows)
-            for each, rows in ((self, len(self.readout_weights)), (architecture, architecture.overlap_sizes[-1]))
-        )
-        if here != there:
-            raise ValueError(
-                f"network is of another architecture: it has the layers {self.layers} and {self.outputs} outputs, "
-                f"architecture {architecture.layers} and {architecture.outputs}"
-            )
         features = checked_features(architecture, features)
         _, paths, columns = features.shape
         if columns != self.embedding.shape[1]:
@@ -193,7 +163,7 @@ class Network(DisplayMixin, eqx.Module):
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
         weights = _path_readings(path_weights(self)[0], embedding, paths)
         outputs = jnp.einsum("epi,pci->epc", features, weights)
-        return outputs[..., 0] if self.outputs == 1 else outputs
+        return outputs[..., 0] if architecture.outputs == 1 else outputs
 
 
 @checked_arguments
@@ -271,12 +241,13 @@ def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
     For several outputs a row is a (partial path, output) pair, the output fastest. Raises `ValueError` if a dense layer
     is nonlinear, because path weights cannot pass through it.
     """
-    if nonlinear_layers(network.layers):
+    architecture = network.architecture
+    if nonlinear_layers(architecture.layers):
         raise ValueError(
             "the hidden units of a dense layer of the network pass through a function: its path weights end there"
         )
-    forms, numbers = layer_forms(network.layers), network.layer_numbers()
-    return layer_functions.all_path_weights(forms, numbers, network.weights, network.readout_weights)
+    numbers = architecture.layer_numbers()
+    return layer_functions.all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
 
 
 def read_paths(

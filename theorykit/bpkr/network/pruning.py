@@ -16,7 +16,7 @@ from sympy import MatrixSymbol
 
 from ...checks import Index, checked_arguments, checked_sequence, checked_whole_number, real_array, shown
 from ...symbolic.algebra import matrix_terms
-from ..specification.architecture import layer_forms
+from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm
 from ..specification.layers import AbstractLayer, Skip
 from .attention_heads import KeyQueryHeads, ProjectionHeads
@@ -89,7 +89,8 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     Source: Sec. 4.2 of arXiv 2405.15926. Raises `ValueError` if a head is unknown or repeated, if a layer would lose
     all its heads, or if the heads of such a layer do not have separate weight blocks.
     """
-    counts = [layer.heads for layer in network.layers]
+    architecture = network.architecture
+    counts = architecture.heads
     _check_heads("removed", removed, counts)
     if not removed:
         return network
@@ -97,9 +98,16 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
         np.array([Head(layer, head) not in removed for head in range(1, count + 1)], dtype=bool)
         for layer, count in enumerate(counts, 1)
     ]
-    forms = layer_forms(network.layers)
-    layers = tuple(map(_of_fewer_heads, network.layers, forms, kept))
-    weights = tuple(map(_of_fewer_blocks, network.weights, forms, layer_forms(layers), kept))
+    smaller = Architecture(
+        tuple(map(_of_fewer_heads, architecture.layers, architecture.forms, kept)),
+        architecture.widths,
+        architecture.prior_variances,
+        temperature=architecture.temperature,
+        outputs=architecture.outputs,
+        read_tokens=architecture.read_tokens,
+        embedding=architecture.embedding,
+    )
+    layers = map(_of_fewer_blocks, network.weights, architecture.forms, smaller.forms, kept)
     if not isinstance(network.heads, (KeyQueryHeads, ProjectionHeads)):
         raise ValueError(f"which numbers of {type(network.heads).__name__} belong to which head is not known")
     of_layers = [keep for keep in kept if len(keep)]
@@ -108,8 +116,8 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
         for field in dataclasses.fields(network.heads)
         for arrays in [getattr(network.heads, field.name)]
     }
-    heads = type(network.heads)(**parameters)
-    return dataclasses.replace(network, weights=weights, heads=heads, layers=layers)
+    weights = (network.embedding, *layers, network.readout_weights)
+    return Network.of_weights(smaller, weights, type(network.heads)(**parameters), readout=network.readout)
 
 
 def _check_heads(name: str, heads: tuple[Head, ...], head_counts: Sequence[int]) -> None:

@@ -20,14 +20,14 @@ from ...extras import Lazy
 from ...precision import require_float64
 from ...progress import Progress
 from ...settings import usual_settings
-from ..network.network import path_weights, read_paths, weight_shapes
+from ..network.network import path_weights, read_paths
 from ..network.paths import readout_weights, unchecked_path_features
 from .settings import TrainingSettings
 
 optax = Lazy("optax", "training a network")
 
 # Part of the settings of a run. Increase it whenever training steps change for the same arguments.
-_VERSION = 1
+_VERSION = 2
 # Columns of the history, with one entry per validation.
 _HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
 # JAX cannot index arrays with more features.
@@ -82,7 +82,6 @@ def initial_network(
 @usual_settings()
 @checked_arguments
 def train(
-    architecture: bpkr.Architecture,
     network: bpkr.Network,
     training: Any,
     validation: Any,
@@ -94,25 +93,22 @@ def train(
 ) -> Trained:
     """Train all weights of `network`, including queries and keys, on fresh examples in every step.
 
-    `network`, for example from `initial_network`, has the `architecture`, whose temperature is not used. `training` and
-    `validation` are streams: functions `stream(examples, *, key)` that return the requested number of random
-    `Examples`, and JAX pytrees whose arrays are leaves. With a `folder`, stopped training resumes exactly from its last
-    validation; training with more `steps` or `patience` resumes from the last step.
+    `network` is for example from `initial_network`. `training` and `validation` are streams: functions
+    `stream(examples, *, key)` that return the requested number of random `Examples`, and JAX pytrees whose arrays are
+    leaves. With a `folder`, stopped training resumes exactly from its last validation; training with more `steps` or
+    `patience` resumes from the last step.
 
     Returns:
         The `network` with the highest validation accuracy, after `best_step` steps; and the `history` over `step`: mean
         training `loss` since the last validation, `validation_error` (mean square), `validation_accuracy` (of signs).
     """
     require_float64()
-    _check_network(architecture, network)
     for name, stream in (("training", training), ("validation", validation)):
         _check_stream(name, stream, network, key)
     settings = TrainingSettings() if settings is None else settings
-    numbers = architecture.with_arrays()
     described = store.settings_of(
         "training",
         _VERSION,
-        architecture=numbers,
         network=network,
         training=training,
         validation=validation,
@@ -144,14 +140,14 @@ def train(
             (network, moments, best), losses = state, []
             for number in range(step + 1, end + 1):
                 step_key = jax.random.fold_in(key, number)
-                network, moments, loss = _step(network, moments, numbers, training, rate, settings.batch, step_key)
+                network, moments, loss = _step(network, moments, training, rate, settings.batch, step_key)
                 losses.append(loss)
                 report.update(note=note)
             loss = float(np.mean(losses))
             if not np.isfinite(loss):
                 rate = f"learning_rate={settings.learning_rate}"
                 raise ValueError(f"the training loss is {loss} before step {end}, with {rate}: try a lower one")
-            error, accuracy = (float(value) for value in _validate(network, numbers, held_out))
+            error, accuracy = (float(value) for value in _validate(network, held_out))
             note = f"loss={loss:.3f}, validation_accuracy={accuracy:.3f}"
             is_best = accuracy > max(history["validation_accuracy"], default=-1.0)
             step, state = end, (network, moments, network if is_best else best)
@@ -166,18 +162,6 @@ def _stopped_improving(accuracies: np.ndarray, patience: int | None) -> bool:
     if patience is None or len(accuracies) <= patience:
         return False
     return bool(np.max(accuracies[-patience:]) <= np.max(accuracies[:-patience]))
-
-
-def _check_network(architecture: bpkr.Architecture, network: bpkr.Network) -> None:
-    """Raise unless `network` has the layers, widths and heads of the architecture."""
-    layers = [jax.tree.structure(layers) for layers in (network.layers, architecture.layers)]
-    needed = weight_shapes(architecture, network.embedding.shape[1])
-    found = tuple(array.shape for array in _all_weights(network))
-    if layers[0] != layers[1] or found != needed:
-        raise ValueError(
-            f"network has layers {network.layers} and weights of shapes {found}, but the architecture "
-            f"{architecture.layers} and {needed}"
-        )
 
 
 def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArray) -> None:
@@ -197,13 +181,13 @@ def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArr
 
 
 @eqx.filter_jit
-def _step(network, moments, architecture, training, rate, batch: int, key):
+def _step(network, moments, training, rate, batch: int, key):
     """Take one step of Adam on fresh examples."""
     examples = training(batch, key=key)
     trained = _trained_part(network)
 
     def loss(trained):
-        outputs = _outputs(eqx.combine(trained, network), architecture, examples.inputs)
+        outputs = _outputs(eqx.combine(trained, network), examples.inputs)
         return jnp.mean((outputs - examples.labels) ** 2)
 
     value, slope = jax.value_and_grad(loss)(trained)
@@ -217,17 +201,16 @@ def _step(network, moments, architecture, training, rate, batch: int, key):
 
 
 @eqx.filter_jit
-def _validate(network, architecture, examples: Examples):
-    outputs = _outputs(network, architecture, examples.inputs)
+def _validate(network, examples: Examples):
+    outputs = _outputs(network, examples.inputs)
     error = jnp.mean((outputs - examples.labels) ** 2)
     return error, jnp.mean(bpkr.sign_accuracy(outputs, examples.labels))
 
 
 def _trained_part(network: bpkr.Network) -> bpkr.Network:
-    """Select weights, queries and keys, but not the parameters of layer kinds and priors."""
-    everything = jax.tree.map(lambda _: True, network)
-    fixed = jax.tree.map(lambda _: False, (network.layers, network.variances))
-    return eqx.filter(network, eqx.tree_at(lambda tree: (tree.layers, tree.variances), everything, fixed))
+    """Select weights, queries and keys, but not the numbers of the architecture."""
+    everything, fixed = jax.tree.map(lambda _: True, network), jax.tree.map(lambda _: False, network.architecture)
+    return eqx.filter(network, eqx.tree_at(lambda tree: tree.architecture, everything, fixed))
 
 
 def _all_weights(network: bpkr.Network) -> list:
@@ -235,14 +218,15 @@ def _all_weights(network: bpkr.Network) -> list:
 
 
 def _outputs(
-    network: bpkr.Network, architecture: bpkr.Architecture, inputs: Float[Array, "examples tokens features"]
+    network: bpkr.Network, inputs: Float[Array, "examples tokens features"]
 ) -> Float[Array, "examples *outputs"]:
     """Return the outputs as a sum over paths: weights do not depend on tokens, so they are multiplied first.
 
     Nonlinear hidden units are not a sum over paths, and are evaluated layer by layer.
     """
-    attention, read = network.heads.unchecked(inputs), readout_weights(network.readout, inputs.shape[1])
-    if not network.is_linear:
+    architecture, attention = network.architecture, network.heads.unchecked(inputs)
+    read = readout_weights(network.readout, inputs.shape[1])
+    if not architecture.is_linear:
         return network.unchecked(inputs, attention, read)
     features = unchecked_path_features(inputs, attention, architecture, read)
     # This is the sum of `path_outputs`, without checks that would run in every step.

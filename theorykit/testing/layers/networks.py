@@ -47,7 +47,7 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
 
     def draw(white):
         network = network_of_whitened(architecture, white, heads)
-        outputs = [network(inputs), network.path_outputs(architecture, features).sum(axis=1)]
+        outputs = [network(inputs), network.path_outputs(features).sum(axis=1)]
         shaped = [each.reshape(len(inputs), -1) for each in outputs]
         return network.weights, *shaped, tuple(to_overlaps(bpkr.empirical_order_parameters(network)))
 

@@ -203,8 +203,7 @@ def test_accuracies_of_three_origins_are_of_the_same_examples(result, network, f
     of_theory = solved["accuracy"].sel(width=8, temperature=float(found["temperature"]))
     np.testing.assert_allclose(found["accuracy"].sel(origin="theory"), of_theory.transpose("seed", "distribution"))
     data = theory.examples_of_seed(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
-    architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
-    right = np.sign(network.path_outputs(architecture, data.test_features).sum(axis=1)) == data.test_labels
+    right = np.sign(network.path_outputs(data.test_features).sum(axis=1)) == data.test_labels
     trained = found["accuracy"].sel(origin="trained", seed=1)
     np.testing.assert_allclose(trained, [np.mean(right[:30]), np.mean(right[30:])], rtol=1e-6)
     assert abs(float((found["accuracy"].sel(origin="sampled") - of_theory).mean())) < 0.2
@@ -233,7 +232,7 @@ def test_pruned_accuracies_are_those_of_the_smaller_networks(result, network, fo
     inputs = sources(SETTINGS, folder).validation(20, key=jax.random.key(3)).inputs
     architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
     features = bpkr.path_features(inputs, network.heads(inputs), architecture, "mean")
-    by_path = network.path_outputs(architecture, features)
+    by_path = network.path_outputs(features)
     for count in range(4):
         removed = [bpkr.Head(*head) for head in heads[:count]]
         smaller = bpkr.without_heads(network, removed)
