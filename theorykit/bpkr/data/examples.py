@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,7 @@ from ...sharding import check_finite, is_sharded, over_examples
 from ...threads import threads_for
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_size, layer_forms, numbers_of_layers
+from ..specification.architecture import Architecture, check_size
 
 # Largest powers of ten for which squares of order parameters and labels, and their products, do not overflow.
 _ORDER_PARAMETERS, _LABELS, _MISFIT, _TEMPERATURE = 200.0, 75.0, 150.0, 300.0
@@ -179,19 +181,19 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
 def prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
     """Return U_1 at infinite width for one output, including every token that is read."""
     check_size(architecture)
-    leaves, structure = jax.tree.flatten((architecture.layers, architecture.widths, architecture.prior_variances))
+    # Cached because it is the same at other temperatures and for other data.
+    leaves, structure = jax.tree.flatten(eqx.tree_at(lambda at: at.temperature, architecture, 0.0))
     arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
-    shapes, contents = tuple(array.shape for array in arrays), tuple(array.tobytes() for array in arrays)
-    return _prior_of_values(structure, shapes, contents, architecture.read_tokens)
+    return _prior_of_values(structure, tuple((array.shape, array.tobytes()) for array in arrays))
 
 
-# Cached because it is the same at other temperatures and for other data.
 @lru_cache(maxsize=256)
-def _prior_of_values(structure, shapes: tuple, contents: tuple[bytes, ...], read_tokens: int) -> np.ndarray:
-    arrays = [np.frombuffer(each).reshape(shape) for each, shape in zip(contents, shapes, strict=True)]
-    layers, widths, variances = jax.tree.unflatten(structure, arrays)
+def _prior_of_values(structure: Any, contents: tuple[tuple[tuple[int, ...], bytes], ...]) -> np.ndarray:
+    leaves = [np.frombuffer(each).reshape(shape) for shape, each in contents]
+    architecture: Architecture = jax.tree.unflatten(structure, leaves)
     # These are constants of the architecture, even if this runs in a function that is being traced.
     with jax.ensure_compile_time_eval():
-        numbers = numbers_of_layers(layers, widths, variances[1:-1])
+        numbers = architecture.layer_numbers()
+    outer = architecture.prior_variances[-1] * np.eye(architecture.read_tokens)
     # Interpreted, because compilation would take longer than the evaluation.
-    return layer_functions.interpret_prior_mean(layer_forms(layers), numbers, variances[-1] * np.eye(read_tokens))
+    return layer_functions.interpret_prior_mean(architecture.forms, numbers, outer)

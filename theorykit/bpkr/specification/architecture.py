@@ -126,7 +126,7 @@ class Architecture(DisplayMixin, eqx.Module):
                     "units: functions are covered in the embedding and in dense layers directly above it, where "
                     "tokens do not mix yet"
                 )
-        forms = layer_forms(layers)
+        forms = _forms(jax.tree.structure(layers))
         self.widths = _checked_widths(forms, _per_layer("widths", widths, len(layers) + 1, "N_1, ..., N_L, N_a"))
         self.prior_variances = _per_layer(
             "prior_variances", prior_variances, len(layers) + 2, "sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2"
@@ -238,7 +238,17 @@ class Architecture(DisplayMixin, eqx.Module):
 
     def layer_numbers(self) -> Mapping[str, Any]:
         """Return the value of every symbol in the layers' expressions, except arrays of weights or data, by name."""
-        return numbers_of_layers(self.layers, self.widths, self.prior_variances[1:-1])
+        forms = self.forms
+        return {
+            **{symbol.name: width for symbol, width in zip(self.form.widths, self.widths, strict=True)},
+            **{form.symbols.variance.name: each for form, each in zip(forms, self.prior_variances[1:-1], strict=True)},
+            **self.head_counts(),
+            **{
+                symbol.name: jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
+                for layer, form in zip(self.layers, forms, strict=True)
+                for symbol, value in layer.parameters(form.symbols).items()
+            },
+        }
 
 
 def checked_architecture(value: Any) -> Architecture:
@@ -307,28 +317,6 @@ def check_solve(architecture: Architecture, rows: int) -> None:
         )
 
 
-def layer_forms(layers: tuple[AbstractLayer, ...]) -> tuple[LayerForm, ...]:
-    """Return the form of each layer; `ValueError` names a forward map that the theory does not cover, and why."""
-    return _forms(jax.tree.structure(layers))
-
-
-def numbers_of_layers(
-    layers: tuple[AbstractLayer, ...], widths: Sequence[Any], variances: Sequence[Any]
-) -> Mapping[str, Any]:
-    """Return the value of every symbol in the expressions of `layers`, except arrays of weights or data, by name."""
-    forms = layer_forms(layers)
-    return {
-        **{symbol.name: width for symbol, width in zip(NetworkForm(forms).widths, widths, strict=True)},
-        **{form.symbols.variance.name: variance for form, variance in zip(forms, variances, strict=True)},
-        **_head_counts(forms, [layer.heads for layer in layers]),
-        **{
-            symbol.name: jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
-            for layer, form in zip(layers, forms, strict=True)
-            for symbol, value in layer.parameters(form.symbols).items()
-        },
-    }
-
-
 def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
     """Return the number of layers up to the last nonlinear one."""
     return max((i for i, layer in enumerate(layers, 1) if not activation_of(layer).is_linear), default=0)
@@ -350,7 +338,7 @@ class _Number:
 
 @lru_cache
 def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
-    """Return the forms of layers with this structure; they hold for any values of its leaves."""
+    """Return the forms of layers with this structure, for any values of its leaves; refused if not covered."""
     layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
     width, forms = width_symbol("1"), []
     for index, layer in enumerate(layers, 1):
