@@ -67,7 +67,7 @@ def main(examples: int, threads: int) -> None:
     print(f"energy and gradient, compiling {seconds(lambda: at(energy, first)):8.3f} s")
     print(f"energy and gradient            {min(seconds(lambda: at(energy, first)) for _ in range(5)):8.3f} s")
     features, labels = load(chunks)
-    prediction = predict(Problem(architecture, Data.of_moments(statistics)), point, features)
+    prediction = predict(Problem(architecture, Data(moments=statistics)), point, features)
     accuracy = jnp.mean(jnp.sign(prediction.mean) == labels)
     print(f"accuracy on other examples     {accuracy:8.3f}, peak {peak_memory():.2f} GiB in total")
     if peak_memory() >= LIMIT:

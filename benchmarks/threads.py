@@ -66,7 +66,7 @@ def cases(examples: int) -> dict[str, Callable[[], object]]:
         "first_order": lambda: bpkr.first_order(bpkr.Problem(architecture, bpkr.Data(features, labels))),
         "search": lambda: bpkr.search(architecture, data, key=key, starts=2, progress=False),
         "Data.of_arrays": lambda: bpkr.Data.of_arrays(np.asarray(features), labels).moments,
-        "solve from moments": lambda: bpkr.solve(architecture, bpkr.Data.of_moments(statistics), throw=False),
+        "solve from moments": lambda: bpkr.solve(architecture, bpkr.Data(moments=statistics), throw=False),
         "features_of_kernels": lambda: bpkr.features_of_kernels(kernels),
         "path_features": lambda: bpkr.path_features(inputs, attention, architecture, "last"),
         "sample_order_parameters": lambda: sampling.sample_order_parameters(

@@ -251,8 +251,8 @@ def parts(outputs: int) -> dict[str, np.ndarray]:
     """What a process of several has in the end: all results, and its own part of the predictions."""
     features, labels = over_examples(*data(outputs))
     sums = bpkr.Data.of_devices(features, labels).moments
-    saddle = bpkr.solve(model(outputs), bpkr.Data.of_moments(sums))
-    prediction = bpkr.predict(bpkr.Problem(model(outputs), bpkr.Data.of_moments(sums)), saddle, features)
+    saddle = bpkr.solve(model(outputs), bpkr.Data(moments=sums))
+    prediction = bpkr.predict(bpkr.Problem(model(outputs), bpkr.Data(moments=sums)), saddle, features)
     (own,) = (shard for shard in prediction.mean.addressable_shards)
     beyond = refused(bpkr.path_features, features, features, model(outputs))
     return {
@@ -269,8 +269,8 @@ def parts(outputs: int) -> dict[str, np.ndarray]:
 def test_every_process_of_several_has_the_results_of_one(two_processes):
     features, labels = data(2)
     sums = bpkr.Data.of_arrays(features, labels, progress=False).moments
-    saddle = bpkr.solve(model(2), bpkr.Data.of_moments(sums))
-    mean = bpkr.predict(bpkr.Problem(model(2), bpkr.Data.of_moments(sums)), saddle, features).mean
+    saddle = bpkr.solve(model(2), bpkr.Data(moments=sums))
+    mean = bpkr.predict(bpkr.Problem(model(2), bpkr.Data(moments=sums)), saddle, features).mean
     found = two_processes(parts, 2)
     np.testing.assert_array_equal(np.concatenate([each["rows"] for each in found]), np.arange(EXAMPLES))
     expected = energies_of(2, features, labels)

@@ -359,7 +359,6 @@ FACE = Face(
     untried={
         "Skip.gain": "the architecture checks it, and says in which layer it is",
         "Data.of_classes.features Data.of_classes.test_features": "they are checked against an architecture",
-        "Data.of_moments": "a problem checks them",
         "Problem.finite Problem.point Problem.test_features Problem.require_arrays": "the package's functions call it",
         "Model": "as scikit-learn asks, it stores its arguments, and fit checks them",
         "Model.get_params": "its argument changes nothing, and scikit-learn gives it",

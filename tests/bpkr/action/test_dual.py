@@ -121,7 +121,7 @@ def test_gradients_do_not_cancel_where_the_noise_is_small():
 def test_predictions_are_those_from_examples(case):
     architecture, point, features, labels, test_features = random_data(case, 4)
     expected = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), point, test_features)
-    found = predict(Problem(architecture, Data.of_moments(explicit_statistics(features, labels))), point, test_features)
+    found = predict(Problem(architecture, Data(moments=explicit_statistics(features, labels))), point, test_features)
     assert found.mean.shape == expected.mean.shape and found.variance.shape == expected.variance.shape
     assert_close(found.mean, expected.mean, 1e-9)
     assert_close(found.variance, expected.variance, 1e-8)

@@ -47,7 +47,8 @@ class Data(DisplayMixin, eqx.Module):
     - `labels`, `test_labels`: (examples,), or (examples, outputs) for several outputs. `bpkr.kernel` needs none.
     - `classes`: the classes that the labels stand for, if `Data.of_classes` encoded them.
     - `moments`: second moments of features and labels, in place of the training arrays. `Data.of_arrays`, `of_batches`,
-      `of_files` and `of_devices` sum them in one pass. A solve then costs the same for any number of examples.
+      `of_files` and `of_devices` sum them in one pass. A solve then costs the same for any number of examples. Moments
+      of two data sets can be added.
     """
 
     features: Any = None
@@ -82,16 +83,6 @@ class Data(DisplayMixin, eqx.Module):
         classes = find_classes(labels, coding)
         tested = None if test_labels is None else encode_labels("test_labels", classes, test_labels)
         return cls(features, classes.encode(labels), test_features, tested, classes)
-
-    @classmethod
-    def of_moments(
-        cls,
-        moments: FeatureStatistics,
-        test_features: ArrayLike | ImplicitFeatures | None = None,
-        test_labels: ArrayLike | None = None,
-    ) -> "Data":
-        """Make data from second moments, such as the sum of the moments of two data sets."""
-        return cls(None, None, test_features, test_labels, moments=moments)
 
     @classmethod
     @checked_arguments
@@ -210,11 +201,11 @@ class Data(DisplayMixin, eqx.Module):
         Every process gets the result. Labels that are not sharded must be the same in every process.
         """
         reading.refuse_kernels(features, "Data.of_devices")
-        return cls.of_moments(summed_on_devices(features, labels))
+        return cls(moments=summed_on_devices(features, labels))
 
     @classmethod
     def _summed(cls, *arguments: Any) -> "Data":
-        return cls.of_moments(FeatureStatistics(**reading.sum_batches(*arguments)))
+        return cls(moments=FeatureStatistics(**reading.sum_batches(*arguments)))
 
 
 def data_line(data: Data) -> str:
