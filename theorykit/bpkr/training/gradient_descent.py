@@ -15,14 +15,13 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ... import bpkr, store
-from ...checks import Key, checked_arguments, checked_whole_number, shown
+from ...checks import Key, Positive, check_fields, checked_arguments, checked_whole_number, shown
 from ...extras import Lazy
 from ...precision import require_float64
 from ...progress import Progress
 from ...settings import usual_settings
 from ..network.network import path_weights, read_paths
 from ..network.paths import readout_weights, unchecked_path_features
-from .settings import TrainingSettings
 
 optax = Lazy("optax", "training a network")
 
@@ -30,8 +29,31 @@ optax = Lazy("optax", "training a network")
 _VERSION = 2
 # Columns of the history, with one entry per validation.
 _HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
+# The number of each step is folded into a random key, and JAX takes 32 bits of it.
+_Number = Annotated[int, partial(checked_whole_number, least=1, most=2**32 - 1)]
 # JAX cannot index arrays with more features.
 _Features = Annotated[int, partial(checked_whole_number, least=1, most=2**31)]
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Adam on the mean squared error, with fresh examples in every step.
+
+    - `steps`: gradient steps. `batch`: examples per step.
+    - `learning_rate`: Adam's learning rate for queries and keys, and for values in units without a root of the width.
+    - `validate_every`: steps between two validations. `validation_examples`: their number; they stay the same.
+    - `patience`: training stops early after this many validations in a row without a new best accuracy.
+    """
+
+    steps: _Number = 1500
+    batch: _Number = 128
+    learning_rate: Positive = 2e-3
+    validate_every: _Number = 100
+    validation_examples: _Number = 1000
+    patience: _Number | None = None
+
+    def __post_init__(self):
+        check_fields(self)
 
 
 class Examples(eqx.Module):
