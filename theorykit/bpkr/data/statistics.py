@@ -95,9 +95,7 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
 
 def summed(features: Float[Array, "examples paths features"], labels: Float[Array, "..."]) -> FeatureStatistics:
     """Return the statistics of a data set in JAX arrays; differentiable."""
-    examples, paths, _ = features.shape
-    flat, columns = features.reshape(examples, -1), labels.reshape(examples, -1)
-    return FeatureStatistics(flat.T @ flat, flat.T @ columns, jnp.sum(labels**2), examples, paths)
+    return FeatureStatistics(**_sums(features, labels), examples=len(features), paths=features.shape[1])
 
 
 def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
@@ -124,12 +122,13 @@ def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
 
 @partial(jax.jit, static_argnames=("block", "sharding"))
 def _summed_by_blocks(features, labels, block, sharding):
-    def of_block(features, labels):
-        # Convert other types here, so that only one block is copied.
-        flat, columns = features.reshape(len(features), -1).astype(jnp.float64), labels.reshape(len(labels), -1)
-        return {"gram": flat.T @ flat, "projection": flat.T @ columns, "label_square": jnp.sum(columns**2)}
+    return sum_by_blocks(_sums, block, sharding, features, labels)
 
-    return sum_by_blocks(of_block, block, sharding, features, labels)
+
+def _sums(features, labels):
+    # Convert other types here, so that only one block is copied.
+    flat, columns = features.reshape(len(features), -1).astype(jnp.float64), labels.reshape(len(labels), -1)
+    return {"gram": flat.T @ flat, "projection": flat.T @ columns, "label_square": jnp.sum(columns**2)}
 
 
 def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:

@@ -189,17 +189,14 @@ def operands_of(problem: Problem) -> Operands:
     return Operands(problem.bound, design, data.labels.reshape(-1, 1), path_gram(design))
 
 
+@jit
 def random_probes(solver: MatrixFree, operands: Operands) -> Float[Array, "probes rows"]:
     """Draw random signs on the devices of their rows: the independent entries with the least variance."""
     sharding, shape = operands.design.sharding, (solver.probes, operands.design.shape[0])
     if sharding is not None:
         sharding = NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0]))
-    return _random_signs(jax.random.fold_in(solver.key, 0), shape, sharding)
-
-
-@jit
-def _random_signs(key, shape, sharding):
-    return shard_like(jax.random.rademacher(key, shape, dtype=jnp.float64), sharding)
+    signs = jax.random.rademacher(jax.random.fold_in(solver.key, 0), shape, dtype=jnp.float64)
+    return shard_like(signs, sharding)
 
 
 def estimate_at(

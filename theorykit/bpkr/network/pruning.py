@@ -138,9 +138,7 @@ def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> Abstrac
     if not np.any(keep):
         then = "nothing but its skip connection, which has no weights" if form.has_skip else "no output but zero"
         raise ValueError(f"all {len(keep)} heads of {layer} are to be removed: that leaves {then}; keep at least one")
-    inner = kind
-    while isinstance(inner, Skip):
-        inner = inner.layer
+    inner = kind.layer if isinstance(kind, Skip) else kind
     sized = sorted(symbol.name for symbol in form.parameters if isinstance(symbol, MatrixSymbol) and symbol.has(heads))
     causes = {
         "its weight blocks are not one for each head": [factors for _, factors in matrix_terms(form.block_tokens)]
