@@ -91,9 +91,7 @@ def test_moments_of_features_give_the_same():
     problem = problem_of((2,))
     data = problem.data
     moments = bpkr.Data.of_arrays(np.asarray(data.features), np.asarray(data.labels), progress=False).moments
-    summed = bpkr.Problem(
-        problem.architecture, bpkr.Data(None, None, data.test_features, data.test_labels, moments=moments)
-    )
+    summed = bpkr.Problem(problem.architecture, replace(data, features=None, labels=None, moments=moments))
     (_, arrays), (_, sums) = costs_of(problem), costs_of(summed)
     for name in ("log_evidence", "prediction", "prediction_error"):
         assert_close(getattr(sums, name)[0], getattr(arrays, name)[0], 1e-7)
