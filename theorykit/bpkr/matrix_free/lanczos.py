@@ -64,55 +64,35 @@ def run_lanczos(
 
     M is symmetric with eigenvalues of at least `floor` > 0. Memory: the Krylov bases, rows x order x block numbers.
     """
+    tridiagonalise = decomp.tridiag_sym(order, materialize=False, reortho="full", custom_vjp=False)
 
     def from_vector(vector):
-        basis, diagonal, ahead = _recurrence(product, vector, order)
-        nodes, eigenvectors = jax.vmap(_eigh)(_rules(diagonal, ahead, floor))
-        return _from_nodes(vector, basis, ahead, nodes, eigenvectors, floor)
+        # Full reorthogonalisation keeps the bounds valid up to rounding.
+        basis, (diagonal, beside), residual, _ = tridiagonalise(product, vector)
+        ahead, norm = jnp.append(beside, jnp.linalg.norm(residual)), jnp.linalg.norm(vector)
+        # After the Krylov space becomes invariant, the remaining rows would be rounding, and are set to zero.
+        scale = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0.0))
+        goes_on = jnp.cumprod(jnp.where(ahead > _EXHAUSTED * scale, 1, 0)) == 1
+        reached = jnp.append(True, goes_on[:-1])
+        diagonal, ahead = jnp.where(reached, diagonal, diagonal[0]), jnp.where(goes_on, ahead, 0.0)
+        basis = jnp.where(reached[:, None], basis, 0.0)
+        # The Gauss rule is padded with a node of weight zero.
+        gauss_rule = _tridiagonal(jnp.append(diagonal, diagonal[0]), ahead.at[-1].set(0.0))
+        radau_rule = _tridiagonal(jnp.append(diagonal, _radau(diagonal, ahead, floor)), ahead)
+        (gauss, radau), eigenvectors = jax.vmap(_eigh)(jnp.stack([gauss_rule, radau_rule]))
+        of_gauss, of_radau = eigenvectors[:, 0]
+        unsolved = ahead[-1] * jnp.abs(jnp.sum(of_gauss * eigenvectors[0, -2] / gauss))
+        return LanczosRuns(
+            lower=norm**2 * jnp.sum(of_radau**2 * jnp.log(radau)),
+            upper=norm**2 * jnp.sum(of_gauss**2 * jnp.log(gauss)),
+            form=norm**2 * jnp.sum(of_gauss**2 * gauss),
+            roots=norm * (eigenvectors[0] @ (of_gauss / jnp.sqrt(gauss)))[:-1] @ basis,
+            root_errors=norm * unsolved * (0.5 + jnp.log1p(gauss[0] / floor) / (2 * jnp.pi)),
+            largest=gauss[-1],
+        )
 
     runs = jax.lax.map(from_vector, vectors, batch_size=min(block, len(vectors)))
     return eqx.tree_at(lambda tree: tree.largest, runs, jnp.max(runs.largest))
-
-
-def _recurrence(product, vector, order):
-    """Return the Krylov basis, and diagonal and off-diagonal of the tridiagonal matrix; the residual norm is appended.
-
-    Full reorthogonalisation keeps the bounds valid up to rounding. After the Krylov space becomes invariant, the
-    remaining rows would be rounding, and are set to zero.
-    """
-    tridiagonalise = decomp.tridiag_sym(order, materialize=False, reortho="full", custom_vjp=False)
-    basis, (diagonal, beside), residual, _ = tridiagonalise(product, vector)
-    ahead = jnp.append(beside, jnp.linalg.norm(residual))
-    scale = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0.0))
-    goes_on = jnp.cumprod(jnp.where(ahead > _EXHAUSTED * scale, 1, 0)) == 1
-    reached = jnp.append(True, goes_on[:-1])
-    diagonal, ahead = jnp.where(reached, diagonal, diagonal[0]), jnp.where(goes_on, ahead, 0.0)
-    return jnp.where(reached[:, None], basis, 0.0), diagonal, ahead
-
-
-def _rules(diagonal, ahead, floor):
-    """Return matrices (2, order + 1, order + 1) whose eigenvalues are the nodes of the Gauss and Gauss-Radau rules.
-
-    The Gauss rule is padded with a node of weight zero.
-    """
-    gauss = _tridiagonal(jnp.append(diagonal, diagonal[0]), ahead.at[-1].set(0.0))
-    radau = _tridiagonal(jnp.append(diagonal, _radau(diagonal, ahead, floor)), ahead)
-    return jnp.stack([gauss, radau])
-
-
-def _from_nodes(vector, basis, ahead, nodes, eigenvectors, floor):
-    """Compute the bounds and vectors of `LanczosRuns` from the nodes and eigenvectors of the two rules."""
-    norm = jnp.linalg.norm(vector)
-    (gauss, radau), (first, of_radau) = nodes, eigenvectors[:, 0]
-    unsolved = ahead[-1] * jnp.abs(jnp.sum(first * eigenvectors[0, -2] / gauss))
-    return LanczosRuns(
-        lower=norm**2 * jnp.sum(of_radau**2 * jnp.log(radau)),
-        upper=norm**2 * jnp.sum(first**2 * jnp.log(gauss)),
-        form=norm**2 * jnp.sum(first**2 * gauss),
-        roots=norm * (eigenvectors[0] @ (first / jnp.sqrt(gauss)))[:-1] @ basis,
-        root_errors=norm * unsolved * (0.5 + jnp.log1p(gauss[0] / floor) / (2 * jnp.pi)),
-        largest=gauss[-1],
-    )
 
 
 def _tridiagonal(diagonal, ahead):

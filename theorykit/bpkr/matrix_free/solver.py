@@ -264,7 +264,7 @@ def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[
     kernel, (misfit, misfit_bias, minus_misfit_gradient, minus_misfit_gradient_bias, steps) = whitened.kernel, of_labels
     runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
     of_trace = whitened.slope_of_trace(path_gram)
-    trace = jnp.sum(of_trace * kernel.first) + kernel.temperature * whitened.trace_of_inverse
+    trace = jnp.sum(of_trace * kernel.first) + kernel.temperature * whitened.trace(jnp.reciprocal)
     log_det, error, _ = _controlled_mean(runs.middle, runs.form, trace, jnp.ones(()))
     rounding = kernel.rows * whitened.rounding
     bias = jnp.mean(runs.half_width) + rounding
@@ -283,7 +283,7 @@ def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[
     is_finished = (bias <= jnp.maximum(error / 2, 2 * rounding)) & (
         logdet_gradient_bias <= jnp.maximum(length / 2, 4 * rounding)
     )
-    log_determinant = whitened.log_det_of_preconditioner + log_det
+    log_determinant = whitened.trace(jnp.log) + log_det
     estimate = EnergyEstimate(
         value=log_determinant + misfit,
         standard_error=error,

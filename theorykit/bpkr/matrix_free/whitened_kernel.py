@@ -7,6 +7,8 @@ logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2} y).
 Source of P: Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning" (arXiv 2110.02820), Alg. 2.1.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -116,17 +118,10 @@ class WhitenedKernel(eqx.Module):
         """Return M V."""
         return self.whiten(self.kernel.product(self.whiten(columns)))
 
-    @property
-    def log_det_of_preconditioner(self) -> Number:
-        """log det P."""
+    def trace(self, function: Callable[[Array], Array]) -> Number:
+        """Return tr f(P)."""
         temperature, rest = self.kernel.temperature, self.kernel.rows - len(self.eigenvalues)
-        return rest * jnp.log(temperature) + jnp.sum(jnp.log(self.eigenvalues + temperature))
-
-    @property
-    def trace_of_inverse(self) -> Number:
-        """tr P^{-1}."""
-        temperature, rest = self.kernel.temperature, self.kernel.rows - len(self.eigenvalues)
-        return rest / temperature + jnp.sum(1 / (self.eigenvalues + temperature))
+        return rest * function(temperature) + jnp.sum(function(self.eigenvalues + temperature))
 
     def slope_of_trace(self, path_gram: PathMatrix) -> PathMatrix:
         """Return the gradient of tr(P^{-1} K(U_1)) in U_1 at fixed P, from the gradient of tr K(U_1)."""
