@@ -35,7 +35,7 @@ _LISTED = 8
 _ROUNDING = 1e-10
 # Smallest standard deviation, relative to the mean.
 _CERTAIN = 1e-60
-_KINDS = ((str, "text"), (bytes, "bytes"), ((bool, np.bool_), "truth values"), (object, "numbers"))
+_KINDS = ((str, "text"), (bytes, "bytes"), (bool, "truth values"), ((int, float), "numbers"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,11 +161,7 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
         >>> classes.names
         ('cat', 'dog')
     """
-    entries = _entries("labels", labels)
-    try:
-        names = tuple(sorted(set(entries)))
-    except TypeError:
-        raise TypeError(f"labels must be of one type, text or numbers, got {_listed(list(set(entries)))}") from None
+    names = tuple(sorted(set(_entries("labels", labels))))
     if len(names) < 2:
         raise ValueError(f"labels are all {names[0]!r}: there must be two classes or more")
     default: Coding = "signs" if len(names) == 2 else "one-hot"
@@ -173,37 +169,34 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
 
 
 def _entries(name: str, labels: Labels) -> list[Any]:
+    """Return labels as text, bytes, truth values or numbers of Python, all of one type."""
 
     def refuse(example: int, label: str) -> None:
         raise ValueError(f"{name}[{example}] is {label}, which is no class")
 
-    if isinstance(labels, np.ma.MaskedArray) and np.any(labels.mask):
-        refuse(int(np.argmax(labels.mask)), "masked")
-    is_list = isinstance(labels, (list, tuple))
-    if is_list or getattr(getattr(labels, "dtype", None), "kind", "") == "O":
-        # NumPy would convert missing labels, and numbers among text, to text.
-        kinds: dict[str, Any] = {}
-        for example, label in enumerate(labels):
-            if label is np.ma.masked:
-                refuse(example, "masked")
-            is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # from pandas
-            if is_missing or (isinstance(label, (float, complex, np.number)) and label != label):
-                refuse(example, shown(label))
-            kinds.setdefault(next(kind for types, kind in _KINDS if isinstance(label, types)), label)
-        if len(kinds) > 1:
-            listed = ", ".join(f"{kind} such as {shown(label)}" for kind, label in kinds.items())
-            raise TypeError(f"{name} must be of one type, text or numbers, got {listed}")
-    try:
-        array = np.asarray(labels)
-    except ValueError:
-        raise TypeError(f"{name} must be class labels (examples,), text or numbers; they are ragged") from None
-    if array.dtype.kind not in "biufUSTO" or array.ndim != 1 or not len(array):
-        raise TypeError(f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}")
-    # NumPy converts a list with large whole numbers to floats, which can merge different labels.
-    entries = [np.asarray(label).item() for label in labels] if is_list else array.tolist()
+    # NumPy would convert a list with missing labels, or numbers among text, to text, and merge large whole numbers.
+    is_list = isinstance(labels, (list, tuple, np.ma.MaskedArray))
+    array = None if is_list else np.asarray(labels)
+    entries = list(labels) if array is None else array.tolist() if array.dtype.kind in "biufcUSTO" else []
+    wrong = f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}"
+    if not isinstance(entries, list) or not entries:
+        raise TypeError(wrong)
+    kinds: dict[str, Any] = {}
     for example, label in enumerate(entries):
-        if not (isinstance(label, (str, bytes, bool, int)) or (isinstance(label, float) and math.isfinite(label))):
+        if label is np.ma.masked:
+            refuse(example, "masked")
+        if isinstance(label, (np.bool_, np.number, np.ndarray, Array)) and label.ndim == 0:
+            label = entries[example] = label.item()
+        is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # from pandas
+        if is_missing or (isinstance(label, float) and not math.isfinite(label)):
             refuse(example, shown(label))
+        kind = next((kind for types, kind in _KINDS if isinstance(label, types)), None)
+        if kind is None:
+            raise TypeError(wrong)
+        kinds.setdefault(kind, label)
+    if len(kinds) > 1:
+        listed = ", ".join(f"{kind} such as {shown(label)}" for kind, label in kinds.items())
+        raise TypeError(f"{name} must be of one type, text or numbers, got {listed}")
     return entries
 
 
