@@ -223,17 +223,9 @@ def _series(
     Computes `terms` terms, or until little is left, up to `rule.terms`. Unless `patient`, it also stops early if terms
     decay as a power, as with kinks.
     """
-    most = pair_averages.REACH * rule.stretch
-    width = pair_averages.width_for(terms or rule.terms)
-    points, weights = zip(
-        *(_nodes(_edges(np.asarray(rule.edges) / np.sqrt(v), most, width), nodes) for v in variances), strict=True
-    )
-    longest = max(map(len, points))
-    # Pad with a point of weight zero at which the function is finite.
-    points, weights = (
-        np.array([np.pad(row, (0, longest - len(row)), constant_values=fill) for row in rows])
-        for rows, fill in ((points, most / 3), (weights, 0.0))
-    )
+    rule = rule if terms is None else replace(rule, terms=terms)
+    with jax.ensure_compile_time_eval():
+        points, weights = map(np.asarray, pair_averages.nodes_of(rule, jax.numpy.asarray(variances), nodes))
     values = value(np.sqrt(variances)[:, None] * points)
     squares = np.sum(weights * np.exp(-(points**2) / 2) / np.sqrt(2 * np.pi) * values**2, axis=1)
     root = np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
@@ -241,8 +233,9 @@ def _series(
     before, now, found = np.zeros_like(root), root, []
     # The mean square minus the squared coefficients so far (Parseval) bounds the remaining terms.
     left, shares = squares.copy(), []
-    for n in range(terms or rule.terms):
-        found.append(np.sum(weighted * now, axis=1))
+    for n in range(rule.terms):
+        # With a parity, the nodes are those of the half-line, on which only terms of this parity are integrated.
+        found.append(np.sum(weighted * now, axis=1) * (rule.parity in (0, (-1) ** n)))
         before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
         left = left - found[-1] ** 2
         shares.append(np.max(left / np.where(squares > 0, squares, 1.0)))
@@ -253,17 +246,6 @@ def _series(
     # Subtract the part of the remainder that is only rounding.
     shares = np.maximum(shares - np.maximum(shares[-1], -1e-13) * (np.abs(shares[-1]) < 1e-13), 0.0)
     return np.array(found).T, squares, shares
-
-
-def _edges(places: np.ndarray, most: float, width: float) -> np.ndarray:
-    grid = np.linspace(-most, most, int(np.ceil(2 * most / width)) + 1)
-    return np.unique(np.concatenate([np.clip(places, -most, most), grid]))
-
-
-def _nodes(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    left, half = edges[:-1, None], np.diff(edges)[:, None] / 2
-    return (left + half * (1 + points)).ravel(), (half * weights).ravel()
 
 
 def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:

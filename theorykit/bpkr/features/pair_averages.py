@@ -80,21 +80,18 @@ def _sorted_edges(places: Float[Array, "... places"], least: float, most: float,
     return jnp.sort(jnp.concatenate([jnp.clip(places, least, most), grid], axis=-1), axis=-1)
 
 
-def _nodes_of(rule: Rule, variance: Float[Array, " tokens"]) -> tuple[Array, Array]:
+def nodes_of(rule: Rule, variance: Float[Array, " tokens"], nodes: int = NODES) -> tuple[Array, Array]:
     """Return nodes and weights, without the density, for a standard normal z; only z >= 0 if phi has a parity."""
     edges = np.asarray(rule.edges)
     if rule.parity:
         edges = edges[edges >= 0]
     most = REACH * rule.stretch
     places = edges / jnp.sqrt(variance)[:, None]
-    scaled = _sorted_edges(places, 0.0 if rule.parity else -most, most, width_for(rule.terms))
-    points, weights = _panelled(scaled, NODES)
+    # Resolve the oscillations of the last Hermite polynomial.
+    width = min(1.0, 32 / np.sqrt(rule.terms))
+    scaled = _sorted_edges(places, 0.0 if rule.parity else -most, most, width)
+    points, weights = _panelled(scaled, nodes)
     return points, weights * (2.0 if rule.parity else 1.0)
-
-
-def width_for(terms: int) -> float:
-    """Return a panel width that resolves the oscillations of the last of so many Hermite polynomials."""
-    return min(1.0, 32 / np.sqrt(terms))
 
 
 def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
@@ -103,7 +100,7 @@ def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[A
         return jnp.zeros_like(variance)
 
     def of_tokens(some: Array) -> Array:
-        points, weights = _nodes_of(rule, some)
+        points, weights = nodes_of(rule, some)
         weights = weights * (jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi))
         return jnp.sum(weights * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points) ** power, axis=-1)
 
@@ -123,7 +120,7 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, 
     """Return a_n(v) for n in `rule.orders`."""
 
     def of_tokens(some: Array) -> Array:
-        points, weights = _nodes_of(rule, some)
+        points, weights = nodes_of(rule, some)
         # Multiply h_n by the root of the density, which avoids overflow and underflow.
         root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
         weighted = weights * root * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points)
