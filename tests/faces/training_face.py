@@ -11,13 +11,7 @@ from theorykit.bpkr import training
 from .engine import Face
 from .values import of
 
-
-def network(layers=ARCHITECTURE.layers, width=8):
-    architecture = bpkr.Architecture(layers, width, temperature=0.1)
-    return training.initial_network(architecture, 3, FEATURES, key=jax.random.key(0))
-
-
-NETWORK = network()
+NETWORK = training.initial_network(ARCHITECTURE, 3, FEATURES, key=jax.random.key(0))
 LABELLED = training.label_network(NETWORK)
 WITHOUT_QUERIES = bpkr.sample_network(
     bpkr.Architecture((2,), 6, temperature=0.1),
@@ -29,7 +23,7 @@ FACE = Face(
     training,
     {
         "architecture": of(ARCHITECTURE, layers=(2, 2), network=NETWORK),
-        "network": of(NETWORK, of_other_layers=network((2, 2)), of_another_width=network(width=9), heads=NETWORK.heads),
+        "network": of(NETWORK, heads=NETWORK.heads),
         "label_network.network": of(NETWORK, "heads", without_queries=WITHOUT_QUERIES),
         "training validation": of(DATA, examples=DATA(3, key=jax.random.key(0)), array=np.ones((3, 4, FEATURES))),
         "settings": of(training.TrainingSettings(steps=1, batch=2, validation_examples=2), steps=3),
