@@ -91,7 +91,6 @@ def _compare(schedule, **arguments):
 def trained():
     network = initial_network(ARCHITECTURE, 3, FEATURES, key=jax.random.key(0))
     return {
-        "architecture": ARCHITECTURE,
         "network": network,
         "training": Direction(jnp.arange(1.0, FEATURES + 1)),
         "validation": _episodes(),
