@@ -29,7 +29,7 @@ def with_error(values: np.ndarray) -> str:
 def outcomes() -> tuple[str, ...]:
     found = Counter(results("robustness")["after"]["outcome"])
     return (
-        f"{found['converged']} converged, {found['refused']} were refused with the reason, and "
+        f"{found['converged']} converged, {found['refused']} raised an error with the reason, and "
         f"{found['not converged']} reported that they did not converge",
     )
 
@@ -73,9 +73,9 @@ def matrix_free() -> tuple[str, ...]:
     minutes = round(2 * np.median([key["seconds"] for key in keys]) / 60) / 2
     gigabytes = round(max(key["peak_gb"] for key in keys))
     return (
-        f"With {found['examples']:,} examples and {4 * found['features']} features, where the exact solution is known, "
-        f"all {len(exact) * len(keys)} order parameters are within their 99 % margins for {WORDS[len(keys)]} keys. A "
-        f"solve takes {minutes:g} minutes and {gigabytes} GB on two cores",
+        f"We tested this on {found['examples']:,} examples and {4 * found['features']} features, where the exact "
+        f"solution is known. For {WORDS[len(keys)]} random keys, all {len(exact) * len(keys)} order parameters are "
+        f"within their 99 % margins. A solve takes {minutes:g} minutes on two cores and {gigabytes} GB of memory",
     )
 
 
