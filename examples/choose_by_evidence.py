@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Temperature and prior variance from the training data alone
 #
-# You learn to choose temperature and prior variance from the training data alone.
+# Learn how to choose temperature and prior variance from the training data alone.
 #
-# We choose the temperature and prior variance that make the training labels most probable, and compare the accuracy
-# with a choice by test data. The paper tries ten temperatures at every width and keeps the one with the best accuracy
-# on held-out data. The theory also gives the log evidence, the probability of the training labels, and its derivatives.
-# The saddle point depends on temperature and variances through the implicit function theorem. So both can be optimised
+# The paper tries ten temperatures at every width and keeps the one with the best accuracy on held-out data. Here we
+# choose the temperature and prior variance that make the training labels most probable, and compare the accuracy with a
+# choice by test data. The theory gives the log evidence, the log probability of the training labels. By the implicit
+# function theorem it also gives the derivatives with respect to temperature and variances. So both can be optimised
 # continuously, without held-out data.
 
 # %%
@@ -30,7 +30,8 @@ WIDTHS = (10, 100, 1000)
 # %% [markdown]
 # ## The task
 #
-# The hidden Markov chains. One training label in ten is wrong, and no network should fit those.
+# We use the hidden Markov chains of the paper. One training label in ten is wrong, and no network should fit those
+# labels.
 
 # %%
 task = hidden_markov.HiddenMarkovTask()
@@ -52,8 +53,8 @@ labels = jnp.where(wrong, -training.labels, training.labels)
 # %% [markdown]
 # ## The log evidence and its gradient
 #
-# Only the product of the variances of layers and readout matters to leading order in the widths: one layer can undo a
-# change in another. The gradient shows it, so one variance is enough to choose.
+# To leading order in the widths, only the product of the variances of layers and readout matters, because one layer can
+# undo a change in another. The gradient below shows this, so it is enough to choose one variance.
 
 
 # %%
@@ -75,7 +76,8 @@ print(f"d log evidence / d log T = {slope[0]:.4f}, / d log variances = {slope[1]
 # %% [markdown]
 # ## Grid and optimum
 #
-# For every width, solve the grid of temperatures at variance one, then maximise the evidence over both parameters.
+# For every width, we solve the grid of temperatures at variance one, and then maximise the evidence over both
+# parameters.
 
 
 # %%
@@ -137,6 +139,6 @@ figure
 # ## Conclusion
 #
 # The evidence chooses nearly as well as held-out data. The grid point with the largest evidence has test accuracy
-# 0.914, 0.767 and 0.748 at widths 10, 100 and 1000; the best point by test accuracy has 0.914, 0.795 and 0.760. If
-# temperature and variance are optimised together, the narrow network reaches 0.920. Use the evidence when you cannot
+# 0.914, 0.767 and 0.748 at widths 10, 100 and 1000; the point with the best test accuracy has 0.914, 0.795 and 0.760.
+# With temperature and variance optimised together, the narrow network reaches 0.920. Use the evidence when you cannot
 # spare labels for validation.

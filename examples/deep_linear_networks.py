@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Deep linear networks: one number that depth and width renormalise
 #
-# You learn to reproduce a published theory as a special case, and how depth changes what a narrow network learns.
+# Learn how to reproduce a published theory as a special case, and how depth changes what a narrow network learns.
 #
-# [Li and Sompolinsky](https://arxiv.org/abs/2012.04030) treat dense layers without attention. All order parameters are
+# [Li and Sompolinsky](https://arxiv.org/abs/2012.04030) study dense layers without attention. All order parameters are
 # then numbers. At low temperature the mean output equals the output at infinite width, for any width and depth. The
 # kernel is multiplied by $q^n$ for $n$ hidden layers, where
 #
 # $$1 - q = \alpha\,(1 - r\,q^{-n}), \qquad \alpha = P/N, \qquad r = \frac{1}{P}\,y^\top K_0^{-1} y .$$
 #
-# The network is linear, so the theory makes no ansatz.
+# The network is linear, so the theory does not need an ansatz.
 
 # %%
 from pathlib import Path
@@ -27,8 +27,9 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## A noisy linear teacher
 #
-# We take fewer examples than features, so that the labels can be interpolated. `scale` is the size of the labels. For
-# small labels the prior's outputs are too large and $q$ shrinks them; for large labels $q$ grows.
+# We take fewer examples than features, so that the labels can be interpolated. `scale` is the size of the labels. If
+# the labels are small, the outputs under the prior are too large, and a $q$ below one shrinks them. If the labels are
+# large, $q$ exceeds one.
 
 # %%
 train, test, features = 60, 500, 100
@@ -95,6 +96,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# The derived action reproduces the published equation for $q$ to $8.6\times10^{-4}$ for small labels and
-# $1.1\times10^{-4}$ for large ones, at temperature $10^{-4}$, over three depths and all widths. Depth amplifies the
-# change of the kernel, and the size of the labels decides its sign.
+# At temperature $10^{-4}$, for three depths and all widths, the derived action reproduces the published equation for
+# $q$ to $8.6\times10^{-4}$ if labels are small and to $1.1\times10^{-4}$ if they are large. Depth amplifies the change
+# of the kernel, and the size of the labels decides its sign.

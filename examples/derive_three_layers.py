@@ -1,10 +1,10 @@
 # %% [markdown]
 # # The action of a new depth
 #
-# You learn to derive, read and compile the action of an architecture that no paper treats.
+# Learn how to derive, read and compile the action of an architecture that no paper covers.
 #
-# Write down an architecture, derive its action, look at it, and print the function that will run. Nothing is written
-# twice: the LaTeX, the saddle-point equations and the generated JAX code all come from one SymPy expression.
+# We write down an architecture, derive its action, print it, and print the function that will run. The LaTeX, the
+# saddle-point equations and the generated JAX code all come from the same SymPy expression.
 
 # %%
 from theorykit import bpkr
@@ -13,8 +13,9 @@ architecture = bpkr.Architecture(layers=(3, 2, 2), widths=50, temperature=0.01)
 action = bpkr.derive(architecture)
 
 # %% [markdown]
-# Three layers of attention make 3 x 2 x 2 = 12 paths from the input to the output. Each layer has an order parameter
-# between the partial paths that start there; the first one, $U_1$, mixes all pairs of paths in the kernel.
+# Three layers of attention make 3 x 2 x 2 = 12 paths from the input to the output. The order parameter of a layer holds
+# the overlaps between the partial paths that start at this layer. The first one, $U_1$, weighs all pairs of paths in
+# the kernel.
 
 # %%
 for symbol, shape in action.order_parameter_shapes.items():
@@ -35,8 +36,8 @@ middle = action.symbols.matrices[1]
 print(f"dS/d{middle} =", action.saddle_point_equations[middle])
 
 # %% [markdown]
-# This is the code that runs. Log-determinants and solves share Cholesky factors, partial traces are reshapes, and the
-# Kronecker product of $U_1$ with the identity is never formed.
+# This is the code that runs. Log-determinants and solves share Cholesky factors, and partial traces are computed with
+# reshapes. The Kronecker product of $U_1$ with the identity is never formed.
 
 # %%
 print(bpkr.generate_source(action))
@@ -44,5 +45,5 @@ print(bpkr.generate_source(action))
 # %% [markdown]
 # ## Conclusion
 #
-# A depth that no paper treats costs three lines: 12 paths, order parameters of sizes 12, 4, 2 and 1, and an action with
-# one entropy per layer. The same call works for any number of layers and heads.
+# Three lines derive the action for a depth that no paper covers. The network has 12 paths and order parameters of sizes
+# 12, 4, 2 and 1, and the action has one entropy per layer. The same call works for any number of layers and heads.

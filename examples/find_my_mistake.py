@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Find my mistake
 #
-# You learn to check your own layer against a few lines of NumPy.
+# Learn how to check your own layer against a few lines of NumPy.
 #
-# You define a layer by two formulas. With a wrong sign, factor or transpose, theorykit still derives, verifies and
-# solves an action, but for another layer. You usually have the intended layer as a few lines of NumPy. `check_layer`
-# takes both and reports where they differ.
+# You define a layer by two formulas. If a formula has a wrong sign, factor or transpose, theorykit still derives,
+# verifies and solves an action, but for a different layer. Usually you can write the intended layer in a few lines of
+# NumPy. `check_layer` takes both and reports the differences.
 
 # %%
 import equinox as eqx
@@ -18,8 +18,8 @@ from theorykit import bpkr, testing
 theorykit.enable_float64()
 
 # %% [markdown]
-# The layer is attention with a skip connection. The strength of the skip connection is learned elsewhere and given as a
-# variance $g^2$. The definition has three mistakes.
+# The layer is attention with a skip connection. The strength of the skip connection is given as a variance $g^2$. The
+# definition has three mistakes.
 
 
 # %%
@@ -41,7 +41,7 @@ class Residual(bpkr.AbstractLayer):
 
 
 # %% [markdown]
-# This is the intended layer, for one example. `weights` has one matrix per block, `attention` one matrix (keys,
+# This is the intended layer, for one example. `weights` has one matrix per block, and `attention` has one matrix (keys,
 # queries) per head.
 
 
@@ -55,8 +55,9 @@ report = testing.check_layer(Residual(0.7, heads=3), reference=reference, checks
 print(report)
 
 # %% [markdown]
-# The check finds the power of $g$ in one term, and the sign and the missing $1/\sqrt N$ in the other. The missing
-# factor is found even without the reference, because such a network has no limit of large width. Corrected:
+# The check finds the power of $g$ in one term, and the sign and the missing $1/\sqrt N$ in the other. It finds the
+# missing factor even without the reference, because such a network does not have a large-width limit. We correct the
+# layer:
 
 
 # %%
@@ -68,7 +69,8 @@ class Corrected(Residual):
 
 
 # %% [markdown]
-# You can also pass your own code that draws weights. Here it uses the variance of the theory as a standard deviation:
+# You can also pass your own code that draws weights. This function wrongly uses the variance of the theory as a
+# standard deviation:
 
 
 # %%
@@ -81,7 +83,7 @@ for finding in report.findings:
     print(finding)
 
 # %% [markdown]
-# Everything else holds: the steps of the derivation, both routes, sampled networks, and the code that runs.
+# All other checks pass: the steps of the derivation, both routes, sampled networks, and the code that runs.
 
 # %%
 for passed in report.passed:
@@ -90,6 +92,6 @@ for passed in report.passed:
 # %% [markdown]
 # ## Conclusion
 #
-# One call found the mistakes in the layer, a power of $g$ and a sign with a missing factor, and named each. A second
-# call found that the weights were drawn with a variance as standard deviation, 94 standard errors off. Run
-# `check_layer` before you trust a new layer.
+# One call found and named all three mistakes in the layer: a power of $g$, a sign and a missing factor. A second call
+# found that the weights were drawn with a variance as standard deviation, 94 standard errors off. Run `check_layer`
+# before you trust a new layer.

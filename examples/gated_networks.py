@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Gated linear networks: attention over one token
 #
-# You learn to express gates as attention, and when a finite width helps on a nonlinear task.
+# Learn how to express gates as attention, and when a finite width helps on a nonlinear task.
 #
 # A hidden unit of a [gated deep linear network](https://arxiv.org/abs/2210.17449) is linear in its input, and a fixed
-# gate $g_h(x)$ passes it on or blocks it. This is a layer of attention over a single token, with one head per gate: the
-# "attention" is the gate, any real number. The theory makes no ansatz; only the gates make the network nonlinear in
-# $x$.
+# gate $g_h(x)$ passes it on or blocks it. Such a network is a layer of attention over a single token, with one head per
+# gate: the "attention" is the value of the gate, any real number. The theory does not need an ansatz, because only the
+# gates make the network nonlinear in $x$.
 
 # %%
 from pathlib import Path
@@ -68,5 +68,5 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# Gates make the task solvable: the test error is 0.316 with one gate, 0.096 with eight and 0.088 with sixteen. The
-# finite width of 50 units helps little here: at sixteen gates it lowers the error by 0.007 against infinite width.
+# Gates make the task solvable: the test error is 0.316 with one gate, 0.096 with eight and 0.088 with sixteen. A finite
+# width of 50 units helps little on this task: with sixteen gates its error is 0.007 below the error at infinite width.

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Linear graph convolutions: heads are powers of a graph's adjacency
 #
-# You learn to express a graph convolution as attention, and to read from head scores how far it looks.
+# Learn how to express a graph convolution as attention, and how to read from head scores how far it looks.
 #
 # Tokens are the nodes of one graph. The heads of a layer mix them by $A^0, A^1, A^2, \dots$, powers of the normalised
 # adjacency matrix. An attention path is then a number of hops in every layer, and `head_scores` shows how far the
-# network looks. The network reads out the node to be classified. It is linear, so the theory makes no ansatz.
+# network looks. The readout takes the node to be classified. The network is linear, so the theory does not need an
+# ansatz.
 
 # %%
 from pathlib import Path
@@ -22,8 +23,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Two communities
 #
-# The graph is a stochastic block model. The features of a node show its community, with noise. Neighbours help more if
-# the noise is larger.
+# The graph is a stochastic block model. The features of a node indicate its community, with noise. The larger the
+# noise, the more information the neighbours add.
 
 # %%
 nodes, features, hops = 120, 10, 4
@@ -89,6 +90,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# Neighbours help most if features are noisy. At noise 3 the network that looks up to three hops away misclassifies
-# 0.112 of the other nodes, and one that sees only the node itself 0.475. Head scores show how far it looks before you
-# test it.
+# Neighbours help most if features are noisy. At noise 3, a network that looks up to three hops away misclassifies 0.112
+# of the other nodes; a network that sees only the node itself misclassifies 0.475. Head scores show how far a network
+# looks before you test it.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Which attention paths does a narrow network use?
 #
-# You learn to solve a network of finite width, to read its order parameters and head scores, and to predict.
+# Learn how to solve a network of finite width, read its order parameters and head scores, and predict.
 #
 # The task is to classify chains of hidden states by how often they change state. Two layers of two heads make four
-# paths from tokens to output: one is built for the task, one averages the noise away, and two do harm. An infinitely
-# wide network weighs all of them equally. A narrow one learns path weights and correlations, and this example shows
-# them. For the whole figure, with every width and variant, run `python examples/papers hidden-markov`.
+# paths from tokens to output. One path is built for the task, one averages the noise away, and two are harmful. In an
+# infinitely wide network all four paths have equal weight. A narrow network learns path weights and correlations, which
+# this example shows. For the whole figure, with every width and variant, run `python examples/papers hidden-markov`.
 
 # %%
 from pathlib import Path
@@ -25,7 +25,7 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## The task
 #
-# We draw 100 training sequences and 500 test sequences. Each layer has a good head first, then a random one.
+# We draw 100 training sequences and 500 test sequences. In each layer the first head is good and the second is random.
 
 # %%
 task = hidden_markov.HiddenMarkovTask()
@@ -37,7 +37,7 @@ key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
 # %% [markdown]
 # ## From attention to path features
 #
-# Queries and keys are fixed, so attention and the features of each path are functions of the input alone.
+# Queries and keys are fixed, so attention and the features of each path depend on the input alone.
 
 # %%
 narrow = bpkr.Architecture(layers=(2, 2), widths=10, temperature=0.01)
@@ -66,7 +66,8 @@ for layer, scores in enumerate(bpkr.head_scores(narrow, saddle.order_parameters)
 # %% [markdown]
 # ## Prediction
 #
-# We predict the same data at infinite width. The Gaussian-process limit weighs all paths equally, and does worse.
+# We also predict at infinite width. In the Gaussian-process limit all paths have equal weight, and the accuracy is
+# lower.
 
 # %%
 points = {"N = 10": saddle.order_parameters, "N = infinity": bpkr.gp_limit(narrow)}
@@ -76,7 +77,7 @@ for name, point in points.items():
     print(f"{name:13} accuracy {accuracy:.3f}, mean predictive variance {prediction.variance.mean():.3f}")
 
 # %% [markdown]
-# The reason is that at finite width the leading components of the kernel point towards the labels.
+# The reason is that at finite width the leading eigenvectors of the kernel align with the labels.
 
 # %%
 with use_style():
@@ -102,5 +103,5 @@ figure
 # ## Conclusion
 #
 # At width 10 the accuracy on new chains is 0.974, at infinite width 0.848. The diagonal of $U_1$ shows why: paths 11
-# and 21 have weights 13.15 and 8.41, paths 12 and 22 have 0.71 and 0.59. Finite width selects paths here, and an
-# infinitely wide network cannot.
+# and 21 have weights 13.15 and 8.41, while paths 12 and 22 have 0.71 and 0.59. A network of finite width selects paths;
+# an infinitely wide network cannot.

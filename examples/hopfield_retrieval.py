@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Your own action: when a Hopfield network forgets
 #
-# You learn to solve an action that you write yourself, and to find where a phase ends.
+# Learn how to solve an action that you write yourself, and how to find where a phase ends.
 #
-# `theorykit.saddle` solves any action that you write down. Here it is the free energy of a Hopfield network that stores
-# $\alpha N$ random patterns, in the replica-symmetric theory of [Amit, Gutfreund and Sompolinsky](
+# `theorykit.saddle` solves any action that you write down. Our action is the free energy of a Hopfield network that
+# stores $\alpha N$ random patterns, in the replica-symmetric theory of [Amit, Gutfreund and Sompolinsky](
 # https://doi.org/10.1103/PhysRevLett.55.1530). Its order parameters are the overlap $m$ with one pattern, the noise $r$
-# of all others, and the susceptibility $C$. Memory is lost at a first-order transition: the retrieval solution does not
-# fade, its branch turns back at a fold.
+# of all others, and the susceptibility $C$. The network loses its memories at a first-order transition: the overlap
+# does not shrink to zero, but the branch of retrieval solutions turns back at a fold.
 
 # %%
 from pathlib import Path
@@ -27,7 +27,7 @@ theorykit.enable_float64()
 # ## Without noise
 #
 # At temperature zero we need the average of $|m + \sqrt{\alpha r} z|$ over the noise $z$ of the other patterns, which
-# is known in closed form. The saddle point is no minimum: along one direction the free energy is maximal.
+# is known in closed form. The saddle point is not a minimum: along one direction the free energy is maximal.
 
 # %%
 m, z = symbols("m z", real=True)
@@ -51,8 +51,8 @@ print(f"alpha_c = {fold.parameter:.6f} at m = {fold.order_parameters['m']:.4f}")
 # %% [markdown]
 # ## With noise
 #
-# At temperature $T$ we average $T \log 2 \cosh$ by Gauss-Hermite quadrature. Each solution reports the error of its
-# order parameters from the finite number of nodes.
+# At temperature $T$ we average $T \log 2 \cosh$ by Gauss-Hermite quadrature. Each solution reports the error in its
+# order parameters that comes from the finite number of nodes.
 
 # %%
 average = gaussian_average(T * log_cosh(field / T), z, nodes=200)
@@ -87,5 +87,5 @@ with use_style():
 # ## Conclusion
 #
 # The retrieval branch turns back at $\alpha_c = 0.137906$ with an overlap of $m = 0.9674$: memory is lost abruptly, as
-# in the publication. To find such a transition in your action, follow the branch and read its folds; no equation
-# has to be solved by hand.
+# published. To find such a transition in your own action, follow the branch and read its folds. You do not have to
+# solve any equation by hand.

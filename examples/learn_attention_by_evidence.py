@@ -1,13 +1,12 @@
 # %% [markdown]
 # # Queries and keys learned by the evidence of the theory
 #
-# You learn to train queries and keys by the evidence, without training a network.
+# Learn how to optimise queries and keys by the evidence, without training a network.
 #
-# We learn attention without training a network, and compare it with the attention of a trained one. The theory takes
-# queries and keys as given and averages over all other weights. The log evidence, the log probability of the training
-# labels, is therefore a differentiable function of queries and keys. Here Adam climbs it: it changes the queries and
-# keys of all heads, and no other weight is ever trained. For comparison, ordinary gradient descent trains all weights
-# of one network. Both have the same architecture, initial queries and keys, and examples. Which finds the better
+# The theory takes queries and keys as given and averages over all other weights. The log evidence, the log probability
+# of the training labels, is therefore a differentiable function of queries and keys. We maximise it with Adam over the
+# queries and keys of all heads; no other weight is trained. For comparison, gradient descent trains all weights of one
+# network. Both methods use the same architecture, initial queries and keys, and examples. Which finds the better
 # attention?
 
 # %%
@@ -45,9 +44,10 @@ architecture = bpkr.Architecture(layers=(2, 2), widths=10, temperature=TEMPERATU
 # ## Two tasks
 #
 # The first task has 400 training chains of a hidden Markov model, with 15 states, 8 features and little noise. The
-# second task is one-shot images: two labelled characters and a third, which is one of the two, drawn with 8 x 8 pixels
-# in four patches. It has 2000 sequences of 200 characters, and we test on 200 other characters. Both tasks are smaller
-# than in the paper, so that there are few numbers to learn: 768 and 512 in the queries and keys of all four heads.
+# second task is one-shot images. A sequence shows two labelled characters and a third, which is one of the two, with 8
+# x 8 pixels in four patches. There are 2000 training sequences of 200 characters, and we test on 200 other characters.
+# Both tasks are smaller than in the paper, so that the queries and keys of all four heads have few parameters: 768 and
+# 512.
 
 
 # %%
@@ -85,11 +85,11 @@ def problem_of(task: str, seed: int) -> Problem:
 # ## A step up the evidence
 #
 # One function of queries and keys computes attention, path features, saddle point and evidence. At the saddle point the
-# action is stationary in the order parameters, so its gradient in the queries and keys needs no derivative of the
-# saddle point itself. Each solve starts from the order parameters of the step before, and then evaluates the action
-# four or five times instead of seven to nine. `theorykit.jit` is Equinox's `jit` with faster compilation. The learned
-# numbers are arrays from the first step on: JAX would trace and compile the step once more for a Python number or a
-# weakly typed array.
+# action is stationary in the order parameters, so the gradient with respect to queries and keys does not need the
+# derivative of the saddle point itself. Each solve starts from the order parameters of the previous step, and then
+# takes four or five evaluations of the action instead of seven to nine. `theorykit.jit` is Equinox's `jit` with faster
+# compilation. The learned parameters are arrays from the first step: for a Python number or a weakly typed array, JAX
+# would trace and compile the step again.
 
 
 # %%
@@ -175,9 +175,9 @@ def climb(problem: Problem, numbers: Numbers, temperature_rate: float = 0.0, ste
 # %% [markdown]
 # ## Gradient descent on all weights
 #
-# We use the package's own training, on the same examples in every step, and test equally often. For gradient descent we
-# report the best accuracy on the test set over the run, and the better of two learning rates. In practice nobody would
-# know this optimum. For the evidence we take the last step.
+# We train with `bpkr.training` on all examples in every step, and test equally often. For gradient descent we report
+# the best accuracy on the test set over the run, for the better of two learning rates. In practice this optimum is not
+# known. For the evidence we report the last step.
 
 
 # %%
@@ -210,9 +210,9 @@ def numbers_of(network: bpkr.Network) -> Numbers:
 # %% [markdown]
 # ## Results
 #
-# For comparison we also evaluate the theory at the heads that gradient descent found, which separates its attention
-# from its other weights. For the chains there is also a run that learns the temperature too, and the theory at the
-# ideal heads of the paper.
+# For comparison we also evaluate the theory at the heads that gradient descent found. This separates the effect of
+# these heads from the effect of the other trained weights. For the chains, another run also learns the temperature, and
+# we evaluate the theory at the ideal heads of the paper.
 
 
 # %%
@@ -286,20 +286,20 @@ for task in draws:
     print(f"  a step takes {1e3 * result['seconds'].mean():.0f} ms", flush=True)
 
 # %% [markdown]
-# Both learn, from the same random heads and with no other help, and three draws show no difference between them. On the
-# chains the evidence ends at 0.71 and gradient descent at 0.71, or 0.74 with early stopping on the test set. On the
-# images they end at 0.70 and 0.69, or 0.70. Each number has a standard error of 0.02 to 0.04. The evidence needs fewer
-# steps, most of all on the images: it reaches 0.70 in twenty steps, and gradient descent in three hundred, at about the
-# same cost per step. The theory at the heads of gradient descent predicts as well as the trained network did, so the
-# attention decides the accuracy, not the other weights.
+# Both methods learn from the same random heads, and over three draws we see no difference between them. On the chains
+# the evidence ends at an accuracy of 0.71 and gradient descent at 0.71, or 0.74 with early stopping on the test set. On
+# the images they end at 0.70 and 0.69, or 0.70 with early stopping. Each number has a standard error of 0.02 to 0.04.
+# The evidence needs fewer steps, most of all on the images: it reaches 0.70 in twenty steps, and gradient descent in
+# three hundred, at about the same cost per step. The theory at the heads of gradient descent predicts as well as the
+# trained network, so the attention determines the accuracy, not the other weights.
 #
 # The evidence does not guard against overfitting in the queries and keys, because they are optimised and not averaged
-# over. It is still rising when the accuracy is past its best, and ideal heads reach 0.89, which neither method finds.
-# If the temperature of the chains is learned with the heads, it falls to a seventh, the evidence rises further, and the
-# accuracy drops to 0.67; so the temperature is fixed here. Overfitting is worse if the heads have more parameters. With
-# the paper's 231 features per token, 100 chains, rank 8 and a learned temperature, 200 steps brought the log evidence
-# from -167 to 95. Ideal heads have about -100, and the accuracy stayed at chance. Two heads of a layer stay different,
-# although they differ only in their random start, and no solve failed.
+# over. The evidence still rises after the accuracy has passed its maximum. Ideal heads reach 0.89, which neither method
+# finds. If the temperature of the chains is learned with the heads, it falls to a seventh, the evidence rises further,
+# and the accuracy drops to 0.67. We therefore keep the temperature fixed. Overfitting is worse if the heads have more
+# parameters. With the paper's 231 features per token, 100 chains, rank 8 and a learned temperature, 200 steps raised
+# the log evidence from -167 to 95. Ideal heads have a log evidence of about -100, and the accuracy stayed at chance.
+# The two heads of a layer stay different, although they differ only in their random start. No solve failed.
 #
 # ## Figure
 
@@ -338,6 +338,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Climbing the evidence learns attention as good as with gradient descent: 0.71 against 0.71 on the chains and 0.70
-# against 0.69 on the images, with errors of 0.02 to 0.04. Ideal heads reach 0.89 on the chains. Keep the temperature
-# fixed, and stop early.
+# Maximising the evidence finds attention as good as gradient descent: 0.71 against 0.71 on the chains and 0.70 against
+# 0.69 on the images, with errors of 0.02 to 0.04. Ideal heads reach 0.89 on the chains. Keep the temperature fixed, and
+# stop early.

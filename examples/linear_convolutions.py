@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Linear convolutions: heads are shifts
 #
-# You learn to express a convolution as attention, and to see which delays a narrow network uses.
+# Learn how to express a convolution as attention, and how to see which delays a narrow network uses.
 #
-# Tokens are the times of a signal. The heads of a layer shift them by 0, 1, 2, ..., which makes a convolution whose
-# kernel has one time per head. Two such layers have nine attention paths and five delays; paths with the same delay
-# have the same features. The network reads out the last time. It is linear, so the theory makes no ansatz.
+# Tokens are the times of a signal. The heads of a layer shift them by 0, 1, 2, ..., so the layer is a convolution whose
+# kernel has one entry per head. Two such layers have nine attention paths and five delays; paths with the same delay
+# have the same features. The readout takes the last time. The network is linear, so the theory does not need an ansatz.
 
 # %%
 from pathlib import Path
@@ -85,5 +85,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# The narrow network finds the delay that matters. With 5 hidden units 0.78 of the kernel comes from the delay of three
-# steps, against 0.22 in the prior of an infinitely wide network. Its test error is lower for the same reason.
+# The narrow network finds the delay that matters. With 5 hidden units, 0.78 of the kernel comes from the delay of three
+# steps, against 0.22 in an infinitely wide network, which keeps its prior. The test error of the narrow network is
+# lower for the same reason.

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Local kernel renormalisation: patches with separate readout weights
 #
-# You learn to read one weight per patch from the order parameters of a network with separate readout weights.
+# Learn how to read one weight per patch from the order parameters of a network with separate readout weights.
 #
 # A convolutional layer is a network without attention whose tokens are the patches of an image. `read_tokens` gives
-# each patch separate readout weights. The order parameter is then a matrix between patches, which depends on the data;
-# with shared weights it would be a number. This is the theory of [Aiudi et al.](https://arxiv.org/abs/2307.11807).
-# Hidden units pass through an error function, so the theory is an ansatz, for a number of examples in proportion to the
-# width.
+# each patch separate readout weights. The order parameter is then a matrix between patches, which depends on the data.
+# With shared weights it would be a number. This is the theory of [Aiudi et al.](https://arxiv.org/abs/2307.11807). The
+# activation function is an error function, so the theory rests on an ansatz, which assumes a number of examples in
+# proportion to the width.
 
 # %%
 from pathlib import Path
@@ -77,6 +77,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# At 5 channels the weights of the patches range from 0.76, bottom right, to 1.91, bottom left, where the digits differ
-# most. At infinite width all are one. The test error falls only from 0.205 to 0.201: the order parameters show feature
-# learning long before the error does.
+# At 5 channels the weights of the patches range from 0.76 at the bottom right to 1.91 at the bottom left, where the
+# digits differ most. At infinite width all weights are one. The test error falls only from 0.205 to 0.201: the order
+# parameters show feature learning more clearly than the error.

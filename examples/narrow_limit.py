@@ -1,11 +1,11 @@
 # %% [markdown]
 # # The path to the narrow limit
 #
-# You learn how far the saddle point is off in very narrow networks, and to sample the exact posterior instead.
+# Learn how far the saddle point is off in very narrow networks, and how to sample the exact posterior instead.
 #
-# We make a network narrower until it has fewer hidden units than attention paths, and at last a single one. The order
+# We make a network narrower until it has fewer hidden units than attention paths, and finally a single unit. The order
 # parameter $U_1$ between paths is then singular, but its posterior is still known exactly and can be sampled. From 32
-# units per layer down to one, we compare it with the saddle point and the fluctuations about it.
+# units per layer down to one, we compare the posterior with the saddle point and the fluctuations about it.
 
 # %%
 import warnings
@@ -31,7 +31,7 @@ TEMPERATURE = 0.5
 # ## The task
 #
 # We use the hidden Markov chains with only 30 training and 100 test examples. Two layers of two heads make four paths;
-# "11" is the good one.
+# path "11" is built for the task.
 
 # %%
 task = hidden_markov.HiddenMarkovTask()
@@ -56,9 +56,10 @@ paths = architecture(1).path_labels()
 # %% [markdown]
 # ## Exact posterior, saddle point, and fluctuations
 #
-# The samples are exact at every width. The saddle point exists at every width too, but its fluctuations have a density
-# only if no layer has fewer units than the four paths. We keep the chains of the sampler short. Instead of the warning
-# for R-hat above 1.01 we print R-hat and the effective samples of the order parameters, and draw error bars.
+# The samples are exact at every width. The saddle point also exists at every width, but fluctuations about it are
+# defined only if every layer has at least as many units as there are paths, four. We keep the chains of the sampler
+# short. We silence the warning for R-hat above 1.01, print R-hat and the effective sample size of the order parameters
+# instead, and draw error bars.
 
 
 # %%
@@ -98,8 +99,8 @@ for width in WIDTHS:
     accuracies[width] += (accuracy(prediction.mean),)
 
 # %% [markdown]
-# We compute the largest difference between theory and the exact mean of $U_1$, per largest entry, and its sampling
-# error.
+# We compute the largest difference between theory and the exact mean of $U_1$, divided by its largest entry, and the
+# sampling error of this difference.
 
 
 # %%
@@ -151,18 +152,18 @@ for width in WIDTHS:
 # ## Results
 #
 # - At 32 units per layer all paths have nearly equal strength and hardly overlap. They separate between eight units and
-#   two: "11" and "21" grow, "12" and "22" fade, and the test accuracy rises from little above its value at infinite
+#   two: "11" and "21" grow, "12" and "22" shrink, and the test accuracy rises from slightly above its value at infinite
 #   width to 0.97.
 # - At one unit the weight of a path is a product of one factor per layer, so every draw of $U_1$ has rank one and all
 #   overlaps are 1 or -1. The overlap of "11" and "21" is -1 in every draw, because the data fix its sign. The overlap
-#   of "12" and "22" is the same, since they differ by the same two heads. The sign between "11" and "12" differs from
-#   draw to draw, and its mean is small.
-# - The saddle point is worst at four units and not at one. Four units are in the middle of the change, and the
-#   posterior is so broad that the strength of "11" varies by a decade from draw to draw. Fluctuations correct in the
-#   right direction there, but they are too large for an expansion in them. At one unit the saddle point is within a few
-#   percent, about the sampling error.
-# - From sixteen units on, differences are hardly above the sampling error of these short chains (open symbols: less
-#   than three standard errors). So these chains do not show the rate at which the differences vanish.
+#   of "12" and "22" is also -1, since these paths differ by the same two heads. The sign between "11" and "12" differs
+#   from draw to draw, and its mean is small.
+# - The saddle point is worst at four units, not at one. At four units the paths are just separating, and the posterior
+#   is so broad that the strength of "11" varies by a decade from draw to draw. There, fluctuations correct in the right
+#   direction, but they are too large for an expansion. At one unit the saddle point is within a few percent, which is
+#   about the sampling error.
+# - At sixteen units and more, differences are hardly above the sampling error of these short chains (open symbols are
+#   below three standard errors). So these chains do not show the rate at which the differences vanish.
 #
 # Lines are posterior means, and bands hold the central 68 percent of draws.
 
@@ -258,5 +259,5 @@ figure
 # ## Conclusion
 #
 # The saddle point is within 7 percent of the exact posterior at 1, 2, 8, 16 and 32 units, and 66 percent off at four.
-# There the posterior is broad and fluctuations correct too little. Sample the order parameters at widths near the one
-# at which paths separate.
+# There the posterior is broad, and fluctuations correct too little. Sample the order parameters at widths near the
+# width at which paths separate.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Two custom layers
 #
-# You learn to define a new layer, and to derive and check its theory.
+# Learn how to define a new layer, and how to derive and check its theory.
 #
-# You define a layer by its forward map, which is linear in its weights, and its prior. Here are two layers that the
-# package does not have: heads whose weights have unequal prior variances, and heads that share one set of value
-# weights. For each, theorykit derives the action, checks every step, compiles it and solves for the saddle point. We
-# compare it with the exact posterior at finite width, by sampling networks.
+# You define a layer by its forward map, which is linear in its weights, and its prior. This example defines two layers
+# that the package does not have: heads whose weights have unequal prior variances, and heads that share one set of
+# value weights. For each layer, theorykit derives the action, checks every step, compiles the action and solves for the
+# saddle point. We compare the saddle point with the exact posterior at finite width, by sampling networks.
 
 # %%
 from pathlib import Path
@@ -29,8 +29,9 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Unequal heads
 #
-# The forward map is the one from attention. There is one weight block per head, and the prior covariance between blocks
-# is a diagonal matrix: a parameter of the layer, with a symbol in the formulas and an array in the computation.
+# The forward map is the forward map of attention, with one weight block per head. The prior covariance between blocks
+# is a diagonal matrix. This matrix is a parameter of the layer, with a symbol in the formulas and an array in the
+# computation.
 
 
 # %%
@@ -58,8 +59,8 @@ class UnequalHeads(bpkr.AbstractLayer):
 # %% [markdown]
 # ## Tied heads
 #
-# One block of value weights serves all heads, so the layer has one branch, whose attention is the sum over heads. The
-# row of ones adds up the heads.
+# All heads share one block of value weights, so the layer has a single branch, whose attention is the sum over heads.
+# The row of ones adds up the heads.
 
 
 # %%
@@ -77,7 +78,7 @@ class TiedHeads(bpkr.AbstractLayer):
 
 
 # %% [markdown]
-# ## Derived and verified
+# ## Derivation and verification
 
 # %%
 KINDS = {"unequal heads": UnequalHeads([2.0, 0.5]), "tied heads": TiedHeads(3)}
@@ -96,11 +97,11 @@ for name, kind in KINDS.items():
     print("  branches of each layer:", network(kind, 10).branches)
 
 # %% [markdown]
-# ## Solved, and compared with sampling
+# ## Solution, and comparison with sampling
 #
 # The network depends on its weights through $U_1$, so the exact posterior mean of $U_1$ is an average over networks
-# from the prior, weighted by the likelihood $\mathcal N(y; 0, K(U_1) + T)$. A small task keeps the weights from
-# degenerating.
+# from the prior, weighted by the likelihood $\mathcal N(y; 0, K(U_1) + T)$. The task is small, so that the likelihood
+# weights do not degenerate.
 
 # %%
 data_key, label_key = jax.random.split(jax.random.key(0))
@@ -153,8 +154,8 @@ for name, kind in KINDS.items():
         )
 
 # %% [markdown]
-# The saddle point is the limit of large width: its distance from the exact posterior mean falls as $1/N$, down to the
-# sampling error.
+# The saddle point is exact in the limit of large width: its distance from the exact posterior mean falls as $1/N$, down
+# to the sampling error.
 
 # %%
 with use_style():
@@ -173,6 +174,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Both layers needed only a forward map and a prior: all 53 steps of each derivation hold. The gap between saddle point
+# Both layers needed only a forward map and a prior. All 53 steps of each derivation hold. The gap between saddle point
 # and sampled networks falls from 0.128 to 0.035 and from 0.191 to 0.015 as the width grows from 10 to 50, as expected
 # for a theory that is exact at large width.

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # One-shot images: what does a trained network's attention know?
 #
-# You learn to apply the theory to the heads of a trained network, and to remove the least important heads.
+# Learn how to apply the theory to the heads of a trained network, and how to remove the least important heads.
 #
-# A network sees two new characters, one labelled +, one labelled -, and then a third drawing. Which of the two is it?
-# Only the context helps, so attention has to find the answer. We take a network that was trained on other characters
-# and fix its queries and keys. The theory predicts how networks with this attention perform at any width, which heads
-# matter, and which can go.
+# A network sees two new characters, one labelled + and one labelled -, and then a third drawing. Which of the two
+# characters is it? Only the context gives the answer, so attention has to find it. We take a network that was trained
+# on other characters and fix its queries and keys. The theory predicts how networks with this attention perform at any
+# width, which heads matter, and which heads can be removed.
 #
-# Run the whole experiment, training included, with `python examples/papers one-shot`. The network here comes from it:
-# node `L2H4/network` of its `one-shot.nc`.
+# Run the whole experiment, training included, with `python examples/papers one-shot`. The network in this example comes
+# from that experiment: it is the node `L2H4/network` of `one-shot.nc`.
 
 # %%
 from pathlib import Path
@@ -31,8 +31,9 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## The task
 #
-# There are forty characters with twenty drawings each, and real handwritten digits for a test on very different images.
-# A sequence is three images of sixteen patches each. A token is a patch, its position, and the label of its image.
+# There are forty characters with twenty drawings each. Real handwritten digits serve as a test on very different
+# images. A sequence is three images of sixteen patches each. A token is a patch, its position, and the label of its
+# image.
 
 # %%
 task = OneShotTask(channels=1)
@@ -44,7 +45,8 @@ print("inputs (examples, tokens, features):", sample.inputs.shape, "  labels:", 
 # %% [markdown]
 # ## The trained network
 #
-# The network has two layers of four heads and 64 hidden units. It has seen neither these characters nor any digit.
+# The network has two layers of four heads and 64 hidden units. It was trained on neither these characters nor any
+# digit.
 
 # %%
 trained = bpkr.Architecture((4, 4), widths=64, temperature=1.0)
@@ -62,10 +64,10 @@ for name, test in tests.items():
 # %% [markdown]
 # ## The theory at these queries and keys
 #
-# Attention is now a function of the input, and each of the sixteen paths of heads extracts its features from it. From
-# 150 labelled sequences the theory predicts the mean answer of networks of width 10 under the posterior of all other
-# weights, and the answer of infinitely wide networks. Each uses the temperature that did best in the whole experiment,
-# which is higher for narrow networks.
+# With fixed queries and keys, attention is a function of the input, and each of the sixteen paths extracts features
+# from the input. From 150 labelled sequences the theory predicts the mean answer of networks of width 10 under the
+# posterior of all other weights, and the answer of infinitely wide networks. Each width uses the temperature that
+# performed best in the whole experiment, which is higher for narrow networks.
 
 
 # %%
@@ -88,7 +90,8 @@ for width, (architecture, order_parameters) in points.items():
 # ## Which heads matter
 #
 # The order parameter between paths scores the heads. We remove heads from the trained network, the least important
-# first, without retraining. The network becomes smaller and keeps its accuracy until we remove a head that matters.
+# first, without retraining. The network becomes smaller, and its accuracy falls little until we remove a head that
+# matters.
 
 # %%
 scores = bpkr.head_scores(narrow, saddle.order_parameters)
@@ -138,12 +141,12 @@ with use_style():
 figure
 
 # %% [markdown]
-# The matrix `saddle.order_parameters.matrices[0]` holds sign and size of the correlations between paths. To check it
-# against networks sampled from the posterior, use `theorykit.bpkr.sampling.compare`.
+# The matrix `saddle.order_parameters.matrices[0]` contains the sign and size of the correlations between paths. To
+# compare it with networks sampled from the posterior, use `theorykit.bpkr.sampling.compare`.
 
 # %% [markdown]
 # ## Conclusion
 #
 # With the trained heads the theory reaches 0.825 on new characters at width 10 and 0.750 at infinite width; the trained
 # network itself has 0.885. Three of its eight heads can be removed at a cost of 0.04 on new characters, which leaves
-# 45,120 of 69,696 numbers. Removing a fourth head costs another 0.04.
+# 45,120 of 69,696 parameters. Removing a fourth head costs another 0.04.

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # One layer of a pretrained transformer, on its own inputs
 #
-# You learn to read one layer of a checkpoint and to compare its heads with random ones.
+# Learn how to read one layer of a checkpoint, and how to compare its heads with random heads.
 #
 # A small vision transformer was trained to classify ten handwritten digits. We take the queries and keys of its second
-# layer, and the hidden states that enter this layer, after its layer norm. With them the attention is a fixed function
-# of the input, as the theory requires. The theory replaces all other weights by Gaussian ones and averages over their
-# posterior, given 200 labelled digits. The transformer's values, its MLPs and its readout are not used.
+# layer, and the hidden states that enter this layer, after its layer norm. Attention is then a fixed function of the
+# input, as the theory requires. The theory gives all other weights a Gaussian prior and averages over their posterior,
+# given 200 labelled digits. The transformer's values, MLPs and readout are not used.
 #
 # The question is whether a digit is even or odd. Two classes need only one output, which keeps the solves short: with
-# ten outputs one solve takes a minute. The transformer was trained on all ten digits and never on parity. As its answer
-# we take the parity of the digit that it predicts.
+# ten outputs one solve takes a minute. The transformer was trained to classify all ten digits, and never on parity. We
+# take the parity of its predicted digit as its answer.
 
 # %%
 import math
@@ -36,8 +36,8 @@ TEMPERATURES = (0.01, 0.1, 1.0)
 # %% [markdown]
 # ## Data from the transformer
 #
-# [vit_digits/train.py](vit_digits/train.py) trains it with PyTorch and transformers, and writes the two files that we
-# need. This example needs neither package. In short:
+# [vit_digits/train.py](vit_digits/train.py) trains the transformer with PyTorch and transformers, and writes the two
+# files that we need. This example needs neither package. In short:
 #
 #     model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=2, hidden_size=24, ...))
 #     ...  # training
@@ -46,8 +46,9 @@ TEMPERATURES = (0.01, 0.1, 1.0)
 #     hidden = torch.stack(output.hidden_states[:-1], dim=1)       # (digits, layers, tokens, features)
 #
 # Images of 8 x 8 pixels are 16 patches; with the class token there are 17 tokens of 24 features. The theory learns from
-# 200 of the 1397 digits that the transformer was trained on. The transformer has not seen the 200 test digits. Hidden
-# states are kept in float16. This changes the attention by less than 0.001, as a comparison with recorded maps shows.
+# 200 of the 1397 digits that the transformer was trained on. The transformer has not seen the 200 test digits. The
+# hidden states are stored in float16. A comparison with recorded maps shows that this changes the attention by less
+# than 0.001.
 
 # %%
 recorded = np.load(FOLDER / "recorded.npz")
@@ -72,9 +73,9 @@ print(f"the transformer: {own:.3f} of the test digits' parities, {own_ten:.3f} o
 # %% [markdown]
 # ## Three kinds of attention
 #
-# Do these heads help? We compare them with heads whose queries, keys and biases are the same numbers in random order,
-# and with uniform attention, which is the mean over all tokens. The network reads out the class token, as the
-# transformer does.
+# Do these heads help? We compare them with random heads, whose queries, keys and biases are the same numbers in random
+# order, and with uniform attention, which is the mean over all tokens. The readout takes the class token, as in the
+# transformer.
 
 
 # %%
@@ -111,13 +112,13 @@ def even_or_odd(kind: str) -> bpkr.Data:
 
 
 # %% [markdown]
-# ## Predictions over width
+# ## Predictions against width
 #
 # Each sweep solves the saddle point at every width and temperature; the width `math.inf` is the Gaussian process of
-# infinitely wide networks. For every kind of attention and every width we then take the temperature with the least log
-# loss on the test digits, which favours every kind a little; here this is 0.1 everywhere. The largest log evidence,
-# which needs no test digits, is at 0.1 for the trained heads too. For the others it is at 1, and they predict worse
-# there. With prior variances of one the evidence is no good guide for them.
+# infinitely wide networks. For every kind of attention and every width we then take the temperature with the smallest
+# log loss on the test digits. This favours every kind a little; the chosen temperature is 0.1 in all cases. The log
+# evidence, which needs no test digits, is also largest at 0.1 for the trained heads. For the other two kinds it is
+# largest at 1, where they predict worse. With prior variances of one, the evidence is not a good guide for these two.
 
 # %%
 data = {kind: even_or_odd(kind) for kind in attention}
@@ -143,7 +144,7 @@ for kind, result in chosen.items():
 # %% [markdown]
 # ## The task that the heads were trained for
 #
-# We apply the same theory with ten outputs to infinitely wide networks, which need no saddle-point solve.
+# We apply the same theory with ten outputs to infinitely wide networks, which do not need a saddle-point solve.
 
 
 # %%
@@ -169,8 +170,8 @@ for kind, scores in ten_digits.items():
 # %% [markdown]
 # ## Which heads matter
 #
-# Each path is one head, as there is one layer. The scores come from the order parameter alone. For comparison we show
-# the accuracy of infinitely wide networks with only this head, and without it. They need no further solve.
+# There is one layer, so each path is one head. The scores depend on the order parameter alone. For comparison we
+# compute the accuracy of infinitely wide networks with only this head, and without it, which needs no further solve.
 
 
 # %%
@@ -220,22 +221,23 @@ with use_style():
 figure
 
 # %% [markdown]
-# With the trained heads the theory's accuracy is 0.955 to 0.970 at all widths, with random heads 0.925 to 0.945, with
-# uniform attention 0.915 to 0.945; standard errors are 0.012 to 0.020. The log loss separates them more clearly: 0.12
-# with trained heads, 0.17 to 0.23 with the others. There is one draw of random heads. The transformer itself has 0.985;
-# its values were trained on seven times as many digits.
+# Over all widths, the theory's accuracy is 0.955 to 0.970 with the trained heads, 0.925 to 0.945 with random heads, and
+# 0.915 to 0.945 with uniform attention. Standard errors are 0.012 to 0.020. The log loss separates the three kinds more
+# clearly: it is 0.12 with trained heads and 0.17 to 0.23 with the others. There is one draw of random heads. The
+# transformer itself has an accuracy of 0.985; its values were trained on seven times as many digits.
 #
 # The width matters little here: with trained heads the log loss is 0.118 at width 10 and 0.126 at infinite width, a
-# difference below its standard error. Uniform attention shows that the hidden states that enter the second layer
-# already hold most of the answer. Attention matters more for classifying all ten digits, the task that the heads were
-# trained for: 0.950 with trained heads, 0.895 with random ones, 0.785 with uniform attention.
+# difference below its standard error. The result for uniform attention shows that the hidden states that enter the
+# second layer already contain most of the answer. Attention matters more for the classification of all ten digits, for
+# which the heads were trained: the accuracy is 0.950 with trained heads, 0.895 with random heads, and 0.785 with
+# uniform attention.
 #
 # The scores of the heads are similar, and their order differs from the accuracy of single heads: head 3 has the lowest
-# score, and does best alone. A score measures how strongly the learned weights of the paths through a head have grown
-# and overlap. Large weights may also compensate for small features.
+# score but the highest accuracy alone. A score measures how large the learned weights of the paths through a head are,
+# and how much they overlap. Large weights may also compensate for small features.
 
 # %% [markdown]
 # ## Conclusion
 #
-# Trained heads carry information that random heads do not: log loss 0.12 against 0.17 to 0.20 on parity, and accuracy
-# 0.950 against 0.895 on all ten digits. Width makes no difference beyond the errors here.
+# Trained heads carry information that random heads do not: the log loss is 0.12 against 0.17 to 0.20 on parity, and the
+# accuracy is 0.950 against 0.895 on all ten digits. In this example, width makes no difference beyond the errors.

@@ -1,17 +1,16 @@
 # %% [markdown]
 # # Recorded attention: all layers of a pretrained transformer
 #
-# You learn to use recorded attention maps from all layers of a trained transformer.
+# Learn how to use recorded attention maps from all layers of a trained transformer.
 #
 # A forward pass of a small vision transformer gives the attention maps of both its layers. The theory's network takes
-# these maps as they are, together with the inputs of the first layer, and learns new values: it has two layers of four
-# heads, so sixteen paths.
+# these maps as they are, together with the inputs of the first layer, and learns new values. It has two layers of four
+# heads, and therefore sixteen paths.
 #
 # This is a conditional theory. The maps of the second layer come from hidden states that went through the transformer's
-# values and MLPs, all trained on 1397 digits. In the theory's own network the attention of every layer would use the
-# bare input. The theory predicts how networks learn from 200 labelled digits, given these maps. It does not explain how
-# the transformer learned to make them. Except through the maps, the transformer's values, MLPs and readout are not
-# used.
+# values and MLPs, all trained on 1397 digits. Without recorded maps, the attention of every layer would act on the bare
+# input. The theory predicts how networks learn from 200 labelled digits, given these maps. It does not explain how the
+# transformer learned the maps. The transformer's values, MLPs and readout enter only through the maps.
 #
 # [One layer on its own inputs](pretrained_layer.py) shows the alternative with the same transformer.
 
@@ -45,9 +44,9 @@ TEMPERATURES = (0.01, 0.1)
 #     hidden = torch.stack(output.hidden_states[:-1], dim=1)       # (digits, layers, tokens, features)
 #     maps = torch.stack(output.attentions, dim=1)                 # (digits, layers, heads, queries, keys)
 #
-# Here the axes keys and queries of the maps are exchanged. You can keep the maps, or the hidden states and the
-# checkpoint, which make the same maps. The maps of 400 digits would take three times the space of the hidden states, so
-# we kept only the maps of four digits, to check that they agree.
+# In this example the axes keys and queries of the maps are exchanged. You can store the maps, or the hidden states and
+# the checkpoint, from which the same maps can be computed. The maps of 400 digits would take three times the space of
+# the hidden states. We therefore stored only the maps of four digits, to check that they agree.
 
 # %%
 recorded = np.load(FOLDER / "recorded.npz")
@@ -73,9 +72,8 @@ print(f"the transformer says whether a test digit is even or odd with accuracy {
 # ## Three kinds of attention
 #
 # Again we ask whether a digit is even or odd. We compare the recorded maps with random heads and with uniform
-# attention. Random heads have the transformer's queries, keys and biases in random order and look at the same hidden
-# states. With uniform attention all heads of a layer are the same, and one head with Gaussian values is as good as
-# four.
+# attention. Random heads have the transformer's queries, keys and biases in random order, and act on the same hidden
+# states. With uniform attention all heads of a layer are the same, so one head with Gaussian values is as good as four.
 
 
 # %%
@@ -113,10 +111,10 @@ def architecture_of(attention: dict[str, list[jnp.ndarray]]) -> bpkr.Architectur
 
 
 # %% [markdown]
-# ## Predictions over width
+# ## Predictions against width
 #
-# For every kind of attention and every width we take the temperature with the least log loss on the test digits, which
-# favours every kind a little.
+# For every kind of attention and every width we take the temperature with the smallest log loss on the test digits.
+# This favours every kind a little.
 
 
 # %%
@@ -143,9 +141,9 @@ for kind, result in chosen.items():
 # %% [markdown]
 # ## Which paths matter
 #
-# A path is named by its head in the first layer and its head in the second. The diagonal of $U_1$ shows the strength of
-# each path in the network of width 10; at infinite width all are one. We compare it with the accuracy of an infinitely
-# wide network that has only this path.
+# The name of a path gives its head in the first layer and its head in the second. The diagonal of $U_1$ shows the
+# strength of each path in the network of width 10; at infinite width all strengths are one. We compare the strength of
+# a path with the accuracy of an infinitely wide network that has only this path.
 
 
 # %%
@@ -201,23 +199,25 @@ with use_style():
 figure
 
 # %% [markdown]
-# With the recorded maps the theory's accuracy is 0.925 to 0.945 over the widths, with standard errors of 0.02; the
-# transformer itself has 0.985. Random heads and uniform attention do worse, most of all in infinitely wide networks:
-# from width 3 to infinity their accuracies go from 0.895 to 0.755, and from 0.825 to 0.760. There is one draw of random
-# heads. Values act linearly on single patches here, so information on the whole digit must come from the maps.
+# With the recorded maps the theory's accuracy is 0.925 to 0.945 over the widths, with standard errors of 0.02. The
+# transformer itself has 0.985. Random heads and uniform attention are less accurate, above all in infinitely wide
+# networks: from width 3 to infinite width their accuracies fall from 0.895 to 0.755, and from 0.825 to 0.760. There is
+# one draw of random heads. The values of the theory's network act linearly on single patches, so information on the
+# whole digit must come from the maps.
 #
-# The effect of finite width depends on the temperature. With recorded maps at T = 0.1 networks of width 3 and 10 do
-# better (0.935 and 0.945) than infinitely wide ones (0.905); at T = 0.01 they do worse (0.840 and 0.890, against
-# 0.940). If each uses its better temperature, accuracies agree within the standard error, and so do the log losses:
-# 0.159 at width 10, 0.202 +- 0.064 at infinite width.
+# The effect of finite width depends on the temperature. With recorded maps at T = 0.1, networks of width 3 and 10 are
+# more accurate (0.935 and 0.945) than infinitely wide ones (0.905). At T = 0.01 they are less accurate (0.840 and
+# 0.890, against 0.940). If each width uses its better temperature, accuracies agree within the standard error, and so
+# do the log losses: 0.159 at width 10 and 0.202 +- 0.064 at infinite width.
 #
 # In the narrow network the paths have different strengths: $U_1$ is 45 for path 42 and 14 for path 41. But the
 # strongest paths are not the best single paths. Paths through head 2 of the second layer have large $U_1$, and three of
-# these four have the lowest accuracy alone. They may help only together with others, or large $U_1$ may compensate for
-# small features. So a large $U_1$ alone is no reason to keep a head: remove the head, and test.
+# these four have the lowest accuracy alone. They may help only together with other paths, or large $U_1$ may compensate
+# for small features. So a large $U_1$ alone is not a reason to keep a head: remove the head, and test.
 
 # %% [markdown]
 # ## Conclusion
 #
-# With recorded maps the theory reaches 0.925 to 0.945 from 200 labels, more than random heads (0.755 to 0.895) at every
-# width. Do not read importance from $U_1$ alone: the path with the largest value, 42, reaches only 0.655 by itself.
+# With recorded maps the theory reaches an accuracy of 0.925 to 0.945 from 200 labels, more than with random heads
+# (0.755 to 0.895) at every width. Do not judge importance by $U_1$ alone: path 42, which has the largest value, reaches
+# only 0.655 by itself.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Your own action: how well ridge regression generalises
 #
-# You learn to solve a replica calculation from its action, without simplifying it by hand.
+# Learn how to solve a replica calculation from its action, without simplifying the action by hand.
 #
 # A student learns a random linear teacher from $P = \alpha N$ examples with noise of variance $\sigma^2$ and a ridge
 # $\lambda$. The replica-symmetric action has six order parameters: the overlap $m$ with the teacher, the norm $q$, the
-# variance $V$, and a conjugate of each. We write the action down without simplifying it, and find a stationary point
+# variance $V$, and the conjugate of each. We write down the action without simplifying it, and find a stationary point
 # that is a minimum in three directions and a maximum in three. Compare [Krogh and
 # Hertz](https://doi.org/10.1088/0305-4470/25/5/020).
 
@@ -34,8 +34,8 @@ for symbol, equation in action.equations.items():
     print(symbol, ":", equation)
 
 # %% [markdown]
-# We need one solution and follow the others from it. The error on new examples peaks at equal numbers of examples and
-# weights, unless the ridge is strong.
+# We find one solution, and follow the branch from there. The error on new examples has a peak at equal numbers of
+# examples and weights, unless the ridge is strong.
 
 # %%
 values = {alpha: 1.5, noise: 0.25}
@@ -90,6 +90,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# Simulated students agree with the theory: they are at most 1.1 standard errors off at $\lambda = 0.001$ and 1.9 at
-# $\lambda = 0.1$. The peak of the error at one example per weight disappears with the stronger ridge. We found one
-# stationary point, and following it in both directions gave both curves.
+# Simulated students agree with the theory: the largest difference is 1.1 standard errors at $\lambda = 0.001$ and 1.9
+# at $\lambda = 0.1$. The peak of the error at one example per weight disappears with the stronger ridge. It was enough
+# to solve for one stationary point: following it in both directions gave both curves.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Cycles of self-attention, followed through their bifurcations
 #
-# You learn to follow cycles through a parameter, stable or not, and to locate their bifurcations.
+# Learn how to continue stable and unstable cycles in a parameter, and how to locate their bifurcations.
 #
-# A simulation shows only stable states. Newton's method finds cycles whether they are stable or not, follows them
-# through a parameter and locates where they change. This shows how attractors form and disappear. We follow a pitchfork
-# that is known in closed form, the torus of the published network, and two attractors that coexist.
+# A simulation shows only stable states. Newton's method finds cycles whether they are stable or not, continues them in
+# a parameter, and locates their bifurcations. This shows how attractors form and disappear. We study a pitchfork that
+# is known in closed form, the birth of the torus of the published network, and two coexisting attractors.
 
 # %%
 from pathlib import Path
@@ -27,8 +27,8 @@ CONTEXT = 4
 # ## A pitchfork
 #
 # We take one pattern, no positions, and a value that agrees with the output in four of five neurons, so that their
-# correlation is $c = 3/5$. At a fixed point all tokens are equal, attention to them makes no difference, and $A = c
-# \tanh \beta A$. Besides $A = 0$ this equation has solutions for $\beta > 1/c$.
+# correlation is $c = 3/5$. At a fixed point all tokens are equal, so attention has no effect, and
+# $A = c \tanh \beta A$. For $\beta > 1/c$ this equation has solutions other than $A = 0$.
 
 # %%
 output = np.ones((1, 10))
@@ -40,7 +40,7 @@ one_pattern = dmft.weights_from_arrays(
 correlation = float(np.mean(output * value))
 
 # %% [markdown]
-# A `Stroboscope` is the map as a function of one parameter. Without positions it advances one token at a time.
+# A `Stroboscope` is the map as a function of one parameter. Without positions, one application advances one token.
 
 # %%
 token = dmft.Stroboscope(
@@ -56,9 +56,9 @@ for name, branch in (("A = 0", silent), ("A = c tanh(beta A)", speaking)):
 # %% [markdown]
 # ## From a cycle to a torus
 #
-# The published network is driven by the positions of its tokens, so its simplest state repeats with their clock.
-# Sampled once per turn of four tokens, this is a fixed point. We follow it from small $\beta$, at which the output is
-# nearly silent.
+# The published network is driven by the positions of its tokens, so its simplest state repeats with the period of the
+# positions, four tokens. If the state is sampled once per period, it is a fixed point. We follow it from small $\beta$,
+# at which the output is close to zero.
 
 # %%
 weights = dmft.published_weights()
@@ -85,9 +85,9 @@ print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circl
 
 # %% [markdown]
 # On a cycle, the Lyapunov exponents of the orbit are the logarithms of its multipliers, per token. Beyond the
-# bifurcation they differ: the cycle is unstable, and the orbit is on a torus, with an exponent of zero. At its birth
-# the torus turns by the angle of the multiplier. It turns faster further on, except on an interval where it locks to a
-# quarter of a circle.
+# bifurcation the two differ: the cycle is unstable, and the orbit is on a torus, with an exponent of zero. At the
+# bifurcation, the rotation angle on the torus is the angle of the multiplier. The angle increases with $\beta$, except
+# on an interval on which the rotation locks to a quarter of a circle.
 
 # %%
 betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
@@ -106,8 +106,8 @@ rotations = spectrum["frequency"].values[spectrum.argmax("frequency")]
 # %% [markdown]
 # ## Two attractors on one curve
 #
-# At $\beta = 1.27$ the final state depends on the start. Of nearly equal starts, about a fifth end on another attractor
-# than the others.
+# At $\beta = 1.27$ the final state depends on the start. Of many nearly equal starts, about a fifth end on a different
+# attractor from the others.
 
 # %%
 BETA = 1.27
@@ -125,9 +125,9 @@ for orbit, share, error in zip(
     attractors.append(cycle)
 
 # %% [markdown]
-# Both are cycles, of seven turns and of fourteen. We follow the first one through its period doublings and around its
-# folds, unstable most of the way, and reach a period doubling. The second one, followed down, ends there. So they lie
-# on one curve.
+# Both attractors are cycles, of seven periods and of fourteen. We follow the first cycle through its period doublings
+# and past its folds. It is unstable most of the way, and reaches another period doubling. The second cycle, followed
+# towards smaller $\beta$, ends at this period doubling. So the two attractors lie on one curve.
 
 # %%
 seven, fourteen = attractors
@@ -145,7 +145,7 @@ passed = min(branches["seven turns, from 1.27 up"].events, key=lambda event: abs
 print(f"the {birth.kind} that both come to: {passed.parameter:.12f} and {birth.parameter:.12f}")
 
 # %% [markdown]
-# Solid lines are stable, dashed lines unstable.
+# Solid lines are stable and dashed lines are unstable.
 
 # %%
 MARKERS = {
@@ -259,6 +259,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Continuation locates bifurcations to all printed digits: the branch point at $\beta = 1/c = 1.666666666667$, and the
-# birth of the torus at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, with 0.78 and 0.22 of the
-# starts, and both branches end at the same period doubling, $\beta = 1.269384750250$.
+# Continuation locates bifurcations to all printed digits: the branch point at $\beta = 1/c = 1.666666666667$ and the
+# birth of the torus at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, reached from 0.78 and 0.22 of
+# the starts. Both branches end at the same period doubling, $\beta = 1.269384750250$.

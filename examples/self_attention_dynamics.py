@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Self-attention that generates tokens: from weights to a checked prediction
 #
-# You learn to run the mean-field map, to classify its regimes by Lyapunov exponents, and to check it by simulation.
+# Learn how to run the mean-field map, classify its regimes by Lyapunov exponents, and check it by simulation.
 #
-# A layer of self-attention over $\pm 1$ neurons generates its own next token. As the number of neurons grows their
-# noise averages out, and dynamical mean-field theory gives a deterministic map. The map can settle on a cycle, turn on
-# a torus or be chaotic. We derive it, run the published network, classify its orbits by Lyapunov exponents, and compare
-# finite networks with it.
+# A layer of self-attention over $\pm 1$ neurons generates its own next token. As the number of neurons grows, their
+# noise averages out, and dynamical mean-field theory gives a deterministic map. The orbits of the map are cycles, tori
+# or chaotic. We derive the map, run the published network, classify its orbits by Lyapunov exponents, and compare
+# finite networks with the map.
 
 # %%
 from pathlib import Path
@@ -26,8 +26,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## The map
 #
-# theorykit sums over the spins, finds the saddle point of their generating functional and shows that the conjugate
-# fields vanish there. It checks each step on random numbers. The printed code is the code that runs.
+# theorykit sums over the spins, finds the saddle point of the generating functional, and shows that the conjugate
+# fields vanish there. It checks each step on random numbers. The code printed below is the code that runs.
 
 # %%
 theory = dmft.derive()
@@ -56,8 +56,8 @@ def parameters(beta: float | np.ndarray) -> dmft.Parameters:
 # %% [markdown]
 # ## Orbits and their exponents
 #
-# We run several temperatures as one batch. The largest two Lyapunov exponents, with errors, classify an orbit: a cycle
-# ($\lambda_1 < 0$), quasi-periodic ($\lambda_1 = 0$) or chaos ($\lambda_1 > 0$).
+# We run several temperatures as one batch. The two largest Lyapunov exponents, with errors, classify an orbit as
+# periodic ($\lambda_1 < 0$), quasi-periodic ($\lambda_1 = 0$) or chaotic ($\lambda_1 > 0$).
 
 # %%
 betas = np.array([1.27, 1.255, 1.28])
@@ -73,8 +73,8 @@ for orbit, beta in enumerate(betas):
     print(f"beta = {beta}: {regimes[orbit]}, exponents {shown}, dimension {dimensions[orbit]:.2f}")
 
 # %% [markdown]
-# Between these three temperatures the network passes from one regime to another, and back. We draw an orbit diagram;
-# every orbit starts from the same window of attentions.
+# Between these three temperatures the network passes from one regime to another, and back. We compute an orbit diagram,
+# in which every orbit starts from the same window of attentions.
 
 # %%
 hot = parameters(3.0)
@@ -89,9 +89,10 @@ diagram = orbit_diagram(
 # %% [markdown]
 # ## Finite networks
 #
-# Neurons of one class have independent spins given the past, so their sum is binomial, and the cost of a simulation
-# does not depend on the size of the network. Its distance from the map is of order $N^{-1/2}$, but the map amplifies
-# it. In chaos it grows as $e^{\lambda_1 t}$, and the prediction holds for about $\log N / 2 \lambda_1$ tokens.
+# Given the past, the spins of neurons of one class are independent. Their sum is binomial, so the cost of a simulation
+# does not depend on the size of the network. The distance of a network from the map is of order $N^{-1/2}$, but the map
+# amplifies this distance. In chaos it grows as $e^{\lambda_1 t}$, and the prediction holds for about
+# $\log N / 2 \lambda_1$ tokens.
 
 # %%
 TOKENS, COLD, CHAOTIC = 60, 0.5, 1.28
@@ -114,10 +115,10 @@ for beta in (COLD, CHAOTIC):
     print(f"chi^2 per degree of freedom {study.chi_square:.1f}")
 
 # %% [markdown]
-# The top row shows orbits in the plane of two attentions: all tokens pale and one position of the clock dark. The
-# bottom row shows exponents over temperature; a mean-field run, pale, and networks that leave it one after the other;
-# and their distance. In chaos the law of the distance holds only if $N$ is so large that the noise is still small after
-# 60 tokens.
+# The top row shows orbits in the plane of two attentions: all tokens are pale, and tokens at one position are dark. The
+# bottom row shows, from left to right, exponents against $\beta$; a mean-field run (pale) with networks that leave it
+# one after the other; and the distance of the networks from the run. In chaos the law of the distance holds only if $N$
+# is so large that the noise is still small after 60 tokens.
 
 
 # %%
@@ -189,6 +190,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# The three temperatures are a cycle, a torus and chaos, with largest exponents -0.0478, 0.0000 and 0.1402. Finite
-# networks approach the map as $N^{-0.5002 \pm 0.0014}$ on the cycle. In chaos the power is $-0.52 \pm 0.07$ with a poor
-# fit: compare only the tokens before the noise has grown.
+# At the three temperatures the network has a cycle, a torus and chaos, with largest exponents -0.0478, 0.0000 and
+# 0.1402. Finite networks approach the map as $N^{-0.5002 \pm 0.0014}$ on the cycle. In chaos the exponent is
+# $-0.52 \pm 0.07$, but the fit is poor: compare only the tokens before the noise has grown.

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # Fluctuations of finite self-attention networks
 #
-# You learn to predict the distance of a network of $N$ neurons from the map, and to see when the prediction fails.
+# Learn how to predict how far a network of $N$ neurons deviates from its infinite-size map, and see when the prediction
+# fails.
 #
-# Self-attention follows a deterministic map in the limit of many neurons. A network of $N$ neurons deviates from it by
-# $N^{-1/2}$, and here we compute the prefactor. Spins are independent given the attention before them, so the noise of
-# a token is known, and the derivative of the map propagates it. This is van Kampen's expansion, to first order in
-# $1/N$. We compare it with simulations: on cycles, where it becomes exact as $N$ grows, and across the transitions to a
-# torus and to chaos, where it fails.
+# Self-attention follows a deterministic map in the limit of many neurons. A network of $N$ neurons deviates from the
+# map by a distance of order $N^{-1/2}$. In this example we compute the prefactor. Spins are independent given the
+# attention before them, so the noise of a token is known, and the derivative of the map propagates the noise. This is
+# van Kampen's expansion, to first order in $1/N$. We compare the expansion with simulations: on cycles, where it
+# becomes exact as $N$ grows, and across the transitions to a torus and to chaos, where it fails.
 
 # %%
 from pathlib import Path
@@ -26,7 +27,7 @@ theorykit.enable_float64()
 # ## The noise of a token
 #
 # We need $N$ times the covariance of a token's overlaps with the patterns, given the attention $A$ before it. theorykit
-# derives it from the spins and checks the derivation by summing over all spin configurations.
+# derives this covariance from the spins, and checks the derivation by summing over all spin configurations.
 
 # %%
 theory = dmft.derive()
@@ -36,9 +37,9 @@ print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify
 # %% [markdown]
 # ## On cycles
 #
-# All networks start in the same state on the attractor of the map. We divide their root mean square distance from the
-# map over 100 tokens, in 2000 simulations, by the predicted distance. We use the published weights, and random ones of
-# one, two and four patterns.
+# All networks start in the same state on the attractor of the map. We simulate 2000 networks, and divide their root
+# mean square distance from the map over 100 tokens by the predicted distance. We use the published weights, and random
+# weights with one, two and four patterns.
 
 
 # %%
@@ -81,9 +82,9 @@ for weights, context, parameters, repeats in CASES:
 # %% [markdown]
 # ## Across the transitions
 #
-# The published network settles on a cycle up to $\beta = 1.243$, then moves on a torus, and is chaotic from about 1.275
-# on. At many temperatures at once we follow networks of four sizes for 400 tokens from the attractor. The theory
-# predicts one number for all sizes, $\sqrt{N}$ times their root mean square distance.
+# The published network settles on a cycle up to $\beta = 1.243$, then on a torus, and is chaotic above about 1.275. We
+# run networks of four sizes at many temperatures in one batch, for 400 tokens from the attractor. The theory predicts
+# the same number for all sizes: $\sqrt{N}$ times the root mean square distance.
 
 # %%
 CONTEXT, TOKENS = 4, 400
@@ -134,13 +135,14 @@ torus_start = attractor(published, CONTEXT, settings(TORUS))
 torus = dmft.run(published_network(4).limit, settings(TORUS), torus_start, steps=8000).attention[::CONTEXT]
 
 # %% [markdown]
-# The top row shows networks as dots in the plane of two attentions, with the theory's ellipses of one and two standard
-# deviations: after 400 tokens on the cycle; and on the torus, black, after 40 and 400. Nothing fixes the phase on a
-# torus, so networks spread around it, but the theory knows only its tangent. The top right panel shows the distance in
-# chaos. It grows in spurts as $e^{\lambda_1 t}$ and saturates after $\log N / 2 \lambda_1$ tokens at the distance of
-# two arbitrary points of the attractor. The bottom row shows the amplitude, and simulation over theory with a band of 2
-# %; triangles are beyond the axis. Near $\beta = 1.27$ the map is locked to a cycle, and noise kicks networks to other
-# phases of it, a few to another attractor.
+# The top row shows networks as dots in the plane of two attentions, with the predicted ellipses of one and two standard
+# deviations. The left panel shows the cycle after 400 tokens, and the middle panel the torus (black) after 40 and 400
+# tokens. Nothing fixes the phase on a torus, so networks spread around it; the linear theory describes only the spread
+# along the tangent. The top right panel shows the distance in chaos. It grows in spurts as $e^{\lambda_1 t}$ and
+# saturates after $\log N / 2 \lambda_1$ tokens at the distance of two arbitrary points of the attractor. The bottom row
+# shows the amplitude, and the ratio of simulation to theory with a band of 2 %; triangles are values beyond the axis.
+# Near $\beta = 1.27$ the map is locked to a cycle, and noise kicks networks to other phases of the cycle, and a few to
+# another attractor.
 
 # %%
 COLORS = dict(zip((4, 5, 6, 7, 10, 14), (*LIMITS, "black", "#7d3c98", "0.5"), strict=True))
@@ -248,6 +250,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Theory and simulation agree within two percent at $\beta = 1.1$ for all $N$ from $10^4$ on. Near the torus, at $\beta
-# = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: closer to the transition, the expansion needs larger
-# networks.
+# Theory and simulation agree within two percent at $\beta = 1.1$ for all $N$ from $10^4$ on. Near the transition to the
+# torus, at $\beta = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: closer to the transition, the
+# expansion needs larger networks.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Is my network wide enough for the theory?
 #
-# You learn whether your network is wide enough for the saddle point.
+# Learn how to judge whether your network is wide enough for the saddle point.
 #
-# The saddle point is exact for infinitely many hidden units and a proportional number of examples. This map shows its
-# error at finite width. We sample the exact posterior of the order parameters and compare it with the saddle point and
-# the fluctuations about it. The networks have 5 to 80 hidden units and 2 to 8 attention paths, at two temperatures.
+# The saddle point is exact in the limit of many hidden units with a proportional number of examples. This example maps
+# its error at finite width. We sample the exact posterior of the order parameters and compare it with the saddle point
+# and the fluctuations about it. The networks have 5 to 80 hidden units and 2 to 8 attention paths, at two temperatures.
 
 # %%
 import itertools
@@ -28,8 +28,8 @@ theorykit.enable_float64()
 # %% [markdown]
 # ## Networks and examples
 #
-# Two layers of heads with random queries and keys read five tokens of ten features. A network of eight hidden units
-# makes the labels, with noise. There are 60 training examples and 1000 test examples.
+# Two layers of heads with random queries and keys act on five tokens of ten features. A network of eight hidden units
+# generates the labels, with noise. There are 60 training examples and 1000 test examples.
 
 # %%
 EXAMPLES, TESTS, TOKENS, FEATURES = 60, 1000, 5, 10
@@ -52,10 +52,11 @@ def data_of(heads: tuple[int, int]) -> bpkr.Data:
 # %% [markdown]
 # ## Three distances
 #
-# We measure three distances. The distance of $U_1$ is relative to its size. The distance of the mean output on the test
-# examples, in units of the output's posterior standard deviation, is the error of the predictions. The third is the
-# share of test examples whose mean output has another sign, which bounds the difference of the two accuracies. If a
-# layer has fewer units than paths, the order parameters are singular, and no fluctuations about the saddle point exist.
+# We measure three distances. The first is the distance of $U_1$ relative to its size. The second is the distance of the
+# mean output on the test examples, in units of the output's posterior standard deviation: the error of the predictions.
+# The third is the share of test examples whose mean output has a different sign, which bounds the difference in
+# accuracy. If a layer has fewer units than paths, the order parameters are singular, and fluctuations about the saddle
+# point are not defined.
 
 
 # %%
@@ -146,6 +147,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# The error of the saddle point falls about as 1/width and grows with the number of paths. At the larger temperature and
-# 80 units it is 0.4, 1.5 and 1.4 percent for 2, 4 and 8 paths; at the smaller one 1.5, 2.4 and 3.8 percent. With 5
-# units and 8 paths it is 17 to 38 percent: use sampling there.
+# The error of the saddle point falls about as 1/width and grows with the number of paths. With 80 units and 2, 4 and 8
+# paths it is 0.4, 1.5 and 1.4 percent at the higher temperature, and 1.5, 2.4 and 3.8 percent at the lower one. With 5
+# units and 8 paths it is 17 to 38 percent: use sampling for such networks.

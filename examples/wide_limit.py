@@ -1,10 +1,11 @@
 # %% [markdown]
 # # From finite width to the Gaussian process
 #
-# You learn at which widths the Gaussian process and its first correction are accurate enough.
+# Learn at which widths the Gaussian process and its first correction are accurate enough.
 #
 # As the widths grow, the order parameters approach multiples of the identity and the network becomes a Gaussian
-# process. The first correction is known in closed form. With $G = \partial E / \partial U_1$ at the limit $U_1 = g I$,
+# process. The first correction is known in closed form. With $G = \partial E / \partial U_1$ at infinite width,
+# $U_1 = g I$,
 #
 # $$U_1 = g I - g^2 \Big[ \frac{G}{N_1} + \frac{I \otimes \mathrm{tr}_{1} G}{N_2} + \frac{I\, \mathrm{tr}\, G}{N_a}
 # \Big] + O(1/N^2)$$
@@ -42,7 +43,7 @@ def architecture(width: float) -> bpkr.Architecture:
 
 
 # %% [markdown]
-# theorykit derives the expansion together with the action: forces $G_l$ propagate from the data to the readout,
+# theorykit derives the expansion together with the action. Forces $G_l$ propagate from the data to the readout, and
 # displacements propagate back. For two layers:
 
 # %%
@@ -83,5 +84,5 @@ figure
 # ## Conclusion
 #
 # The Gaussian process is off by 0.33 at width 10 and by $7.7\times10^{-3}$ at width 1000. The first-order formula is
-# useless at width 10 (off by 0.46), and right to $1.2\times10^{-4}$ at width 1000. Use the formula from about a hundred
-# units on, and the saddle point below.
+# useless at width 10, where it is off by 0.46, and accurate to $1.2\times10^{-4}$ at width 1000. Use the formula above
+# about a hundred units, and the saddle point below.
