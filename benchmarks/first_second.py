@@ -1,4 +1,4 @@
-"""Time what a new user waits for: imports, the first solve in a fresh process, a second shape, and a repeated solve.
+"""Time imports, the first solve in a fresh process, a solve with a second shape, and a repeated solve.
 
     python benchmarks/first_second.py [--output FOLDER] [--repeats 5]
 

@@ -1,4 +1,4 @@
-"""Minimise the action of attention paths with the generic solver and with its own solver; compare minima and times.
+"""Minimise the action of attention paths with the generic and the specialised solver; compare minima and times.
 
     python benchmarks/generic.py [--output FOLDER]
 

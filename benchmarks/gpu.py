@@ -13,8 +13,8 @@ Parts:
 Each part runs in a separate process, first on the GPU if there is one (`pip install '.[cuda]'`), then on the CPU.
 Compile times and run times are reported separately. A run time is the median of three runs, or a single run if it takes
 5 s or more. Memory is the amount that XLA plans for the program, and the peak of the device so far if the device
-reports it. A size is left out if the previous size suggests that it would take longer than --limit; its row then says
-so. Rows are written to PATH as they come, and rows of parts that are not measured again are kept.
+reports it. A size is left out, with a note in its row, if the previous size suggests that it would take longer than
+--limit. Rows are written to PATH as soon as they are measured, and rows of parts that are not measured again are kept.
 """
 
 import argparse

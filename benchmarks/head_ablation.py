@@ -1,20 +1,21 @@
-"""Which heads of a trained encoder matter: measured by ablation, and by what theory and weights say without it.
+"""Compare rankings of the heads of trained encoders, from the theory and from the weights, with measured ablations.
 
     pip install torch safetensors
     python benchmarks/head_ablation.py [--output FOLDER]
 
 Five small `torch.nn.TransformerEncoder`s are trained on a synthetic task and saved as safetensors. Each head is ablated
-in turn: its columns of the output projection are set to zero, and the drop of accuracy on test sequences is measured.
-`checkpoints.read_heads` reads the heads from the file; attention is that of the hidden states which enter each layer.
-The theory's network has the encoder's residual connections, its widths, one output and these maps; it knows nothing of
-the values, output projections and MLPs. Compared by Spearman's rank correlation over the heads of a layer:
+in turn: its columns of the output projection are set to zero, and the drop in accuracy on test sequences is measured.
+`checkpoints.read_heads` reads the heads from the file and computes their attention on the hidden states that enter each
+layer. The theory's network has the encoder's residual connections, its widths, one output and these attention maps, but
+not its values, output projections and MLPs. Spearman's rank correlation over the heads of a layer compares the drops
+with:
 
 - the published score, `bpkr.head_scores`;
 - lost log evidence and lost expected accuracy, `bpkr.head_costs`;
 - magnitude: the Frobenius norm of the head's output projection times its values.
 
-The task was chosen by its drops of accuracy alone: of hidden Markov chains, an encoder needs few of its heads. The
-theory's widths and temperature were fixed before its first result. Five minutes on a free core. Writes
+The task was chosen by its drops in accuracy alone, because on hidden Markov chains an encoder needs few of its heads.
+The theory's widths and temperature were fixed before its first result. Takes five minutes on a free core. Writes
 head_ablation.json into FOLDER (benchmarks/results by default).
 """
 
@@ -43,7 +44,7 @@ SCORES = ("published score", "lost log evidence", "lost expected accuracy", "mag
 
 
 def sequences(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Noisy spins of every channel with one-hot positions (sequences, tokens, features); classes 0 and 1."""
+    """Return noisy spins per channel with one-hot positions (sequences, tokens, features), and classes 0 and 1."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, size=count)
     spins = rng.choice([-1.0, 1.0], size=(count, TOKENS, len(LAGS)))
@@ -71,7 +72,7 @@ class Classifier(torch.nn.Module):
         return self.readout(self.encoder(self.embedding(inputs)).mean(dim=1))[:, 0]
 
     def hidden(self, inputs: torch.Tensor) -> list[np.ndarray]:
-        """The hidden states that enter each layer."""
+        """Return the hidden states that enter each layer."""
         states = [self.embedding(inputs)]
         for layer in self.encoder.layers[:-1]:
             states.append(layer(states[-1]))
@@ -94,7 +95,7 @@ def trained(seed: int) -> Classifier:
 
 
 def measure(model: Classifier) -> tuple[float, list[list[float]], list[list[float]]]:
-    """Accuracy; by layer and head, how much of it is lost without the head, with the standard error of that."""
+    """Return the accuracy, and the accuracy lost without each head, by layer, with its standard error."""
     inputs, labels = sequences(TESTED, seed=1000)
 
     @torch.no_grad()
@@ -115,7 +116,7 @@ def measure(model: Classifier) -> tuple[float, list[list[float]], list[list[floa
 
 
 def magnitudes(model: Classifier) -> list[list[float]]:
-    """Norms of every head's output projection times its values, by layer."""
+    """Return the norm of each head's output projection times its values, by layer."""
     found = []
     for layer in model.encoder.layers:
         attention = layer.self_attn
@@ -126,7 +127,7 @@ def magnitudes(model: Classifier) -> list[list[float]]:
 
 
 def theory(model: Classifier, path: Path, seed: int) -> tuple[dict, dict]:
-    """Scores and costs by layer; and how well the theory's network does with all heads."""
+    """Return scores and costs by layer, and the accuracy of the theory's network with all heads."""
     inputs, labels = sequences(EXAMPLES + TEST_EXAMPLES, seed=2000 + seed)
     hidden = model.hidden(inputs)
     read = {"layout": "torch_encoder", "prefix": "encoder.", "heads": HEADS, "norm_first": False}
@@ -151,7 +152,7 @@ def theory(model: Classifier, path: Path, seed: int) -> tuple[dict, dict]:
 
 
 def encoder(seed: int) -> dict:
-    """All numbers of one encoder."""
+    """Return all results for one encoder."""
     began, model = time.perf_counter(), trained(seed)
     accuracy, drops, errors = measure(model)
     middle = time.perf_counter()

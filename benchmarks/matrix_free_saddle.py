@@ -2,7 +2,7 @@
 
     python benchmarks/matrix_free_saddle.py [--examples 20000] [--features 128] [--keys 10] [--output FILE]
 
-Prints how often the stated errors cover the deviation of each key's saddle point from the exact one, and the time and
+Prints how often the reported errors cover the deviation of each key's saddle point from the exact one, and the time and
 memory of a solve in a separate process. Results are saved after each key in FILE
 (benchmarks/results/matrix_free_saddle.json by default), and a run that was stopped resumes from it. The exact solve
 needs more examples than features of all paths.

@@ -30,7 +30,7 @@ FIGURE = ROOT / "docs" / "figure-3-published.png"
 
 
 def summary(theory: xr.Dataset) -> dict:
-    """Return the accuracy (distribution, seed, width) at the best temperature, and that at infinite width."""
+    """Return the accuracy (distribution, seed, width) at the best temperature, and the accuracy at infinite width."""
     chosen = theory["chosen_temperature"].sel(rule="accuracy", drop=True)
     accuracy = theory["accuracy"].sel(temperature=chosen).transpose("distribution", "seed", "width")
     of_limit = theory["gp_accuracy"].sel(temperature=theory["gp_chosen_temperature"].sel(rule="accuracy", drop=True))

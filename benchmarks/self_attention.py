@@ -205,7 +205,7 @@ def fastest_published(seconds: float) -> dict:
 
 
 def compared(rows: list[dict], baseline: list[dict]) -> list[dict]:
-    """`rows` with ratios to the published algorithm of this run and to the published program, and the target."""
+    """Return `rows` with ratios to the published algorithm in this run and to the published program, and the target."""
     rate_of = {(row["window"], row["quantity"]): row["rate"] for row in baseline}
     ratios = []
     for row in rows:

@@ -4,7 +4,7 @@ import kept_results
 
 
 def table() -> str:
-    """Return the table of problems, seconds of the own and of the generic solver, and differences of their minima."""
+    """Return the table of problems, seconds of the specialised and the generic solver, and differences of minima."""
     rows = (
         (
             row["problem"],

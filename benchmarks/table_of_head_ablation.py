@@ -1,4 +1,4 @@
-"""The table of head rankings against measured drops of accuracy, for docs/checkpoints.md, from head_ablation.py."""
+"""Write the table of head rankings against measured drops in accuracy, from the results of head_ablation.py."""
 
 import kept_results
 import numpy as np
@@ -14,7 +14,7 @@ NAMES = ("published score", "lost log evidence", "lost expected accuracy", "magn
 
 
 def table() -> str:
-    """Spearman's correlations with the measured drops; and the drop of the head that a ranking would remove first."""
+    """Return Spearman's correlations with the measured drops, and the drop for the head that is ranked last."""
     encoders = kept_results.read("head_ablation")["encoders"]
     drops = 100 * np.array([each["drop of accuracy"] for each in encoders])
     rows = []
@@ -28,6 +28,6 @@ def table() -> str:
 
 
 def _means(by_encoder) -> list[str]:
-    """Of each layer, the mean over encoders with its standard error."""
+    """Return the mean over encoders with its standard error, for each layer."""
     means, errors = np.mean(by_encoder, axis=0), np.std(by_encoder, axis=0, ddof=1) / np.sqrt(len(by_encoder))
     return [f"{mean:.2f} ± {error:.2f}" for mean, error in zip(means, errors, strict=True)]

@@ -91,5 +91,5 @@ def simulation() -> str:
 
 
 def yes(rows: list[Mapping[str, Any]]) -> str:
-    """Return "yes" if every run gave the same bits."""
+    """Return "yes" if all runs agree bit for bit."""
     return "yes" if all(row["identical"] for row in rows) else "**no**"

@@ -3,10 +3,10 @@
     python benchmarks/threads.py [--output FOLDER] [--sizes EXAMPLES ...] [--only NAME ...] [--rounds ROUNDS]
                                  [--version NAME]
 
-Timed calls repeat the arguments of an untimed first call, so they do not compile. Processes without any such variable
-and processes with OPENBLAS_NUM_THREADS=1 take turns, and times are medians over all rounds. The busy process is an
-endless loop. A ratio above 1 means that the default is slower than one thread. Prints a table, and adds it to
-threads.json in FOLDER (benchmarks/results by default) under the name of the version, by default "now". To measure
+Timed calls repeat the arguments of an untimed first call, so they do not compile. Processes with OPENBLAS_NUM_THREADS=1
+and processes without this variable take turns, and times are medians over all rounds. On the busy machine another
+process runs an endless loop. A ratio above 1 means that the default is slower than one thread. Prints a table, and adds
+it to threads.json in FOLDER (benchmarks/results by default) under the name of the version, by default "now". To measure
 another version of the package, set PYTHONPATH.
 """
 

@@ -11,7 +11,7 @@ Workers are dask workers with one thread each. They are bound to the cores in tu
   and whether the result is the same.
 - `overhead`: seconds per task that computes nothing, and per byte sent with it.
 - `sizes`: a sweep of 8 widths for several numbers of examples, in this process and with two workers, to see when two
-  workers pay off.
+  workers are faster.
 
 Writes workers.json into FOLDER (benchmarks/results by default). Cases that are not run again keep their results.
 `benchmarks/many_workers.py` simulates clusters larger than this machine.
