@@ -112,7 +112,7 @@ def _positive(size: int) -> tuple:
 def orbits() -> Iterator[Case]:
     for name, program in {"map": _advance, "leading 3": _leading_exponents}.items():
         for count in ORBITS:
-            # Called as users do, so that on a CPU the orbits are spread over all cores.
+            # # Use the default executor, as users do: on a CPU it spreads the orbits over all cores.
             yield Case(name, count, 1, program, partial(_networks, count), whole=False)
 
 
@@ -186,7 +186,7 @@ def timed(case: Case) -> dict[str, Any]:
 
 
 def measure(part: str, limit: float, first: int) -> None:
-    """Measure a part in this process, from case number `first` on, and print its rows as lines of JSON."""
+    """Measure the cases of a part in this process, starting at number `first`, and print rows as lines of JSON."""
     theorykit.enable_float64()
     # The cache is off so that compile times are as in a first run.
     jax.config.update("jax_enable_compilation_cache", False)
@@ -223,7 +223,7 @@ def told(part: str, name: str, limit: float, first: int = 0) -> Iterator[dict[st
 
 
 def told_of_all(part: str, name: str, limit: float) -> Iterator[dict[str, Any]]:
-    """Yield the rows of all cases of a part. A case that kills its process is named; the next starts a new process."""
+    """Yield the rows of all cases of a part. If a case kills its process, the rest run in a new process."""
     cases, count = list(PARTS[part]()), 0
     while count < len(cases):
         begun = count

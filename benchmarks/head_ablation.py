@@ -35,10 +35,10 @@ from theorykit import bpkr, checkpoints
 
 ENCODERS, LAYERS, HEADS, FEATURES = 5, 2, 4, 32
 TOKENS, NOISE = 16, 0.3
-# a channel repeats itself after its lag with probability (1 + strength)/2 in one class, (1 - strength)/2 in the other
+# A channel repeats itself after its lag with probability (1 + strength)/2 in class 1 and (1 - strength)/2 in class 0.
 LAGS, STRENGTHS = (1, 2, 3, 4), (0.6, 0.5, 0.4, 0.3)
 TRAINING, TESTED, STEPS, BATCH, RATE = 8000, 4000, 1500, 100, 3e-3
-# of the theory
+# Sizes and temperature for the theory.
 EXAMPLES, TEST_EXAMPLES, TEMPERATURE = 300, 1000, 0.1
 SCORES = ("published score", "lost log evidence", "lost expected accuracy", "magnitude")
 

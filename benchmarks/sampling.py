@@ -208,7 +208,7 @@ def _cell(value) -> str:
 
 
 def plot(results: dict, path: Path) -> None:
-    """Plot effective samples per second over temperature, and the cost of a draw over width, examples and depth."""
+    """Plot effective samples per second by temperature, and the cost of a draw by width, examples and depth."""
     import matplotlib
 
     matplotlib.use("Agg")

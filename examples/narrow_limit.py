@@ -57,9 +57,9 @@ paths = architecture(1).path_labels()
 # ## Exact posterior, saddle point, and fluctuations
 #
 # The samples are exact at every width. The saddle point also exists at every width, but fluctuations about it are
-# defined only if every layer has at least as many units as there are paths, four. We keep the chains of the sampler
-# short. We silence the warning for R-hat above 1.01, print R-hat and the effective sample size of the order parameters
-# instead, and draw error bars.
+# defined only if no layer has fewer units than the four paths. We keep the chains of the sampler short. We silence the
+# warning for R-hat above 1.01, print R-hat and the effective sample size of the order parameters instead, and draw
+# error bars.
 
 
 # %%

@@ -205,7 +205,7 @@ def draw_exponents(axes: plt.Axes) -> None:
 
 
 def draw_rotation(axes: plt.Axes) -> None:
-    """Draw the rotation speed of orbits on the torus, from its birth on."""
+    """Draw the rotation speed of orbits on the torus against beta, starting at the bifurcation."""
     axes.axhline(0.25, color="0.7", linewidth=0.6)
     axes.text(betas[-1], 0.2503, "locked to 1/4", ha="right", color="0.4", fontsize=8)
     axes.plot(betas[on_torus], rotations[on_torus], ".", color=THEORY, markersize=4, label="peak of the spectrum")

@@ -138,7 +138,7 @@ def draw_plane(axes: plt.Axes, orbit: int) -> None:
 
 
 def draw_exponents(axes: plt.Axes) -> None:
-    """Draw the two largest exponents over temperature, the largest coloured by regime."""
+    """Draw the two largest exponents against beta, the largest coloured by regime."""
     axes.axhline(0, color="0.6", linewidth=0.6)
     second = diagram["exponent"].sel(number=2)
     axes.plot(diagram["beta"], second, ".", color="0.75", markersize=3, label=r"$\lambda_2$")

@@ -207,7 +207,7 @@ def mark_onsets(axes: plt.Axes) -> None:
 
 
 def draw_amplitude(axes: plt.Axes) -> None:
-    """Draw sqrt(N) times the distance, over temperature."""
+    """Draw sqrt(N) times the distance against beta."""
     for power, (rms, error) in scanned.items():
         axes.errorbar(betas, rms, error, fmt=".", color=COLORS[power], markersize=4, label=rf"$N = 10^{power}$")
     axes.semilogy(betas, amplitude, color=THEORY, linewidth=1.2, label="theory")
@@ -250,6 +250,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Theory and simulation agree within two percent at $\beta = 1.1$ for all $N$ from $10^4$ on. Near the transition to the
-# torus, at $\beta = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: closer to the transition, the
+# Theory and simulation agree within two percent at $\beta = 1.1$ for all $N$ of at least $10^4$. Near the transition to
+# the torus, at $\beta = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: closer to the transition, the
 # expansion needs larger networks.
