@@ -29,7 +29,7 @@ print(bpkr.render_latex(action))
 
 # %% [markdown]
 # The saddle-point equations are the gradients of the action, computed with matrix differentials. The equation of the
-# middle layer couples it to both neighbours:
+# middle layer couples this layer to both neighbours:
 
 # %%
 middle = action.symbols.matrices[1]

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Linear graph convolutions: heads are powers of a graph's adjacency
 #
-# Learn how to express a graph convolution as attention, and how to read from head scores how far it looks.
+# Learn how to express a graph convolution as attention, and how to read from head scores how many hops the network
+# uses.
 #
 # Tokens are the nodes of one graph. The heads of a layer mix them by $A^0, A^1, A^2, \dots$, powers of the normalised
 # adjacency matrix. An attention path is then a number of hops in every layer, and `head_scores` shows how far the

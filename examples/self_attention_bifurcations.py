@@ -125,9 +125,9 @@ for orbit, share, error in zip(
     attractors.append(cycle)
 
 # %% [markdown]
-# Both attractors are cycles, of seven periods and of fourteen. We follow the first cycle through its period doublings
-# and past its folds. It is unstable most of the way, and reaches another period doubling. The second cycle, followed
-# towards smaller $\beta$, ends at this period doubling. So the two attractors lie on one curve.
+# Both attractors are cycles, one of seven and one of fourteen periods. We follow the first cycle through its period
+# doublings and past its folds. It is unstable most of the way, and reaches another period doubling. The second cycle,
+# followed towards smaller $\beta$, ends at this period doubling. So the two attractors lie on one curve.
 
 # %%
 seven, fourteen = attractors
