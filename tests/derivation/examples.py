@@ -1,6 +1,7 @@
 """A true step of every rule, on small expressions, and the sizes to try them at."""
 
 from collections.abc import Callable
+from functools import cache
 
 from sympy import (
     Expr,
@@ -243,6 +244,12 @@ RULES |= {
     ),
     "gaussian_equivalence of a relu": lambda: _nonlinear(lambda unit: Max(unit, 0), _relu_kernel),
 }
+
+
+@cache
+def steps() -> dict[str, Step]:
+    """Return the step of every example, made once."""
+    return {name: make() for name, make in RULES.items()}
 
 
 def _relu_kernel(a, c, b):

@@ -1,4 +1,4 @@
-"""No claim is empty: mistakes planted in a true step of every rule make it fail."""
+"""No claim is empty: wrong claims fail, and what averages and densities are is checked sharply."""
 
 from dataclasses import replace
 
@@ -11,29 +11,17 @@ from theorykit.derivation.sampling import random_values
 from theorykit.symbolic import SquareRoot, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 
-from .examples import RULES, SIZES, C, G, J, M, N, Q, U, W, Z, f, j, k, m, n, r, scale, t, w, y
+from .examples import SIZES, C, G, J, M, N, Q, U, W, Z, f, j, k, m, n, r, scale, steps, t, w, y
 from .mistakes import is_caught, planted
 
-STEPS = {name: make() for name, make in RULES.items()}
-MISTAKES = [
-    pytest.param(wrong, id=f"{name}: {mistake}") for name, step in STEPS.items() for mistake, wrong in planted(step)
-]
+STEPS = steps()
 
 
-@pytest.mark.parametrize("step", MISTAKES)
-def test_a_mistake_in_what_a_rule_arrives_at_is_caught(step):
-    assert is_caught(step, SIZES)
-
-
-def test_mistakes_are_planted_for_every_claim_but_that_of_the_expansion():
-    planted_in = {type(parameter.values[0].claim) for parameter in MISTAKES}
-    every = set(claims.KINDS) - {claims.SolvesToFirstOrder}
-    assert planted_in == every
-
-
-def test_every_kind_of_mistake_is_planted():
+def test_mistakes_of_every_kind_are_planted_for_every_claim_but_that_of_the_expansion():
+    found = [(type(step.claim), mistake) for step in STEPS.values() for mistake, _ in planted(step)]
+    assert {claim for claim, _ in found} == set(claims.KINDS) - {claims.SolvesToFirstOrder}
     kinds = ("wrong sign", "factor 2", "factor 1/2", "too many", "too few", "dropped", "transposed", "squared")
-    assert all(any(kind in parameter.id for parameter in MISTAKES) for kind in kinds)
+    assert all(any(kind in mistake for _, mistake in found) for kind in kinds)
 
 
 def claiming(name, **changes):

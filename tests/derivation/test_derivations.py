@@ -9,7 +9,7 @@ from theorykit.symbolic import Equation, as_latex, as_markdown
 from theorykit.symbolic.documents.document import Folded
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action
-from .examples import RULES, SIZES
+from .examples import SIZES, steps
 from .mistakes import is_caught, planted
 
 ROUTES = {
@@ -103,15 +103,15 @@ def test_checked_steps_are_written_as_the_steps_are():
 
 
 def test_documents_state_every_kind_of_claim_and_say_how_it_is_checked():
-    of_rules = Derivation(tuple(make() for make in RULES.values()), SIZES)
+    of_rules = Derivation(tuple(steps().values()), SIZES[:1])
     found = set()
     for derivation in (of_rules, action("one layer").expansion.derivation):
         verification = derivation.verify()
         text = as_markdown(list(verification_blocks(verification)))
         assert f"{len(derivation.steps)} steps" in text and "all hold" in text
         blocks = derivation_blocks(derivation, {}, verification=verification)
-        steps = [block for block in blocks if isinstance(block, Folded)]
-        for step, shown in zip(derivation.steps, steps, strict=True):
+        folds = [block for block in blocks if isinstance(block, Folded)]
+        for step, shown in zip(derivation.steps, folds, strict=True):
             assert isinstance(shown.parts[0], Equation), step
             assert shown.remark.startswith("Holds: error") and ", by " in shown.remark, step
             found.add(type(step.claim))
