@@ -127,7 +127,9 @@ def test_draws_are_of_the_posterior():
         assert stats.kstest(column, stats.loggamma(shape).cdf).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("posterior", "warmup"), [(LogGamma(), 0), (LogGamma(), 5), (Ridges(), 100)])
+@pytest.mark.parametrize(
+    ("posterior", "warmup"), [(LogGamma(), 0), pytest.param(LogGamma(), 5, marks=pytest.mark.slow), (Ridges(), 100)]
+)
 def test_with_hardly_any_warmup_or_accepted_proposals_nuts_goes_on(posterior, warmup):
     found = drawn(posterior, warmup, draws=40)
     assert np.all(found.stats["proposals"] == 0) and np.all(found.stats["n_steps"] > 0)

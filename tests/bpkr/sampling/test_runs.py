@@ -26,6 +26,9 @@ every_sampler = pytest.mark.parametrize("sample", SAMPLERS, ids=lambda sample: s
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, monkeypatch):
     run = partial(quietly, sample, *problem()[:3])
     whole = run(**SHORT)
+    assert whole.attrs["seconds"] > 0
+    if sample is not sampling.sample_weights_by_gibbs:
+        assert {"energy", "diverging", "n_steps"} <= set(whole["sample_stats"].data_vars)
     monkeypatch.setattr(store, "CHECKPOINT_SECONDS", 0.0)
     advance, calls = chains._advance, []
 
@@ -58,9 +61,9 @@ def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
         run()
 
 
-@every_sampler
-def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample, tmp_path):
+def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(tmp_path):
     """Arrays print alike whatever their numbers, which must not make their runs one."""
+    sample = sampling.sample_weights_by_gibbs
     short = {"schedule": Schedule(chains=2, warmup=3, draws=4), "folder": tmp_path}
     cold, warm = (problem(temperature=jnp.asarray(temperature)) for temperature in (0.1, 0.5))
     first = quietly(sample, *cold[:3], **short)
@@ -74,16 +77,16 @@ def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample
 
 
 def test_draws_are_labelled():
-    architecture, features, labels, test_features = problem("dense, two outputs")
-    tree = quietly(sampling.sample_order_parameters, architecture, features, labels, test_features, **SHORT)
+    architecture, rng = problem("dense, two outputs")[0], np.random.default_rng(0)
+    shapes = {"U_1": (4, 4), "u": (2, 2), "mean": (3, 2), "variance": (3, 2)}
+    draws = Draws({name: rng.normal(size=(4, 500, *shape)) for name, shape in shapes.items()}, {}, 0.5, 1.0)
+    tree = label_draws(architecture, draws, {"sampler": "a sampler"})
     posterior = tree["posterior"]
     assert posterior["U_1"].dims == ("chain", "draw", "path_1", "other_path_1")
     assert posterior["path_1"].values.tolist() == ["1-:1", "1-:2", "2-:1", "2-:2"]
     assert posterior["u"].dims == ("chain", "draw", "output", "other_output")
     assert posterior["mean"].dims == posterior["variance"].dims == ("chain", "draw", "test_example", "output")
     assert tree["summary"]["U_1"].sel(statistic="r_hat").shape == (4, 4)
-    assert {"energy", "diverging", "n_steps"} <= set(tree["sample_stats"].data_vars)
-    assert tree.attrs["seconds"] > 0
 
 
 @pytest.mark.parametrize(
