@@ -34,6 +34,7 @@ def test_pages_have_sessions():
 OF_LONG_SESSIONS = (
     "CONTRIBUTING",
     "assumptions",
+    "nonlinear",
     "own-layer",
     "parallel",
     "sampling",

@@ -7,6 +7,7 @@ from sympy import Identity, Inverse, KroneckerProduct, MatrixSymbol, OneMatrix, 
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from tests.expressions import assert_close, assert_gradient
+from tests.marks import slow
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.codegen.lowering import lower
 from theorykit.symbolic import SquareRoot, gradient, kronecker, positive_definite
@@ -35,6 +36,8 @@ def random_values(shape, seed=0):
 
 
 every_shape = pytest.mark.parametrize("shape", SHAPES)
+# each is compiled for each shape
+some_shape = pytest.mark.parametrize("shape", [SHAPES[0], *slow(SHAPES[1:])])
 
 
 @every_shape
@@ -102,7 +105,7 @@ GRADIENTS = [
 ]
 
 
-@every_shape
+@some_shape
 @pytest.mark.parametrize(("expression", "symbol"), GRADIENTS, ids=str)
 def test_gradients_through_blocks_are_those_of_jax_and_of_differences(expression, symbol, shape):
     assert_gradient(expression, symbol, random_values(shape, 1), generated, differences=1e-7)
@@ -141,7 +144,7 @@ EXPRESSIONS = [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@some_shape
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
 def test_generated_blocks_equal_interpreted_ones(expression, shape):
     values = random_values(shape)

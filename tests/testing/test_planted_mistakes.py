@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sympy import sqrt, tanh
 
+from tests.marks import slow
 from theorykit import testing
 from theorykit.bpkr import Attention, Dense, Skip
 
@@ -131,7 +132,7 @@ AGAINST_REFERENCES = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, *slow([1])])
 @pytest.mark.parametrize("name", AGAINST_REFERENCES)
 def test_what_a_statement_has_wrong_is_named(name, seed):
     kind, reference, measured, meaning = AGAINST_REFERENCES[name]
