@@ -124,7 +124,7 @@ def test_what_takes_no_work_is_refused(value):
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
 def test_local_workers_have_cores_of_their_own():
     here = os.sched_getaffinity(0)
-    for count, cores in ((1, 1), (2, 1), (1, len(here)), (1, 1000)):
+    for count, cores in ((2, 1), (1, 1000)):
         with local_workers(count, cores) as pool:
             bound = [future.result() for future in [pool.submit(os.sched_getaffinity, 0) for _ in range(20)]]
         assert all(each <= here and len(each) == min(cores, len(here)) for each in bound)

@@ -15,6 +15,7 @@ from theorykit.symbolic import kronecker, log_det, normal
 from theorykit.symbolic.algebra import expand_products, simplify_traces
 from theorykit.symbolic.atoms import PartialTrace
 
+from ..marks import slow
 from .architectures import SMALL, action
 
 
@@ -151,7 +152,7 @@ BUGS = {
 @pytest.mark.parametrize(
     ("rule", "bug", "name"),
     [
-        pytest.param(rule, bug, name, id=f"{what}, {name}")
+        pytest.param(rule, bug, name, id=f"{what}, {name}", marks=[] if name == names[0] else pytest.mark.slow)
         for what, (rule, bug, names) in BUGS.items()
         for name in names
     ],
@@ -222,7 +223,7 @@ OTHER_ROUTES = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [*PLAIN, *slow(STRAIGHT)])
 @pytest.mark.parametrize(("route", "rule", "bug"), OTHER_ROUTES.values(), ids=OTHER_ROUTES)
 def test_the_other_routes_fail_at_the_rule_that_is_wrong(route, rule, bug, name, monkeypatch):
     monkeypatch.setattr(*bug)
