@@ -4,7 +4,6 @@ import warnings
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -59,21 +58,6 @@ def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
     kept.write_bytes(b"not draws")
     with pytest.raises(ValueError, match=rf"{kept.name} is not a checkpoint of a run of chains"):
         run()
-
-
-def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(tmp_path):
-    """Arrays print alike whatever their numbers, which must not make their runs one."""
-    sample = sampling.sample_weights_by_gibbs
-    short = {"schedule": Schedule(chains=2, warmup=3, draws=4), "folder": tmp_path}
-    cold, warm = (problem(temperature=jnp.asarray(temperature)) for temperature in (0.1, 0.5))
-    first = quietly(sample, *cold[:3], **short)
-    with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.5 now"):
-        quietly(sample, *warm[:3], **short)
-    for temperature in (0.1, np.float64(0.1), np.asarray(0.1), jnp.float64(0.1)):
-        again = quietly(sample, *problem(temperature=temperature)[:3], **{**short, "folder": str(tmp_path)})
-        assert again["posterior"].to_dataset().equals(first["posterior"].to_dataset())
-    with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.1000000000001"):
-        quietly(sample, *problem(temperature=0.1 * (1 + 1e-12))[:3], **short)
 
 
 def test_draws_are_labelled():
