@@ -410,7 +410,8 @@ def check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
     """Raise `ValueError` unless `shape` has one nonempty axis per name in `axes`."""
     names = () if axes is None else axes.split()
     if axes is not None and len(shape) != len(names):
-        raise ValueError(f"{name} must have shape ({', '.join(names)}), got {shape}")
+        column = ": give its one column" if len(names) == 1 and shape[1:] == (1,) else ""
+        raise ValueError(f"{name} must have shape ({', '.join(names)}), got {shape}{column}")
     if axes is not None and 0 in shape:
         raise ValueError(f"{name} has zero {names[shape.index(0)]}: shape {shape}")
 
@@ -460,8 +461,12 @@ def shown(value: Any) -> str:
     """Format `value` for an error message in at most 80 characters; an array by its type and shape."""
     if hasattr(value, "shape") and hasattr(value, "dtype") and value.shape != ():
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
+    if hasattr(value, "shape") and hasattr(value, "columns"):  # a table of pandas or polars
+        return f"a {type(value).__name__} of shape {value.shape}"
     if hasattr(value, "summary"):  # The representation of such an object has several lines.
         return f"{'an' if type(value).__name__[0] in 'AEIOU' else 'a'} {type(value).__name__}"
     try:

@@ -2,8 +2,10 @@
 
 import math
 import pickle
+from functools import cache, partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import accuracy_score, r2_score
@@ -205,8 +207,34 @@ def test_it_shows_its_parameters_and_then_what_it_found():
         (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
         (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
         (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels has 23 examples, inputs has 24"),
+        (lambda: bpkr.Model().fit(INPUTS, pd.DataFrame({"label": TEXT})), TypeError, "DataFrame .* give one column"),
+        (lambda: bpkr.Model().fit(INPUTS, NUMBERS[:, None]), ValueError, "must have shape .* give its one column"),
+        (
+            lambda: fitted().score(INPUTS, ["left", *TEXT[1:]]),
+            ValueError,
+            "is 'left', none of the classes 'down'",
+        ),
+        (lambda: fitted().score(INPUTS, NUMBERS > 0), ValueError, "is .*, none of the classes 'down'"),
     ],
 )
 def test_mistakes_are_refused_by_name(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@cache
+def fitted():
+    return bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
+
+
+@pytest.mark.parametrize(
+    "column", [list, partial(np.array, dtype=object), pd.Series, partial(pd.Series, dtype="string")]
+)
+@pytest.mark.parametrize("missing", ["", None, math.nan, pd.NA])
+@pytest.mark.parametrize("place", [0, 5])
+def test_missing_labels_are_refused_by_their_index(column, missing, place):
+    labels = [*TEXT[:place].tolist(), missing, *TEXT[place + 1 :].tolist()]
+    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is no class"):
+        bpkr.Model(**SETTINGS).fit(INPUTS, column(labels))
+    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is no class"):
+        fitted().score(INPUTS, column(labels))

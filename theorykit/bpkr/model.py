@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,6 @@ from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 from .action.action import Action
-from .data.classes import Classes, find_classes
 from .data.data import Data
 from .evaluation.action_terms import evaluate_infinite_width
 from .evaluation.observables import head_scores
@@ -153,7 +153,9 @@ class Model(DisplayMixin):
 
     def predict_distribution(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> Prediction:
         """Predict the posterior mean and variance of the outputs like `bpkr.predict`, without the labels' noise."""
-        return predict(self._fitted(), self.order_parameters_, self._features(inputs, lengths))
+        problem = self._fitted()
+        features = self._features(self.architecture_, self.heads_, inputs, lengths)
+        return predict(problem, self.order_parameters_, features)
 
     @property
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
@@ -177,11 +179,11 @@ class Model(DisplayMixin):
 
     def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:
         """Return the accuracy of predicted classes, or the coefficient of determination R^2 averaged over outputs."""
-        predicted = self.predict(inputs, lengths)
-        labels = _as_array(labels) if hasattr(self, "classes_") else checked_array("labels", labels)
+        predicted, classes = self.predict(inputs, lengths), self.problem_.data.classes
+        labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
             raise ValueError(f"labels of shape {labels.shape} are not of predictions of shape {predicted.shape}")
-        if hasattr(self, "classes_"):
+        if classes is not None:
             return float(np.mean(predicted == labels))
         missed, spread = (np.sum((labels - other) ** 2, axis=0) for other in (predicted, labels.mean(axis=0)))
         return float(np.mean(1 - missed / spread))
@@ -200,7 +202,8 @@ class Model(DisplayMixin):
         problem = self._fitted()
         if inputs is None and lengths is not None:
             raise ValueError("lengths belong to inputs: give both, or none for the training examples")
-        return kernel(problem, self.order_parameters_, None if inputs is None else self._features(inputs, lengths))
+        features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, lengths)
+        return kernel(problem, self.order_parameters_, features)
 
     def derivation(self) -> Action:
         """Return the derived action, with its steps."""
@@ -299,58 +302,47 @@ class Model(DisplayMixin):
     ) -> tuple[Architecture, Data, Any]:
         """Return the architecture, the data and the heads; random heads are drawn with `seed`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
-        labels = _as_given(labels)
-        shape = _as_array(labels).shape
-        if shape and shape[0] != len(inputs):
-            raise ValueError(f"labels has {shape[0]} examples, inputs has {len(inputs)}")
-        classes = self._find_classes(labels)
-        outputs = shape[1] if classes is None and len(shape) == 2 else 1
-        found = self._find_heads(inputs.shape[2], self.random_state if seed is None else seed)
-        layers = self.layers
+        examples, tokens, features = inputs.shape
+        try:
+            array = np.asarray(labels)
+        except ValueError:
+            raise TypeError("labels must be classes or numbers, equally many per example; they are ragged") from None
+        if array.shape and len(array) != examples:
+            raise ValueError(f"labels has {len(array)} examples, inputs has {examples}")
+        found, layers = self.heads, self.layers
+        if self._is_random:
+            layers = _RANDOM_LAYERS if layers is None else layers
+            counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
+            seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
+            rng = np.random.default_rng(seed)
+            found = KeyQueryHeads([rng.normal(size=(count, features, features)) / features for count in counts])
+        elif isinstance(found, str):
+            raise TypeError(f"heads must be 'random', or heads such as bpkr.heads returns, got {found!r}")
+        elif not isinstance(found, AbstractHeads) and not hasattr(found, "normalise"):
+            found = heads(key_query=found)
         if layers is None:
-            layers = _RANDOM_LAYERS if self._is_random else getattr(found, "counts", None) or (len(found.query),)
+            layers = found.counts if isinstance(found, AbstractHeads) else (len(found.query),)
         architecture = Architecture(
             layers,
             1.0 if self._is_infinite else self.widths,
             self.prior_variances,
             temperature=self.temperature,
-            outputs=outputs if classes is None else classes.outputs,
-            read_tokens=inputs.shape[1] if isinstance(self.readout, str) and self.readout == "all" else 1,
+            read_tokens=tokens if isinstance(self.readout, str) and self.readout == "all" else 1,
         )
-        parts = [self._path_features(architecture, found, inputs, lengths), labels]
+        parts = [self._features(architecture, found, inputs, lengths), labels]
         if test is not None:
             test_inputs, test_labels, *rest = test
-            parts += [self._path_features(architecture, found, test_inputs, *rest), _as_given(test_labels)]
-        if classes is None:
-            parts = [_as_array(part) if isinstance(part, (list, tuple)) else part for part in parts]
-        data = Data(*parts) if classes is None else Data.of_classes(*parts)
-        return architecture, data, found
+            parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
+        is_class = self.classes
+        if is_class is None:
+            # In an array of objects, such as a pandas column of text, single labels may be missing.
+            entries = array.ravel().tolist() if array.dtype.kind == "O" else ()
+            is_class = array.dtype.kind in "USTb" or any(isinstance(each, (str, bytes, bool)) for each in entries)
+        data = Data.of_classes(*parts) if is_class else Data(*parts)
+        columns = np.shape(data.labels)[1:]
+        return replace(architecture, outputs=columns[0] if columns else 1), data, found
 
-    def _find_classes(self, labels: Any) -> Classes | None:
-        if self.classes is None:
-            first = _as_array(labels).ravel()[:1]
-            is_class = first.dtype.kind in "USTb" or (first.dtype.kind == "O" and isinstance(first[0], (str, bytes)))
-            return find_classes(labels) if is_class else None
-        return find_classes(labels) if self.classes else None
-
-    def _find_heads(self, features: int, seed: int) -> Any:
-        """Return random heads, heads with `counts`, or heads from a checkpoint."""
-        if self._is_random:
-            layers = _RANDOM_LAYERS if self.layers is None else self.layers
-            counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
-            rng = np.random.default_rng(checked_whole_number("random_state", seed, least=0))
-            return KeyQueryHeads([rng.normal(size=(count, features, features)) / features for count in counts])
-        if isinstance(self.heads, AbstractHeads) or hasattr(self.heads, "normalise"):
-            return self.heads
-        if isinstance(self.heads, str):
-            raise TypeError(f"heads must be 'random', or heads such as bpkr.heads returns, got {self.heads!r}")
-        return heads(key_query=self.heads)
-
-    def _features(self, inputs: ArrayLike, lengths: ArrayLike | None) -> Any:
-        self._fitted()
-        return self._path_features(self.architecture_, self.heads_, inputs, lengths)
-
-    def _path_features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
+    def _features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
         inputs = finite_array("inputs", inputs, "examples tokens features")
         real = None if lengths is None else checked_real_tokens("lengths", lengths, *inputs.shape[:2])
         mask = join_masks(self.mask, real)
@@ -359,15 +351,3 @@ class Model(DisplayMixin):
         else:
             attention, inputs = [found.attention(inputs, mask=mask)], found.normalise(inputs)
         return path_features(inputs, attention, architecture, self.readout, real_tokens=real)
-
-
-def _as_given(labels: Any) -> Any:
-    # entries of lists may be of several types, and arrays masked, both of which is refused; others become arrays
-    return labels if isinstance(labels, (np.ndarray, list, tuple)) else _as_array(labels)
-
-
-def _as_array(labels: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(labels)
-    except ValueError:
-        raise TypeError("labels must be classes or numbers, one or as many for each example; they are ragged") from None

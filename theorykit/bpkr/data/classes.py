@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,7 +25,8 @@ from ...symbolic.documents.values import counted
 from . import largest_output
 
 Coding = Literal["signs", "one-hot"]
-Labels = Sequence[Any] | Array | NDArray[Any]
+Labels = Iterable[Any]
+"""Class labels (examples,): a sequence, an array, or a column of pandas."""
 
 # Labels with at most this many different numbers may be classes.
 _MOST_NUMBERED = 20
@@ -172,13 +173,14 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     """Return labels as text, bytes, truth values or numbers of Python, all of one type."""
 
     def refuse(example: int, label: str) -> None:
-        raise ValueError(f"{name}[{example}] is {label}, which is no class")
+        raise ValueError(f"{name}[{example}] is {label}, which is no class: leave out examples whose label is missing")
 
     # NumPy would convert a list with missing labels, or numbers among text, to text, and merge large whole numbers.
     is_list = isinstance(labels, (list, tuple, np.ma.MaskedArray))
     array = None if is_list else np.asarray(labels)
     entries = list(labels) if array is None else array.tolist() if array.dtype.kind in "biufcUSTO" else []
-    wrong = f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}"
+    column = "" if array is None or array.ndim != 2 else ": give one column of it"
+    wrong = f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}{column}"
     if not isinstance(entries, list) or not entries:
         raise TypeError(wrong)
     kinds: dict[str, Any] = {}
@@ -188,7 +190,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
         if isinstance(label, (np.bool_, np.number, np.ndarray, Array)) and label.ndim == 0:
             label = entries[example] = label.item()
         is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # from pandas
-        if is_missing or (isinstance(label, float) and not math.isfinite(label)):
+        if is_missing or label in ("", b"") or (isinstance(label, float) and not math.isfinite(label)):
             refuse(example, shown(label))
         kind = next((kind for types, kind in _KINDS if isinstance(label, types)), None)
         if kind is None:
