@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -267,25 +267,47 @@ def read_config(path: Path) -> SolveConfig:
     except tomllib.TOMLDecodeError as mistake:
         raise ValueError(f"{path} is not valid TOML: {mistake}") from mistake
     except msgspec.ValidationError as mistake:
-        raise ValueError(f"{path}: {mistake}{_suggestion(str(mistake))}") from mistake
+        raise ValueError(f"{path}: {_in_words(str(mistake))}") from mistake
     except ValueError as mistake:  # Python refuses a number with thousands of digits.
         raise ValueError(f"{path} cannot be read: {mistake}") from mistake
 
 
-def _suggestion(message: str) -> str:
-    """Suggest the syntax of a layer, or the intended key, which messages of msgspec lack."""
-    if re.search(r"missing required field `kind` - at `\$\.architecture\.layers\[.*\]`", message):
-        return '; a layer is a number of heads, {kind = "attention", heads = ...} or {kind = "dense"}'
-    unknown = re.search(r"unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?", message)
-    if unknown is None:
-        return ""
-    name, place = unknown[1], unknown[2] or ""
+# Types of TOML by their names in msgspec.
+_TYPES = {
+    **{"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"},
+    **{"array": "a list", "object": "a table"},
+}
+
+
+def _in_words(message: str) -> str:
+    """Write a message of msgspec in words of TOML, with the intended key, the choices, or the syntax of a layer."""
+    mistake, _, place = message.partition(" - at `$")
+    place = place.strip(".`")
+    table, _, key = place.partition(".")
     tables = {"architecture": ArchitectureConfig, "data": DataConfig, "solver": SolverConfig, "output": OutputConfig}
     tables |= {"sweep": SweepConfig, "compare": CompareConfig, "": SolveConfig}
-    in_layer = place.startswith("architecture.layers[")
-    fields = ("kind", *AttentionConfig.__struct_fields__) if in_layer else tables[place].__struct_fields__
-    known = sorted(set(fields) - {name})
-    if name == "heads" and "layers" in known:
-        return "; did you mean `layers`?"
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean `{close[0]}`?" if close else f"; known fields are {', '.join(known)}"
+    where = f"[{table}] `{key}`" if key else f"[{table}]" if table else "the file"
+
+    def types(names: str) -> str:
+        return " or ".join(_TYPES.get(name, f"a {name}") for name in names.split(" | ") if name != "null")
+
+    if unknown := re.fullmatch("Object contains unknown field `(.*)`", mistake):
+        fields = ("kind", *AttentionConfig.__struct_fields__) if key else tables[table].__struct_fields__
+        known = sorted(set(fields) - {unknown[1]})
+        close = difflib.get_close_matches(unknown[1], known, n=1)
+        close = ["layers"] if unknown[1] == "heads" and "layers" in known else close
+        end = f"did you mean `{close[0]}`?" if close else f"known fields are {', '.join(known)}"
+        return f"{where} has the unknown field `{unknown[1]}`; {end}"
+    if missing := re.fullmatch("Object missing required field `(.*)`", mistake):
+        words = f"{where} is missing the required field `{missing[1]}`"
+    elif invalid := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", mistake):
+        kinds = get_args(tables[table].__annotations__.get(key))
+        choices = ", ".join(repr(each) for kind in kinds for each in get_args(kind))
+        words = f"{where} cannot be {invalid[1]!r}{f'; choose from {choices}' if choices else ''}"
+    elif expected := re.fullmatch("Expected `([^`]*)`(.*?)(?:, got `(.*)`)?", mistake):
+        words = f"{where} must be {types(expected[1])}{expected[2]}{f', got {types(expected[3])}' if expected[3] else ''}"
+    else:  # A check of a table, which names it.
+        return mistake
+    if key.startswith("layers["):
+        return f'{words}; a layer is a number of heads, {{kind = "attention", heads = ...}} or {{kind = "dense"}}'
+    return words
