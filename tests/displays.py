@@ -11,6 +11,11 @@ _LINES, _CHARACTERS = 15, 1500
 _VOID = ("br", "hr", "img", "meta")
 # arrays by type and shape, or number by number, and addresses
 _DUMP = re.compile(r"\b[fi](32|64)\[| object at 0x|\barray\(")
+_NOUNS = (
+    "arrays arguments boundaries chains classes columns cycles draws entries examples features heads layers outputs"
+)
+_NOUNS += " paths points rows seeds solves steps tokens"
+MISCOUNTED = re.compile(rf"(?<![\w.,_-])1 ({_NOUNS.replace(' ', '|')})\b")
 
 
 class _Nesting(HTMLParser):
@@ -40,6 +45,8 @@ def display_complaint(value: object) -> str | None:
         return f"{len(text.splitlines())} lines, {len(text)} characters"
     if found := _DUMP.search(text):
         return f"it prints {found[0]}"
+    if found := MISCOUNTED.search(text):
+        return f"it says {found[0]}"
     if not re.search(r"\w", text):
         return "it says nothing"
     if isinstance(value, DisplayMixin):

@@ -115,7 +115,7 @@ def test_arrays_and_open_tags_are_complained_about():
             return self.html
 
     assert not display_complaint(Shown("u = 1", "<p>u<br>1</p>"))
-    for text in ("Saddle(action=f64[])", "<Shown object at 0x7f>", "1\n" * 16, "1" * 2000):
+    for text in ("Saddle(action=f64[])", "<Shown object at 0x7f>", "1\n" * 16, "1" * 2000, "1 layers"):
         assert display_complaint(Shown(text, "<p></p>"))
     assert display_complaint(Shown("u = 1", "<p><b>u</p></b>"))
     assert display_complaint(Shown("u = 1", "<p>u"))

@@ -113,8 +113,8 @@ def refusals() -> dict[str, str]:
 REFUSALS = {
     "by paths": "ValueError: features of shape .* must be over examples, its first axis, alone",
     "by both": "ValueError: features of shape .* must be over examples, its first axis, alone",
-    "wrong": r"ValueError: features has 1 entries that are not finite, the first inf at index \(301, 1, 2\)",
-    "wrong too": r"ValueError: features has 1 entries that are not finite, the first inf at index \(301, 1, 2\)",
+    "wrong": r"ValueError: features is not finite in 1 entry, the first inf at index \(301, 1, 2\)",
+    "wrong too": r"ValueError: features is not finite in 1 entry, the first inf at index \(301, 1, 2\)",
     "complex": "TypeError: features must be an array of real numbers",
     "too large": "ValueError: products of features and labels are beyond double precision",
     "fewer labels": "ValueError: labels has 399 examples, features has 400",

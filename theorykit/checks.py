@@ -356,7 +356,7 @@ def finite_entries(name: str, array: Any) -> Requirement:
         bad = np.argwhere(~np.isfinite(array))
         index = tuple(map(int, bad[0]))
         return (
-            f"{name} has {len(bad)} entries that are not finite, the first {np.asarray(array)[index]} at index "
+            f"{name} is not finite in {counted(len(bad), 'entry')}, the first {np.asarray(array)[index]} at index "
             f"{index}; check the data for missing values or a division by zero"
         )
 
@@ -474,6 +474,14 @@ def shown(value: Any) -> str:
     except ValueError:  # Python refuses to print integers with very many digits.
         text = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else object.__repr__(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things: "1 layer", "2 layers", "3 entries", "4 classes"."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ie" if noun.endswith("y") else f"{noun}e" if noun.endswith(("s", "ch")) else noun
+    return f"{count:,} {plural}s"
 
 
 def checked_expression(name: str, value: Any) -> Expr:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from .checks import is_traced
+from .checks import counted, is_traced
 
 
 def is_sharded(value: Any) -> bool:
@@ -59,7 +59,7 @@ def check_finite(name: str, array: Array) -> None:
     count, row, entries = map(np.asarray, _not_finite(array, NamedSharding(array.sharding.mesh, PartitionSpec())))
     place = tuple(int(i) for i in np.argwhere(~np.isfinite(entries))[0])
     raise ValueError(
-        f"{name} has {count} entries that are not finite, the first {entries[place]} at index {(int(row), *place)}; "
+        f"{name} is not finite in {counted(count, 'entry')}, the first {entries[place]} at index {(int(row), *place)}; "
         "check the data for missing values or a division by zero"
     )
 

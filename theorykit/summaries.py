@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .checks import checked_choice, shown
+from .checks import checked_choice, counted, shown
 from .symbolic.documents.display import DisplayMixin, View
 from .symbolic.documents.document import Block, Table, Text
 
@@ -293,7 +293,7 @@ def _draws(tree: xr.DataTree) -> Iterator[Block]:
     yield Table(
         (
             ("sampler", str(tree.attrs["sampler"])),
-            ("draws", f"{chains} chains of {draws}, in {seconds}"),
+            ("draws", f"{counted(chains, 'chain')} of {draws}, in {seconds}"),
             ("diagnosis", str(tree.attrs["diagnosis"])),
         )
     )

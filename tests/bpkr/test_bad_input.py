@@ -33,7 +33,7 @@ KERNEL_ALONE, WHOLE = bound(labels=None), bound()
 SHARED, REPEATED = np.random.default_rng(0).normal(size=(5, 4, 1)), changed(FEATURES, 4, FEATURES[1])
 REFUSED = {
     "first nan at index (3, 1, 2)": lambda: bound(changed(FEATURES, (3, 1, 2), NAN)),
-    "labels has 1 entries that are not finite, the first inf": lambda: bound(labels=changed(LABELS, 2, INF)),
+    "labels is not finite in 1 entry, the first inf": lambda: bound(labels=changed(LABELS, 2, INF)),
     f"labels has {EXAMPLES - 1} examples, features has {EXAMPLES}": lambda: bound(labels=LABELS[:-1]),
     f"labels must have shape (examples), got ({EXAMPLES}, 1)": lambda: bound(labels=LABELS[:, None]),
     "features must have shape (examples, paths, features), got (5, 24)": lambda: bound(FEATURES.reshape(EXAMPLES, -1)),
@@ -82,7 +82,7 @@ BAD_MATRICES = {
     "U_1 is not symmetric": changed(np.eye(4), (0, 1), 0.1),
     "definite: smallest eigenvalue -0.5": np.diag([1.0, 1.0, 1.0, -0.5]),
     "U_1 must have shape (4, 4), got (4, 3)": np.ones((4, 3)),
-    "U_1 has 1 entries that are not finite, the first nan at index (2, 2)": changed(np.eye(4), (2, 2), NAN),
+    "U_1 is not finite in 1 entry, the first nan at index (2, 2)": changed(np.eye(4), (2, 2), NAN),
 }
 
 

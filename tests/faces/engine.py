@@ -24,7 +24,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from tests.displays import display_complaint
+from tests.displays import MISCOUNTED, display_complaint
 from theorykit.dynamics import NoCycleError
 
 from .values import MISTAKES, Kind, annotated_kind, kind_of
@@ -252,6 +252,8 @@ def _complaint(function: Callable, arguments, parameter: str, kind: Kind) -> str
         except (TypeError, ValueError) as error:
             message = str(error).strip()
             named = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message) for word in (parameter, *kind.called))
+            if miscounted := MISCOUNTED.search(message):
+                return f"the error says {miscounted[0]}: {_first_line(error)}"
             return None if named and "\n" not in message else f"the error does not name it: {_first_line(error)}"
         except Exception as error:
             return f"{type(error).__name__}: {_first_line(error)}"

@@ -281,7 +281,7 @@ def test_an_action_is_evaluated_as_its_expression_is():
     [
         ({"m": 0.3, "beta": 1.0}, "needs a value of h"),
         ({"m": 0.3, "beta": 1.0, "h": 0.0, "g": 1.0}, "names 'g', which is none of m, beta, h"),
-        ({"m": [0.3, np.nan], "beta": 1.0, "h": 0.0}, "m has 1 entries that are not finite"),
+        ({"m": [0.3, np.nan], "beta": 1.0, "h": 0.0}, "m is not finite in 1 entry"),
     ],
 )
 def test_an_action_refuses_values_by_name(wrong, message):

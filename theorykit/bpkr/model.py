@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from ..checks import checked_array, checked_whole_number, finite_array
+from ..checks import checked_array, checked_whole_number, counted, finite_array
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
@@ -275,7 +275,7 @@ class Model(DisplayMixin):
         data = self.problem_.data
         kind = f"classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else "numbers"
         rows = [
-            ("training data", f"{len(data.labels)} examples, {kind}"),
+            ("training data", f"{counted(len(data.labels), 'example')}, {kind}"),
             ("log evidence", f"{self.log_evidence_:.6g}"),
         ]
         for layer, scores in enumerate(self.head_scores(), 1):
@@ -308,7 +308,7 @@ class Model(DisplayMixin):
         except ValueError:
             raise TypeError("labels must be classes or numbers, equally many per example; they are ragged") from None
         if array.shape and len(array) != examples:
-            raise ValueError(f"labels has {len(array)} examples, inputs has {examples}")
+            raise ValueError(f"labels has {counted(len(array), 'example')}, inputs has {examples}")
         found, layers = self.heads, self.layers
         if self._is_random:
             layers = _RANDOM_LAYERS if layers is None else layers

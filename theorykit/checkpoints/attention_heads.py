@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .. import bpkr
 from ..bpkr.network.attention_heads import array_rows
 from ..bpkr.network.masks import Isolated, Layout, Mask
-from ..checks import Requirement, checked_array, checked_flag, require
+from ..checks import Requirement, checked_array, checked_flag, counted, require
 from ..precision import require_float64
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
@@ -34,7 +34,7 @@ class LayerNorm(DisplayMixin, eqx.Module):
     epsilon: float
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"**Layer norm** of {len(self.weight):,} features, epsilon {self.epsilon:g}")
+        yield Text(f"**Layer norm** of {counted(len(self.weight), 'feature')}, epsilon {self.epsilon:g}")
 
     @usual_settings()
     def __call__(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
@@ -68,7 +68,9 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         heads, size, features = self.query.shape
         where = f"layer {self.layer} of {self.layers}, counted from 0, read as {self.layout}"
-        yield Text(f"**CheckpointHeads**: {heads} heads of size {size} on {features:,} features; {where}")
+        yield Text(
+            f"**CheckpointHeads**: {counted(heads, 'head')} of size {size} on {counted(features, 'feature')}; {where}"
+        )
         mask, norm = "causal" if self.causal else "none", "none" if self.norm is None else "applied to the inputs first"
         yield Table((("mask", mask), ("layer norm", norm)))
         yield Table(tuple(array_rows(self)), ("array", "shape", "root mean square"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import checked_path, first_line, shown
+from ..checks import checked_path, counted, first_line, shown
 from ..extras import needed
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
@@ -66,7 +66,7 @@ class Checkpoint(DisplayMixin, Mapping):
         return len(self.stored)
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"**Checkpoint** {self.path}: {len(self):,} arrays")
+        yield Text(f"**Checkpoint** {self.path}: {counted(len(self), 'array')}")
         if self.stored:
             rows = ((name, " x ".join(map(str, shape)) or "number") for name, (_, shape) in self.stored.items())
             yield Table(tuple(rows), ("array", "shape"))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..checks import checked_array, first_line, shown
+from ..checks import checked_array, counted, first_line, shown
 
 Matrix = Float[np.ndarray, "rows features"]
 Vector = Float[np.ndarray, " rows"]
@@ -63,7 +63,7 @@ class Source:
             return np.zeros(length)
         found = self.array(name, "entries")
         if len(found) != length:
-            raise self.refuse(f"{len(found)} entries of {name}, not {length}")
+            raise self.refuse(f"{counted(len(found), 'entry')} of {name}, not {length}")
         return found
 
 

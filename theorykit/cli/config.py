@@ -305,7 +305,8 @@ def _in_words(message: str) -> str:
         choices = ", ".join(repr(each) for kind in kinds for each in get_args(kind))
         words = f"{where} cannot be {invalid[1]!r}{f'; choose from {choices}' if choices else ''}"
     elif expected := re.fullmatch("Expected `([^`]*)`(.*?)(?:, got `(.*)`)?", mistake):
-        words = f"{where} must be {types(expected[1])}{expected[2]}{f', got {types(expected[3])}' if expected[3] else ''}"
+        got = f", got {types(expected[3])}" if expected[3] else ""
+        words = f"{where} must be {types(expected[1])}{expected[2]}{got}"
     else:  # A check of a table, which names it.
         return mistake
     if key.startswith("layers["):

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from .. import bpkr, checkpoints
 from ..bpkr.data.data import check_data
+from ..checks import counted
 from ..store.files import read_npz, read_variables
 from .config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
 
@@ -145,6 +146,6 @@ def _check_numbers(array: np.ndarray, here: str, fill: Any) -> None:
         first = tuple(int(i) for i in bad[0])
         missing = "" if fill is None else f", where its _FillValue {fill} says that a value is missing"
         raise ValueError(
-            f"{here} has {len(bad)} entries that are not finite or were never written, the first {array[first]} at "
+            f"{here} is not finite or was never written in {counted(len(bad), 'entry')}, the first {array[first]} at "
             f"index {first}{missing}: leave these examples out, or correct them"
         )

@@ -84,7 +84,7 @@ def derive(
             verification = derivation.verify()
             print(f"{name}\n{verification}", file=sys.stderr)
             if not verification.holds:
-                raise ValueError(f"{len(verification.failures)} steps of the derivation ({name}) do not hold")
+                raise ValueError(f"{counted(len(verification.failures), 'step')} of the derivation ({name}) failed")
     if format == "python":
         text = bpkr.generate_source(action)
     else:

@@ -10,6 +10,7 @@ import numpy as np
 import tyro
 
 from .. import store
+from ..checks import counted
 
 # Words in the names of arrays.
 _TEST, _TRAINING = {"test", "val", "valid", "validation", "eval"}, {"train", "training"}
@@ -166,7 +167,8 @@ def _layers(arrays: Mapping[str, np.ndarray], roles: Roles) -> tuple[str, str]:
             return str(counts), f"the heads of each layer, from the shapes of {role}"
     if "features" in roles:
         paths = arrays[roles["features"][0]].shape[1]
-        return f"[{paths}]", f"one layer for {paths} paths; several layers have heads whose product is {paths}"
+        words = f"one layer for {counted(paths, 'path')}; several layers have heads whose product is {paths}"
+        return f"[{paths}]", words
     return '[{kind = "dense"}]', "the file has no heads or attention; with some, [heads, ...], and key_query below"
 
 

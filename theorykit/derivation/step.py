@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 from sympy import Expr
 
-from ..checks import check_fields, checked_arguments, checked_function, checked_instance, checked_whole_number
+from ..checks import check_fields, checked_arguments, checked_function, checked_instance, checked_whole_number, counted
 from ..symbolic import Block, Equation, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
@@ -159,7 +159,7 @@ class Verification(DisplayMixin):
     def __str__(self):
         lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
         failed, proved = len(self.failures), len(self.proved)
-        verdict = f"{len(lines)} steps, {failed} failed" if failed else f"{len(lines)} steps hold"
+        verdict = f"{counted(len(lines), 'step')}, {failed or 'none'} failed"
         if proved and not failed:
             verdict += f", {proved} of them proved at the sizes tried but for a chance of {written(self.chance)}"
         return "\n".join([*lines, verdict])
@@ -207,7 +207,7 @@ class Derivation(DisplayMixin):
         return Evidence(step, largest, chance=chance)
 
     def _view(self):
-        yield Heading(f"Derivation of {len(self.steps)} steps", 1)
+        yield Heading(f"Derivation of {counted(len(self.steps), 'step')}", 1)
         rows = ((section or "steps", str(len(steps))) for section, steps in self.sections())
         yield Table(tuple(rows), ("section", "steps"))
         yield Text("Check every step: `derivation.verify()`.")

@@ -32,6 +32,7 @@ from ..checks import (
     checked_arguments,
     checked_instance,
     checked_whole_number,
+    counted,
     first_line,
 )
 from ..dynamics.orthonormal import gram_schmidt
@@ -300,7 +301,7 @@ def in_blocks(
     blocks = [np.arange(first, last + 1) for first, last in spans]
     places = [folder and (_file(folder, *span), {**settings, "orbits": "{} to {}".format(*span)}) for span in spans]
     tasks, found = [(block, size) for block in blocks], {}
-    cost = f"{orbits:,} orbits in {len(blocks):,} blocks of {size:,}"
+    cost = f"{counted(orbits, 'orbit')} in {counted(len(blocks), 'block')} of {size:,}"
     threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
     with (
         Progress(label, orbits, "orbit", shown=progress, cost=cost) as report,

@@ -39,6 +39,7 @@ from ..checks import (
     checked_array,
     checked_instance,
     checked_whole_number,
+    counted,
     finite_entries,
     is_traced,
     numeric_array,
@@ -566,7 +567,7 @@ class Trajectory(DisplayMixin, eqx.Module):
     end: State
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"Trajectory of {len(self.positions)} tokens{_of_batch(self.end.batch_shape)}.")
+        yield Text(f"Trajectory of {counted(len(self.positions), 'token')}{_of_batch(self.end.batch_shape)}.")
         yield attention_table(self.attention)
         yield attention_curves(self.attention)
         yield Text(
@@ -702,7 +703,10 @@ class Stroboscope(DisplayMixin, eqx.Module):
         self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"Map of {self.model.context} attentions over {self.tokens} tokens, a function of {self.scanned}.")
+        yield Text(
+            f"Map of {counted(self.model.context, 'attention')} over {counted(self.tokens, 'token')}, a function of "
+            f"{self.scanned}."
+        )
         held = [name for name in ("beta", "gamma", "epsilon") if name != self.scanned]
         yield Table(tuple((name, brief(getattr(self.parameters, name))) for name in held))
         yield Text("It is the `step` of `dynamics.find_cycle` and `dynamics.follow`; `state(window)` is a first guess.")

@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
-from ..checks import Count, Key, checked_arguments
+from ..checks import Count, Key, checked_arguments, counted
 from ..codegen.batch import column, long_matrix
 from ..precision import require_float64
 from ..settings import usual_settings
@@ -126,7 +126,9 @@ class SampledTrajectory(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         steps, _, _, samples, *batch = self.overlaps.shape
-        yield Text(f"{samples} sampled networks over {steps} tokens{f', for each of {batch}' if batch else ''}.")
+        yield Text(
+            f"{samples} sampled networks over {counted(steps, 'token')}{f', for each of {batch}' if batch else ''}."
+        )
         yield attention_table(self.attention)
         yield attention_curves(self.attention)
         yield Text("Compare with `dmft.network.fluctuations`, or with the map: `dmft.run` of the network's `limit`.")
@@ -182,7 +184,10 @@ class Fluctuations(DisplayMixin, eqx.Module):
     neurons: Float[Array, ""]
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"Fluctuations of a network of {int(self.neurons)} neurons over {len(self.overlaps)} tokens.")
+        yield Text(
+            f"Fluctuations of a network of {counted(int(self.neurons), 'neuron')} over "
+            f"{counted(len(self.overlaps), 'token')}."
+        )
         yield Table((("root mean square deviation of the attention", brief(self.rms)),))
         yield attention_curves(self.attention_deviation, "standard deviation of the attention")
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Complex, Float
 from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
-from ..checks import Count, Number, Positive, checked_arguments
+from ..checks import Count, Number, Positive, checked_arguments, counted
 from ..compilation import jit
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
@@ -133,8 +133,8 @@ class Branch(DisplayMixin, eqx.Module):
         low, high = float(np.min(self.parameters)), float(np.max(self.parameters))
         first, stable = np.asarray(self.points[:, 0, 0]), int(np.sum(self.stable))
         yield Text(
-            f"Branch of {len(self)} cycles of period {self.points.shape[1]}, {stable} of them stable, at parameters "
-            f"{low:.6g} to {high:.6g}. End: {self.ended}."
+            f"Branch of {counted(len(self), 'cycle')} of period {self.points.shape[1]}, {stable} of them stable, at "
+            f"parameters {low:.6g} to {high:.6g}. End: {self.ended}."
         )
         if self.events:
             rows = [(each.kind, f"{float(each.parameter):.8g}", f"{each.angle:.4g}") for each in self.events]

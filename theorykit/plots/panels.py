@@ -16,7 +16,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.container import BarContainer
 
 from ..bpkr import HeadCosts
-from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number
+from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number, counted
 from .results import draws_results
 from .style import DIVERGING, LIMITS, THEORY, _new_axes
 
@@ -68,7 +68,9 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
     if eigenvalues.shape != cosines.shape:
-        raise ValueError(f"cosines of shape {cosines.shape} are not one for each of {len(eigenvalues)} eigenvalues")
+        raise ValueError(
+            f"cosines of shape {cosines.shape} are not one for each of {counted(len(eigenvalues), 'eigenvalue')}"
+        )
     axes = _new_axes(axes)
     numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()
     right.bar(numbers, cosines**2, color="0.8", width=1.0)

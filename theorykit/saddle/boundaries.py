@@ -33,7 +33,7 @@ from jaxtyping import Array, Float
 from scipy.optimize import brentq
 from sympy import Expr
 
-from ..checks import Count, Index, by_name, checked_arguments
+from ..checks import Count, Index, by_name, checked_arguments, counted
 from ..compilation import jit
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text
@@ -674,7 +674,7 @@ def phase_diagram(
     if lost:
         kinds = ", ".join(sorted({line.kind for line in lost}))
         warnings.warn(
-            f"{len(lost)} boundaries are left out ({kinds}): their equations are "
+            f"left out {counted(len(lost), 'boundary')} ({kinds}), whose equations are "
             "singular all along, as where branches cross for every value of a parameter",
             stacklevel=3,
         )

@@ -17,6 +17,7 @@ from ..checks import (
     checked_matrix,
     checked_scalar,
     checked_square,
+    counted,
     shown,
 )
 from .atoms import (
@@ -50,7 +51,7 @@ class Entrywise(MatrixExpr):
 
     def __new__(cls, function, *matrices):
         matrices = _checked_alike(matrices)
-        function = _checked_lambda(function, len(matrices), f"{len(matrices)} numbers, one for each matrix")
+        function = _checked_lambda(function, len(matrices), f"{counted(len(matrices), 'number')}, one for each matrix")
         return super().__new__(cls, function, *matrices)
 
     def _entry(self, i, j, **kwargs):
@@ -222,7 +223,7 @@ def _value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariabl
     try:
         return checked_scalar("what function returns", function(*variables))
     except TypeError as error:
-        raise TypeError(f"function must take {len(variables)} expressions to another: {error}") from error
+        raise TypeError(f"function must take {counted(len(variables), 'expression')} to another: {error}") from error
 
 
 def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:

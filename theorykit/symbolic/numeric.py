@@ -15,7 +15,7 @@ import numpy as np
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import ArgumentIndexError, FunctionClass
 
-from ..checks import checked_function, checked_sequence, checked_text, first_line, shown
+from ..checks import checked_function, checked_sequence, checked_text, counted, first_line, shown
 from ..precision import require_float64
 
 Interval = tuple[float | int | Expr, float | int | Expr]
@@ -180,7 +180,9 @@ def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...], orde
         value = f
         given = df if isinstance(df, tuple) else (df,)
         if df is not None and len(given) != len(intervals):
-            raise ValueError(f"df must be one derivative for each of {len(intervals)} arguments, got {shown(df)}")
+            raise ValueError(
+                f"df must be one derivative for each of {counted(len(intervals), 'argument')}, got {shown(df)}"
+            )
         slopes = None if df is None else tuple(_slope(name, each, intervals) for each in given)
 
     def of_numbers(*numbers):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..checks import check_fields
+from ..checks import check_fields, counted
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Items, Text
 
@@ -107,7 +107,7 @@ def check_slopes_agree(claim: str, slopes: Sequence[tuple[float, float]], meanin
     errors = [(abs(found - expected) / max(abs(expected), 1.0), found, expected) for found, expected in slopes]
     error, found, expected = max(errors)
     if error < _DIFFERENCES:
-        return Finding(claim, f"to {error:.1g} in {len(errors)} directions")
+        return Finding(claim, f"to {error:.1g} in {counted(len(errors), 'direction')}")
     return Finding(claim, f"a slope of {found:.6g} where differences of the action have {expected:.6g}", meaning)
 
 

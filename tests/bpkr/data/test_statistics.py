@@ -209,7 +209,7 @@ def test_a_checkpoint_is_written_when_its_time_has_come(tmp_path, monkeypatch):
 def test_only_what_is_not_done_is_read_of_arrays(tmp_path):
     features, labels = random_data(5)
     path = tmp_path / "sums.npz"
-    with refused("batch 4: labels has 1 entries that are not finite"):
+    with refused("batch 4: labels is not finite in 1 entry"):
         Data.of_arrays(features, changed(labels, 25, np.inf), chunk=6, checkpoint=path)
     watched = Slices(features)
     found = Data.of_arrays(watched, labels, chunk=6, checkpoint=path).moments
@@ -266,9 +266,9 @@ BAD_BATCHES = {
     "text": ((GOOD[0], ["a", "b", "c"]), "batch 1: labels must be an array of real numbers, got ['a', 'b', 'c']"),
     "nan": (
         (changed(GOOD[0], (1, 2, 0), np.nan), np.ones(3)),
-        "batch 1: features has 1 entries that are not finite, the first nan at index (1, 2, 0)",
+        "batch 1: features is not finite in 1 entry, the first nan at index (1, 2, 0)",
     ),
-    "infinite label": ((GOOD[0], changed(GOOD[1], 2, -np.inf)), "batch 1: labels has 1 entries that are not finite"),
+    "infinite label": ((GOOD[0], changed(GOOD[1], 2, -np.inf)), "batch 1: labels is not finite in 1 entry"),
     "too large": ((1e200 * GOOD[0], np.ones(3)), "products of values as large as 1e+200 are beyond double precision"),
 }
 

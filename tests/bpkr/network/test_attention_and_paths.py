@@ -76,7 +76,7 @@ def test_a_network_without_attention_takes_none():
     scale = math.sqrt(cases.DEEP_LINEAR.variances[0] / INPUT_FEATURES)
     assert_close(features, scale * inputs[:, -1:], 1e-13)
     assert bpkr.attention(inputs, key_query=()) == ()
-    with refused("attention has 1 layers, but 0 layers have heads"):
+    with refused("attention has 1 layer, but the architecture has 0 with heads"):
         bpkr.path_features(inputs, [np.ones((EXAMPLES, 1, TOKENS, TOKENS))], architecture)
 
 
@@ -116,7 +116,7 @@ def test_inputs_must_fit_heads_and_architecture():
     attention = bpkr.attention(inputs, key_query=heads)
     with refused(f"heads for {INPUT_FEATURES} features do not fit inputs of shape (5, 4, 3)"):
         bpkr.attention(inputs[:, :, :3], key_query=heads)
-    with refused("inputs has 1 entries that are not finite, the first nan at index (0, 1, 2)"):
+    with refused("inputs is not finite in 1 entry, the first nan at index (0, 1, 2)"):
         bpkr.attention(changed(inputs, (0, 1, 2), np.nan), key_query=heads)
     with refused("attention[0] must have shape (5, 3, 3, 3), or (3, 3, 3) if it is that of all examples"):
         bpkr.path_features(inputs[:, :3], attention, architecture)

@@ -54,7 +54,7 @@ def test_a_gain_must_be_positive_and_finite(gain, cause):
         (np.array([[1.0, 0.5], [0.4, 1.0]]), "parameter kappa_1 of layer 1 (CorrelatedHeads) must be symmetric"),
         (np.ones((2, 2)), "parameter kappa_1 of layer 1 (CorrelatedHeads) is not positive definite"),
         (np.diag([1.0, -1.0]), "parameter kappa_1 of layer 1 (CorrelatedHeads) is not positive definite"),
-        (np.diag([1.0, NAN]), "parameter kappa_1 of layer 1 (CorrelatedHeads) has 1 entries that are not finite"),
+        (np.diag([1.0, NAN]), "parameter kappa_1 of layer 1 (CorrelatedHeads) is not finite in 1 entry"),
     ],
 )
 def test_a_covariance_of_a_layer_must_be_positive_definite(covariance, message):

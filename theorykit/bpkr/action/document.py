@@ -7,6 +7,7 @@ from typing import Any
 
 from sympy import Expr, MatrixSymbol, Symbol
 
+from ...checks import counted
 from ...derivation import Derivation, Verification, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
@@ -53,7 +54,8 @@ def view(action: Action) -> Iterator[Block]:
     if action.closed_forms:
         yield Folded("**Closed forms**: `action.closed_forms`", tuple(closed_forms_part(action))[1:])
     yield Folded(
-        f"**Derivation** in {len(steps)} steps: `action.derivation`", tuple(derivation_blocks(action.derivation))
+        f"**Derivation** in {counted(len(steps), 'step')}: `action.derivation`",
+        tuple(derivation_blocks(action.derivation)),
     )
     yield Text("Next: `bpkr.solve(architecture, data)`; `action.derivation.verify()` checks every step.")
 

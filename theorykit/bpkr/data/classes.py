@@ -15,13 +15,21 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from ...checks import checked_array, checked_choice, checked_instance, checked_number, is_traced, numeric_array, shown
+from ...checks import (
+    checked_array,
+    checked_choice,
+    checked_instance,
+    checked_number,
+    counted,
+    is_traced,
+    numeric_array,
+    shown,
+)
 from ...memory import check_fits
 from ...precision import require_float64
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted
 from . import largest_output
 
 Coding = Literal["signs", "one-hot"]
@@ -247,7 +255,7 @@ def score_indices(
     noise = checked_number("noise", noise, least=0.0)
     mean, deviation = classes._moments(mean, checked_array("variance", variance) + noise)
     if len(truth) != len(mean):
-        raise ValueError(f"labels has {len(truth)} examples, mean {len(mean)}")
+        raise ValueError(f"labels has {counted(len(truth), 'example')}, mean {len(mean)}")
     found = classes._nearest(jnp.asarray(mean))
     confusion = np.zeros((len(classes.names),) * 2, dtype=int)
     np.add.at(confusion, (np.asarray(truth), np.asarray(found)), 1)

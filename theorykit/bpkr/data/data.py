@@ -20,6 +20,7 @@ from ...checks import (
     check_aligned,
     checked_arguments,
     checked_instance,
+    counted,
     has_entries,
     on_host,
     require,
@@ -29,7 +30,7 @@ from ...precision import require_float64
 from ...sharding import is_sharded
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, data_size, number
+from ...symbolic.documents.values import data_size, number
 from ...workers import Workers
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.architecture import Architecture, checked_architecture, counted_paths
@@ -221,10 +222,10 @@ def data_rows(data: Data) -> Iterator[tuple[str, str]]:
     if data.moments is not None:
         form = f"second moments of {counted(data.moments.paths, 'path')} x {counted(data.moments.features, 'feature')}"
     else:
-        examples, paths, features = np.shape(data.features)
         kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
         devices = f", on {len(data.features.sharding.device_set)} devices" if is_sharded(data.features) else ""
-        form = f"{kind}, {examples:,} examples x {paths:,} paths x {features:,} features{devices}"
+        sizes = zip(np.shape(data.features), ("example", "path", "feature"), strict=True)
+        form = f"{kind}, {' x '.join(counted(*size) for size in sizes)}{devices}"
     yield "form", form
     for name, labels in (("training labels", data.labels), ("test labels", data.test_labels)):
         if labels is None or is_sharded(labels):

@@ -18,6 +18,7 @@ from ...checks import (
     check_axes,
     check_dtype,
     checked_array,
+    counted,
     finite_array,
     is_traced,
     on_host,
@@ -62,7 +63,9 @@ def labels_beside(features: PathFeatures, labels: ArrayLike, axes: str, name: st
     """Return labels, one for each of the checked `features`, on the same devices."""
     array = examples_array(name, labels, axes)
     if len(array) != len(features):
-        raise ValueError(f"{name} has {len(array)} examples, {name.replace('labels', 'features')} has {len(features)}")
+        raise ValueError(
+            f"{name} has {counted(len(array), 'example')}, {name.replace('labels', 'features')} has {len(features)}"
+        )
     if is_sharded(features):
         return jax.device_put(array, features.sharding)
     if is_sharded(array):

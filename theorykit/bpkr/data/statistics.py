@@ -19,6 +19,7 @@ from ...checks import (
     checked_instance,
     checked_symmetric,
     checked_whole_number,
+    counted,
     finite_entries,
     float64_array,
     is_traced,
@@ -31,7 +32,7 @@ from ...precision import require_float64
 from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, data_size, number
+from ...symbolic.documents.values import data_size, number
 from ..specification.architecture import Architecture, counted_paths
 from .examples import check_finite_examples, labels_beside, layout_of_examples
 
@@ -66,7 +67,9 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
                 f"and {self.projection.shape}"
             )
         if columns % checked_whole_number("paths", self.paths, least=1):
-            raise ValueError(f"gram has {columns} columns, which are not those of {self.paths} paths")
+            raise ValueError(
+                f"gram has {counted(columns, 'column')}, which are not those of {counted(self.paths, 'path')}"
+            )
 
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Second moments** of {counted(int(self.examples), 'example')}")
@@ -135,9 +138,11 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
     """Return `statistics`, refused unless they are finite, fit the architecture, and its temperature is positive."""
     checked_instance("statistics", statistics, FeatureStatistics, "which bpkr.Data.of_arrays sums")
     if statistics.paths != architecture.paths:
-        raise ValueError(f"statistics are of {statistics.paths} paths, but {counted_paths(architecture)}")
+        raise ValueError(f"statistics are of {counted(statistics.paths, 'path')}, but {counted_paths(architecture)}")
     if statistics.outputs != architecture.outputs:
-        raise ValueError(f"statistics are of labels of {statistics.outputs} outputs, not {architecture.outputs}")
+        raise ValueError(
+            f"statistics are of labels of {counted(statistics.outputs, 'output')}, not {architecture.outputs}"
+        )
     statistics = require(statistics, _usable(architecture, statistics))
     gram = checked_symmetric("statistics: gram", statistics.gram)
     return eqx.tree_at(lambda at: at.gram, statistics, gram) if is_traced(gram) else statistics

@@ -12,12 +12,12 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import Requirement, array_module, checked_symmetric, finite_array, on_host, require
+from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, on_host, require
 from ...memory import memory_errors_in_words
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, number
+from ...symbolic.documents.values import number
 from ..data.examples import prior_of_paths
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
@@ -51,7 +51,7 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     labels = finite_array("labels", labels, "examples")
     kernel = finite_array("kernel", kernel)
     if kernel.shape != (len(labels), len(labels)):
-        raise ValueError(f"kernel of shape {kernel.shape} does not fit {len(labels)} labels")
+        raise ValueError(f"kernel of shape {kernel.shape} does not fit {counted(len(labels), 'label')}")
     kernel = checked_symmetric("kernel", kernel)
     numbers, message = on_host(labels), "labels are all zero: they have no direction to align with"
     labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])

@@ -12,11 +12,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ...checks import counted
 from ...compilation import jit
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted
 from ..data.classes import Classes
 from ..data.data import checked_features
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...checks import checked_instance, is_traced
+from ...checks import checked_instance, counted, is_traced
 from ...memory import memory
 from ...settings import usual_settings
 from ...sharding import all_finite, is_sharded
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, data_size, number
+from ...symbolic.documents.values import data_size, number
 from ..action.action import Action
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...checks import counted
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, data_size
+from ...symbolic.documents.values import data_size
 from ..specification.activations import Activation
 from .kernel_rules import joint, rule_over
 from .token_kernels import Rules, Units, token_kernel, token_units
@@ -52,7 +53,7 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         examples, paths, features = self.shape
         yield Text(f"**Path features** by their kernels: {counted(examples, 'example')}, {counted(paths, 'path')}")
-        sizes = f"{self.tokens.shape[1]:,} tokens x {features:,} features"
+        sizes = f"{counted(self.tokens.shape[1], 'token')} x {counted(features, 'feature')}"
         functions = ", ".join(activation.name for activation in self.activations)
         yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(8.0 * self.size))))
 

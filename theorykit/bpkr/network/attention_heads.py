@@ -12,13 +12,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...checks import Requirement, check_aligned, checked_sequence, finite_array, on_host, require
+from ...checks import Requirement, check_aligned, checked_sequence, counted, finite_array, on_host, require
 from ...compilation import jit
 from ...memory import check_fits
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, number
+from ...symbolic.documents.values import number
 from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
 # Arrays of the size of the attention that exist at the same time.
@@ -38,7 +38,7 @@ class AbstractHeads(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         name = type(self).__name__
-        yield Text(f"**{name}** of {counted(len(self.layers), 'layer')}, on {self.input_features:,} features")
+        yield Text(f"**{name}** of {counted(len(self.layers), 'layer')}, on {counted(self.input_features, 'feature')}")
         yield Table(tuple(array_rows(self)), ("array", "shape", "root mean square"))
 
     @property
@@ -77,7 +77,9 @@ class AbstractHeads(DisplayMixin, eqx.Module):
         inputs = finite_array("inputs", inputs, "examples tokens features")
         examples, tokens, features = inputs.shape
         if self.layers and features != self.input_features:
-            raise ValueError(f"heads for {self.input_features} features do not fit inputs of shape {inputs.shape}")
+            raise ValueError(
+                f"heads for {counted(self.input_features, 'feature')} do not fit inputs of shape {inputs.shape}"
+            )
         check_fits(
             f"attention of {examples:,} examples, {sum(self.counts):,} heads and {tokens:,} tokens",
             8 * _COPIES * examples * sum(self.counts) * tokens**2,

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import Count, Key, checked_arguments, checked_sequence, finite_array, require
+from ...checks import Count, Key, checked_arguments, checked_sequence, counted, finite_array, require
 from ...memory import check_fits
 from ...precision import require_float64
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, number
+from ...symbolic.documents.values import number
 from ..data.data import checked_features
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
@@ -71,8 +71,8 @@ class Network(DisplayMixin, eqx.Module):
             raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {counts} heads")
         if counts and heads.input_features != features:
             raise ValueError(
-                f"heads for {heads.input_features} features do not fit input_features={features}, the columns of the "
-                "embedding, weights[0]"
+                f"heads for {counted(heads.input_features, 'feature')} do not fit input_features={features}, the "
+                "columns of the embedding, weights[0]"
             )
         shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
         if shapes != needed:

@@ -17,6 +17,7 @@ from ...checks import (
     check_aligned,
     checked_choice,
     checked_sequence,
+    counted,
     finite_array,
     in_order_of_names,
     is_traced,
@@ -173,8 +174,8 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Any
     needed = tokens if isinstance(readout, str) and readout == "all" else 1
     if architecture.read_tokens != needed:
         raise ValueError(
-            f"readout={shown(readout)} of inputs of {tokens} tokens needs an architecture with read_tokens={needed}, "
-            f"got read_tokens={architecture.read_tokens}"
+            f"readout={shown(readout)} of inputs of {counted(tokens, 'token')} needs an architecture with read_tokens="
+            f"{needed}, got read_tokens={architecture.read_tokens}"
         )
     return readout
 
@@ -213,8 +214,8 @@ def _checked_attention(
     attention = checked_sequence("attention", attention, "arrays, one per layer that has heads")
     if len(attention) != len(counts):
         raise ValueError(
-            f"attention has {len(attention)} layers, but {len(counts)} layers have heads, {counts}; give one "
-            "(examples, heads, keys, queries) array for each of them, as bpkr.attention returns them"
+            f"attention has {counted(len(attention), 'layer')}, but the architecture has {len(counts)} with heads, "
+            f"{counts}; give one array (examples, heads, keys, queries) for each, as bpkr.attention returns them"
         )
     examples, tokens, _ = shape
     order, layers = "queries keys" if layout == "torch" else "keys queries", []

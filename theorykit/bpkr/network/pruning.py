@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 from sympy import MatrixSymbol
 
-from ...checks import Index, checked_arguments, checked_sequence, checked_whole_number, real_array, shown
+from ...checks import Index, checked_arguments, checked_sequence, checked_whole_number, counted, real_array, shown
 from ...symbolic.algebra import matrix_terms
 from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm
@@ -123,10 +123,14 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
 def _check_heads(name: str, heads: tuple[Head, ...], head_counts: Sequence[int]) -> None:
     for i, head in enumerate(heads):
         if not 1 <= head.layer <= len(head_counts):
-            raise ValueError(f"{name}: there is no {head}: the network has {len(head_counts)} layers, counted from 1")
+            raise ValueError(
+                f"{name}: there is no {head}: the network has {counted(len(head_counts), 'layer')}, counted from 1"
+            )
         count = head_counts[head.layer - 1]
         if not 1 <= head.head <= count:
-            raise ValueError(f"{name}: there is no {head}: layer {head.layer} has {count} heads, counted from 1")
+            raise ValueError(
+                f"{name}: there is no {head}: layer {head.layer} has {counted(count, 'head')}, counted from 1"
+            )
         if head in heads[:i]:
             raise ValueError(f"{name}: {head} is named twice")
 

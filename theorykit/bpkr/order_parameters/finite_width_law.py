@@ -27,12 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...checks import checked_array, checked_key
+from ...checks import checked_array, checked_key, counted
 from ...precision import require_float64
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_bytes, checked_architecture
 from .coordinates import factors

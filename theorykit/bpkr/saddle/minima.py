@@ -17,13 +17,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
-from ...checks import checked_flag, checked_key, checked_number, checked_whole_number
+from ...checks import checked_flag, checked_key, checked_number, checked_whole_number, counted
 from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solve import distinct
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, number
+from ...symbolic.documents.values import number
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem, describe_cost

@@ -18,7 +18,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from ...checks import checked_flag, checked_number, checked_whole_number, is_traced
+from ...checks import checked_flag, checked_number, checked_whole_number, counted, is_traced
 from ...compilation import jit
 from ...saddle.certificate import judged_minimum, least_curvature
 from ...saddle.diagnosis import AbstractOutcome, report
@@ -28,7 +28,7 @@ from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import counted, number
+from ...symbolic.documents.values import number
 from ...threads import threads_for
 from ..data.data import Data
 from ..data.rotations import RotatedExamples, in_spanned_directions
@@ -131,13 +131,13 @@ class Saddle(DisplayMixin, AbstractOutcome):
         steps, curvature = int(self.stats["steps"]), float(self.min_hessian_eigenvalue)
         if self.converged:
             least = f"smallest eigenvalue of the Hessian {curvature:.3g} per width"
-            return f"converged: gradient norm {norm:.3g}, {least}, after {steps} steps"
+            return f"converged: gradient norm {norm:.3g}, {least}, after {counted(steps, 'step')}"
         if norm <= tolerance:
             return (
                 f"stationary (gradient norm {norm:.3g}) but not a minimum: the smallest eigenvalue of the Hessian is "
                 f"{curvature:.3g} per width. Start from elsewhere (initial=...)"
             )
-        reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {steps} steps"
+        reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {counted(steps, 'step')}"
         if self.result == optx.RESULTS.nonlinear_max_steps_reached:
             # If the error of S exceeds 1, exp(-S/2) is not resolved.
             hopeless = float(self.action_error) > 1

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from ... import bpkr
+from ...checks import counted
 from ...extras import Lazy
 from ..data.classes import class_accuracy
 from ..sweeps.datasets import axes, path_coordinates, readout_axes
@@ -83,7 +84,7 @@ def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
     """List the reasons not to trust the draws."""
     chains, draws = tree["posterior"].sizes["chain"], tree["posterior"].sizes["draw"]
     if draws < _FEWEST_DRAWS:
-        return [f"{draws} draws a chain are too few for any diagnostic, which needs {_FEWEST_DRAWS}"]
+        return [f"{counted(draws, 'draw')} per chain, but any diagnostic needs {_FEWEST_DRAWS}"]
     found, varies = [], _varies(summary)
     if chains == 1:
         found.append("one chain cannot tell whether chains agree: run at least two")
@@ -97,7 +98,8 @@ def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
         where, worst = _extreme(summary, statistic, -1)
         if worst < ESS_PER_CHAIN * chains:
             found.append(
-                f"{statistic} of {where} is {worst:.0f}, below {ESS_PER_CHAIN} for each of {chains} chains: run longer"
+                f"{statistic} of {where} is {worst:.0f}, below {ESS_PER_CHAIN} for each of {counted(chains, 'chain')}: "
+                "run longer"
             )
     stats = tree["sample_stats"]
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...checks import counted
 from ...symbolic.documents.document import Block, Picture, Table, Text
-from ...symbolic.documents.values import counted, drawing, number, written
+from ...symbolic.documents.values import drawing, number, written
 from .layers import AbstractLayer, Skip, activation_of
 
 # Most layers, and branches per layer, in a drawing.

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 
 from ... import bpkr, store
-from ...checks import checked_arguments, checked_number, checked_sequence, shown
+from ...checks import checked_arguments, checked_number, checked_sequence, counted, shown
 from ...precision import require_float64
 from ...progress import Progress
 from ...workers import Workers, check_executor, run_tasks
@@ -158,7 +158,7 @@ def sweep_seeds(
     folder = None if folder is None else folder.absolute()
     # A unique number per call, since another call makes its data again.
     source = partial(_source_of_seed, architecture, data, uuid4().hex, folder, options)
-    cost = f"{architecture.paths:,} paths x {architecture.outputs:,} outputs"
+    cost = f"{counted(architecture.paths, 'path')} x {counted(architecture.outputs, 'output')}"
     found = _solve_all(source, seeds, grid, executor=executor, progress=progress, cost=cost)
     _LATEST.clear()
     result = concatenate(found, "seed", seeds)
@@ -480,7 +480,7 @@ def _warn_of_unsolved(result: xr.Dataset) -> None:
         shared = [axis for axis in axes if all(point[axis] == first[axis] for point in others)]
         place = ", ".join(f"{axis}={first[axis].item()}" for axis in shared or axes)
         if others:
-            place += f" ({1 + len(others)} points)" if shared else f" and {len(others)} others"
+            place += f" ({counted(1 + len(others), 'point')})" if shared else f" and {len(others)} others"
         listed.append(f"{place}: {first['message'].item()}")
     more = f"; and {len(causes) - _NAMED} other causes" if len(causes) > _NAMED else ""
     message = f"{count} of {points.sizes['point']} points are not solutions: {'; '.join(listed)}{more}"

@@ -11,6 +11,7 @@ from sympy import Add, Expr, MatrixSymbol, Symbol, Trace, log, sqrt
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...checks import counted
 from ...derivation import Derivation, Recorder, derivation_blocks, rules
 from ...symbolic import Equation, Heading, Softmax, Text, entrywise, latex, log_cosh, normal, sum_of
 from ...symbolic.algebra import from_terms, matrix_terms, transpose
@@ -186,7 +187,7 @@ class MeanField(DisplayMixin):
         yield Heading("Self-attention dynamics of many neurons", 1)
         yield Folded("**Map**: `theory.overlap`, `theory.attention`", self.equations[:2], is_open=True)
         yield Folded("**Linear responses**: `theory.overlap_response` and others", self.equations[2:])
-        yield Folded(f"**Derivation** in {len(self.derivation.steps)} steps: `theory.derivation`", steps)
+        yield Folded(f"**Derivation** in {counted(len(self.derivation.steps), 'step')}: `theory.derivation`", steps)
         yield Text("`dmft.render_markdown(theory)` says what the symbols mean.")
 
 

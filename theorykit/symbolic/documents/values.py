@@ -31,11 +31,6 @@ def number(value: Any, digits: int = 6) -> str:
     return f"{least if least == most else f'{least} to {most}'}{lost}"
 
 
-def counted(count: int, noun: str) -> str:
-    """Write a number of things: "1 layer", "2 layers"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def data_size(size: float | int) -> str:
     """Write a number of bytes in a suitable unit."""
     power = min(int(math.log(max(size, 1), 1000)), 4)

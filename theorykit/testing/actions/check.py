@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr
 
-from ...checks import Count, Index, Seed, by_name, checked_arguments, shown
+from ...checks import Count, Index, Seed, by_name, checked_arguments, counted, shown
 from ...codegen import interpret, quadrature_error
 from ...precision import require_float64
 from ...saddle import Action, Between, Solution, search
@@ -143,7 +143,7 @@ def _derivation(action: Action, seed: int) -> Iterator[Finding]:
             f"the result of the step does not follow from its start: {step.claim}",
         )
     if verification.holds:
-        yield Finding(claim, f"{len(verification.evidence)} steps")
+        yield Finding(claim, counted(len(verification.evidence), "step"))
 
 
 def _check_finite(points: Sequence[ActionPoint]) -> Finding:

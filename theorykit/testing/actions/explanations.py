@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sympy import Expr, Integer, MatrixSymbol, Symbol, Trace, Transpose, log, sqrt
 
-from ...checks import are_equal_sizes, shown
+from ...checks import are_equal_sizes, counted, shown
 from ...saddle import Action, Positive, PositiveDefinite
 from ...symbolic import GaussianAverage, inverse, log_det
 from ...symbolic.atoms import SymmetricSymbol
@@ -62,7 +62,7 @@ def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Referenc
     tolerance = _EQUAL * scale
     misfit = max(np.max(np.abs(one - each.sum(axis=1))) for one, each in zip(referred, terms, strict=True))
     if misfit <= tolerance:
-        return finding(f"to {misfit / scale:.1g} of its size at {len(values)} points")
+        return finding(f"to {misfit / scale:.1g} of its size at {counted(len(values), 'point')}")
     places = []
     for points, one, each in zip(groups, referred, terms, strict=True):
         numbers = {symbol.name for symbol in points[0].action.parameters if isinstance(symbol, Symbol)}

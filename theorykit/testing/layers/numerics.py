@@ -12,6 +12,7 @@ from ...bpkr.evaluation.action_terms import action_terms
 from ...bpkr.evaluation.bound_action import bind
 from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from ...bpkr.specification import layer_functions
+from ...checks import counted
 from ...codegen import interpret
 from ...compilation import jit
 from ..problems import TOKENS, Problem, random_problem, symbol_values
@@ -51,12 +52,12 @@ def check_derivation(placement: Placement, seed: int) -> Iterator[Finding]:
         name, first = failures[0]
         yield Finding(
             claim,
-            f"{len(failures)} of {len(evidence)} steps fail: {'; '.join(told)}",
+            f"{len(failures)} of {counted(len(evidence), 'step')} failed: {'; '.join(told)}",
             f'the rule "{first.step.rule}" in the derivation "{name}" is wrong, or does not cover it; {_ENGINE}',
         )
     else:
         largest = max((item.error for _, item in evidence), default=0.0)
-        yield Finding(claim, f"{len(evidence)} steps, the largest error {largest:.1g} of what is tolerated")
+        yield Finding(claim, f"{counted(len(evidence), 'step')}, the largest error {largest:.1g} of what is tolerated")
     yield _check_routes(placement, action, seed)
 
 

@@ -8,6 +8,7 @@ from sympy import Expr
 from ... import bpkr
 from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import LayerSymbols
+from ...checks import counted
 from ..report import Finding, raised
 
 # All variances differ, so that an exchange of two is detected.
@@ -111,7 +112,7 @@ def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
         )
     widths = (", ".join(f"{width:g}" for width in each.architecture.widths) for each in placements)
     tried = "; ".join(f"{each.words} (widths {sizes})" for each, sizes in zip(placements, widths, strict=True))
-    return placements, Finding(claim, f"{tried}; {kind.heads} heads" if kind.heads else tried)
+    return placements, Finding(claim, f"{tried}; {counted(kind.heads, 'head')}" if kind.heads else tried)
 
 
 def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> Placement:
