@@ -47,6 +47,7 @@ def results() -> dict[str, object]:
         "Data of moments": moments,
         "Problem": problem,
         "Action": problem.action,
+        "its equations": problem.action.saddle_point_equations,
         "Model": bpkr.Model(layers=(2,), widths=20, temperature=0.1),
         "Model, fitted": bpkr.Model(layers=(2,), widths=20, temperature=0.1).fit(inputs, ["a", "b"] * 3),
         "HeadCosts": bpkr.head_costs(problem, saddle, progress=False),

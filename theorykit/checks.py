@@ -13,6 +13,7 @@ import inspect
 import math
 import operator
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
-from sympy import Expr, expand, sympify
+from sympy import Expr, MatrixSymbol, Symbol, expand, sympify
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from .precision import require_float64
@@ -98,8 +99,7 @@ def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...],
     """Return `value`, an instance of `kind`; the error shows `example`, a way to make one."""
     if isinstance(value, kind):
         return value
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    wanted = " or ".join(each.__name__ for each in kinds)
+    wanted = " or ".join(map(_called, kind if isinstance(kind, tuple) else (kind,)))
     raise TypeError(f"{name} must be {wanted}{f' ({example})' if example else ''}, got {shown(value)}")
 
 
@@ -480,8 +480,8 @@ def counted(count: int, noun: str) -> str:
     """Write a number of things: "1 layer", "2 layers", "3 entries", "4 classes"."""
     if count == 1:
         return f"1 {noun}"
-    plural = f"{noun[:-1]}ie" if noun.endswith("y") else f"{noun}e" if noun.endswith(("s", "ch")) else noun
-    return f"{count:,} {plural}s"
+    noun = re.sub("[^aeiou]y$", lambda end: f"{end[0][0]}ie", noun)
+    return f"{count:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def checked_expression(name: str, value: Any) -> Expr:
@@ -639,7 +639,7 @@ def checked(name: str, value: Any, kind: Any) -> Any:
         entries = checked_sequence(name, value, "entries", length=len(parts))
         return tuple(checked(f"{name}[{i}]", *pair) for i, pair in enumerate(zip(entries, parts, strict=True)))
     if origin in (tuple, collections.abc.Sequence, collections.abc.Iterable):
-        return _entries(name, checked_sequence(name, value, _called(parts[0])), parts[0])
+        return _entries(name, checked_sequence(name, value, _called(parts[0], several=True)), parts[0])
     if origin is list:  # Return the same list, not a copy.
         _entries(name, checked_instance(name, value, list), parts[0])
         return value
@@ -666,5 +666,31 @@ def _one_of(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     raise TypeError(f"{name} must be {' or '.join(map(_called, kinds))}, got {shown(value)}")
 
 
-def _called(kind: Any) -> str:
-    return getattr(kind, "__name__", str(kind))
+# Types by their names in error messages, for readers who do not program.
+_NOUNS = {
+    **{str: "text", int: "whole number", float: "number", bool: "truth value", bytes: "bytes"},
+    **{list: "list", tuple: "tuple", dict: "dictionary", Mapping: "dictionary", Path: "path"},
+    **{Expr: "SymPy expression", Symbol: "SymPy symbol", MatrixSymbol: "SymPy matrix symbol"},
+}
+
+
+def _called(kind: Any, *, several: bool = False) -> str:
+    """Name a type or an annotation in words: "a number", or "numbers" if `several`."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_called(part, several=several) for part in parts if part is not type(None))
+    noun = _NOUNS.get(origin or kind)
+    if origin is Annotated:
+        check = getattr(kind.__metadata__[0], "func", kind.__metadata__[0])
+        name = getattr(check, "__name__", "")
+        if not name.startswith("checked_"):
+            return _called(parts[0], several=several)
+        noun = name.removeprefix("checked_").replace("_", " ")
+    name, examples = getattr(kind, "__name__", str(kind)), ""
+    if name.startswith("Abstract"):
+        noun = name.removeprefix("Abstract").lower()
+        made = [each.__name__ for each in kind.__subclasses__() if not each.__name__.startswith(("_", "Abstract"))]
+        examples = f" ({', '.join(made[:3])}, ...)"
+    if noun is None or noun in ("text", "bytes", "heads"):
+        return f"{noun or name}{examples}"
+    return f"{counted(2, noun).removeprefix('2 ') if several else f'a {noun}'}{examples}"

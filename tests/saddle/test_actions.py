@@ -269,6 +269,8 @@ def test_an_action_is_evaluated_as_its_expression_is():
     assert_close(grid[1, 2], CURIE_WEISS(m=0.5, beta=1.7, h=0.4), 1e-15)
     slope = jax.grad(lambda m: CURIE_WEISS(m=m, beta=1.7, h=-0.2))(0.3)
     assert_close(slope, interpret(CURIE_WEISS.equations[m], at), 1e-15)
+    by_symbol = {m: 0.3, "beta": 1.7, h: -0.2}
+    assert CURIE_WEISS(by_symbol) == CURIE_WEISS({m: 0.3}, beta=1.7, h=-0.2) == CURIE_WEISS(m=0.3, beta=1.7, h=-0.2)
     matrices = np.stack([random_matrix(1), random_matrix(2)])
     found = WISHART(U=matrices, K=np.eye(3))
     assert_close(found, [np.trace(each) - np.linalg.slogdet(each)[1] for each in matrices], 1e-13)
@@ -279,7 +281,7 @@ def test_an_action_is_evaluated_as_its_expression_is():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"m": 0.3, "beta": 1.0}, "needs a value of h"),
+        ({"m": 0.3, "beta": 1.0}, "needs a value of h: call it with m=..., beta=..., h=..."),
         ({"m": 0.3, "beta": 1.0, "h": 0.0, "g": 1.0}, "names 'g', which is none of m, beta, h"),
         ({"m": [0.3, np.nan], "beta": 1.0, "h": 0.0}, "m is not finite in 1 entry"),
     ],
@@ -287,6 +289,13 @@ def test_an_action_is_evaluated_as_its_expression_is():
 def test_an_action_refuses_values_by_name(wrong, message):
     with pytest.raises(ValueError, match=message):
         CURIE_WEISS(**wrong)
+    with pytest.raises(ValueError, match=message):
+        CURIE_WEISS(wrong)
+
+
+def test_a_value_given_twice_is_refused():
+    with pytest.raises(ValueError, match="values gives 'm' twice"):
+        CURIE_WEISS({m: 0.3, beta: 1.0, h: 0.0}, m=0.2)
 
 
 def test_an_action_is_evaluated_inside_its_domain_and_on_its_edges():

@@ -67,6 +67,30 @@ def _checked_symbol(name: str, symbol: Any) -> Expr:
 _Declared = Annotated[Expr, _checked_symbol]
 
 
+class Slopes(DisplayMixin, Mapping):
+    """Gradient of an action by order parameter, displayed as the saddle-point equations."""
+
+    def __init__(self, slopes: Mapping[Expr, Expr]):
+        self._slopes = MappingProxyType(dict(slopes))
+
+    def __getitem__(self, symbol):
+        return self._slopes[symbol]
+
+    def __iter__(self):
+        return iter(self._slopes)
+
+    def __len__(self):
+        return len(self._slopes)
+
+    def __reduce__(self):
+        return Slopes, (dict(self._slopes),)
+
+    def _view(self, names: Mapping[Expr, str] = MappingProxyType({})) -> Iterator[Block]:
+        for symbol, slope in self.items():
+            left = rf"\frac{{\partial S}}{{\partial {latex(symbol, names)}}}"
+            yield Equation(left, f"{latex(slope, names)} = 0", plain=f"dS/d{symbol} = {slope} = 0")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Action(DisplayMixin):
     """Action S, or a free energy, to be made stationary in its `order_parameters`.
@@ -85,7 +109,7 @@ class Action(DisplayMixin):
         >>> curie_weiss.equations[m]
         beta*m - beta*sinh(beta*m)/cosh(beta*m)
 
-    `action(m=0.5, beta=1.5)` evaluates S.
+    `action(m=0.5, beta=1.5)` or `action({m: 0.5, beta: 1.5})` evaluates S.
     """
 
     expression: Scalar
@@ -139,8 +163,10 @@ class Action(DisplayMixin):
         # A view of a mapping cannot be pickled.
         return Action, (self.expression, dict(self.order_parameters), self.parameters, self.scale, self.derivation)
 
-    def __call__(self, /, **values: Any) -> Float[Array, "..."]:
-        """Evaluate S at values of all order parameters and parameters, by name.
+    def __call__(
+        self, values: Mapping[Expr | str, Any] = MappingProxyType({}), /, **by_name: Any
+    ) -> Float[Array, "..."]:
+        """Evaluate S at values of all order parameters and parameters, as keywords or as a dictionary by symbol.
 
         Numbers may be arrays, and matrices may have leading axes; all are broadcast against each other. Order
         parameters may lie on an edge of their domain.
@@ -157,11 +183,14 @@ class Action(DisplayMixin):
             >>> action = Action(m**4 / 4 - a * m**2 / 2, {m: Real()}, [a])
             >>> action(m=[0.0, 1.0, 2.0], a=1.0).tolist()
             [0.0, -0.25, 2.0]
+            >>> float(action({m: 2.0, a: 1.0}))
+            2.0
         """
         require_float64()
-        named("the call of the action", values, self.symbols)
+        values = named("values", {**checked_instance("values", values, Mapping), **by_name}, self.symbols)
         if missing := [symbol.name for symbol in self.symbols if symbol.name not in values]:
-            raise ValueError(f"the action needs a value of {', '.join(missing)}")
+            keywords = ", ".join(f"{symbol.name}=..." for symbol in self.symbols)
+            raise ValueError(f"the action needs a value of {', '.join(missing)}: call it with {keywords}")
         sizes = {s.name: checked_whole_number(s.name, values[s.name], least=1) for s in self.sizes}
         arrays, conditions = {}, []
         for symbol in self.symbols:
@@ -220,7 +249,7 @@ class Action(DisplayMixin):
     @cached_property
     def equations(self) -> Mapping[Expr, Expr]:
         """Gradient of S by order parameter. It vanishes at a saddle point."""
-        return MappingProxyType({symbol: gradient(self.expression, symbol) for symbol in self.order_parameters})
+        return Slopes({symbol: gradient(self.expression, symbol) for symbol in self.order_parameters})
 
     @cached_property
     def standard_equations(self) -> Mapping[Expr, Expr] | None:
@@ -231,7 +260,7 @@ class Action(DisplayMixin):
             equations = self.equations
         except NotImplementedError:
             return None
-        return MappingProxyType({symbol: in_standard_form(slope) for symbol, slope in equations.items()})
+        return Slopes({symbol: in_standard_form(slope) for symbol, slope in equations.items()})
 
     @cached_property
     def fixed_point(self) -> Mapping[Expr, Expr] | None:
@@ -400,6 +429,4 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
     except NotImplementedError as reason:
         yield Text(f"None in symbols: {reason}")
         return
-    for symbol, slope in equations.items():
-        left = rf"\frac{{\partial S}}{{\partial {latex(symbol, names)}}}"
-        yield Equation(left, f"{latex(slope, names)} = 0", plain=f"dS/d{symbol} = {slope} = 0")
+    yield from equations._view(names)

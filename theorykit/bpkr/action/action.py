@@ -15,6 +15,7 @@ from ... import saddle
 from ...checks import checked_arguments, checked_instance
 from ...derivation import Derivation, Step, rules
 from ...derivation.claims import SameMoments
+from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import as_html, as_latex, as_markdown, gradient, positive_definite, trace
 from ...symbolic.algebra import as_number
@@ -154,7 +155,7 @@ class Action(DisplayMixin):
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
         """The gradient of S in each free order parameter, which vanishes at a saddle point."""
-        return MappingProxyType({symbol: self.substitute_nested(slope) for symbol, slope in self.named_slopes.items()})
+        return Slopes({symbol: self.substitute_nested(slope) for symbol, slope in self.named_slopes.items()})
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
@@ -170,7 +171,7 @@ class Action(DisplayMixin):
                 slopes[container] += gradient(trace(held * block), container).xreplace({held: slope})
             else:
                 slopes[container] += slope * gradient(block, container)
-        return MappingProxyType({symbol: slopes[symbol] for symbol in self.symbols.free})
+        return Slopes({symbol: slopes[symbol] for symbol in self.symbols.free})
 
     @property
     def readout_solution(self) -> Expr:
