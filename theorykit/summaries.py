@@ -292,6 +292,7 @@ def _draws(tree: xr.DataTree) -> Iterator[Block]:
     seconds = f"{tree.attrs['seconds']:.1f} s, and {tree.attrs['warmup_seconds']:.1f} s of warm-up"
     yield Table(
         (
+            *([("posterior of", str(tree.attrs["problem"]))] if "problem" in tree.attrs else []),
             ("sampler", str(tree.attrs["sampler"])),
             ("draws", f"{counted(chains, 'chain')} of {draws}, in {seconds}"),
             ("diagnosis", str(tree.attrs["diagnosis"])),

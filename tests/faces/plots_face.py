@@ -16,7 +16,7 @@ KINDS = {
     "layer": whole_number(1, least=1, most=0),
     "pattern": whole_number(0, least=0, most=0),
     "over": "gamma",
-    "costs": of(bpkr.HeadCosts(ONE, ONE, (), (), "", ONE, ONE)),
+    "costs": of(bpkr.HeadCosts(ONE, ONE, (), (), "", ONE, ONE, "a problem")),
     "cost": of("log_evidence", without_test_labels="prediction"),
     "score": of("test_accuracy", admits=NONE),
     "eigenvalues cosines": of(np.ones(3), fewer=np.ones(2)),

@@ -62,7 +62,7 @@ FACE = Face(
         "landscape.values": of(
             {m: (-0.9, 0.9), beta: 1.5}, without_range={m: 0.1, beta: 1.5}, of_another_symbol={g: 1.0}
         ),
-        "Action.__call__.values": of({m: 0.5, beta: 1.5}, without_one={beta: 1.5}, of_another_symbol={g: 1.0}),
+        "Action.__call__.values": of({m: 0.5, beta: 1.5}, "m", without_m={beta: 1.5}, of_another_symbol={g: 1.0}),
         "Action.__call__.by_name": {},
         "Action.plot_landscape.values": of({m: (-0.9, 0.9), beta: 1.5}, without_range={m: 0.1, beta: 1.5}),
         "Solution.plot_landscape.values": of({m: (-0.9, 0.9)}, without_range={m: 0.1}),

@@ -37,14 +37,10 @@ def whole_document(
 
 def view(action: Action) -> Iterator[Block]:
     """Yield the display of an action in a terminal or notebook; terminals leave out folded parts."""
-    kinds = (
-        f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.gain != 0 else ''}"
-        for form in action.forms
-    )
-    layers, sizes, found = ", ".join(kinds) or "none", "; ".join(_sizes(action)), equations(action)
+    sizes, found = "; ".join(_sizes(action)), equations(action)
     (total, *terms), steps = found["Action"], action.derivation.steps
     yield Heading(_title(len(action.forms)), 1)
-    rows = [("layers, from the input side", layers), ("order parameters", sizes)]
+    rows = [("layers, from the input side", kinds_of_layers(action)), ("order parameters", sizes)]
     rows += [("action", f"${total.left} = {total.right}$")]
     rows += [("rests on", assumption) for assumption in action.ansatz]
     yield Table(tuple(rows))
@@ -60,6 +56,15 @@ def view(action: Action) -> Iterator[Block]:
     yield Text("Next: `bpkr.solve(architecture, data)`; `action.derivation.verify()` checks every step.")
 
 
+def kinds_of_layers(action: Action) -> str:
+    """Name the kind of each layer."""
+    kinds = (
+        f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.gain != 0 else ''}"
+        for form in action.forms
+    )
+    return ", ".join(kinds) or "none"
+
+
 def action_blocks(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
     """Yield `action_part` under a separate title."""
     yield Heading(_title(len(action.forms)), 1)
@@ -67,7 +72,7 @@ def action_blocks(action: Action, architecture: Architecture | None = None) -> I
 
 
 def _title(layers: int) -> str:
-    return f"Action of a network of {layers or 'no'} layer{'' if layers == 1 else 's'}"
+    return f"Action of a network of {counted(layers, 'layer') if layers else 'no layers'}"
 
 
 def _sizes(action: Action) -> Iterator[str]:

@@ -18,6 +18,7 @@ from ...symbolic import Heading, Text, gradient
 from ...symbolic.documents.display import DisplayMixin
 from ..action.action import Action
 from ..action.derivation import derive
+from ..action.document import kinds_of_layers
 from ..action.symbols import ActionSymbols
 from ..data.statistics import FeatureStatistics
 from ..order_parameters.order_parameters import OrderParameters
@@ -99,7 +100,7 @@ class CompiledAction(DisplayMixin):
         self.columns = _columns(action)
 
     def _view(self):
-        yield Heading("Functions of an action", 1)
+        yield Heading(f"Functions of the action of a network of the layers: {kinds_of_layers(self.action)}", 1)
         yield Text(f"`terms`, `minima`, {', '.join(f'`{name}`' for name in _OUTPUTS)}.")
         yield from self.terms.summary().blocks
 

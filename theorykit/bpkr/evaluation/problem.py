@@ -77,6 +77,11 @@ class Problem(DisplayMixin, eqx.Module):
         return self.bound.action
 
     @property
+    def description(self) -> str:
+        """Numbers of examples, layers, paths and outputs, and the temperature, in words."""
+        return f"{data_line(self.data)}; {architecture_line(self.architecture)}"
+
+    @property
     def is_dual(self) -> bool:
         """Whether the energy is computed in feature space: from moments, or with more examples than features."""
         return self.data.moments is not None or has_dual_form(self.data.features)
@@ -85,7 +90,7 @@ class Problem(DisplayMixin, eqx.Module):
         architecture = self.architecture
         rows = matrix_rows(self.data) * architecture.outputs
         form = "in feature space" if self.is_dual else "of the kernel"
-        yield Text(f"**Problem**: {data_line(self.data)}; {architecture_line(architecture)}")
+        yield Text(f"**Problem**: {self.description}")
         sizes = {"heads": architecture.heads or (0,), "widths": architecture.widths}
         table = [(name, ", ".join(map(number, of_layers))) for name, of_layers in sizes.items()]
         *of_data, (_, size) = data_rows(self.data)

@@ -1,7 +1,7 @@
 """An action of nonlinear hidden units for `theorykit.saddle`, and the kernel for its predictions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,14 +13,17 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ... import saddle
 from ...checks import by_name, checked_instance, finite_array
 from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Folded, Items, Text
 from ..action.action import Action
+from ..action.document import kinds_of_layers
 from ..evaluation.prediction import Prediction, prediction_from_kernels
 from ..evaluation.problem import Problem
 from ..features.implicit import ImplicitFeatures
 
 
-@dataclass(frozen=True, eq=False)
-class NonlinearAction:
+@dataclass(frozen=True, eq=False, repr=False)
+class NonlinearAction(DisplayMixin):
     """An action of nonlinear hidden units, with other order parameters than `bpkr.Action`.
 
     - `action`: S as a `theorykit.saddle` action; `action.derivation` has the steps beyond the derivation of `base`.
@@ -34,8 +37,13 @@ class NonlinearAction:
     base: Action
     ansatz: tuple[str, ...]
 
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Nonlinear action** of the layers: {kinds_of_layers(self.base)}. Its assumptions:")
+        yield Items(self.ansatz)
+        yield Folded("**Action**: `.action`", tuple(self.action.summary().blocks), is_open=True)
 
-class AbstractNonlinearProblem(ABC):
+
+class AbstractNonlinearProblem(DisplayMixin, ABC):
     """A problem with other order parameters than the action of `bpkr.derive`.
 
     - `theory`: the action, its kernel and its ansatz.
@@ -45,6 +53,10 @@ class AbstractNonlinearProblem(ABC):
     problem: Problem
     theory: NonlinearAction
     values: Mapping[Expr, Any]
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**{type(self).__name__}**: {self.problem.description}")
+        yield from self.theory.summary().blocks
 
     @abstractmethod
     def solve(self, **options: Any) -> saddle.Solution:

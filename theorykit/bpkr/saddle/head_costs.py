@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...checks import checked_flag, checked_instance
+from ...checks import checked_flag, checked_instance, counted
 from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...symbolic.documents.display import DisplayMixin
@@ -44,6 +44,7 @@ class HeadCosts(DisplayMixin):
     - `prediction_error`: standard error of this mean of paired differences.
     - `measure`: "expected accuracy" or "expected squared error"; empty without test labels.
     - `scores`, `infinite_width_scores`: `head_scores` at the saddle point and at infinite width.
+    - `problem`: the data and the architecture, in words.
     """
 
     log_evidence: PerHead
@@ -53,12 +54,14 @@ class HeadCosts(DisplayMixin):
     measure: str
     scores: PerHead
     infinite_width_scores: PerHead
+    problem: str
 
     def _view(self) -> Iterable[Block]:
         header = ["head left out", "log evidence lost", "score", "score at infinite width"]
         if self.measure:
             header.insert(2, f"{self.measure} {'lost' if self.measure == 'expected accuracy' else 'gained'}")
         heads, rows = _heads(map(len, self.scores)), []
+        yield Text(f"**Costs of {counted(len(heads), 'head')}**: {self.problem}")
         columns = [np.concatenate(each) for each in (self.log_evidence, self.scores, self.infinite_width_scores)]
         for i in np.argsort(columns[0]):
             row = [str(heads[i]), *(f"{column[i]:.3g}" for column in columns)]
@@ -114,7 +117,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         [Head(layer=1, head=2), Head(layer=1, head=1)]
     """
     problem = as_problem(problem)
-    checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it")
+    checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it; a Model with widths=math.inf has none")
     checked_flag("progress", progress)
     architecture, point = problem.architecture, problem.point(saddle, "saddle")
     limit = gp_limit(architecture)
@@ -149,7 +152,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     evidence, evidence_error, prediction, prediction_error = (tuple(layer[:, i] for layer in layers) for i in range(4))
     predicted = (prediction, prediction_error) if measure else ((), ())
     scores = (head_scores(architecture, each) for each in (point, limit))
-    return HeadCosts(evidence, evidence_error, *predicted, measure, *scores)
+    return HeadCosts(evidence, evidence_error, *predicted, measure, *scores, problem.description)
 
 
 def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:

@@ -70,7 +70,7 @@ def sample_order_parameters(
         - `sample_stats` (chain, draw): the sampler's statistics, such as `diverging`, `energy`, `n_steps`, `proposals`.
         - `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the standard
           error of the mean, bulk and tail effective sample size, and split R-hat.
-        - attributes: `mixed` (0 or 1), `diagnosis` in words, `seconds` of drawing, and `settings`.
+        - attributes: `mixed` (0 or 1), `diagnosis` and `problem` in words, `seconds` of drawing, and `settings`.
     """
     if schedule.keep_weights:
         raise ValueError("schedule: keep_weights=True, but order parameters are drawn here, and no weights")
@@ -197,7 +197,9 @@ def _run(
     make = partial(sampler_of, approach, problem, schedule, no_u_turn)
     where = {"folder": folder, "executor": executor, "progress": progress}
     drawn = run_chains(make, schedule, key=key, settings=settings, **where)
-    return label_draws(architecture, drawn, settings)
+    tree = label_draws(architecture, drawn, settings)
+    tree.attrs["problem"] = problem.description
+    return tree
 
 
 @checked_arguments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,13 +17,16 @@ from ...saddle import Action
 from ...saddle.bound_action import BoundAction, Values, bind, named
 from ...saddle.problem import Coordinates
 from ...symbolic.atoms import SymmetricSymbol
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.values import number
 
 # Undetermined sizes of matrices get different values, so that a transpose is detected.
 _SIDES = (3, 4, 2, 5)
 
 
-@dataclass(frozen=True)
-class ActionPoint:
+@dataclass(frozen=True, repr=False)
+class ActionPoint(DisplayMixin):
     """Action with values of its parameters, sizes and order parameters, all by name.
 
     `coordinates` are the coordinates of the order parameters; see `theorykit.saddle.domains`.
@@ -33,6 +36,13 @@ class ActionPoint:
     bound: BoundAction
     parameters: Mapping[str, Any]
     coordinates: Coordinates
+
+    def _view(self) -> Iterator[Block]:
+        yield Text(f"**Point of an action**: S = {number(np.sum(self.terms()))}")
+        rows = [(name, " x ".join(map(str, np.shape(each))), number(each)) for name, each in self.values.items()]
+        yield Table(
+            tuple((name, shape or "number", value) for name, shape, value in rows), ("symbol", "shape", "value")
+        )
 
     @property
     def order_parameters(self) -> dict[str, Any]:
