@@ -13,6 +13,7 @@ from .terminal import refused, run
 
 DRAW = np.random.default_rng(0)
 INPUTS, TEST = DRAW.normal(size=(30, 4, 5)), DRAW.normal(size=(6, 4, 5))
+LENGTHS = DRAW.integers(1, 5, size=30)
 ANIMALS = np.array(["cat", "dog", "eel"] * 10)
 HEADS = {"W1": DRAW.normal(size=(2, 5, 5)), "W2": DRAW.normal(size=(3, 5, 5))}
 MAPS = {"A1": np.full((30, 2, 4, 4), 0.25), "A1_test": np.full((6, 2, 4, 4), 0.25)}
@@ -55,6 +56,17 @@ FILES = {
         {"inputs": ["x"], "query": ["query_1"], "key": ["key_1"], "mask": ["lengths"], "labels": ["y"]},
         "layers = [2]",
     ),
+    "lengths, and no heads": (
+        {"x": INPUTS, "lengths": LENGTHS, "y": ANIMALS, "x_test": TEST, "lengths_test": LENGTHS[:6]},
+        {
+            "inputs": ["x"],
+            "mask": ["lengths"],
+            "labels": ["y"],
+            "test_inputs": ["x_test"],
+            "test_mask": ["lengths_test"],
+        },
+        'layers = [{kind = "dense"}]',
+    ),
     "path features": (
         {"phi": INPUTS, "y": DRAW.normal(size=(30, 2)), "phi_test": TEST[:, :, :3]},
         {"features": ["phi"], "labels": ["y"]},
@@ -77,7 +89,10 @@ def test_the_guess_is_read_as_data(name, tmp_path, monkeypatch, capsys):
     settings = read_config(tmp_path / "mine.toml")
     data = read_data(settings.data, settings.architecture.build(), tmp_path, infer_outputs=True)
     assert len(data.labels) == 30 and (data.test_features is None) == ("test_inputs" not in roles)
-    assert (data.classes is not None) == (name in ("heads", "recorded attention"))
+    assert (data.classes is not None) == (name in ("heads", "recorded attention", "lengths, and no heads"))
+    if name == "lengths, and no heads":
+        np.testing.assert_array_equal(data.features[:, 0], INPUTS[np.arange(30), LENGTHS - 1])
+        np.testing.assert_array_equal(data.test_features[:, 0], TEST[np.arange(6), LENGTHS[:6] - 1])
 
 
 def test_what_cannot_be_guessed_is_said_and_marked(tmp_path, monkeypatch, capsys):

@@ -101,15 +101,14 @@ def _features(
         options = {"mask": masks, "layout": config.attention_layout} if masks else {}
         products = {key: [arrays[array] for array in as_names(getattr(config, key))] for key in given}
         attention = bpkr.attention(inputs, **products, **options)
-    elif masks:
-        raise ValueError("[data] has a mask, but no layer of [architecture] has heads")
     else:
         attention = ()
     real = [part for part in masks if not isinstance(part, str) and part.ndim <= 2]
     if len(real) > 1:
         raise ValueError(f"[data] `{prefix}mask` names {len(real)} arrays that say which tokens are real; give one")
-    if maps is not None and len(real) < len(masks):
-        raise ValueError(f"[data] `{prefix}mask` may only say which tokens are real, beside `{prefix}attention`")
+    if (maps is not None or not attention) and len(real) < len(masks):
+        why = f"beside `{prefix}attention`" if attention else "since no layer of [architecture] has heads"
+        raise ValueError(f"[data] `{prefix}mask` may only say which tokens are real, {why}")
     of_features: dict[str, Any] = {"real_tokens": real[0]} if real else {}
     of_features |= {} if maps is None else {"layout": config.attention_layout}
     return bpkr.path_features(inputs, attention, architecture, config.readout, **of_features)

@@ -80,7 +80,9 @@ def configuration(arrays: Mapping[str, np.ndarray], file: str) -> tuple[str, lis
         lines.append('# labels = "..."  # CHANGE: (examples,), or (examples, outputs)')
     for role, names in roles.items():
         listed = ", ".join(map(_quoted, names))
-        lines.append(f"{role} = [{listed}]" if role.removeprefix("test_") in _OF_LAYERS else f"{role} = {listed}")
+        comment = "  # which tokens are real: others are padding, and are not read" if role == "mask" else ""
+        listed = f"[{listed}]" if role.removeprefix("test_") in _OF_LAYERS else listed
+        lines.append(f"{role} = {listed}{comment}")
     if "inputs" in roles:
         lines.append('readout = "last"  # or "first" or "mean": which token the readout reads')
         if "attention" not in roles and "mask" not in roles and {"key_query", "query"} & set(roles):
@@ -124,9 +126,8 @@ def guess(arrays: Mapping[str, np.ndarray]) -> Roles:
             roles |= {"query": queries, "key": keys}
         elif square := [name for name in heads if arrays[name].shape[1] == width and name not in features]:
             roles["key_query"] = square
-        if "key_query" in roles or "query" in roles or "attention" in roles:
-            masks = [name for name in named(_MASKS, (1, 2), training) if len(arrays[name]) == examples][:1]
-            roles |= {"mask": masks} if masks else {}
+        masks = [name for name in named(_MASKS, (1, 2), training) if len(arrays[name]) == examples][:1]
+        roles |= {"mask": masks} if masks else {}
     elif features:
         roles["features"] = features[:1]
     roles |= {"labels": labels[:1]} if labels else {}

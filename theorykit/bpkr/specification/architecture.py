@@ -368,6 +368,12 @@ def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
     if isinstance(values, (str, bytes)) or not has_entries(values):
         values = (values,) * length
     values = checked_sequence(name, values, f"numbers ({meaning}), or one for all", length)
+    for i, value in enumerate(values):
+        if name == "widths" and isinstance(value, (float, np.floating)) and value == math.inf:
+            raise ValueError(
+                f"widths[{i}] must be finite, got inf: for infinite width use bpkr.gp_limit(architecture), which is the "
+                "same for any widths, or bpkr.Model(widths=math.inf)"
+            )
     return tuple(_plain(checked_number(f"{name}[{i}]", value, above=0.0)) for i, value in enumerate(values))
 
 
@@ -377,7 +383,7 @@ def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
         if not is_traced(width) and not _WIDTHS[0] <= width <= _WIDTHS[1]:
             raise ValueError(
                 f"widths[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: beyond, powers of it "
-                "leave double precision. For infinite width there is bpkr.gp_limit"
+                "leave double precision. For infinite width there are bpkr.gp_limit and bpkr.Model(widths=math.inf)"
             )
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
