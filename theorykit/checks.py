@@ -376,7 +376,9 @@ def real_array(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}: is it ragged?") from None
+        raise TypeError(
+            f"{name} must be an array of real numbers, got {shown(value)}: pad rows to one length"
+        ) from None
     check_dtype(name, array.dtype, value)
     return np.asarray(array, dtype=np.float64)
 

@@ -207,6 +207,7 @@ def test_it_shows_its_parameters_and_then_what_it_found():
     [
         (lambda: bpkr.Model().predict(INPUTS), ValueError, "not fitted yet: call fit"),
         (lambda: bpkr.Model().set_params(width=3), ValueError, "width is no parameter of Model; there are layers"),
+        (lambda: bpkr.Model().fit([INPUTS[0], INPUTS[0][:2]], TEXT[:2]), TypeError, "inputs .* pad rows to one length"),
         (lambda: bpkr.Model().fit(INPUTS[:, 0], TEXT), ValueError, "inputs must have shape|inputs"),
         (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
         (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
@@ -242,3 +243,10 @@ def test_missing_labels_are_refused_by_their_index(column, missing, place):
         bpkr.Model(**SETTINGS).fit(INPUTS, column(labels))
     with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is no class"):
         fitted().score(INPUTS, column(labels))
+
+
+def test_a_column_of_pandas_is_a_list_of_text():
+    of_column, of_list = (bpkr.Model(**SETTINGS).fit(INPUTS, labels) for labels in (pd.Series(TEXT), TEXT.tolist()))
+    assert of_column.problem_.data.classes.names == of_list.problem_.data.classes.names == ("down", "up")
+    assert {type(name) for name in of_column.problem_.data.classes.names} == {str}
+    assert of_column.log_evidence_ == of_list.log_evidence_

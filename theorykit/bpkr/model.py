@@ -122,7 +122,7 @@ class Model(DisplayMixin):
         """Solve the saddle point for sequences with labels, and return the model.
 
         Args:
-            inputs: (examples, tokens, features).
+            inputs: (examples, tokens, features); pad shorter sequences by any numbers, and give `lengths`.
             labels: classes (examples,), text, or numbers with `classes=True`; or numbers (examples,) or (examples,
                 outputs).
             lengths: how many tokens of each example are real, (examples,), or booleans (examples, tokens); the others

@@ -195,10 +195,11 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     for example, label in enumerate(entries):
         if label is np.ma.masked:
             refuse(example, "masked")
-        if isinstance(label, (np.bool_, np.number, np.ndarray, Array)) and label.ndim == 0:
+        if isinstance(label, (np.generic, np.ndarray, Array)) and label.ndim == 0:
             label = entries[example] = label.item()
         is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # from pandas
-        if is_missing or label in ("", b"") or (isinstance(label, float) and not math.isfinite(label)):
+        is_empty = isinstance(label, (str, bytes)) and not label
+        if is_missing or is_empty or (isinstance(label, float) and not math.isfinite(label)):
             refuse(example, shown(label))
         kind = next((kind for types, kind in _KINDS if isinstance(label, types)), None)
         if kind is None:

@@ -371,8 +371,8 @@ def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
     for i, value in enumerate(values):
         if name == "widths" and isinstance(value, (float, np.floating)) and value == math.inf:
             raise ValueError(
-                f"widths[{i}] must be finite, got inf: for infinite width use bpkr.gp_limit(architecture), which is the "
-                "same for any widths, or bpkr.Model(widths=math.inf)"
+                f"widths[{i}] must be finite, got inf: for infinite width use bpkr.gp_limit(architecture), the same "
+                "for any widths, or bpkr.Model(widths=math.inf)"
             )
     return tuple(_plain(checked_number(f"{name}[{i}]", value, above=0.0)) for i, value in enumerate(values))
 
