@@ -1,6 +1,9 @@
 """The shared checks of arguments: what they admit comes back as it was meant, all else is refused by name."""
 
 import itertools
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from theorykit.checks import (
     check_aligned,
+    checked,
     checked_array,
     checked_number,
     checked_sequence,
@@ -21,6 +25,7 @@ from theorykit.checks import (
     shown,
     single_precision_note,
 )
+from theorykit.saddle.domains import AbstractDomain
 
 from .faces.values import unlike
 
@@ -66,6 +71,26 @@ def test_a_masked_array_is_refused_wherever_it_hides():
             checked_array("heights", hidden)
     with pytest.raises(TypeError, match="masked"):
         checked_sequence("heights", masked, "numbers")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Mapping[str, int], "a dictionary, got 3"),
+        (AbstractDomain, r"a domain \(Real, .*\), got 3"),
+        (Sequence[float], "a sequence of numbers, got 3"),
+        (Sequence[Annotated[int, partial(checked_whole_number, least=1)]], "a sequence of whole numbers, got 3"),
+        (str | bool, "text or a truth value, got 3"),
+    ],
+)
+def test_types_are_named_in_words(kind, words):
+    with pytest.raises(TypeError, match=f"^it must be {words}$"):
+        checked("it", 3, kind)
+
+
+def test_ragged_rows_are_told_to_be_padded():
+    with pytest.raises(TypeError, match=r"a must be an array of real numbers, got .* pad rows to one length"):
+        checked_array("a", [[1.0], [1.0, 2.0]])
 
 
 def test_traced_arrays_are_checked_for_kind_and_shape_at_once_and_for_content_later():
