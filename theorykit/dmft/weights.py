@@ -2,16 +2,14 @@
 
 Four families of patterns, output, value, query and key, are rows of +-1 over the semantic bits of a token (one per
 neuron) and over its positional bits. In the limit of many neurons the mean of w^alpha tanh(beta w^o . A) is a sum over
-classes of neurons with the same output weights up to a sign, since tanh is odd: at most 2^(patterns - 1) of them. A law
-may also be given by correlations alone, through the Walsh expansion of tanh, even if no network has them.
+classes of neurons with the same output weights up to a sign, since tanh is odd: at most 2^(patterns - 1) of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, product
 from typing import Annotated, Any
 
 import jax
@@ -23,7 +21,6 @@ from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 from ..symbolic.documents.sketches import brief
 
-Subset = tuple[int, ...]
 FAMILIES = ("output", "value", "query", "key")
 """Four kinds of weights, in the order of the first axis of their arrays."""
 
@@ -205,42 +202,3 @@ def column_law(weights: Weights) -> ColumnLaw:
     moments = np.zeros((len(directions), *signs.shape[1:]))
     np.add.at(moments, of_column.ravel(), counts[:, None, None] / counts.sum() * signs)
     return ColumnLaw(directions, np.swapaxes(moments, 0, 1))  # Eq. (6)
-
-
-def odd_subsets(patterns: int) -> tuple[Subset, ...]:
-    """Return the subsets of an odd number of patterns, small ones first: (0,), (1,), ..., (0, 1, 2), ..."""
-    return tuple(subset for size in range(1, patterns + 1, 2) for subset in combinations(range(patterns), size))
-
-
-@checked_arguments
-def correlations(weights: Weights) -> Mapping[Subset, Float[np.ndarray, "families patterns"]]:
-    """Return C, the mean over neurons of a weight times the output weights of each odd subset of patterns; Eq. (7)."""
-    semantic = weights.semantic.astype(float)
-    return {
-        subset: semantic @ np.prod(semantic[0, list(subset)], axis=0) / weights.neurons
-        for subset in odd_subsets(weights.patterns)
-    }
-
-
-@checked_arguments
-def law_from_correlations(
-    given: Mapping[Subset, Annotated[Any, partial(checked_array, axes="families patterns")]],
-) -> ColumnLaw:
-    """Return the law with given correlations `(families, patterns)` by subset of patterns; Eq. (7).
-
-    Subsets that are not given have correlation zero. The subsets (0,), (1,), ... suffice for one or two patterns.
-    Raises `ValueError` for a subset of even size, which does not enter the mean field, and for shapes that do not fit.
-    """
-    shapes = {subset: value.shape for subset, value in given.items()}
-    if len(set(shapes.values())) != 1 or next(iter(shapes.values()))[0] != len(FAMILIES):
-        raise ValueError(f"correlations given must all be ({len(FAMILIES)}, patterns), got {shapes}")
-    patterns = next(iter(shapes.values()))[1]
-    known = odd_subsets(patterns)
-    if unknown := [subset for subset in given if subset not in known]:
-        raise ValueError(f"{unknown[0]} given is not an odd subset, in order, of patterns 0 to {patterns - 1}")
-    directions = np.array([(1, *signs) for signs in product((1, -1), repeat=patterns - 1)], dtype=float)
-    moments = sum(
-        np.prod(directions[:, list(subset)], axis=1)[None, :, None] * value[:, None, :]
-        for subset, value in given.items()
-    )
-    return ColumnLaw(directions, moments / len(directions))  # Eq. (7)
