@@ -90,7 +90,7 @@ def test_no_log_determinant_is_written_in_theory_1():
 
 
 def test_no_kernel_or_contraction_is_written_outside_the_modules_that_say_why():
-    """Kernels, slopes and curvatures of the energy are generated: order parameters meet features nowhere else."""
+    """Kernels and slopes of the energy are generated: order parameters meet features nowhere else."""
     modules = [path for room in ("bpkr", "cli", "plots") for path in (PACKAGE / room).rglob("*.py")]
     written = {str(path.relative_to(PACKAGE)): called(path) & {*CALLS, "@"} for path in modules}
     allowed = tuple(CONTRACTIONS)

@@ -83,9 +83,9 @@ def test_the_curvature_is_the_second_derivative(case, seed):
 def test_contractions_do_the_work_of_generated_expressions(case, seed):
     u1, (tabulated, dense, dual) = forms(random_problem(case, seed))
     assert_close(combine(u1, tabulated.path_kernels), dense.kernel(u1), 1e-12)
-    generated = tabulated.curvature(tabulated.at(u1))
+    by_kernels = tabulated.curvature(tabulated.at(u1))
     for form in (dense, dual):
-        assert_close(form.curvature(form.at(u1)), generated, 1e-8)
+        assert_close(form.curvature(form.at(u1)), by_kernels, 1e-8)
 
 
 def test_large_problems_are_not_stored_by_pairs_of_paths():

@@ -13,7 +13,7 @@ M is much larger than T W^{-1}, unlike M - M (T W^{-1} + M)^{-1} M.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Symbol, Trace
+from sympy import Add, Expr, Identity, MatrixSymbol, Symbol, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
@@ -22,27 +22,11 @@ from ...symbolic import (
     gradient,
     inverse,
     kronecker,
-    normal,
     positive_definite,
     positive_semidefinite,
     sum_of,
-    trace,
 )
 from .symbols import ActionSymbols
-
-
-@dataclass(frozen=True)
-class KernelCurvature:
-    """The second derivative of E along two changes A and B of K, as a function of `moves` and `others` alone.
-
-    - `moves`: A R, A v and R A v by their symbols, to be computed once per `change` A, not once per pair.
-    - `others`: the symbols of B R, B v and R B v.
-    """
-
-    change: MatrixSymbol
-    moves: Mapping[MatrixSymbol, MatrixExpr]
-    others: tuple[MatrixSymbol, ...]
-    value: Expr
 
 
 @dataclass(frozen=True)
@@ -53,7 +37,6 @@ class KernelEnergy:
       gradient of the misfit in y. `minus_misfit_slope`: minus the gradient of the misfit in K.
     - `logdet_gradient`, `minus_misfit_gradient`: the gradients in U_1, both positive semidefinite, written with
       `resolvent_symbol` and `representer_symbol`.
-    - `path_kernel`: dK/dU_1 for one entry of U_1, in `path_features`, the features of its two paths (rows x N_0).
     """
 
     kernel: MatrixSymbol
@@ -65,9 +48,6 @@ class KernelEnergy:
     representer_symbol: MatrixSymbol
     logdet_gradient: MatrixExpr
     minus_misfit_gradient: MatrixExpr
-    curvature: KernelCurvature
-    path_features: tuple[MatrixSymbol, MatrixSymbol]
-    path_kernel: MatrixExpr
 
 
 def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> KernelEnergy:
@@ -87,16 +67,6 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
         in_resolvent = in_resolvent.subs(resolvent_symbol * labels, representer_symbol)
         return in_resolvent.subs(labels.T * resolvent_symbol, representer_symbol.T)
 
-    # The kernel at U_1 = e e'^T, with unit vectors e and e' of two paths, is F F'^T, F = Phi (e (x) I).
-    features, columns = symbols.features, Identity(symbols.input_features)
-    left, right = (MatrixSymbol(name, u1.shape[0], 1) for name in ("e", "e_other"))
-    sides = tuple(MatrixSymbol(name, kernel.shape[0], symbols.input_features) for name in ("F", "F_other"))
-    choose, choose_other = kronecker(left, columns), kronecker(right.T, columns)
-    path_kernel = kernel.xreplace({u1: left * right.T})
-    path_kernel = path_kernel.xreplace({kronecker(left * right.T, columns): choose * choose_other}).doit()
-    path_kernel = path_kernel.subs(features * choose, sides[0]).subs(choose_other * features.T, sides[1].T)
-    if path_kernel.has(left, right, features):
-        raise NotImplementedError(f"the kernel {kernel} is not a sum over pairs of paths")
     return KernelEnergy(
         kernel=symbol,
         energy=in_kernel,
@@ -107,31 +77,7 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
         representer_symbol=representer_symbol,
         logdet_gradient=slope(log_determinant),
         minus_misfit_gradient=-slope(misfit),
-        curvature=_curvature(in_kernel, symbol, labels, (resolvent, resolvent_symbol), representer_symbol),
-        path_features=sides,
-        path_kernel=path_kernel,
     )
-
-
-def _curvature(energy, kernel, labels, solved, representer) -> KernelCurvature:
-    """Differentiate along A and B; write it in X = A R and Y = B R, then in products with y and v = R y."""
-    resolvent = solved[1]
-    changes = tuple(positive_semidefinite(name, kernel.shape[0]) for name in "AB")
-    through = tuple(MatrixSymbol(f"{change}R", *kernel.shape) for change in changes)
-    first = trace(changes[0] * gradient(energy, kernel))
-    second = trace(changes[1] * gradient(first, kernel)).xreplace(dict([solved]))
-    unmoved = {change: of * Inverse(resolvent) for change, of in zip(changes, through, strict=True)}
-    value = normal(second.xreplace(unmoved)).subs(labels.T * resolvent, representer.T)
-    symbols = []
-    for change, of in zip(changes, through, strict=True):
-        moved, returned = (MatrixSymbol(name, *labels.shape) for name in (f"{change}v", f"R{change}v"))
-        value = value.subs(of * labels, moved).subs(representer.T * of, returned.T)
-        symbols.append((of, moved, returned))
-    if value.has(resolvent, labels, representer):
-        raise NotImplementedError(f"the energy {energy} has a second derivative in {kernel} that is not separated")
-    change, (one, others) = changes[0], symbols
-    moves = (change * resolvent, change * representer, resolvent * change * representer)
-    return KernelCurvature(change, dict(zip(one, moves, strict=True)), others, value)
 
 
 @dataclass(frozen=True)

@@ -114,18 +114,15 @@ def first_order(problem: Problem) -> OrderParameters:
     examples. At smaller widths the matrices may not even be positive definite.
     """
     problem = as_problem(problem)
-    problem.require_arrays("first_order")
-    return problem.finite(_first_order(problem.bound, problem.data.features, problem.data.labels))
+    problem.require_labels()
+    return problem.finite(_first_order(problem.bound, problem.data.training))
 
 
 @jit
-def _first_order(bound: BoundAction, features, labels):
-    compiled, numbers, limit = bound.compiled, bound.numbers(), gp_limit(bound.architecture)
-    if isinstance(features, ImplicitFeatures):
-        force = energy_of(bound, Data(features, labels)).at(limit.first).slope
-    else:
-        force = compiled.force.call_from(numbers | bound.point(limit) | bound.data(features, labels))["force"]
-    return from_overlaps(compiled.first_order.call_from(numbers | {bound.action.expansion.force: force}).values())
+def _first_order(bound: BoundAction, data: Data):
+    force = energy_of(bound, data).at(gp_limit(bound.architecture).first).slope
+    given = bound.numbers() | {bound.action.expansion.force: force}
+    return from_overlaps(bound.compiled.first_order.call_from(given).values())
 
 
 def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:

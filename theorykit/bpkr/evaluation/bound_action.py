@@ -14,7 +14,7 @@ from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
-from ...symbolic import Heading, Text, gradient
+from ...symbolic import Heading, Text
 from ...symbolic.documents.display import DisplayMixin
 from ..action.action import Action
 from ..action.derivation import derive
@@ -35,10 +35,6 @@ def _parts(form: Any, *names: str) -> Mapping[str, Expr]:
     return {name: getattr(form, name) for name in names}
 
 
-def _by_name(values: Mapping[Expr, Expr]) -> Mapping[str, Expr]:
-    return {symbol.name: value for symbol, value in values.items()}
-
-
 # V has arbitrary columns, with one row per row of the kernel.
 def _columns(action: Action) -> MatrixSymbol:
     return MatrixSymbol("V", action.symbols.features.shape[0], Symbol("k", integer=True, positive=True))
@@ -57,9 +53,8 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     "readout": lambda action: {"u": action.readout_solution},
     # up to a constant
     "majorised_energy": lambda action: {"bound": action.majoriser.bound},
-    # The force of `Action.expansion`, and order parameters to first order in one over the widths, given this force.
-    "force": lambda action: {"force": gradient(action.energy, action.symbols.first)},
-    "first_order": lambda action: _by_name(action.expansion.order_parameters),
+    # Order parameters to first order in one over the widths, given the force of `Action.expansion`.
+    "first_order": lambda action: {symbol.name: value for symbol, value in action.expansion.order_parameters.items()},
     # Eq. (10)
     "training_kernel": lambda action: {"kernel": action.kernel},
     "kernel": lambda action: {"kernel": action.test_kernel},
@@ -73,11 +68,6 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     ),
     # Gradients in U_1, given resolvent and representer.
     "kernel_slopes": lambda action: _parts(action.kernel_energy, *_GRADIENTS),
-    # Moves by one change of K, and the second derivative along two changes, given the moves of both.
-    "kernel_moves": lambda action: _by_name(action.kernel_energy.curvature.moves),
-    "kernel_curvature": lambda action: {"curvature": action.kernel_energy.curvature.value},
-    # Of one pair of paths: the derivative of Eq. (10) in an entry of U_1.
-    "path_kernel": lambda action: {"kernel": action.kernel_energy.path_kernel},
     "dual_energy": lambda action: action.dual.parts,
     # From one factorisation.
     "dual_slopes": lambda action: {**action.dual.parts, **_parts(action.dual, *_GRADIENTS)},
@@ -215,13 +205,6 @@ class BoundAction(eqx.Module):
         projection = statistics.projection.reshape(paths, statistics.features, outputs).transpose(0, 2, 1)
         values = (gram, projection.reshape(-1, 1), statistics.label_square, statistics.examples)
         return dict(zip(self.action.dual.statistics, values, strict=True))
-
-    def path_kernel(
-        self, features: Float[Array, "rows features"], other: Float[Array, "rows features"]
-    ) -> Float[Array, "rows rows"]:
-        """Return the kernel of a pair of paths, the derivative of K (Eq. 10) in the pair's entry of U_1."""
-        one, two = self.action.kernel_energy.path_features
-        return self.compiled.path_kernel.call_from(self.numbers() | {one: features, two: other})["kernel"]
 
     def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
         """Return S_a + S_1 + ... + S_L, undivided."""

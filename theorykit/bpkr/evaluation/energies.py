@@ -26,6 +26,8 @@ from .contractions import (
     blocks_of_moments,
     combine,
     curvature_of_blocks,
+    curvature_of_kernels,
+    kernels_of_pairs,
     pairs,
 )
 from .rounding import dual_rounding, kernel_rounding
@@ -190,18 +192,7 @@ class KernelEnergy(AbstractEnergy):
         resolvent, representer = point.solved["resolvent"], point.solved["representer"]
         if self.path_kernels is None:
             return curvature_of_blocks(*blocks_of_features(self._by_path, resolvent, representer))
-        form, compiled, numbers = self.bound.action.kernel_energy, self.bound.compiled, self.bound.numbers()
-        given = numbers | {form.resolvent_symbol: resolvent, form.representer_symbol: representer}
-
-        def moves(change):
-            return list(compiled.kernel_moves.call_from(given | {form.curvature.change: change}).values())
-
-        def along(one, other):
-            pair = zip((*form.curvature.moves, *form.curvature.others), (*one, *other), strict=True)
-            return compiled.kernel_curvature.call_from(numbers | dict(pair))["curvature"]
-
-        moved = jax.vmap(moves)(self.path_kernels)
-        return jax.vmap(jax.vmap(along, (None, 0)), (0, None))(moved, moved)
+        return curvature_of_kernels(self.path_kernels, resolvent, representer)
 
     def curvature_cost(self):
         rows = len(self.labels)
@@ -278,7 +269,7 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
         return KernelEnergy(bound, labels, features=flat, **rounding)
     # K is linear in U_1 (Eq. 10): tabulate its derivatives in the entries on and above the diagonal, U_1 symmetric.
     by_path, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
-    upper = jax.vmap(bound.path_kernel, (1, 1))(by_path[:, rows], by_path[:, columns])
+    upper = kernels_of_pairs(by_path[:, rows], by_path[:, columns])
     kernels = upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)
     return KernelEnergy(bound, labels, path_kernels=kernels, **rounding)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -23,6 +22,7 @@ from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
+from .contractions import kernels_of_pairs
 from .problem import Problem, as_problem
 
 # Most examples and outputs that are shown.
@@ -184,4 +184,4 @@ def _path_kernels(bound: BoundAction, features):
     if isinstance(features, ImplicitFeatures):
         return features.path_kernels(bound.architecture.outputs)
     by_path = bound.flat(features).reshape(-1, bound.architecture.overlap_sizes[0], features.shape[2])
-    return jax.vmap(jax.vmap(bound.path_kernel, (None, 1)), (1, None))(by_path, by_path)
+    return kernels_of_pairs(by_path[:, :, None], by_path[:, None])
