@@ -36,12 +36,7 @@ from ..evaluation.energies import energy_of
 from ..evaluation.prediction import Prediction, prediction_at
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters.coordinates import (
-    Coordinates,
-    from_order_parameters,
-    gp_coordinates,
-    log_volume,
-)
+from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, log_volume
 from ..order_parameters.finite_width_law import finite_width_law
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, order_parameter_blocks
 from .problem import SaddleProblem
@@ -136,84 +131,65 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
     return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
 
 
-def _corrections(problem: SaddleProblem, coordinates: Coordinates) -> Float[Array, ""]:
-    """Return the terms of order one in minus twice the log density of the coordinates."""
-    of_prior = prior_corrections(problem.bound, problem.order_parameters(coordinates))
-    return of_prior - 2 * log_volume(problem.roots, coordinates)
-
-
 @jit
 def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_features) -> Fluctuations:
     problem = SaddleProblem(energy_of(bound, Data(features, labels)))
     coordinates = from_order_parameters(bound.architecture, order_parameters)
-    factor = _curvature_factor(problem.action, coordinates)
+
+    def corrections(theta):
+        """Return the terms of order one in minus twice the log density of the coordinates."""
+        return prior_corrections(bound, problem.order_parameters(theta)) - 2 * log_volume(problem.roots, theta)
+
+    def entropy(theta):
+        return bound.entropy(problem.order_parameters(theta))
+
+    def curvature_factor(function, theta):
+        """Return the Cholesky factor of half the Hessian, the inverse covariance of exp(-function/2)."""
+        return jnp.linalg.cholesky(jax.hessian(function)(theta) / 2)
+
+    def log_integral(leading, theta, factor):
+        return -(leading(theta) + corrections(theta)) / 2 - jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+    def second(function, theta, direction):
+        """Return the second derivative of every output of `function` along `direction`."""
+
+        def first(at):
+            return jax.jvp(function, (at,), (direction,))[1]
+
+        return jax.jvp(first, (theta,), (direction,))[1]
+
+    factor = curvature_factor(problem.action, coordinates)
     # The columns are independent deviations: Sigma = directions directions^T.
     directions = solve_triangular(factor, jnp.eye(len(coordinates)), lower=True).T
-    drift = -cho_solve((factor, True), _force(problem, coordinates, directions)) / 2
+
+    def slope_of_curvature(direction):
+        return jax.grad(lambda theta: second(problem.action, theta, direction))(coordinates)
+
+    # The gradient of tr(S'' Sigma)/2 + corrections moves the mean away from the minimum.
+    slopes = jax.lax.map(slope_of_curvature, directions.T)
+    force = jnp.sum(slopes, axis=0) / 2 + jax.grad(corrections)(coordinates)
+    drift = -cho_solve((factor, True), force) / 2
 
     def mean_of(function):
-        return _mean(function, coordinates, directions, drift)
+        """Return the posterior mean of a function of the coordinates with values in pytrees."""
+        value, moved = jax.jvp(function, (coordinates,), (drift,))
+        spread = jax.lax.map(lambda direction: second(function, coordinates, direction), directions.T)
+        return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
 
     def predicted(theta):
         return prediction_at(bound, problem.order_parameters(theta), features, labels, test_features)
 
+    prediction = None
+    if test_features is not None:
+        given = mean_of(predicted)
+        # Law of total variance: add the variance of the mean given the order parameters.
+        _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
+        between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
+        prediction = Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))
+    # Common errors of the Gaussian integrals of posterior and prior cancel.
+    origin = gp_coordinates(bound.architecture)
+    log_ratio = log_integral(problem.action, coordinates, factor)
+    log_ratio -= log_integral(entropy, origin, curvature_factor(entropy, origin))
+    log_evidence = log_ratio - problem.energy.label_count * jnp.log(2 * jnp.pi) / 2
     _, along = jax.linearize(problem.order_parameters, coordinates)
-    prediction = None if test_features is None else _prediction(predicted, coordinates, directions, mean_of)
-    log_evidence = _log_evidence(problem, coordinates, factor)
     return Fluctuations(mean_of(problem.order_parameters), jax.vmap(along)(directions.T), prediction, log_evidence)
-
-
-def _curvature_factor(function, coordinates: Coordinates) -> Float[Array, "n n"]:
-    """Return the Cholesky factor of half the Hessian, the inverse covariance of exp(-function/2)."""
-    return jnp.linalg.cholesky(jax.hessian(function)(coordinates) / 2)
-
-
-def _log_evidence(problem: SaddleProblem, coordinates: Coordinates, factor: Float[Array, "n n"]) -> Float[Array, ""]:
-    """Return the log ratio of Gaussian integrals of posterior and prior; common errors cancel."""
-    bound, origin = problem.bound, gp_coordinates(problem.architecture)
-
-    def of_prior(theta):
-        return bound.entropy(problem.order_parameters(theta))
-
-    def log_integral(leading, theta, root):
-        height = -(leading(theta) + _corrections(problem, theta)) / 2
-        return height - jnp.sum(jnp.log(jnp.diagonal(root)))
-
-    posterior = log_integral(problem.action, coordinates, factor)
-    prior = log_integral(of_prior, origin, _curvature_factor(of_prior, origin))
-    return posterior - prior - problem.energy.label_count * jnp.log(2 * jnp.pi) / 2
-
-
-def _force(problem: SaddleProblem, coordinates: Coordinates, directions: Float[Array, "n n"]) -> Coordinates:
-    """Return the gradient of tr(S'' Sigma)/2 + corrections, which moves the mean away from the minimum."""
-
-    def curvature_along(direction):
-        return jax.grad(lambda theta: _second(problem.action, theta, direction))(coordinates)
-
-    curvatures = jax.lax.map(curvature_along, directions.T)
-    of_corrections = jax.grad(lambda theta: _corrections(problem, theta))(coordinates)
-    return jnp.sum(curvatures, axis=0) / 2 + of_corrections
-
-
-def _second(function, theta: Coordinates, direction: Coordinates):
-    """Return the second derivative of every output of `function` along `direction`."""
-
-    def first(at):
-        return jax.jvp(function, (at,), (direction,))[1]
-
-    return jax.jvp(first, (theta,), (direction,))[1]
-
-
-def _mean(function, coordinates: Coordinates, directions: Float[Array, "n n"], drift: Coordinates):
-    """Return the posterior mean of a function of the coordinates with values in pytrees."""
-    value, moved = jax.jvp(function, (coordinates,), (drift,))
-    spread = jax.lax.map(lambda direction: _second(function, coordinates, direction), directions.T)
-    return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
-
-
-def _prediction(predicted, coordinates: Coordinates, directions: Float[Array, "n n"], mean_of) -> Prediction:
-    given = mean_of(predicted)
-    # Law of total variance: add the variance of the mean given the order parameters.
-    _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
-    between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
-    return Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))
