@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -38,7 +38,7 @@ from ..evaluation.observables import head_score_table
 from ..evaluation.problem import Problem, as_problem, matrix_rows
 from ..features.implicit import ImplicitFeatures
 from ..matrix_free.solver import MatrixFree, MatrixFreeSaddle, solve_matrix_free
-from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
+from ..order_parameters.coordinates import from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
@@ -240,15 +240,15 @@ def solve(
     attempt = Attempt(problem.bound, start, solver, 1e-9 if tolerance is None else tolerance, max_steps or 1000)
     data = problem.data.training
     if is_traced(problem, start):
-        return report(replace(_minimise(_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
+        return report(replace(_minimise(*_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
     rows = matrix_rows(data)
     check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
         # The default solver gets few steps at first, because another strategy is likely faster after that.
         short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
-        saddle = _minimise(_prepare(_in_spanned_directions(problem), short))
+        saddle = _minimise(*_prepare(_in_spanned_directions(problem), short))
         if not saddle.converged and data.moments is None:
-            saddle = retry(saddle, lambda *task: _minimise(_prepare(*task)), data, attempt)
+            saddle = retry(saddle, lambda *task: _minimise(*_prepare(*task)), data, attempt)
     problem.finite((saddle.action, saddle.gradient_norm))
     return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
 
@@ -264,22 +264,8 @@ def _in_spanned_directions(problem: Problem) -> Data:
     return Data(features, data.labels)
 
 
-class _Minimisation(NamedTuple):
-    """An attempt as it is compiled. Its numbers are arrays, so that one compilation serves all values.
-
-    `steps` are the keywords of `optimistix.minimise` that limit its steps.
-    """
-
-    bound: BoundAction
-    data: Data | RotatedExamples
-    start: Coordinates
-    solver: optx.AbstractMinimiser
-    tolerance: Array
-    steps: Mapping[str, Any]
-
-
-def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> _Minimisation:
-    """Prepare an attempt for checked `data`; the default solver is the fastest for its size."""
+def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> tuple[Any, ...]:
+    """Return arguments of `_minimise` for an attempt; the default solver is the fastest for its size."""
     bound, solver = attempt.bound, attempt.solver
     if solver is None:
         leaves, structure = jax.tree.flatten((bound, data))
@@ -293,7 +279,8 @@ def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> _Minimisation:
     steps = {"max_steps": attempt.max_steps}
     if isinstance(solver, AbstractSaddleSolver):
         steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(attempt.max_steps)}}
-    return _Minimisation(bound, data, attempt.start, solver, jnp.asarray(attempt.tolerance), steps)
+    # Numbers are arrays, so that one compilation serves all values.
+    return bound, data, attempt.start, solver, jnp.asarray(attempt.tolerance), steps
 
 
 @lru_cache
@@ -330,13 +317,12 @@ def _gradient_norm(bound: BoundAction, data: Data, order_parameters: OrderParame
 
 
 @jit
-def _minimise(task: _Minimisation) -> Saddle:
-    problem, tolerance = SaddleProblem(energy_of(task.bound, task.data)), task.tolerance
-    fixed, start = jax.lax.stop_gradient((problem, task.start))
-    found = optx.minimise(
-        lambda at, problem: sum(problem.parts(at)), task.solver, start, fixed, throw=False, **task.steps
-    )
-    end, forms_curvature = end_of(fixed, found), isinstance(task.solver, Newton) or _forms_curvature(problem)
+def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
+    """Minimise from `start`; `steps` are the keywords of `optimistix.minimise` that limit its steps."""
+    problem = SaddleProblem(energy_of(bound, data))
+    fixed, start = jax.lax.stop_gradient((problem, start))
+    found = optx.minimise(lambda at, problem: sum(problem.parts(at)), solver, start, fixed, throw=False, **steps)
+    end, forms_curvature = end_of(fixed, found), isinstance(solver, Newton) or _forms_curvature(problem)
     point, model = end["point"], end.get("model")
     if forms_curvature and model is None:
         model = QuadraticModel.of(fixed.expansion(point))
