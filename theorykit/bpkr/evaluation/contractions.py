@@ -23,8 +23,8 @@ def pairs(paths: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def kernels_of_pairs(
-    one: Float[Array, "rows *pairs features"], other: Float[Array, "columns *pairs features"]
-) -> Float[Array, "*pairs rows columns"]:
+    one: Float[Array, "rows ... features"], other: Float[Array, "columns ... features"]
+) -> Float[Array, "... rows columns"]:
     """Compute the kernel of each pair of paths, the derivative of K (Eq. 10) in an entry of U_1, from features."""
     return jnp.einsum("p...i,q...i->...pq", one, other)
 
