@@ -740,11 +740,5 @@ class Stroboscope(DisplayMixin, eqx.Module):
 @eqx.filter_jit
 def _after(model, parameters, state, tokens):
     window = state.reshape(model.context, model.patterns)
-    start, recorded = state_of(model, parameters, window, jnp.asarray(0)), min(tokens, model.context)
-
-    def token(state, _):
-        after = next_state(model, parameters, state)
-        return after, jnp.stack(after.attention)
-
-    _, attention = jax.lax.scan(token, start, None, length=tokens)
-    return jnp.concatenate([attention[::-1][:recorded], window[: model.context - recorded]]).ravel()
+    path = _run(model, parameters, state_of(model, parameters, window, jnp.asarray(0)), tokens)
+    return jnp.concatenate([path.attention[::-1], window[1:]])[: model.context].ravel()
