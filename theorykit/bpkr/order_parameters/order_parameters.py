@@ -136,27 +136,22 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     return from_overlaps((*matrices, readout))
 
 
-def as_order_parameters(name: str, value: Any) -> OrderParameters:
-    """Return order parameters as they are, or take them from a saddle point; warn if it is not a saddle point."""
-    point = getattr(value, "order_parameters", value)
-    if isinstance(point, OrderParameters):
-        if hasattr(type(value), "diagnosis") and not is_traced(value):
-            warn_of_failures(value, stacklevel=5)
-        return point
-    raise TypeError(
-        f"{name} must be OrderParameters, or the Saddle that a solve returns, got {shown(value)}; bpkr.gp_limit, "
-        "bpkr.solve and bpkr.OrderParameters make them"
-    )
-
-
 def checked_order_parameters(
     architecture: Architecture, order_parameters: Any, name: str = "order_parameters", *, singular: bool = False
 ) -> OrderParameters:
     """Return order parameters, refused unless they fit the architecture and are positive definite.
 
-    With `singular` they can be semidefinite, up to rounding, as at widths below the number of paths.
+    They can be given by a saddle point; a failed one warns. With `singular` they can be semidefinite, up to rounding,
+    as at widths below the number of paths.
     """
-    point = as_order_parameters(name, order_parameters)
+    point = getattr(order_parameters, "order_parameters", order_parameters)
+    if not isinstance(point, OrderParameters):
+        raise TypeError(
+            f"{name} must be OrderParameters, or the Saddle that a solve returns, got {shown(order_parameters)}; "
+            "bpkr.gp_limit, bpkr.solve and bpkr.OrderParameters make them"
+        )
+    if hasattr(type(order_parameters), "diagnosis") and not is_traced(order_parameters):
+        warn_of_failures(order_parameters, stacklevel=4)
     (*sizes, _), given = checked_architecture(architecture).overlap_sizes, point.matrices
     if len(given) != len(sizes):
         raise ValueError(
