@@ -6,7 +6,7 @@ The action is not convex, and a solve finds one minimum. No proof excludes other
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,20 +135,15 @@ def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Sad
     initial, widths = None, problem.architecture.widths
     moments = problem.data.moments
     examples = float(len(problem.data.labels) if moments is None else moments.examples)
-    for factor in _falling(max(map(float, widths)), examples):
+    # Factors on the widths, from nearly a Gaussian process down to 1.
+    highest = max(100.0 * examples / max(map(float, widths)), 10.0)
+    for factor in np.geomspace(highest, 1.0, int(np.ceil(np.log2(highest))) + 1).tolist():
         wider = eqx.tree_at(lambda p: p.architecture.widths, problem, tuple(factor * width for width in widths))
         saddle = _quietly(wider, initial, options)
         if not saddle.converged:
             break
         initial = saddle.order_parameters
     return saddle
-
-
-def _falling(width: float, examples: float) -> Sequence[float]:
-    """Return factors on the widths, from nearly a Gaussian process down to 1."""
-    highest = max(100.0 * examples / width, 10.0)
-    count = int(np.ceil(np.log2(highest))) + 1
-    return np.geomspace(highest, 1.0, count).tolist()
 
 
 def _quietly(problem: Problem, initial: OrderParameters | None, options: Mapping[str, Any]) -> Saddle:
