@@ -9,16 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add, mul
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..checks import checked_array, checked_sequence
+from ..checks import checked_arguments, checked_array, checked_sequence
 from ..precision import require_float64
 
-Vectors = Sequence[Float[Array, "size *batch"]]
+
+def _vectors(name: str, value: Any) -> tuple[Array, ...]:
+    require_float64()
+    known = tuple(jnp.asarray(checked_array(name, each)) for each in checked_sequence(name, value, "arrays"))
+    shapes = {np.shape(each) for each in known}
+    if len(shapes) != 1 or () in shapes or len(known) > min(shapes)[0]:
+        raise ValueError(
+            f"{name} must be (size, *batch), of one shape and at most size of them, got {len(known)} of {shapes}"
+        )
+    return known
+
+
+Vectors = Annotated[Sequence[Float[Array, "size *batch"]], _vectors]
 Basis = tuple[tuple[Float[Array, "size *batch"], ...], Float[Array, "vectors *batch"]]
 Orthonormalise = Callable[[Vectors], Basis]
 
@@ -28,15 +41,12 @@ _MOST_IN_PAIRS, _PANEL = 12, 4
 _CACHED = 2**17
 
 
+@checked_arguments
 def gram_schmidt(vectors: Vectors) -> Basis:
     """Orthonormalise by modified Gram-Schmidt, the fastest method. Strongly graded vectors lose orthogonality.
 
     Vectors are `(size, *batch)`, at most `size` of them. Returns the basis, and the logarithms of the diagonal of R.
     """
-    return _gram_schmidt(_checked(vectors))
-
-
-def _gram_schmidt(vectors: Vectors) -> Basis:
     if len(vectors) <= _MOST_IN_PAIRS:
         basis, lengths = _pair_by_pair(vectors)
         return basis, jnp.log(jnp.stack(lengths))
@@ -46,7 +56,7 @@ def _gram_schmidt(vectors: Vectors) -> Basis:
     return tuple(basis.reshape(count, size, *batch)), jnp.log(lengths.reshape(count, *batch))
 
 
-def _pair_by_pair(vectors: Vectors) -> tuple[tuple[Float[Array, "size *batch"], ...], list[Float[Array, "*batch"]]]:
+def _pair_by_pair(vectors: Sequence[Array]) -> tuple[tuple[Array, ...], list[Array]]:
     """Return the basis, and the remaining lengths of the vectors."""
     rest, basis, lengths = list(vectors), [], []
     while rest:
@@ -104,15 +114,12 @@ def _inner_products(
     return reduce(add, (left[:, None, place] * right[None, :, place] for place in range(left.shape[1])))
 
 
+@checked_arguments
 def householder(vectors: Vectors) -> Basis:
     """Orthonormalise by Householder reflections, by LAPACK. They are slower, but orthogonal even for graded vectors.
 
     Do not call this from several threads at once on a CPU: concurrent batches of factorisations may deadlock.
     """
-    return _householder(_checked(vectors))
-
-
-def _householder(vectors: Vectors) -> Basis:
     columns = jnp.moveaxis(jnp.stack(vectors, axis=1), (0, 1), (-2, -1))
     basis, triangle = jnp.linalg.qr(columns)
     diagonal = jnp.moveaxis(jnp.diagonal(triangle, axis1=-2, axis2=-1), -1, 0)
@@ -121,18 +128,4 @@ def _householder(vectors: Vectors) -> Basis:
 
 def unchecked(method: Orthonormalise) -> Orthonormalise:
     """Return `method` without its checks, if it is one of these two. A compiled loop would check every token."""
-    if method is gram_schmidt:
-        return _gram_schmidt
-    return _householder if method is householder else method
-
-
-def _checked(vectors: Vectors) -> Vectors:
-    require_float64()
-    entries = checked_sequence("vectors", vectors, "arrays")
-    known = tuple(jnp.asarray(checked_array("vectors", each)) for each in entries)
-    shapes = {np.shape(each) for each in known}
-    if len(shapes) != 1 or () in shapes or len(known) > min(shapes)[0]:
-        raise ValueError(
-            f"vectors must be (size, *batch), of one shape and at most size of them, got {len(known)} of {shapes}"
-        )
-    return known
+    return method.__wrapped__ if method in (gram_schmidt, householder) else method
