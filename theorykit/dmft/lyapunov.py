@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add as plus
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -169,7 +169,8 @@ def lyapunov_spectrum(
             f"steps={steps} cannot be cut into {blocks} blocks, two at least, of multiples of every={every}"
         )
     rounds = steps // every
-    perturbations = _perturbations(model, exponents, orthonormalise)
+    is_chosen = has_entries(exponents) and not isinstance(exponents, str)
+    perturbations = _perturbations(model, exponents, is_chosen, orthonormalise)
     accumulate = partial(_accumulate, model, perturbations, jnp.asarray(rounds), every, blocks, orthonormalise)
     if orthonormalise is gram_schmidt:
         totals, lost, floor = over_cores(accumulate, parameters, window)
@@ -177,7 +178,6 @@ def lyapunov_spectrum(
         totals, lost, floor = accumulate(parameters, window)
     of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
-    is_chosen = _are_perturbations(exponents)
     if not is_chosen:  # no exponent is above a lost one
         lost, floor = jnp.cumsum(lost, axis=0) > 0, jax.lax.cummax(floor, axis=0)
     # If the map annihilates a perturbation, rounding is far smaller than perturbations that shrink as usual.
@@ -199,16 +199,12 @@ def lyapunov_spectrum(
     return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1), unresolved)
 
 
-def _are_perturbations(exponents: Any) -> bool:
-    return has_entries(exponents) and not isinstance(exponents, str)
-
-
 def _perturbations(
-    model: SelfAttention, exponents: Any, orthonormalise: Orthonormalise
+    model: SelfAttention, exponents: Any, is_chosen: bool, orthonormalise: Orthonormalise
 ) -> Float[Array, "exponents context patterns"]:
     """Return the initial perturbations: given ones, or random ones, of which the first do not depend on the number."""
     shape, size = (model.context, model.patterns), model.context * model.patterns
-    if _are_perturbations(exponents):
+    if is_chosen:
         drawn = checked_array("exponents", exponents)
         if drawn.shape[1:] != shape or not 1 <= len(drawn) <= size:
             expected = f"(exponents, {shape[0]}, {shape[1]}), at most {size} of them"
@@ -229,17 +225,6 @@ def _perturbations(
     if not fits:
         raise ValueError("orthonormalise must return as many vectors as it is given, of their sizes, and their lengths")
     return jnp.asarray(np.linalg.qr(drawn.T)[0].T.reshape(len(drawn), *shape))
-
-
-class Sizes(NamedTuple):
-    """Frobenius norms of the `blocks` of the Jacobian of one token, and a bound of all `terms` that they sum.
-
-    `newest` is one in the slot of the attention that the token produces, zero in others.
-    """
-
-    blocks: Float[Array, "context *batch"]
-    terms: Float[Array, "*batch"]
-    newest: Float[Array, "context *_"]
 
 
 class Resolution(eqx.Module):
@@ -291,13 +276,16 @@ class Resolution(eqx.Module):
             latest=latest,
         )
 
-    def token(self, sizes: Sizes, size: int) -> Resolution:
-        """Propagate bounds through the Jacobian of a token, and add its rounding. Vectors have `size` numbers."""
-        newest = sizes.newest > 0
-        made = size * _UNIT * sizes.terms * jnp.max(self.vector, axis=0)
-        vector = jnp.where(newest, jnp.minimum(jnp.sum(sizes.blocks * self.vector, axis=0), _LARGEST), self.vector)
+    def token(self, blocks: Array, terms: Array, newest: Array, size: int) -> Resolution:
+        """Propagate bounds through the Jacobian of a token, and add its rounding. Vectors have `size` numbers.
+
+        `blocks` (context, *batch) are Frobenius norms of the Jacobian's blocks, `terms` (*batch) bounds all terms that
+        they sum, and `newest` masks the slot of the attention that the token produces.
+        """
+        made = size * _UNIT * terms * jnp.max(self.vector, axis=0)
+        vector = jnp.where(newest, jnp.minimum(jnp.sum(blocks * self.vector, axis=0), _LARGEST), self.vector)
         made = jnp.where(newest, made, 0.0) + size**2 * _UNIT * jnp.sqrt(jnp.sum(vector**2, axis=0))
-        passed = jnp.minimum(jnp.sum(sizes.blocks * self.errors, axis=1, keepdims=True), _LARGEST)
+        passed = jnp.minimum(jnp.sum(blocks * self.errors, axis=1, keepdims=True), _LARGEST)
         errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
         return replace(self, vector=vector, errors=errors)
 
@@ -343,7 +331,7 @@ def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, par
     def token(_, at):
         state, tangent, resolution = at
         state, tangent, sizes = _tangent_step(model, parameters, state, tangent)
-        return state, tangent, resolution.token(sizes, size)
+        return state, tangent, resolution.token(*sizes, size)
 
     def one_round(number, at):
         state, tangent, totals, resolution = at
@@ -401,19 +389,12 @@ def _orthonormal(vectors: Array, orthonormalise: Orthonormalise) -> tuple[Array,
 
 def _begin(model: SelfAttention, parameters: Parameters, window: Window, perturbations: Array) -> tuple[State, Tangent]:
     state = broadcast_to_parameters(parameters, state_of(model, parameters, window.attention, window.position))
-    context, patterns = model.context, model.patterns
-    ages = (window.position - jnp.arange(context)) % context  # slot of each attention, newest first
+    ages = (window.position - jnp.arange(model.context)) % model.context  # slot of each attention, newest first
     past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
     by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
     values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
-    count = len(perturbations)
     given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # the slot of an age holds the attention of that age
-    units = jnp.zeros((count, patterns, context, *state.batch_shape))
-    order = np.arange(count)
-    units = units.at[order, order % patterns, ages[order // patterns]].set(1.0)
-    # A loop that starts from these zeros compiles to code twice as fast on a CPU.
-    vectors = 0 * units + broadcast_to_batch(given, 3, state.batch_shape)
-    return state, Tangent(vectors, values, keys)
+    return state, Tangent(broadcast_to_batch(given, 3, state.batch_shape), values, keys)
 
 
 def _overlap_response(model: SelfAttention, family: int, parameters: Parameters, attention) -> Matrix:
@@ -428,8 +409,8 @@ def _overlap_response(model: SelfAttention, family: int, parameters: Parameters,
 
 def _tangent_step(
     model: SelfAttention, parameters: Parameters, state: State, tangent: Tangent
-) -> tuple[State, Tangent, Sizes]:
-    """Return the next state, its tangent vectors J v before orthonormalisation, and norms of J for `Resolution`."""
+) -> tuple[State, Tangent, tuple[Array, Array, Array]]:
+    """Return the next state, its tangent vectors J v before orthonormalisation, and sizes of J for `Resolution`."""
     slot, families = state.position, (KEY, VALUE, QUERY)
     key, value, query = (overlap(model, family, parameters, state.attention, slot) for family in families)
     key_response, value_response, query_response = (
@@ -450,7 +431,7 @@ def _tangent_step(
             for at in range(model.context)
         )
         vectors = vectors.at[:, pattern, following].set(reduce(plus, of_slots), mode="promise_in_bounds")
-    sizes = Sizes(length(jacobian), terms, _marks(state, following))
+    sizes = length(jacobian), terms, _marks(state, following) > 0
     return attend(parameters, state, query), Tangent(vectors, values, keys), sizes
 
 
