@@ -186,7 +186,11 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     # NumPy would convert a list with missing labels, or numbers among text, to text, and merge large whole numbers.
     is_list = isinstance(labels, (list, tuple, np.ma.MaskedArray))
     array = None if is_list else np.asarray(labels)
-    entries = list(labels) if array is None else array.tolist() if array.dtype.kind in "biufcUSTO" else []
+    if array is None:
+        # A single masked label is an array without axes.
+        entries = [] if np.ma.isMaskedArray(labels) and not labels.ndim else list(labels)
+    else:
+        entries = array.tolist() if array.dtype.kind in "biufcUSTO" else []
     column = "" if array is None or array.ndim != 2 else ": give one column of it"
     wrong = f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}{column}"
     if not isinstance(entries, list) or not entries:
