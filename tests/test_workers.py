@@ -137,7 +137,8 @@ import multiprocessing, sys
 import scipy.linalg
 from threadpoolctl import threadpool_info
 from theorykit.workers import _bind
-_bind(multiprocessing.Value("i", 0), int(sys.argv[1]))
+multiprocessing.current_process().name = "SpawnProcess-1:2"
+_bind(int(sys.argv[1]))
 print(*(each["num_threads"] for each in threadpool_info()))
 """
 
@@ -150,6 +151,34 @@ def test_linear_algebra_of_local_workers_has_their_cores_alone(cores):
     command = [sys.executable, "-c", BOUND_LATE, str(cores)]
     said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
     assert said and set(map(int, said)) == {min(cores, len(os.sched_getaffinity(0)))}
+
+
+INTERRUPTED = """
+import time
+from theorykit.workers import local_workers
+with local_workers(2) as pool:
+    if {started}:
+        pool.submit(int).result()
+    waiting = [pool.submit(time.sleep, 10**6) for _ in range(5)]
+    print(*pool._processes, flush=True)
+    waiting[0].result()
+"""
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_an_interruption_stops_local_workers_without_a_word_from_them(started):
+    """The terminal sends Ctrl-C to all of these processes, also while they start."""
+    command = [sys.executable, "-c", INTERRUPTED.format(started=started)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, start_new_session=True)
+    workers = [int(number) for number in process.stdout.readline().split()]
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert said.count("Traceback") == 1 and said.endswith("\nKeyboardInterrupt\n")
+    assert len(workers) == 2
+    for worker in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
 
 
 def without_times(result: xr.Dataset) -> xr.Dataset:

@@ -8,13 +8,15 @@ import asyncio
 import logging
 import os
 import pickle
+import re
+import signal
 import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from typing import Any
 
 from . import __version__
@@ -59,16 +61,34 @@ def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
 
     checked_whole_number("cores", cores, least=1)
     checked_whole_number("count", count, least=1)
-    context = get_context("spawn")
-    return ProcessPoolExecutor(count, context, _bind, (context.Value("i", 0), cores))
+    return _LocalWorkers(count, get_context("spawn"), _bind, (cores,))
 
 
-def _bind(started: Any, cores: int) -> None:
-    """Bind this process, and its linear algebra, to the next free cores."""
+class _LocalWorkers(ProcessPoolExecutor):
+    """Processes that leave Ctrl-C to this process, which stops them at once."""
+
+    def submit(self, *arguments: Any, **keywords: Any) -> Future:
+        # A submitted task may start a worker, which inherits the blocked signal: it would end in a traceback.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(*arguments, **keywords)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: Any) -> bool | None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            # `shutdown` waits for running tasks, which may take minutes.
+            for process in list((self._processes or {}).values()):
+                process.kill()
+        return super().__exit__(kind, *raised)
+
+
+def _bind(cores: int) -> None:
+    """Bind this process, and its linear algebra, to the cores after those of the worker started before it."""
     from threadpoolctl import threadpool_limits
 
-    with started.get_lock():
-        number, started.value = started.value, started.value + 1
+    # The name of a process ends in its number, counted by its parent.
+    number = int(re.split("[-:]", current_process().name)[-1])
     if hasattr(os, "sched_setaffinity"):
         there = sorted(os.sched_getaffinity(0))
         own = {there[(number * cores + i) % len(there)] for i in range(cores)}

@@ -164,56 +164,46 @@ def _answering_interrupts(program: str) -> Iterator[None]:
         return
     from ..progress import activity, tell
 
+    def leave() -> NoReturn:
+        tell(f"{program}: {_RESUMED}")
+        # Workers would outlive a process that leaves without its clean-up.
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        os._exit(_INTERRUPTED)
+
+    def answer() -> None:
+        is_second = False
+        while number := reader.recv(1):
+            if number != bytes([signal.SIGINT]):
+                continue
+            if is_second:
+                leave()
+            is_second = True
+            if not ended.wait(_GRACE):
+                doing = activity() or "a step"
+                tell(f"{program}: interrupted; stopping after {doing} is done; press Ctrl-C again to stop at once")
+
+    def see(ignored: Any) -> None:
+        # Python drops an interrupt during garbage collection.
+        if ignored.exc_type is KeyboardInterrupt:
+            leave()
+        hook(ignored)
+
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     ended, before = threading.Event(), signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    reader.settimeout(_GRACE)
-    dropped, hook = [], sys.unraisablehook
-
-    def drop(ignored: Any) -> None:
-        if ignored.exc_type is KeyboardInterrupt:
-            dropped.append(True)
-        else:
-            hook(ignored)
-
-    def answer() -> None:
-        count = 0
-        while not ended.is_set():
-            try:
-                numbers = reader.recv(1)
-            except TimeoutError:
-                if dropped:
-                    # Python drops an interrupt during garbage collection, so send it again.
-                    dropped.clear()
-                    count -= 1
-                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-                continue
-            if numbers != bytes([signal.SIGINT]):
-                continue
-            count += 1
-            if count == 1 and not ended.wait(_GRACE):
-                doing = activity() or "a step"
-                tell(f"{program}: interrupted; stopping after {doing} is done; press Ctrl-C again to stop at once")
-            elif count > 1:
-                tell(f"{program}: {_RESUMED}")
-                # Workers would outlive a process that leaves without its clean-up.
-                for worker in multiprocessing.active_children():
-                    worker.kill()
-                os._exit(_INTERRUPTED)
-
+    hook, sys.unraisablehook = sys.unraisablehook, see
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
-    sys.unraisablehook = drop
     try:
         yield
     except KeyboardInterrupt:
         ended.set()
-        tell(f"{program}: {_RESUMED}")
         # All files are closed by now, but compiled code may still run in threads. Python would wait for it at exit, and
         # then crash.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
-        os._exit(_INTERRUPTED)
+        leave()
     finally:
         ended.set()
         sys.unraisablehook = hook
