@@ -2,21 +2,19 @@
 
 The cache is off unless you call `enable_cache`, as the command line does, or the environment variable THEORYKIT_CACHE
 names its folder. An entry that is missing, damaged or cannot be written is never an error. The settings are environment
-variables, so that child processes inherit them.
+variables, so that child processes inherit them, and JAX, which takes long to import, need not be imported.
 """
 
 import hashlib
 import os
 import platform
 import stat
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
-
-from . import atomic_files
-from .checks import checked_path, checked_whole_number, shown
 
 _FOLDER, _LIMIT = "THEORYKIT_CACHE", "THEORYKIT_CACHE_SIZE"
 _OFF = ("off", "0", "no", "false")
@@ -49,11 +47,15 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
     if size_limit is None:
         named = os.environ.get(_LIMIT, "").strip()
         if named and not (named.isascii() and named.isdigit()):
-            raise ValueError(f"the environment variable {_LIMIT} must be a number of bytes, got {shown(named)}")
+            raise ValueError(f"the environment variable {_LIMIT} must be a number of bytes, got {named!r}")
         limit = _limit()
     else:
+        from .checks import checked_whole_number
+
         limit = checked_whole_number("size_limit", size_limit, least=0)
     if folder is not None:
+        from .checks import checked_path
+
         chosen = checked_path("folder", folder)
     else:
         chosen = before or platformdirs.user_cache_path("theorykit", appauthor=False)
@@ -106,6 +108,8 @@ def write_entry(kind: str, name: str, content: bytes) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A damaged entry may lack theorykit's mark, and files without it are not replaced.
         path.unlink(missing_ok=True)
+        from . import atomic_files
+
         atomic_files.write(content, path)
         _remove_beyond(path.parent, _limit() // 2)
 
@@ -122,9 +126,8 @@ def _limit() -> int:
 
 def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
     """Let JAX keep compiled functions in `folder`; `before` is the folder from an earlier call, if any."""
-    import jax
-
-    current = jax.config.jax_compilation_cache_dir
+    jax = sys.modules.get("jax")
+    current = os.environ.get(_JAX_FOLDER.upper()) if jax is None else jax.config.jax_compilation_cache_dir
     if current is not None and (before is None or current != str(_of_compiled(before))):
         return
     part = _of_compiled(folder)
@@ -137,9 +140,10 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
     _remove_beyond(folder / "jax", _limit() // 2)
     settings = {name: value for name, value in _JAX_SETTINGS.items() if name.upper() not in os.environ}
     for name, value in {_JAX_FOLDER: str(part), **settings}.items():
-        jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
-    if current is not None:
+        if jax is not None:
+            jax.config.update(name, value)
+    if jax is not None and current is not None:
         from jax.experimental.compilation_cache import compilation_cache
 
         compilation_cache.reset_cache()

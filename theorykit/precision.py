@@ -3,12 +3,22 @@
 Functions here import JAX themselves, because that takes most of a second.
 """
 
+import os
+import sys
+
 
 def enable_float64() -> None:
     """Switch JAX to 64-bit numbers for the whole process; call it before you create arrays."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
+
+
+def request_float64() -> None:
+    """Switch JAX to 64-bit numbers in this process and its child processes, without importing it."""
+    os.environ["JAX_ENABLE_X64"] = "1"
+    if "jax" in sys.modules:
+        enable_float64()
 
 
 def require_float64() -> None:

@@ -10,7 +10,6 @@ import os
 import pickle
 import re
 import signal
-import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 
 from . import __version__
 from .extras import needed
-from .precision import enable_float64
+from .precision import request_float64
 
 # a concurrent.futures.Executor, a dask.distributed.Client, or None to run in this process
 Workers = Any
@@ -246,10 +245,7 @@ def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
         raise ValueError(_FORKS)
     if version != __version__:
         raise ValueError(f"the worker has theorykit {__version__}, and the work is of theorykit {version}")
-    if "jax" in sys.modules:
-        enable_float64()
-    else:
-        # Set this without importing JAX, since a task may need only NumPy.
-        os.environ["JAX_ENABLE_X64"] = "1"
+    # A task may need only NumPy.
+    request_float64()
     function, arguments = common.unpack()
     return function(*arguments, *task.unpack())

@@ -106,21 +106,30 @@ def test_data_may_be_netcdf_with_path_features_or_queries_and_keys(folder, monke
         ("temperature", "temprature", "did you mean `temperature`?"),
         ("temperature = 0.2", "temperature = -1.0", "temperature"),
         ("widths = [20, 15, 10]", "widths = [20, 15]", "widths"),
-        ("layers = [2, 1]", 'layers = "two"', "[architecture] `layers` must be a list, got text"),
-        ("widths = [20, 15, 10]", 'widths = ["a", 15, 10]', "[architecture] `widths[0]` must be a number, got text"),
+        ("layers = [2, 1]", 'layers = "two"', '[architecture] `layers` must be a list, got "two"'),
         ("layers = [2, 1]", "heads = [2, 1]", "did you mean `layers`?"),
         ("layers = [2, 1]", 'layers = [2, {kind = "atention", heads = 1}]', "atention"),
         ("layers = [2, 1]", 'layers = [2, {kind = "attention", heads = 1, skipp = 0.7}]', "did you mean `skip`?"),
-        ("layers = [2, 1]", 'layers = [2, {kind = "dense", heads = 1}]', "unknown field `heads`"),
-        ("layers = [2, 1]", 'layers = [2, {kind = "attention"}]', "`layers[1]` is missing the required field `heads`"),
+        (
+            "layers = [2, 1]",
+            'layers = [2, {kind = "dense", heads = 1}]',
+            "no key `heads`; there are kind, skip, activation",
+        ),
+        ("layers = [2, 1]", 'layers = [2, {kind = "attention"}]', "`layers[1]` needs the key `heads`"),
         ("layers = [2, 1]", "layers = [2, {heads = 1}]", "a layer is a number of heads"),
         ("layers = [2, 1]", 'layers = [2, {kind = "attention", heads = 1, skip = 1.0}]', "equal widths"),
         ("layers = [2, 1]", 'layers = [2, {kind = "dense", activation = "erf"}]', "directly above it"),
         ("temperature = 0.2", 'temperature = 0.2\nembedding = "gelu"', "embedding must be one of"),
         ("temperature = 0.2", "temperature = 0.2\noutputs = 0", "outputs"),
         ("temperature = 0.2", "temperature = 0.2\noutputs = 2", "(examples, outputs)"),
-        ("[data]", "[dta]", "dta"),
-        ('readout = "mean"', 'readout = "middle"', "`readout` cannot be 'middle'; choose from 'first', 'last'"),
+        ("[data]", "[dta]", "the file has no table `dta`; did you mean `data`?"),
+        ('readout = "mean"', 'readout = "middle"', '"first", "last", "mean", "all", got "middle"'),
+        ("layers = [2, 1]", "layers = 2", "`layers` must be a list, got 2; write [2], in brackets"),
+        ("temperature = 0.2", 'temperature = "0.2"', 'a number, got "0.2"; write 0.2, without quotes'),
+        ("temperature = 0.2", "temperature = .2", "(at line 5, column 15): temperature = .2"),
+        ('labels = "y"', "labels = 1", '`labels` must be text, got 1; write "1", in quotes'),
+        ('key_query = ["W1", "W2"]', 'key_query = ["W1", 2]', '`key_query[1]` must be text, got 2; write "2"'),
+        ("[data]", "[solver]\nmax_steps = 0\n[data]", "`max_steps` must be a whole number of at least 1, got 0"),
         ('labels = "y"', 'labels = "z"', "'z'"),
         ('file = "data.npz"', 'file = "nowhere.npz"', "nowhere.npz"),
         ('file = "data.npz"', 'file = "mine.toml"', ".toml"),
@@ -159,24 +168,40 @@ def test_a_summary_is_the_first_line_of_the_documentation(command):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "said"),
     [
-        (["--help"], ""),
-        (["--version"], ""),
-        (["slove", "mine.toml"], "theorykit: no command `slove`; did you mean `solve`?"),
-        (["solve", "--overwirte", "mine.toml"], "solve: no option `--overwirte`; did you mean `--overwrite`?"),
-        (["derive", "--outptus=2"], "derive: no option `--outptus`; did you mean `--outputs`?"),
-        (["sweep", "mine.toml", "--no-such-thing"], "`theorykit sweep --help` lists them"),
-        (["compare"], "PATH"),
+        (["--help"], 0, ""),
+        (["--version"], 0, ""),
+        (["slove", "mine.toml"], 2, "theorykit: no command `slove`; did you mean `solve`?"),
+        (["solve", "--overwirte", "mine.toml"], 2, "solve: no option `--overwirte`; did you mean `--overwrite`?"),
+        (["derive", "--outptus=2"], 2, "derive: no option `--outptus`; did you mean `--outputs`?"),
+        (["sweep", "mine.toml", "--no-such-thing"], 2, "`theorykit sweep --help` lists them"),
+        (["compare"], 2, "PATH"),
+        (["derive", "--layers"], 2, "derive: `--layers` needs one value or more"),
+        (["derive", "--layers", "--steps"], 2, "derive: `--layers` needs one value or more"),
+        (["solve", "typo.toml"], 1, "typo.toml: [architecture] has no key `temprature`; did you mean `temperature`?"),
+        (["solve", "text.toml"], 1, '`temperature` must be a number, got "0.2"; write 0.2, without quotes'),
+        (["sweep", "elsewhere.toml"], 1, "elsewhere.toml: [data] `file`: no data file nowhere.npz"),
+        (["compare", "approach.toml"], 1, 'got "gibs"; did you mean "gibbs"?'),
+        (["solve", "nowhere.toml"], 1, "no configuration file nowhere.toml"),
     ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
-def test_help_and_mistakes_import_no_library_that_computes(arguments, said):
+def test_help_and_mistakes_import_no_library_that_computes(arguments, code, said, folder):
+    for name, old, new in (
+        *(
+            ("typo", "temperature", "temprature"),
+            ("text", "= 0.2", '= "0.2"'),
+            ("elsewhere", "data.npz", "nowhere.npz"),
+        ),
+        ("approach", "[data]", '[compare]\napproaches = ["gibs"]\n[data]'),
+    ):
+        (folder / f"{name}.toml").write_text(CONFIG.replace(old, new))
     command = [sys.executable, "-X", "importtime", "-m", "theorykit", *arguments]
     finished = subprocess.run(command, capture_output=True, text=True)
     imported = {line.split("|")[-1].strip().split(".")[0] for line in finished.stderr.splitlines()}
     assert "theorykit" in imported and not imported & {"jax", "sympy", "xarray", "matplotlib", "scipy"}
-    assert said in finished.stderr and finished.returncode == (2 if said else 0)
+    assert said in finished.stderr and finished.returncode == code
     if arguments == ["--version"]:
         assert finished.stdout == f"theorykit {__version__}\n"
 

@@ -66,7 +66,7 @@ def test_compare_takes_theory_alone_and_needs_no_table(small, monkeypatch, capsy
         ("[compare]", "[compar]", "did you mean `compare`?"),
         ("draws = 20", "draws = 0", "draws"),
         ("chains = 2", "chains = 1.5", "chains"),
-        ('"gibbs"', '"gibs"', "unknown approach 'gibs'; did you mean 'gibbs'?"),
+        ('"gibbs"', '"gibs"', 'got "gibs"; did you mean "gibbs"?'),
         ('"gibbs"', '"exact"', "each named once"),
         ('["saddle", "exact", "gibbs"]', "[]", "one or more"),
         ("draws = 20", 'file = "mine"', "end in .nc"),

@@ -30,8 +30,8 @@ def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "layers", "structure"),
     [
-        (("--layers", "--embedding", "erf", "--read-tokens", "2"), (), {"embedding": "erf", "read_tokens": 2}),
-        (("--layers", "--embedding", "relu"), (), {"embedding": "relu"}),
+        (("--layers", "none", "--embedding", "erf", "--read-tokens", "2"), (), {"embedding": "erf", "read_tokens": 2}),
+        (("--layers", "none", "--embedding", "relu"), (), {"embedding": "relu"}),
         (("--layers", "dense:erf", "2", "--embedding", "erf"), (bpkr.Dense(activation="erf"), 2), {"embedding": "erf"}),
     ],
 )
@@ -47,14 +47,14 @@ def test_derive_prints_nonlinear_networks_with_the_ansatz_and_its_claims(
 
 
 def test_derive_prints_what_nonlinear_networks_are_taken_to_be(monkeypatch, capsys):
-    run(monkeypatch, "derive", "--layers", "--embedding", "erf")
+    run(monkeypatch, "derive", "--layers", "none", "--embedding", "erf")
     (ansatz,) = derived(embedding="erf").ansatz
     assert ansatz in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_derive_writes_nonlinear_networks_as_a_page(folder, monkeypatch):
-    run(monkeypatch, "derive", "--layers", "--embedding", "erf", "--format", "html", "--output", "action.html")
+    run(monkeypatch, "derive", "--layers", "none", "--embedding", "erf", "--format", "html", "--output", "action.html")
     page = (folder / "action.html").read_text()
     assert "Gaussian equivalence" in page and "an ansatz, not an identity" in page and "Holds: error" in page
 
@@ -87,8 +87,9 @@ def test_derive_shows_and_verifies_every_step(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--embedding", "sin"), "sin"),
-        (("--read-tokens", "0"), "read_tokens"),
+        (("none", "--embedding", "sin"), "sin"),
+        (("none", "--read-tokens", "0"), "read_tokens"),
+        (("none", "2"), "`none` alone"),
         (("dense:sin",), "sin"),
         (("2", "0"), "0"),
         (("2", "--format", "python", "--steps"), "steps"),

@@ -103,12 +103,12 @@ def test_a_sweep_of_which_every_point_fails_says_why(folder, monkeypatch):
         ("sweep", "temperatures", "temperaturs", "did you mean `temperatures`?"),
         ("sweep", "[sweep]", "[swep]", "did you mean `sweep`?"),
         ("sweep", "widths = [[20, 15, 10], 40]\ntemperatures = [0.2, 1]", "", "needs `widths` or `temperatures`"),
-        ("sweep", "temperatures = [0.2, 1]", "", "missing the required field `temperature`"),
+        ("sweep", "temperatures = [0.2, 1]", "", "[architecture] needs the key `temperature`"),
         ("sweep", "[0.2, 1]", "[0.2, -1]", "temperature"),
         ("sweep", "[0.2, 1]", "[]", "temperatures is empty"),
         ("sweep", "[20, 15, 10]", "[20, 15]", "widths"),
         ("sweep", SWEEP[SWEEP.index("[sweep]") :], "", "no table [sweep]"),
-        ("solve", "", "", "missing the required field `widths`"),
+        ("solve", "", "", "[architecture] needs the key `widths`"),
     ],
 )
 def test_a_mistaken_sweep_is_named(folder, monkeypatch, command, old, new, named):

@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import itertools
 import multiprocessing
 import os
 import pkgutil
@@ -14,11 +15,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import Any, NamedTuple, NoReturn, get_type_hints
+from typing import Any, NamedTuple, NoReturn, get_origin, get_type_hints
 
 from .. import __version__
 from ..extras import MissingLibrary, needed
-from ..precision import enable_float64
+from ..precision import request_float64
 
 __all__ = ["Command", "run"]
 
@@ -77,9 +78,13 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
         app, loaded = SubcommandApp(), _load(commands[name], program, cached) if name in commands else None
         if loaded is not None:
             options = _options(loaded)
-            for argument in (given.partition("=")[0].replace("_", "-") for given in arguments[1:]):
+            for given, following in itertools.pairwise([*arguments[1:], "--"]):
+                argument = given.partition("=")[0].replace("_", "-")
                 if argument.startswith("--") and argument not in options:
                     _refuse_usage(f"{program} {name}", "option", argument, options)
+                # tyro takes this for an empty sequence.
+                if "=" not in given and get_origin(options.get(argument)) is tuple and following.startswith("--"):
+                    _leave(f"{program} {name}: `{given}` needs one value or more; `{program} {name} --help` shows it")
         for each, command in commands.items():
             # Show only the summary of the other commands, so that their modules need not be imported.
             app.command(loaded if each == name else _describe(command), name=each)
@@ -91,9 +96,8 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
 
 
 def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
-    """Load the function of a command. It configures JAX only when it is called, because JAX takes long to import."""
-    if "jax" not in sys.modules:
-        os.environ["JAX_ENABLE_X64"] = "1"
+    """Load the function of a command, which runs in double precision, with the cache if it is `cached`."""
+    request_float64()
     function = pkgutil.resolve_name(command.function)
 
     @wraps(function)
@@ -101,32 +105,35 @@ def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
         with _answering_interrupts(program):
             from ..cache import enable_cache, turn_off
 
-            enable_float64()
             (enable_cache if cached else turn_off)()
             function(*arguments, **options)
 
     return call
 
 
-def _options(function: Callable[..., None]) -> Collection[str]:
-    """List the options that tyro makes from a function's arguments, and from fields of dataclasses among them."""
+def _options(function: Callable[..., None]) -> Mapping[str, Any]:
+    """Return the types of options that tyro makes from arguments, and from fields of dataclasses among them."""
 
-    def names_in(kinds: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    def options_in(kinds: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
         for name, kind in kinds.items():
             if is_dataclass(kind):
-                yield from names_in(get_type_hints(kind), prefix=f"{prefix}{name}." if kinds is not arguments else "")
+                yield from options_in(get_type_hints(kind), prefix=f"{prefix}{name}." if kinds is not arguments else "")
             else:
                 plain = f"{prefix}{name}".replace("_", "-")
-                yield from (f"--{plain}", f"--no-{plain}")[: 1 + (kind is bool)]
+                yield from [(f"--{plain}", kind), (f"--no-{plain}", kind)][: 1 + (kind is bool)]
 
     arguments = get_type_hints(function)
-    return ["--", "--help", *names_in(arguments)]
+    return {"--": None, "--help": None, **dict(options_in(arguments))}
 
 
 def _refuse_usage(program: str, kind: str, word: str, known: Collection[str]) -> NoReturn:
     close = difflib.get_close_matches(word, known, n=1)
     meant = f"did you mean `{close[0]}`?" if close else f"`{program} --help` lists them"
-    print(f"{program}: no {kind} `{word}`; {meant}", file=sys.stderr)
+    _leave(f"{program}: no {kind} `{word}`; {meant}")
+
+
+def _leave(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
     sys.exit(_USAGE)
 
 

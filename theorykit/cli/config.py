@@ -1,12 +1,13 @@
 """The configuration of `theorykit solve`, `sweep` and `compare`: a TOML file with strict validation."""
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -20,8 +21,7 @@ NOT_ARRAYS = (
     *("file", "classes", "readout", "attention_layout"),
     *("checkpoint", "layer", "prefix", "layout", "norm_first", "causal"),
 )
-_THEORIES = ("saddle", "one_over_n", "infinite_width")
-_APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
+_SAMPLERS = ("exact", "gibbs", "nuts")
 # Integers that JAX can count with, and seeds of its random numbers.
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -79,7 +79,7 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
 def _require(name: str, value: Any) -> Any:
     if value is None:
-        raise ValueError(f"[architecture] is missing the required field `{name}`")
+        raise ValueError(f"[architecture] needs the key `{name}`")
     return value
 
 
@@ -208,7 +208,9 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [compare]: the approaches of `theorykit compare`, and lengths of sampler runs."""
 
-    approaches: tuple[str, ...] = _APPROACHES
+    approaches: tuple[Literal["saddle", "one_over_n", "infinite_width", "exact", "gibbs", "nuts"], ...] = (
+        *("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
+    )
     chains: _AtLeastOne | None = None
     draws: _AtLeastOne | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
@@ -216,19 +218,12 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: str | None = None
 
     def __post_init__(self):
-        # Avoid importing sampling, which takes long.
-        if self.approaches == _APPROACHES:
-            return
-        from ..bpkr.sampling.comparison import APPROACHES
-
-        if unknown := [approach for approach in self.approaches if approach not in APPROACHES]:
-            close = difflib.get_close_matches(unknown[0], APPROACHES, n=1)
-            end = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, APPROACHES))}"
-            raise ValueError(f"unknown approach {unknown[0]!r}{end}")
         if not self.approaches or len(set(self.approaches)) < len(self.approaches):
-            raise ValueError(f"`approaches` must be one or more, each named once, got {list(self.approaches)}")
+            raise ValueError(
+                f"[compare] `approaches` must be one or more, each named once, got {list(self.approaches)}"
+            )
         sampled = [name for name in ("chains", "draws", "warmup", "seed") if getattr(self, name) is not None]
-        if sampled and set(self.approaches) <= set(_THEORIES):
+        if sampled and not set(self.approaches) & set(_SAMPLERS):
             raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
 
     def options(self) -> Mapping[str, Mapping[str, Any]]:
@@ -237,7 +232,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
         given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
         changes = {name: number for name, number in given.items() if number is not None}
-        samplers = [approach for approach in self.approaches if approach not in _THEORIES]
+        samplers = [approach for approach in self.approaches if approach in _SAMPLERS]
         return {sampler: {"schedule": replace(DEFAULT_SCHEDULES[sampler], **changes)} for sampler in samplers}
 
 
@@ -258,57 +253,93 @@ def read_config(path: Path) -> SolveConfig:
         raise IsADirectoryError(f"the configuration {path} is a folder; name a file in it")
     if not path.exists():
         raise FileNotFoundError(f"no configuration file {path}")
+    text, settings = "", {}
     try:
-        return msgspec.convert(tomllib.loads(path.read_bytes().decode("utf-8-sig")), SolveConfig)
+        text = path.read_bytes().decode("utf-8-sig")
+        settings = tomllib.loads(text)
+        config = msgspec.convert(settings, SolveConfig)
     except UnicodeDecodeError as mistake:
         raise ValueError(f"{path} is not text in UTF-8 (at byte {mistake.start}), which TOML is") from mistake
     except RecursionError as mistake:
         raise ValueError(f"{path} is not valid TOML: its brackets are nested too deeply") from mistake
     except tomllib.TOMLDecodeError as mistake:
-        raise ValueError(f"{path} is not valid TOML: {mistake}") from mistake
+        line = re.search(r"at line (\d+)", str(mistake))
+        shown = "" if line is None else f": {_shortened(text.splitlines()[int(line[1]) - 1])}"
+        raise ValueError(f"{path} is not valid TOML: {mistake}{shown}") from mistake
     except msgspec.ValidationError as mistake:
-        raise ValueError(f"{path}: {_in_words(str(mistake))}") from mistake
+        raise ValueError(f"{path}: {_in_words(str(mistake), settings)}") from mistake
     except ValueError as mistake:  # Python refuses a number with thousands of digits.
         raise ValueError(f"{path} cannot be read: {mistake}") from mistake
+    # The libraries that read data take long to import.
+    if not (path.parent / config.data.file).exists():
+        raise FileNotFoundError(f"{path}: [data] `file`: no data file {path.parent / config.data.file}")
+    return config
 
 
-# Types of TOML by their names in msgspec.
-_TYPES = {
-    **{"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"},
-    **{"array": "a list", "object": "a table"},
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
 }
+_BOUNDS = {">=": "at least", "<=": "at most"}
 
 
-def _in_words(message: str) -> str:
-    """Write a message of msgspec in words of TOML, with the intended key, the choices, or the syntax of a layer."""
-    mistake, _, place = message.partition(" - at `$")
-    place = place.strip(".`")
-    table, _, key = place.partition(".")
-    tables = {"architecture": ArchitectureConfig, "data": DataConfig, "solver": SolverConfig, "output": OutputConfig}
-    tables |= {"sweep": SweepConfig, "compare": CompareConfig, "": SolveConfig}
-    where = f"[{table}] `{key}`" if key else f"[{table}]" if table else "the file"
+def _in_words(message: str, settings: Mapping[str, Any]) -> str:
+    """Put a message of msgspec into words that name the key and its value, and suggest what was meant."""
+    said, _, place = message.removesuffix("`").partition(" - at `$")
+    table, _, key = place.removeprefix(".").partition(".")
+    here = f"[{table}] `{key}`" if key else f"[{table}]" if table else "the file"
+    # A table that may be left out is in a union with None.
+    kind = get_type_hints(SolveConfig).get(table, SolveConfig)
+    kind, value = next(iter(get_args(kind)), kind), settings
+    for name in re.findall(r"\w+", place):
+        value = value[int(name) if isinstance(value, list) else name]
+    in_layer = key.startswith("layers[")
+    what, _, name = said.removesuffix("`").partition(" field `")
+    if what == "Object missing required":
+        return f"{here} needs the {'key' if table else 'table'} `{name}`{_LAYERS if in_layer else ''}"
+    if what == "Object contains unknown":
+        if in_layer:
+            kind = DenseConfig if value.get("kind") == "dense" else AttentionConfig
+        known = ["kind"] * in_layer + list(kind.__struct_fields__)
+        close = difflib.get_close_matches("layers" if name == "heads" and not in_layer else name, known, n=1)
+        meant = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(known)}"
+        return f"{here} has no {'key' if table else 'table'} `{name}`; {meant}"
+    given = _shortened(json.dumps(value, ensure_ascii=False, default=str))
+    if said.startswith("Invalid"):
+        known = ["attention", "dense"] if in_layer else _choices(get_type_hints(kind)[re.findall(r"\w+", key)[0]])
+        close = difflib.get_close_matches(value, known, n=1)
+        meant = f'; did you mean "{close[0]}"?' if close else ""
+        return f"{here} must be one of {', '.join(map(json.dumps, known))}, got {given}{meant}"
+    expected = re.fullmatch(r"Expected `(.*?)`(?: (.=) (\S+))?(?:, got `.*`?)?", said)
+    if expected is None:
+        # Messages of `__post_init__` name the key, and some of msgspec do not.
+        return said if "`" in said else f"{here}: {said}, got {given}"
+    kinds = [each for each in expected[1].split(" | ") if each in _KINDS]
+    wanted = " or ".join(_KINDS[each] for each in kinds)
+    wanted += f" of {_BOUNDS[expected[2]]} {expected[3]}" if expected[2] else ""
+    fix = ""
+    if isinstance(value, str) and "str" not in kinds and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|inf|true|false", value):
+        fix = f"; write {value}, without quotes"
+    elif "str" in kinds and not isinstance(value, list | dict):
+        fix = f'; write "{given}", in quotes'
+    elif kinds == ["array"] and not isinstance(value, dict):
+        fix = f"; write [{given}], in brackets"
+    return f"{here} must be {wanted}, got {given}{fix or (_LAYERS if in_layer else '')}"
 
-    def types(names: str) -> str:
-        return " or ".join(_TYPES.get(name, f"a {name}") for name in names.split(" | ") if name != "null")
 
-    if unknown := re.fullmatch("Object contains unknown field `(.*)`", mistake):
-        fields = ("kind", *AttentionConfig.__struct_fields__) if key else tables[table].__struct_fields__
-        known = sorted(set(fields) - {unknown[1]})
-        close = difflib.get_close_matches(unknown[1], known, n=1)
-        close = ["layers"] if unknown[1] == "heads" and "layers" in known else close
-        end = f"did you mean `{close[0]}`?" if close else f"known fields are {', '.join(known)}"
-        return f"{where} has the unknown field `{unknown[1]}`; {end}"
-    if missing := re.fullmatch("Object missing required field `(.*)`", mistake):
-        words = f"{where} is missing the required field `{missing[1]}`"
-    elif invalid := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", mistake):
-        kinds = get_args(tables[table].__annotations__.get(key))
-        choices = ", ".join(repr(each) for kind in kinds for each in get_args(kind))
-        words = f"{where} cannot be {invalid[1]!r}{f'; choose from {choices}' if choices else ''}"
-    elif expected := re.fullmatch("Expected `([^`]*)`(.*?)(?:, got `(.*)`)?", mistake):
-        got = f", got {types(expected[3])}" if expected[3] else ""
-        words = f"{where} must be {types(expected[1])}{expected[2]}{got}"
-    else:  # A check of a table, which names it.
-        return mistake
-    if key.startswith("layers["):
-        return f'{words}; a layer is a number of heads, {{kind = "attention", heads = ...}} or {{kind = "dense"}}'
-    return words
+_LAYERS = '; a layer is a number of heads, {kind = "attention", heads = ...} or {kind = "dense"}'
+# More characters of a value than this do not help to find it.
+_SHOWN = 80
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _choices(kind: Any) -> list[str]:
+    """Return all strings among the parameters of a type, the choices of a `Literal`."""
+    return [kind] if isinstance(kind, str) else [choice for part in get_args(kind) for choice in _choices(part)]

@@ -23,20 +23,20 @@ class Structure:
     Attributes:
         layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
             linear layer without attention, `dense:erf` for nonlinear units, and `skip:` before either for a parallel
-            skip connection. No layers at all if the readout reads the embedding.
+            skip connection. `none` if the readout reads the embedding.
         embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
         outputs: Outputs per example.
         read_tokens: Number of tokens with separate readout weights; 1 is one token, or the mean over tokens.
     """
 
-    layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[LAYER ...]")]
+    layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="LAYER [LAYER ...]")]
     embedding: str = "identity"
     outputs: int = 1
     read_tokens: int = 1
 
     def architecture(self) -> "bpkr.Architecture":
         """Return an architecture with this structure."""
-        kinds = [parse_layer(layer) for layer in self.layers]
+        kinds = [] if self.layers == ("none",) else [parse_layer(layer) for layer in self.layers]
         more = {"outputs": self.outputs, "read_tokens": self.read_tokens, "embedding": self.embedding}
         return bpkr.Architecture(kinds, widths=1, temperature=1.0, **more)
 
@@ -118,5 +118,5 @@ def parse_layer(text: str) -> "bpkr.AbstractLayer":
         return bpkr.Attention(int(text))
     raise ValueError(
         "a layer is a number of heads, `dense`, `dense:` and the name of a function, or `skip:` before any of these, "
-        f"as in skip:2; got {shown(text)}"
+        f"as in skip:2; or `none` alone; got {shown(text)}"
     )
