@@ -127,18 +127,45 @@ def test_every_sweep_is_drawn_by_every_function_and_saved(kind, tmp_path):
 def test_seeds_are_drawn_as_their_mean_with_its_standard_error():
     found = result("seeds")
     axes = plots.draw_scores_over_width(found, score="log_evidence")
-    at = found["log_evidence"].sel(temperature=0.1, width=[20, 80])
-    np.testing.assert_allclose(axes.lines[0].get_ydata(), at.mean("seed"))
+    at = found["log_evidence"].sel(temperature=0.1, width=[20, 80, np.inf])
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), at.mean("seed")[:2])
     heights = [np.ptp(segment[:, 1]) / 2 for segment in axes.containers[0].lines[2][0].get_segments()]
     np.testing.assert_allclose(heights, at.std("seed", ddof=1) / 3**0.5)
     axes = plots.draw_order_parameters_over_width(found)
     assert len(axes.containers) == found.sizes["path_1"]
 
 
-def test_the_infinite_width_alone_has_no_axis_of_widths():
-    axes = plots.draw_scores_over_width(result("infinite width alone"))
-    assert axes.get_xlabel() == "infinite width" and not axes.get_xticks().size
-    assert [line.get_linestyle() for line in axes.lines if len(line.get_xdata())].count("--") == 2
+def names_of_ticks(axes) -> list[str]:
+    return [label.get_text() for label in axes.get_xticklabels()]
+
+
+def test_ticks_are_the_widths_with_infinite_width_apart_and_the_legend_beside(sweep):
+    axes = plots.draw_scores_over_width(sweep)
+    axes.figure.canvas.draw()
+    assert names_of_ticks(axes) == ["20", "80", r"$\infty$"] and not axes.get_xticks(minor=True).size
+    *finite, infinite = axes.get_xticks()
+    assert finite == [20, 80] and infinite > 80
+    marks = [line for line in axes.lines if line.get_marker() == "D" and len(line.get_xdata())]
+    assert [mark.get_xdata()[0] for mark in marks] == [infinite] * 2
+    limits = sweep["test_accuracy"].sel(width=np.inf)
+    assert [mark.get_ydata()[0] for mark in marks] == limits.sel(temperature=[0.1, 1.0]).values.tolist()
+    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1
+    assert names_of_ticks(plots.draw_scores_over_width(result("infinite width alone"))) == [r"$\infty$"]
+
+
+@pytest.mark.parametrize("widths", [(10, 20, 50, 100, 200, 500), tuple(np.geomspace(5, 2000, 20).round()), (99, 100)])
+def test_every_width_has_a_tick_and_names_do_not_overlap(sweep, widths):
+    chosen = sweep.isel(width=[0] * len(widths)).assign_coords(width=list(widths))
+    with plots.style.use_style():
+        drawn = plots.sweep.figure(xr.concat([chosen, sweep.sel(width=[np.inf])], "width", data_vars="all"))
+        drawn.canvas.draw()
+    for axes in drawn.axes:
+        assert axes.get_xticks()[:-1].tolist() == list(widths)
+        named = [label for label in axes.get_xticklabels() if label.get_text()]
+        assert {f"{widths[-1]:g}", r"$\infty$"} <= {label.get_text() for label in named}
+        assert len(named) > min(len(widths), 7)
+        boxes = [label.get_window_extent() for label in named]
+        assert all(before.x1 < after.x0 for before, after in pairwise(boxes))
 
 
 @pytest.mark.parametrize("heads", [(2, 2), (6, 6), (8, 8)])
@@ -167,7 +194,7 @@ def test_scores_have_their_standard_errors(sweep):
     axes = plots.draw_scores_over_width(sweep)
     (bars, _) = (container.lines[2][0] for container in axes.containers)
     drawn = np.array([segment[:, 1] for segment in bars.get_segments()])
-    at = sweep.sel(width=[20, 80], temperature=0.1)
+    at = sweep.sel(width=[20, 80, np.inf], temperature=0.1)
     np.testing.assert_allclose(np.ptp(drawn, axis=1) / 2, at["test_accuracy_error"])
     np.testing.assert_allclose(drawn.mean(axis=1), at["test_accuracy"])
 

@@ -6,6 +6,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -16,8 +17,14 @@ from .style import THEORY, _new_axes, save, use_style
 __all__ = ["draw", "figure"]
 
 _LEGEND_ENTRIES = 8
-# Line style of the infinitely wide network.
-_LIMIT = {"linestyle": "--", "linewidth": 0.8}
+# The infinitely wide network, and points that are not solutions.
+_LIMIT = {"marker": "D", "markersize": 4, "markerfacecolor": "white"}
+_LINE_OF_LIMIT = {"linestyle": "--", "linewidth": 0.6}
+_UNSOLVED = {"marker": "x", "markersize": 7, "linestyle": "", "color": "black"}
+# Distance of infinite width from the largest one, as a power of the range of widths, and as a factor if there is one.
+_GAP, _ONLY_GAP = 0.2, 1.5
+# Part of the width of new axes that a legend leaves, and the width of a digit per font size.
+_BESIDE_LEGEND, _DIGIT = 0.75, 0.6
 
 
 @draws_results
@@ -41,8 +48,8 @@ def figure(result: xr.Dataset) -> Figure:
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
     """Draw a score over width, one line per temperature.
 
-    Bars are standard errors. The infinitely wide network is a dashed line; with a single temperature, a band shows its
-    error. Points that are not solutions are crossed out.
+    Bars are standard errors. The infinitely wide network is at the right end, with a dashed line for comparison. Points
+    that are not solutions are crossed out.
 
     Args:
         result: from `bpkr.sweeps.sweep`, or from `sweep_seeds` for the mean over seeds.
@@ -57,9 +64,6 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
     colors = many if len(temperatures) > 1 else [THEORY]
     lines = [result.sel(temperature=temperature) for temperature in temperatures]
     _draw_lines(axes, name, lines, [temperature_name(temperature) for temperature in temperatures], colors)
-    for line in map(_by_width, lines):
-        unsolved = ~line["converged"].values.astype(bool)
-        axes.plot(line["width"].values[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
     axes.set(ylabel=TITLES[name], title=f"{TITLES[name]} over width")
     return axes
 
@@ -88,41 +92,63 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 
 
 def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str], colors: Any) -> None:
-    """Draw lines with error bars over finite widths, and dashed lines with a band at infinite width."""
+    """Draw lines with error bars over finite widths; infinite width is apart from them, at the right end."""
     widths = lines[0]["width"].values
     is_numeric = np.issubdtype(widths.dtype, np.number)
-    is_limit = np.isinf(widths) if is_numeric else np.zeros(len(widths), dtype=bool)
+    is_infinite = np.isinf(widths) if is_numeric else widths == "inf"
+    # Finite widths in ascending order, or in the order of their labels, and then infinite width.
+    order = np.lexsort((widths if is_numeric else np.arange(len(widths)), is_infinite))
+    count = np.count_nonzero(~is_infinite)
+    limits = slice(count, None)
+    places = widths[order].astype(float) if is_numeric else np.arange(len(widths), dtype=float)
+    if is_numeric and is_infinite.any():
+        ratio = places[count - 1] / places[0] if count else 1.0
+        places[limits] = (places[count - 1] if count else 1.0) * (ratio**_GAP if ratio > 1 else _ONLY_GAP)
     # The legend has all lines, or some evenly spaced ones. Join points only if widths are numbers.
     named = np.linspace(0, len(lines) - 1, min(len(lines), _LEGEND_ENTRIES)).round().astype(int)
     style = {"marker": "o", "markersize": 3, "linewidth": 1.2, "linestyle": "-" if is_numeric else ""}
+    others: dict[str, Any] = {}
     for i, (line, label, color) in enumerate(zip(lines, labels, colors, strict=True)):
-        finite = _by_width(line)
-        at = finite["width"].values
-        axes.plot(at, finite[name], color=color, label=label if i in named else None, **style)
-        if f"{name}_error" in finite:
+        line = line.isel(width=order)
+        values = line[name].values
+        axes.plot(places[:count], values[:count], color=color, label=label if i in named else None, **style)
+        if f"{name}_error" in line:
             bars = {"fmt": "none", "ecolor": color, "elinewidth": 0.8, "alpha": 0.5}
-            axes.errorbar(at, finite[name], finite[f"{name}_error"], **bars)
-        if is_limit.any():
-            limit = line.sel(width=np.inf)
-            axes.axhline(limit[name].item(), color=color, zorder=0, **_LIMIT)
-            if f"{name}_error" in limit and len(lines) == 1:
-                ends = (limit[name].item() + sign * limit[f"{name}_error"].item() for sign in (-1, 1))
-                axes.axhspan(*ends, color=color, alpha=0.1, linewidth=0, zorder=0)
-    if is_limit.any() and any(line[name].sel(width=np.inf).notnull() for line in lines):
-        axes.plot([], [], color="0.4", label="infinite width", **_LIMIT)
-    if is_limit.all():
-        axes.set(xlim=(0, 1), xlabel="infinite width")
-        axes.set_xticks([])
-    elif is_numeric:
-        axes.set(xscale="log", xlabel="width $N$")
-    else:
-        axes.set(xlabel=r"widths $N_1$-...-$N_L$-$N_a$")
+            axes.errorbar(places, values, line[f"{name}_error"].values, **bars)
+        for place, value in zip(places[limits], values[limits], strict=True):
+            axes.axhline(value, color=color, zorder=0, **_LINE_OF_LIMIT)
+            axes.plot(place, value, color=color, **_LIMIT)
+            if np.isfinite(value):
+                others["infinite width"] = {"color": "0.4", **_LINE_OF_LIMIT, **_LIMIT}
+        unsolved = ~line["converged"].values.astype(bool) if "converged" in line else np.zeros(len(places), dtype=bool)
+        if unsolved.any():
+            others["not a solution"] = _UNSOLVED
+            axes.plot(places[unsolved], values[unsolved], **_UNSOLVED)
+    for label, look in others.items():
+        axes.plot([], [], label=label, **look)
+    axes.set(xscale="log" if is_numeric else "linear")
+    axes.set(xlabel="width $N$" if is_numeric else r"widths $N_1$-...-$N_L$-$N_a$")
+    if 0 < count < len(places):
+        between = np.sqrt(places[count - 1] * places[count]) if is_numeric else count - 0.5
+        axes.axvline(between, color="0.8", linewidth=0.8, zorder=0)
+    finite = [f"{width:g}" if is_numeric else width for width in widths[order[:count]]]
+    _name_places(axes, places, [*finite, *[r"$\infty$"] * (len(places) - count)])
     has_bars = any(f"{name}_error" in line for line in lines)
-    axes.legend(title="bars: standard errors" if has_bars else None)
+    title = "bars:\nstandard errors" if has_bars else None
+    axes.legend(title=title, alignment="left", loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _by_width(result: xr.Dataset) -> xr.Dataset:
-    """Select finite widths in ascending order; keep labels of several widths unchanged."""
-    if not np.issubdtype(result["width"].dtype, np.number):
-        return result
-    return result.sel(width=np.isfinite(result["width"])).sortby("width")
+def _name_places(axes: Axes, places: np.ndarray, names: list[str]) -> None:
+    """Put a tick at every place, and names where these do not overlap, first at the ends."""
+    axes.minorticks_off()
+    axes.set_xticks(places, names)
+    # Limits are only updated when they are asked for. The legend will take part of the width.
+    axes.get_xlim()
+    at = axes.transData.transform([(place, 0.0) for place in places])[:, 0] * _BESIDE_LEGEND * 72 / axes.figure.dpi
+    size = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
+    needed = [_DIGIT * size * ((1 if "$" in name else len(name)) + 0.7) for name in names]
+    kept: list[int] = []
+    for i in dict.fromkeys((*range(len(places))[-1:], *range(len(places))[-2:], *range(len(places)))):
+        if all(abs(at[i] - at[j]) >= (needed[i] + needed[j]) / 2 for j in kept):
+            kept.append(i)
+    axes.set_xticks(places, [name if i in kept else "" for i, name in enumerate(names)])
