@@ -1,6 +1,7 @@
 """The commands `theorykit solve`, `sweep` and `compare`: read data, compute, and write a labelled file and a figure."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from .config import SolveConfig, read_config
 jax, xr = Lazy("jax", "random draws"), Lazy("xarray", "labelled results")
 
 _OF_LIMIT = ("log_evidence", "mean", "variance", "test_error", "test_accuracy", "test_log_loss", "test_r_squared")
+_READING = 'read it by xarray.open_dataset(..., engine="h5netcdf")'
 _ENDINGS = {"output": ".nc", "sweep": "-sweep.nc", "compare": "-comparison.nc"}
 
 
@@ -56,7 +58,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     result = xr.merge([*parts, limit, label_test_labels(data)]).assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
     print(summary(result))
-    print(f"wrote {output}")
+    print(f"wrote {output}: {_READING}")
 
 
 def _read(
@@ -202,7 +204,9 @@ def _compute_and_report(
     result = compute(output.with_suffix("")).assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
     module.draw(result, figure)
-    print(f"{summary(result)}\nwrote {output}\nwrote {figure}: open this first")
+    print(f"{summary(result)}\nwrote {figure}: open this first\nwrote {output}: {_READING}")
+    if output.with_suffix("").is_dir():
+        print(f"kept {output.with_suffix('')}{os.sep}: the same command, with more to do, resumes from there")
 
 
 def _output(config: Path, settings: SolveConfig, table: str) -> Path:

@@ -22,6 +22,7 @@ from ... import bpkr, store
 from ...checks import checked_arguments, checked_number, checked_sequence, counted, shown
 from ...precision import require_float64
 from ...progress import Progress
+from ...symbolic.documents.values import counted
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
@@ -356,7 +357,8 @@ def _solve_all(
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
     total = sum(len(chain) for _, chain in tasks)
-    grids = f"widths x temperatures x data sets: {len(grid.widths)} x {len(grid.temperatures)} x {len(seeds)}"
+    sizes = {"width": len(grid.widths), "temperature": len(grid.temperatures), "data set": len(seeds)}
+    grids = " x ".join(counted(size, name) for name, size in sizes.items() if size > 1 or name != "data set")
     with Progress("saddle points", total, "point", shown=progress, cost=f"{grids}; {cost}") as report:
         # Workers report only complete chains.
         solve = _solve_chain if executor is not None else partial(_solve_chain, advance=report.update)
