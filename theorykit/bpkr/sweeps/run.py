@@ -22,7 +22,6 @@ from ... import bpkr, store
 from ...checks import checked_arguments, checked_number, checked_sequence, counted, shown
 from ...precision import require_float64
 from ...progress import Progress
-from ...symbolic.documents.values import counted
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
