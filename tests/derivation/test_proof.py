@@ -183,15 +183,15 @@ def test_determinants_are_equal_by_chance_as_rarely_as_their_degree_says(small_p
 
 
 IN_THE_TABLE = {
-    "attention of two layers, (2, 2)": lambda: action("two layers").derivation,
+    "two layers of attention, (2, 2)": lambda: action("two layers").derivation,
     "one dense layer": lambda: action("one dense layer").derivation,
     "a nonlinear embedding": lambda: action("a nonlinear embedding").derivation,
     "[dynamics of self-attention](self-attention-dynamics.md)": lambda: derive_map().derivation,
 }
 MORE_IN_THE_TABLE = {
-    "skip connections between, (2, skip 2, 2)": lambda: action("skips between").derivation,
+    "a skip connection in the middle layer, (2, skip 2, 2)": lambda: action("skips between").derivation,
     "a skip connection, several outputs": lambda: action("a skip at two outputs").derivation,
-    "nonlinear layers, several outputs, every token read": lambda: action("nonlinear layers").derivation,
+    "nonlinear layers, several outputs, separate readout weights": lambda: action("nonlinear layers").derivation,
 }
 
 
