@@ -16,8 +16,7 @@ from beartype.claw import beartype_packages
 from jaxtyping import TypeCheckError, install_import_hook
 
 # Annotations of all functions are checked at run time. jaxtyping checks only modules with arrays, because in symbolic
-# modules its checks would take longer than the functions themselves, and so they would in `checks`, whose decorator is
-# around every public function.
+# modules its checks would take longer than the functions themselves.
 _ROOT = Path(__file__).parent
 _TEXTS = {
     path.relative_to(folder).with_suffix(""): path.read_text()
@@ -25,11 +24,7 @@ _TEXTS = {
     for path in (folder / package).rglob("*.py")
     if "tests" not in path.relative_to(folder).parts
 }
-_WITH_ARRAYS = {
-    ".".join(path.parts): "jaxtyping" in text and path.name != "checks"
-    for path, text in _TEXTS.items()
-    if path.name != "__init__"
-}
+_WITH_ARRAYS = {".".join(path.parts): "jaxtyping" in text for path, text in _TEXTS.items() if path.name != "__init__"}
 _SYMBOLIC = tuple(name for name, has_arrays in _WITH_ARRAYS.items() if not has_arrays)
 beartype_packages(_SYMBOLIC, conf=BeartypeConf(violation_type=TypeCheckError))
 install_import_hook([name for name, has_arrays in _WITH_ARRAYS.items() if has_arrays], "beartype.beartype")
