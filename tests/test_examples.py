@@ -23,6 +23,7 @@ LONG = (
     "narrow_limit",
     "new_layer_kinds",
     "one_shot_images",
+    "phase_diagrams",
     "pretrained_layer",
     "recorded_attention",
     "ridge_replicas",
