@@ -83,6 +83,9 @@ def test_a_phase_diagram_is_labelled_drawn_and_shown(magnet):
     plt.close(axes.figure)
     text = repr(magnet)
     assert text.startswith("Phase diagram in h and beta") and "critical point" in text
+    # the coexistence line and the critical point are at h = 0 up to rounding
+    rows = {kind: line.split() for line in text.splitlines() for kind in ("coexistence", "critical") if kind in line}
+    assert rows["coexistence"][1] == "0" and rows["critical"][2] == "0"
     assert "the edge of the ranges" in repr(magnet.lines[0])
 
 
@@ -108,6 +111,51 @@ def test_a_continuous_transition_turns_into_one_of_first_order_at_the_tricritica
     assert_close(line.parameters["T"], weight / (1 + weight), 1e-11)
     assert line.parameters["T"].min() > 1 / 3 - 1e-10
     assert [line.kind for line in diagram.lines].count("spinodal") == 2
+
+
+@pytest.mark.slow
+def test_a_boundary_is_listed_once_and_reaches_the_tricritical_point():
+    """a m^2 / 2 + b m^4 / 4 + m^6 / 6: spinodals at a = 0 and at 4 a = b^2, coexistence at 16 a = 3 b^2."""
+    landau = Action(a * m**2 / 2 + b * m**4 / 4 + m**6 / 6, {m: Real()}, [a, b])
+    diagram = phase_diagram(landau, {a: (-1, 1), b: (-2, 1)}, scans=2)
+    kinds = ["coexistence", "continuous transition", "spinodal", "spinodal"]
+    assert sorted(line.kind for line in diagram.lines) == kinds
+    for line in diagram.lines:
+        assert len(line) < 200 and sum("the tricritical point" in end for end in line.ended) == 1
+    line = by_kind(diagram)["coexistence"]
+    assert_close(line.parameters["a"], 3 * line.parameters["b"] ** 2 / 16, 1e-10)
+
+
+@pytest.mark.slow
+def test_solutions_of_the_entropic_form_coexist_on_one_line_up_to_the_edge_of_the_ranges():
+    """The actions of one branch, found twice, cross nowhere; next to an edge of a domain a line goes on."""
+    curie_weiss = Action(-(m**2) / 2 - h * m - T * ENTROPY, {m: Between(-1, 1)}, [h, T])
+    diagram = phase_diagram(curie_weiss, {h: (-1, 1), T: (0.2, 1.5)}, scans=2)
+    assert sorted(line.kind for line in diagram.lines) == ["coexistence", "spinodal"]
+    diagram = phase_diagram(THREE_SPIN, {h: (-1, 1), T: (0.1, 2)}, scans=2)
+    (line,) = (line for line in diagram.lines if line.kind == "coexistence")
+    assert_close(np.sort(line.parameters["T"][np.array([0, -1])]), [0.1, 2.0], 1e-9)
+
+
+@pytest.mark.slow
+def test_coexistence_goes_on_where_a_solution_exchanges_its_stability():
+    """2 m^3 - T log(2 cosh((3 m^2 + h) / T)) is also stationary at m = 0, a minimum only below h = 0."""
+    action = Action(2 * m**3 - T * log(2 * cosh((3 * m**2 + h) / T)), {m: Real()}, [h, T])
+    diagram = phase_diagram(action, {h: (-1, 1), T: (0.1, 2.5)}, scans=2)
+    lines = by_kind(diagram)
+    assert np.max(np.abs(lines["continuous transition"].parameters["h"])) < 1e-12
+    below, above = sorted(
+        (line for line in diagram.lines if line.kind == "coexistence"), key=lambda line: np.mean(line.parameters["h"])
+    )
+    ends = [(float(line.parameters["h"][at]), float(line.parameters["T"][at])) for line, at in crossing(below, above)]
+    # the equations of the upper line are singular at h = 0
+    assert_close(*ends, 1e-3)
+    assert abs(ends[0][0]) < 1e-6
+
+
+def crossing(below, above):
+    """The end of each line that is next to h = 0."""
+    return [(line, min((0, -1), key=lambda at, line=line: abs(line.parameters["h"][at]))) for line in (below, above)]
 
 
 def solutions(field, inverse=1.5):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -35,11 +36,21 @@ from sympy import Expr
 
 from ..checks import Count, Index, by_name, checked_arguments, counted
 from ..compilation import jit
+from ..progress import Progress
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind
-from .branch import SolutionBranch, checked_bounds, checked_parameter, follow_both_ways, free_name
+from .branch import (
+    LONGER,
+    STRAIGHT,
+    SolutionBranch,
+    checked_bounds,
+    checked_parameter,
+    follow_both_ways,
+    free_name,
+    passes,
+)
 from .diagnosis import ConvergenceWarning
 from .problem import Coordinates
 from .solution import Solution, place_in_words
@@ -49,24 +60,28 @@ SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexis
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
 # Largest, first and smallest step of a line. Parameters are in units of half their range.
 _LARGEST, _FIRST, _SMALLEST, _MOST_POINTS = 0.1, 0.01, 1e-7, 2000
+# Least cosine between tangents at both ends of a step after which the next step is longer.
+_VERY_STRAIGHT = 0.99
 # Newton corrections: their number, tolerance, largest acceptable last one, and largest total in units of the step.
 _CORRECTIONS, _CONVERGED, _NEAR, _ASTRAY = 15, 1e-12, 1e-8, 0.3
-# Least cosine between tangents at both ends of a step, and the cosine above which the next is longer by this factor.
-_STRAIGHT, _VERY_STRAIGHT, _LONGER = 0.95, 0.99, 1.5
 # Distance within which a point is on a known line, and distance within which a line ends at a critical point.
-# largest error of a boundary, in units of half the range of a parameter
+_SAME, _END = 0.005, 0.2
+# Largest error of a boundary, in units of half the range of a parameter.
 _KNOWN = 0.01
-_SAME, _END = 0.01, 0.2
 # A singular point is no fold if the change of F with the parameters is below this fraction of the change of curvature.
-_NO_FOLD = 1e-4
+# Branches cross, and none is the mirror image of another, if this fraction of the third derivative is exceeded.
+_NO_FOLD, _ASYMMETRIC = 1e-4, 1e-6
 # Slacks below this count as zero.
 _SLACK = 1e-8
-# Actions with a smaller relative difference are equal: a symmetry relates the solutions.
+# Coordinates next to an edge of a domain, 1e-14 from it, are fixed: the order parameter has no digits left.
+_EDGE = 32.0
+# Actions with a smaller relative difference are equal.
 _ROUNDED = 1e-11
-# Near a merger, order parameters that merge differ by less than this.
-_MERGING = 0.1
+# Near a merger, order parameters that merge differ by less than this. Duplicates of a branch differ by less than that.
+_MERGING, _DUPLICATE = 0.1, 0.01
 # Number of starts of a search, and its positions along a scan, as fractions of the range.
 _STARTS, _ALONG = 8, (0.03, 0.5, 0.97)
+_MERGED = "the solutions merge"
 
 
 class Transition(DisplayMixin, eqx.Module):
@@ -114,8 +129,9 @@ class PhaseBoundary(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         yield Heading(self.kind.capitalize())
         given = (self.parameters, *self.order_parameters)
-        rows = [(name, _range(values)) for each in given for name, values in each.items()]
-        rows += [("points", str(len(self))), ("largest error", f"{float(np.max(self.error)):.1g} of half the range")]
+        error = float(np.max(self.error))
+        rows = [(name, _range(values, error)) for each in given for name, values in each.items()]
+        rows += [("points", str(len(self))), ("largest error", f"{error:.1g} of half the range")]
         yield Table((*rows, *zip(("begins", "ends"), self.ended, strict=False)))
 
 
@@ -138,7 +154,10 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
         rows = [
             (
                 each.kind,
-                *(_range(each.parameters[name]) for name in self.ranges),
+                *(
+                    _range(each.parameters[name], float(np.max(each.error)) * (high - low) / 2)
+                    for name, (low, high) in self.ranges.items()
+                ),
                 str(len(each)),
                 f"{float(np.max(each.error)):.1g}",
             )
@@ -178,11 +197,13 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
         return draw_phase_diagram(self.to_xarray(), axes)
 
 
-def _range(values: Array) -> str:
+def _range(values: Array, error: Array | float) -> str:
+    """Write the least and the greatest value. Differences below the error are rounding, and so is a number below it."""
     if np.ndim(values) > 1:
         return f"{np.shape(values)[1:]} each"
-    low, high = (f"{float(f(values)):.5g}" for f in (np.min, np.max))
-    return low if low == high else f"{low} to {high}"
+    low, high = float(np.min(values)), float(np.max(values))
+    numbers = [0.0 if abs(value) <= error else value for value in (low, high)[: 1 + (high - low > 2 * error)]]
+    return " to ".join(f"{value:.5g}" for value in numbers)
 
 
 class _Frame(eqx.Module):
@@ -194,19 +215,19 @@ class _Frame(eqx.Module):
 
 
 class _System(eqx.Module):
-    """Equations of a kind of boundary. Unknowns: coordinates of one or two points, the slack, then parameters."""
+    """Equations of a kind of boundary. Unknowns: coordinates of one or two points, slack, parameters in `units`."""
 
     bound: BoundAction
     free: Float[Array, "points coordinates"]
-    units: Float[Array, " unknowns"]
+    units: Float[Array, " parameters"]
     kind: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
     def points(self, unknowns: Array) -> Array:
-        return (unknowns * self.units)[: self.free.size].reshape(self.free.shape)
+        return unknowns[: self.free.size].reshape(self.free.shape)
 
     def parameters(self, unknowns: Array) -> Array:
-        return (unknowns * self.units)[-len(self.names) :]
+        return unknowns[-len(self.names) :] * self.units
 
     def at(self, parameters: Array) -> BoundAction:
         given = dict(zip(self.names, parameters, strict=True))
@@ -239,11 +260,10 @@ class _System(eqx.Module):
         singular, entries = jnp.linalg.solve(matrix, last)[-1], jnp.sum(jnp.abs(matrix[:-1, :-1]))
         if self.kind == SPINODAL:
             return jnp.hstack([slopes[0], singular]), jnp.hstack([magnitudes[0], entries])
-        count = len(self.names)
-        along = frame.normal * self.units[-count:]
+        along = frame.normal * self.units
         change = jax.jvp(lambda p: self.slope(at[0], p)[0], (parameters,), (along,))[1]
         left = jnp.linalg.solve(matrix.T, last)[:-1]
-        slack = unknowns[-count - 1] * self.units[-count - 1]
+        slack = unknowns[-len(self.names) - 1]
         sides = [slopes[0] + slack * frame.left, singular, left @ change]
         return jnp.hstack(sides), jnp.hstack([magnitudes[0], entries, jnp.sum(jnp.abs(change))])
 
@@ -252,8 +272,10 @@ class _Place(eqx.Module):
     """Point of a line.
 
     - `residual`: the last correction. `led`: the sum of all. `error`: of the parameters, in units.
-    - `normal`: the derivative of F by the parameters along the null vector, which is normal to a spinodal.
-    - `index`: of each of the points. `cubic`: see `_cubic`.
+    - `test` changes its sign at a special point: a cusp of a spinodal, the change of a continuous transition to
+      first order (positive if continuous), or the spinodal of one of two solutions that coexist.
+    - `side` is reversed if a line passes the place where its solutions merge: the normal of a spinodal (the derivative
+      of F by the parameters along the null vector), or the difference of two solutions.
     """
 
     unknowns: Array
@@ -262,9 +284,8 @@ class _Place(eqx.Module):
     led: Array
     error: Array
     frame: _Frame
-    normal: Array
-    index: Array
-    cubic: Array
+    test: Array
+    side: Array
 
 
 @jit
@@ -278,9 +299,8 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     def correct(state):
         at, _, led, count = state
         sides = jnp.append(-system.residual(at, frame)[0], none)
-        change = jnp.linalg.solve(matrix(at), sides)
-        # Keep a point that solves the equations even if they are singular there.
-        change = jnp.where(jnp.any(sides != 0), change, 0.0)
+        # Least squares, because the equations are singular at a crossing of lines.
+        change = jnp.linalg.lstsq(matrix(at), sides)[0]
         length = jnp.linalg.norm(change)
         return at + change, length, led + length, count + 1
 
@@ -292,225 +312,228 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     at, residual, led, _ = jax.lax.while_loop(unsettled, correct, start)
     whole, (sides, magnitudes) = matrix(at), system.residual(at, frame)
     tangent = jnp.linalg.solve(whole, last)
+    tangent = tangent / jnp.linalg.norm(tangent)
     off = jnp.abs(jnp.linalg.inv(whole)) @ jnp.append(4 * jnp.finfo(at.dtype).eps * magnitudes, none) + residual
     if system.bound.of.refined != system.bound.of:
         finer = replace(system, bound=replace(system.bound, of=system.bound.of.checking))
         off += 2 * jnp.abs(jnp.linalg.solve(whole, jnp.append(finer.residual(at, frame)[0] - sides, none)))
     points, parameters, count = system.points(at), system.parameters(at), len(system.names)
-    hessians = [system.hessian(point, parameters, i) for i, point in enumerate(points)]
-    index = jnp.stack([jnp.sum(jnp.linalg.eigvalsh((each + each.T) / 2) < 0) for each in hessians])
-    normal, cubic = jnp.zeros(count), jnp.array(0.0)
-    if system.kind != COEXISTENCE:
-        borders = system.bordered(points[0], parameters, frame)
-        right, left = (
-            jnp.linalg.solve(each, jnp.zeros(len(each)).at[-1].set(1.0))[:-1] for each in (borders, borders.T)
-        )
-        frame, normal = _framed(system, points[0], parameters, left, right)
-        cubic = _cubic(system, points[0], parameters, frame)
+    if system.kind == COEXISTENCE:
+        hessians = [system.hessian(point, parameters, i) for i, point in enumerate(points)]
+        curvatures = jnp.hstack([jnp.linalg.eigvalsh((each + each.T) / 2) for each in hessians])
+        test, side = jnp.min(jnp.abs(curvatures)) * jnp.prod(jnp.sign(curvatures)), points[0] - points[1]
+    else:
+        frame, normal = _framed(system, points[0], parameters, frame)
+        if system.kind == SPINODAL:
+            test, side = tangent[-2] * normal[1] - tangent[-1] * normal[0], normal
+        else:
+            test, side = _order(system, points[0], parameters, frame), jnp.zeros(count)
     error = jnp.max(off[-count:] + jnp.finfo(at.dtype).eps * jnp.maximum(1.0, jnp.abs(at[-count:])))
-    return _Place(at, tangent / jnp.linalg.norm(tangent), residual, led, error, frame, normal, index, cubic)
-
-
-def _framed(system: _System, at: Coordinates, parameters: Array, left: Array, right: Array) -> tuple[_Frame, Array]:
-    """Return the frame of these null vectors, and the derivative of F by the parameters along the left one."""
-    left, right = left / jnp.linalg.norm(left), right / jnp.linalg.norm(right)
-    units = system.units[-len(system.names) :]
-    slope = jax.jacfwd(lambda p: left @ system.slope(at, p)[0])(parameters)
-    curvature = jax.jacfwd(lambda p: left @ system.hessian(at, p) @ right)(parameters)
-    return _Frame(left, right, curvature * units), slope * units
+    return _Place(at, tangent, residual, led, error, frame, test, side)
 
 
 @jit
-def _singular_frame(system: _System, at: Coordinates, parameters: Array) -> tuple[_Frame, Array]:
-    """Return the frame at a point with almost singular H, and the derivative of F as in `_framed`."""
+def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame | None = None) -> tuple[_Frame, Array]:
+    """Return the frame at a point with almost singular H, and the derivative of F by the parameters along `left`.
+
+    Null vectors have the directions of the ones `before`.
+    """
     left, _, right = jnp.linalg.svd(system.hessian(at, parameters))
-    return _framed(system, at, parameters, left[:, -1], right[-1])
+    left, right = left[:, -1], right[-1]
+    if before is not None:
+        left, right = (x * jnp.sign(x @ old) for x, old in ((left, before.left), (right, before.right)))
+    slope = jax.jacfwd(lambda p: left @ system.slope(at, p)[0])(parameters)
+    curvature = jax.jacfwd(lambda p: left @ system.hessian(at, p) @ right)(parameters)
+    return _Frame(left, right, curvature * system.units), slope * system.units
 
 
-def _cubic(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -> Array:
-    """Return the third derivative of F along the null vector, with the other coordinates eliminated (Lyapunov-Schmidt).
+def _order(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -> Array:
+    """Return a number that is positive if a crossing of branches is a continuous transition, else negative.
 
-    It changes sign at a tricritical point.
+    It is the third derivative of S along the null vector, with the other coordinates eliminated (Lyapunov-Schmidt). If
+    the second derivative of F is not zero, the branches exchange their stability, which is continuous on both sides.
     """
     slope = lambda x: system.slope(x, parameters)[0]  # noqa: E731
     along = lambda f: lambda x: jax.jvp(f, (x,), (frame.right,))[1]  # noqa: E731
     second = along(along(slope))
     follows = jnp.linalg.solve(system.bordered(at, parameters, frame), jnp.append(second(at), 0.0))[:-1]
-    return frame.left @ (along(second)(at) - 3 * jax.jvp(along(slope), (at,), (follows,))[1])
+    cubic = frame.left @ (along(second)(at) - 3 * jax.jvp(along(slope), (at,), (follows,))[1])
+    crossing = jnp.abs(frame.left @ second(at)) > _ASYMMETRIC * (jnp.abs(cubic) + 1.0)
+    return jnp.where(crossing, 1.0, cubic * (frame.left @ frame.right))
 
 
 @jit
-def _tangent(system: _System, unknowns: Array, frame: _Frame) -> Array:
-    """Return the direction in which the equations change least."""
-    return jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]
+def _started(system: _System, unknowns: Array) -> _Place:
+    """Return the point of a line near `unknowns`, by corrections in all directions in which the equations change."""
+    frame, _ = _framed(system, system.points(unknowns)[0], system.parameters(unknowns))
+    tangent = jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]
+    return _corrected(system, unknowns, tangent[None], frame)
 
 
 class _Curve:
-    """Follow a boundary through a point, in one direction."""
+    """Boundary through a point."""
 
-    def __init__(self, system: _System, centre: np.ndarray):
-        self.system, self.centre = system, centre
+    def __init__(self, system: _System, ranges: Mapping[str, tuple[float, float]]):
+        self.system = system
+        self.centre = np.array([(low + high) / (high - low) for low, high in ranges.values()])
 
     def place(self, start: _Place, length: float) -> _Place:
         return _corrected(self.system, start.unknowns + length * start.tangent, start.tangent[None], start.frame)
 
     def root(self, quantity: Callable[[_Place], float], start: _Place, length: float) -> _Place:
-        """Find the sign change of a quantity on a step."""
-        return self.place(start, brentq(lambda by: quantity(self.place(start, by)), 0.0, length, xtol=1e-13))
+        """Find the sign change of a quantity on a step. If lines cross there, Newton's method may fail at the root."""
+        found = [start]
+
+        def value(by: float) -> float:
+            place = self.place(start, by)
+            if place.residual <= _NEAR and place.led <= _ASTRAY * length:
+                found.append(place)
+            return float(np.nan_to_num(quantity(place)))
+
+        brentq(value, 0.0, length, xtol=1e-13)
+        return min(found, key=lambda place: abs(quantity(place)))
 
     def outside(self, place: _Place) -> float:
         """Return the distance of the parameters from their ranges, in units. It is negative inside."""
         return float(np.max(np.abs(np.asarray(place.unknowns[-2:]) - self.centre))) - 1.0
 
-    def test(self, place: _Place) -> float:
-        """Return a number that changes sign at a special point."""
-        if self.system.kind == CONTINUOUS:
-            return float(place.cubic)
-        return float(place.tangent[-2] * place.normal[1] - place.tangent[-1] * place.normal[0])
-
     def text(self, place: _Place) -> str:
         parameters = self.system.parameters(place.unknowns)
+        parameters = jnp.where(jnp.abs(parameters) > place.error * self.system.units, parameters, 0.0)
         return place_in_words(dict(zip(self.system.names, parameters, strict=True)))
 
     def followed(self, start: _Place) -> tuple[list[_Place], list[_Place], str]:
-        """Return points of the boundary, the special points among them, and the reason why it stops."""
+        """Return points of the boundary in one direction, the special ones among them, and why it stops."""
         places, special, length = [start], [], _FIRST
-        apart = lambda place: np.subtract(*np.asarray(self.system.points(place.unknowns)))  # noqa: E731
         while len(places) < _MOST_POINTS:
             place = places[-1]
             ahead = self.place(place, length)
             cosine = float(place.tangent @ ahead.tangent)
-            if not (ahead.residual <= _NEAR and ahead.led <= _ASTRAY * length and cosine > _STRAIGHT):
+            if not (ahead.residual <= _NEAR and ahead.led <= _ASTRAY * length and cosine > STRAIGHT):
                 length /= 2
                 if length < _SMALLEST:
                     return places, special, f"no point was found beyond {self.text(place)}"
                 continue
             if self.system.kind == CONTINUOUS and abs(float(ahead.unknowns[-3])) > _SLACK:
                 return places, special, f"the branches cross no more beyond {self.text(place)}"
-            if self.system.kind == COEXISTENCE:
-                if apart(place) @ apart(ahead) <= 0:
-                    return places, special, f"the two solutions merge next to {self.text(place)}"
-                if np.any(ahead.index != start.index):
-                    return places, special, f"one of the two solutions ends at its spinodal next to {self.text(place)}"
-            elif place.normal @ ahead.normal < 0 and self.system.kind == SPINODAL:
+            if place.side @ ahead.side < 0:
                 # A symmetry maps the rest of the line to this part.
-                return places, special, f"the solutions merge with their mirror images next to {self.text(place)}"
-            elif self.test(place) * self.test(ahead) < 0:
-                special.append(self.root(self.test, place, length))
+                return places, special, f"{_MERGED} next to {self.text(place)}"
+            if place.test * ahead.test < 0:
+                special.append(self.root(lambda at: float(at.test), place, length))
                 places.append(special[-1])
+                if self.system.kind == COEXISTENCE:
+                    return places, special, f"the spinodal of one of the solutions at {self.text(places[-1])}"
             if self.outside(ahead) > 0:
-                if self.outside(place) >= 0:
-                    return places, special, f"the edge of the ranges at {self.text(place)}"
-                places.append(self.root(self.outside, place, length))
+                if self.outside(place) < 0:
+                    places.append(self.root(self.outside, place, length))
                 return places, special, f"the edge of the ranges at {self.text(places[-1])}"
-            to_start, step = start.unknowns - place.unknowns, ahead.unknowns - place.unknowns
-            share = float(step @ to_start) / float(step @ step)
-            beside = jnp.linalg.norm(to_start - share * step) < 0.1 * jnp.linalg.norm(step)
-            if len(places) > 2 and 0 < share <= 1 and beside and float(ahead.tangent @ start.tangent) > _STRAIGHT:
+            step, to_first = ahead.unknowns - place.unknowns, start.unknowns - place.unknowns
+            if len(places) > 2 and passes(step, to_first) and ahead.tangent @ start.tangent > STRAIGHT:
                 return [*places, start], special, "the line closes on its start"
+            at_edge = jnp.stack([self.system.bound.edges(at, _EDGE) for at in self.system.points(ahead.unknowns)])
+            if jnp.any(at_edge & (self.system.free > 0)):
+                self.system = replace(self.system, free=jnp.where(at_edge, 0.0, self.system.free))
+                ahead = self.place(ahead, 0.0)
             places.append(ahead)
-            length = min(_LARGEST, _LONGER * length) if cosine > _VERY_STRAIGHT else length
+            length = min(_LARGEST, LONGER * length) if cosine > _VERY_STRAIGHT else length
         return places, special, f"{_MOST_POINTS} points were found"
 
+    def boundary(self, kind: str, places: list[_Place], ended: tuple[str, ...] = ()) -> PhaseBoundary:
+        unknowns, errors = (jnp.stack([getattr(place, name) for place in places]) for name in ("unknowns", "error"))
+        at, parameters = jax.vmap(self.system.points)(unknowns), jax.vmap(self.system.parameters)(unknowns)
+        values = tuple(
+            jax.vmap(replace(self.system.bound, free=free).values_on_edges)(at[:, which])
+            for which, free in enumerate(self.system.free)
+        )
+        return PhaseBoundary(kind, dict(zip(self.system.names, parameters.T, strict=True)), values, errors, ended)
 
-def _boundaries(
-    system: _System, unknowns: Array, frame: _Frame, centre: np.ndarray
-) -> tuple[list[PhaseBoundary], list[PhaseBoundary]]:
-    """Return the line through a point, split at changes of its kind, and its special points. Isolated points give none.
+    def boundaries(self, start: _Place) -> tuple[list[PhaseBoundary], list[PhaseBoundary]]:
+        """Return the line through a point, split at changes of its kind, and its special points.
 
-    On one side of a tricritical point, branches cross where the symmetric solution of least index becomes unstable
-    towards solutions on the other side of the line. This is a spinodal.
-    """
-    curve, tangent = _Curve(system, centre), _tangent(system, unknowns, frame)
-    start = _corrected(system, unknowns, tangent[None], frame)
-    if not start.residual <= _NEAR or curve.outside(start) > 0:
-        return [], []
-    back, before, begins = curve.followed(replace(start, tangent=-start.tangent))
-    ahead, after, ends = ([], [], begins) if begins.startswith("the line closes") else curve.followed(start)
-    places, special = [*back[::-1], *ahead[1:]], [*before[::-1], *after]
-    if len(places) < 2:
-        return [], []
-
-    def boundary(kind: str, places: list[_Place], ended: tuple[str, ...] = ()) -> PhaseBoundary:
-        unknowns = jnp.stack([place.unknowns for place in places])
-        at, parameters = jax.vmap(system.points)(unknowns), jax.vmap(system.parameters)(unknowns)
-        values = [
-            jax.vmap(replace(system.bound, free=free).values_on_edges)(at[:, which])
-            for which, free in enumerate(system.free)
-        ]
-        errors = jnp.stack([place.error for place in places])
-        return PhaseBoundary(kind, dict(zip(system.names, parameters.T, strict=True)), tuple(values), errors, ended)
-
-    of_point = CRITICAL if system.kind == SPINODAL else TRICRITICAL
-    points = [boundary(of_point, [place]) for place in special]
-    if system.kind != CONTINUOUS:
-        return [boundary(system.kind, places, (begins, ends))], points
-    cuts = [0, *(at for at, place in enumerate(places) if any(place is each for each in special)), len(places) - 1]
-    reasons, lines = [begins, *(f"the {TRICRITICAL}" for _ in special), ends], []
-    for number, (first, last) in enumerate(itertools.pairwise(cuts)):
-        middle = places[(first + last) // 2]
-        kind = CONTINUOUS if middle.cubic * (middle.frame.left @ middle.frame.right) > 0 else SPINODAL
-        lines.append(boundary(kind, places[first : last + 1], tuple(reasons[number : number + 2])))
-    return lines, points
+        An isolated point gives none. On one side of a tricritical point, branches cross where the symmetric solution of
+        least index becomes unstable towards solutions on the other side of the line. This is a spinodal.
+        """
+        kind = self.system.kind
+        # Each direction has its own coordinates that get next to an edge.
+        back, before, begins = copy(self).followed(self.place(replace(start, tangent=-start.tangent), 0.0))
+        ahead, after, ends = ([], [], begins) if begins.startswith("the line closes") else copy(self).followed(start)
+        places, special = [*back[::-1], *ahead[1:]], [*before[::-1], *after]
+        if len(places) < 2:
+            return [], []
+        of_point = {SPINODAL: CRITICAL, CONTINUOUS: TRICRITICAL}.get(kind)
+        points = [self.boundary(of_point, [place]) for place in special if of_point]
+        if kind != CONTINUOUS:
+            return [self.boundary(kind, places, (begins, ends))], points
+        cuts = [0, *(at for at, place in enumerate(places) if any(place is each for each in special)), len(places) - 1]
+        reasons, lines = [begins, *(f"the {TRICRITICAL}" for _ in special), ends], []
+        for number, (first, last) in enumerate(itertools.pairwise(cuts)):
+            part = CONTINUOUS if places[(first + last) // 2].test > 0 else SPINODAL
+            lines.append(self.boundary(part, places[first : last + 1], tuple(reasons[number : number + 2])))
+        return lines, points
 
 
 def _system(
-    action: Action, values: Values, kind: str, points: Sequence[Mapping[str, Any]], ranges: Mapping[str, Any]
+    action: Action,
+    values: Values,
+    kind: str,
+    points: Sequence[Mapping[str, Any]],
+    ranges: Mapping[str, Any],
+    sizes: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[_System, Array]:
-    """Return the system of a kind, and its unknowns at `points`, order parameters by name, and at `values`."""
+    """Return the system of a kind, and its unknowns at `points`, order parameters by name, and at `values`.
+
+    The units of numbers without a domain are their largest values at `points` and `sizes`.
+    """
     bound = bind(action, values, points[0])
-    at = jnp.stack([bound.coordinates({n: jnp.asarray(v) for n, v in point.items()}) for point in points])
+    bound = replace(bound, units=jnp.ones_like(bound.units))
+    coordinates = [bound.coordinates({n: jnp.asarray(v) for n, v in each.items()}) for each in (*points, *sizes)]
+    largest = jnp.max(jnp.abs(jnp.stack(coordinates)), axis=0)
+    bound = replace(bound, units=jnp.where(bound.is_real & (largest > 0), largest, 1.0))
+    at = jnp.stack(coordinates[: len(points)]) / bound.units
     free = jnp.where(jnp.isfinite(at), 1.0, 0.0)
     at = jnp.where(free > 0, at, BEYOND * jnp.sign(at))
-    sizes = jnp.max(jnp.abs(at), axis=0)
-    of_points = jnp.tile(jnp.where(bound.is_real & (sizes > 0), sizes, 1.0), len(points))
-    halves = jnp.array([(high - low) / 2 for low, high in ranges.values()])
-    slack = jnp.zeros(int(kind == CONTINUOUS))
-    units = jnp.concatenate([of_points, slack + 1.0, halves])
-    parameters = jnp.stack([bound.parameters[name] for name in ranges])
-    return _System(bound, free, units, kind, tuple(ranges)), jnp.concatenate([at.ravel(), slack, parameters]) / units
+    units = jnp.array([(high - low) / 2 for low, high in ranges.values()])
+    parameters = jnp.stack([bound.parameters[name] for name in ranges]) / units
+    unknowns = jnp.concatenate([at.ravel(), jnp.zeros(int(kind == CONTINUOUS)), parameters])
+    return _System(bound, free, units, kind, tuple(ranges)), unknowns
 
 
-def _pieces(branch: SolutionBranch, index: int) -> Iterator[slice]:
-    """Yield the parts of a branch with constant index and monotonic parameter."""
+def _pieces(branch: SolutionBranch, index: int) -> Iterator[SolutionBranch]:
+    """Yield the parts of a branch with constant index and monotonic parameter, with points sorted by the parameter."""
     right, steps = branch.index == index, np.sign(np.diff(np.asarray(branch.parameters)))
-    begin = 0
-    for at in range(1, len(branch) + 1):
-        goes_on = at < len(branch) and right[at] and right[begin] and steps[at - 1] == steps[begin]
-        if not goes_on:
-            if right[begin] and at - begin > 1:
-                yield slice(begin, at)
-            begin = at
+    keys = np.where(right[:-1] & right[1:], steps, 0.0)
+    for key, numbers in itertools.groupby(range(len(keys)), keys.__getitem__):
+        steps_of_piece = list(numbers)
+        order = np.arange(steps_of_piece[0], steps_of_piece[-1] + 2)[:: int(key) or 1]
+        if key:
+            yield jax.tree.map(lambda values, order=order: values[order], replace(branch, turns=()))
 
 
-class _Piece:
-    """Part of a branch, with points sorted by the parameter."""
-
-    def __init__(self, branch: SolutionBranch, part: slice):
-        order = np.argsort(np.asarray(branch.parameters)[part], kind="stable")
-        self.parameters, self.action = (np.asarray(each)[part][order] for each in (branch.parameters, branch.action))
-        self.order_parameters = {name: np.asarray(v)[part][order] for name, v in branch.order_parameters.items()}
-
-    def at(self, value: float) -> dict[str, Any]:
-        """Interpolate order parameters linearly."""
-        after = int(np.clip(np.searchsorted(self.parameters, value), 1, len(self.parameters) - 1))
-        low, high = self.parameters[after - 1 : after + 1]
-        weight = np.clip((value - low) / (high - low), 0.0, 1.0)
-        return {name: (1 - weight) * v[after - 1] + weight * v[after] for name, v in self.order_parameters.items()}
+def _at(piece: SolutionBranch, value: float) -> dict[str, Any]:
+    """Interpolate order parameters linearly, up to the ends of a piece."""
+    return piece.near(float(np.clip(value, piece.parameters[0], piece.parameters[-1])))[0]
 
 
-def _crossings(first: _Piece, second: _Piece) -> tuple[list[float], float, float]:
-    """Return parameter values at which the actions of two pieces cross, and the range in which both exist."""
-    low, high = (float(f(p.parameters[end] for p in (first, second))) for f, end in ((max, 0), (min, -1)))
+def _crossings(first: SolutionBranch, second: SolutionBranch) -> list[float]:
+    """Return parameter values at which the actions of two pieces cross."""
     grid = np.unique(np.concatenate([first.parameters, second.parameters]))
-    grid = grid[(grid >= low) & (grid <= high)]
-    actions = [np.interp(grid, piece.parameters, piece.action) for piece in (first, second)]
-    off = actions[0] - actions[1]
-    # Solutions that are related by a symmetry have the same action, up to rounding.
-    known = np.abs(off) > _ROUNDED * np.max(np.abs(actions), axis=0, initial=0.0)
-    grid, off = grid[known], off[known]
+    grid = grid[(grid >= max(first.parameters[0], second.parameters[0]))]
+    grid = grid[grid <= min(first.parameters[-1], second.parameters[-1])]
+    off, error = np.zeros(len(grid)), np.zeros(len(grid))
+    for piece, sign in ((first, 1.0), (second, -1.0)):
+        here, action = np.asarray(piece.parameters), np.asarray(piece.action)
+        # Deviation of each inner point from the chord between its neighbours: a bound of the error of interpolation.
+        chords = [
+            np.interp(here[at], here[[at - 1, at + 1]], action[[at - 1, at + 1]]) for at in range(1, len(here) - 1)
+        ]
+        bends = np.pad(np.abs(action[1:-1] - chords), 1, mode="edge") if chords else np.full(2, np.inf)
+        off += sign * np.interp(grid, here, action)
+        error += np.interp(grid, here, bends) + _ROUNDED * np.abs(np.interp(grid, here, action))
+    # Solutions that are related by a symmetry have the same action, up to these errors.
+    grid, off = grid[np.abs(off) > error], off[np.abs(off) > error]
     at = np.flatnonzero(off[:-1] * off[1:] < 0)
-    return (grid[at] - off[at] * np.diff(grid)[at] / np.diff(off)[at]).tolist(), low, high
+    return (grid[at] - off[at] * np.diff(grid)[at] / np.diff(off)[at]).tolist()
 
 
 @checked_arguments
@@ -554,33 +577,32 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     branches, pieces = [], []
     for each, index in zip(pair, indices, strict=True):
         branch, start = follow_both_ways(action, each.parameters, each, name, bounds, step)
-        part = next((part for part in _pieces(branch, index) if part.start <= start < part.stop), None)
-        if part is None:
+        here, value = branch[start], float(each.parameters[name])
+        parts = (part for part in _pieces(branch, index) if any(_apart(at, here) == 0 for at in part.near(value)))
+        if (part := next(parts, None)) is None:
             raise ValueError(f"the branch of the solution at {each.place} has no other point within bounds")
         branches.append(branch)
-        pieces.append(_Piece(branch, part))
-    crossings, low, high = _crossings(*pieces)
-    here = float(solution.parameters[name])
+        pieces.append(part)
+    low, high = max(float(p.parameters[0]) for p in pieces), min(float(p.parameters[-1]) for p in pieces)
+    crossings, here = _crossings(*pieces), float(solution.parameters[name])
     values = {**solution.parameters, name: min(crossings, key=lambda value: abs(value - here), default=low)}
     if crossings:
-        kind, points = "first-order", [piece.at(values[name]) for piece in pieces]
+        kind, points = "first-order", [_at(piece, values[name]) for piece in pieces]
         system, unknowns = _system(action, values, COEXISTENCE, points, {name: bounds})
-        frame, _ = _singular_frame(system, system.points(unknowns)[0], system.parameters(unknowns))
+        frame, _ = _framed(system, system.points(unknowns)[0], system.parameters(unknowns))
         place = _corrected(system, unknowns, jnp.zeros((0, len(unknowns))), frame)
         if not place.residual <= _NEAR:
             raise ValueError(f"the actions cross next to {name} = {values[name]:.6g}, but Newton's method failed there")
-        (value,), error = system.parameters(place.unknowns), place.error * system.units[-1]
-        points = [
-            replace(system.bound, free=free).values_on_edges(at)
-            for free, at in zip(system.free, system.points(place.unknowns), strict=True)
-        ]
+        found = _Curve(system, {name: bounds}).boundary(COEXISTENCE, [place])
+        value, error = found.parameters[name][0], place.error * system.units[-1]
+        points = [{n: v[0] for n, v in each.items()} for each in found.order_parameters]
     else:
         turns = [turn for branch in branches for turn in branch.turns]
-        ends = [turn for turn in turns if low - step <= turn.parameter <= high + step]
         merging = [
             turn
-            for turn in ends
-            if all(_apart(turn.order_parameters, piece.at(float(turn.parameter))) < _MERGING for piece in pieces)
+            for turn in turns
+            if low - step <= turn.parameter <= high + step
+            and all(_apart(turn.order_parameters, _at(piece, float(turn.parameter))) < _MERGING for piece in pieces)
         ]
         if not merging:
             folds = " and ".join(sorted({f"{float(turn.parameter):.6g}" for turn in turns if turn.kind == "fold"}))
@@ -649,93 +671,102 @@ def phase_diagram(
     if len(given) != 2:
         raise ValueError(f"ranges must be of two parameters, got {', '.join(given) or 'none'}")
     given = {name: checked_bounds(f"ranges[{name}]", pair) for name, pair in given.items()}
-    centre = np.array([(low + high) / (high - low) for low, high in given.values()])
-    halves = {name: (high - low) / 2 for name, (low, high) in given.items()}
     lines: list[PhaseBoundary] = []
     ends: list[PhaseBoundary] = []
     seeds = []
-    for name, other in (tuple(given), tuple(given)[::-1]):
-        for share in (np.arange(scans) + 0.5) / scans:
-            at = {**by_name("values", values), other: float(np.interp(share, (0, 1), given[other]))}
-            seeds += _events(action, at, name, given, index)
-    for kind in (CONTINUOUS, SPINODAL, COEXISTENCE):
-        for found, at, points in seeds:
+    with Progress("phase diagram", 2 * scans, "scan", cost=f"{scans} scans in each of {' and '.join(given)}") as report:
+        for name, other in (tuple(given), tuple(given)[::-1]):
+            for share in (np.arange(scans) + 0.5) / scans:
+                at = {**by_name("values", values), other: float(np.interp(share, (0, 1), given[other]))}
+                seeds += _events(action, at, name, given, index)
+                report.update()
+        for kind in (CONTINUOUS, SPINODAL, COEXISTENCE):
+            # Parts of the line on which branches cross are spinodals.
             alike = {kind, SPINODAL} if kind == CONTINUOUS else {kind}
-            if found != kind or any(line.kind in alike and _is_on(line, at, halves) for line in lines):
-                continue
-            system, unknowns = _system(action, at, kind, points, given)
-            frame, _ = _singular_frame(system, system.points(unknowns)[0], system.parameters(unknowns))
-            parts, special = _boundaries(system, unknowns, frame, centre)
-            lines += [_completed(line, ends, halves) for line in parts]
-            ends += special
-    known, lost = [], []
-    for line in lines:
-        (known if float(jnp.median(line.error)) < _KNOWN else lost).append(line)
-    if lost:
-        kinds = ", ".join(sorted({line.kind for line in lost}))
+            for system, unknowns in seeds:
+                if system.kind != kind:
+                    continue
+                start, curve = _started(system, unknowns), _Curve(system, given)
+                if not start.residual <= _NEAR or curve.outside(start) > 0 or _collapsed(system, unknowns, start):
+                    continue
+                if any(
+                    line.kind in alike and _is_on(line, system.parameters(start.unknowns), system) for line in lines
+                ):
+                    continue
+                parts, special = curve.boundaries(start)
+                lines += [_completed(line, ends, system) for line in parts]
+                ends += special
+    known = [line for line in lines if float(jnp.median(line.error)) < _KNOWN]
+    if lost := [line.kind for line in lines if not any(line is each for each in known)]:
         warnings.warn(
-            f"left out {counted(len(lost), 'boundary')} ({kinds}), whose equations are "
-            "singular all along, as where branches cross for every value of a parameter",
+            f"{counted(len(lost), 'line')} left out ({', '.join(sorted(set(lost)))}): the equations are singular all "
+            "along, as when branches cross for every value of a parameter",
             stacklevel=3,
         )
     return PhaseDiagram(tuple(known), tuple(ends), given)
 
 
 def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int):
-    """Find events as one parameter changes: kinds of boundaries, with parameters and order parameters."""
+    """Yield the boundaries that are met as one parameter changes, as systems with approximate unknowns."""
     found: list[SolutionBranch] = []
     for share in _ALONG:
         here = float(np.interp(share, (0, 1), ranges[name]))
-        for solution in search(action, {**values, name: here}, index=index, starts=_STARTS):
+        for solution in search(action, {**values, name: here}, index=index, starts=_STARTS, progress=False):
             near = (at for branch in found for at in branch.near(here))
-            if any(_apart(at, solution.order_parameters) < _SAME for at in near):
+            if any(_apart(at, solution.order_parameters) < _DUPLICATE for at in near):
                 continue
             try:
                 found.append(follow_both_ways(action, {**values, name: here}, solution, name, ranges[name])[0])
             except ValueError:
                 # The start is at a fold or branch point itself, which other scans find.
                 continue
-    for branch in found:
-        for turn in branch.turns:
-            at, points = {**values, name: float(turn.parameter)}, [turn.order_parameters]
-            system, unknowns = _system(action, at, SPINODAL, points, ranges)
-            coordinates, parameters = system.points(unknowns)[0], system.parameters(unknowns)
-            frame, normal = _singular_frame(system, coordinates, parameters)
-            curvatures = np.linalg.eigvalsh(np.asarray(system.hessian(coordinates, parameters)))
-            curvatures = np.delete(curvatures, np.argmin(np.abs(curvatures)))
-            if np.sum(curvatures < 0) in (index, index - 1):
-                is_fold = np.linalg.norm(normal) > _NO_FOLD * np.linalg.norm(frame.normal)
-                yield SPINODAL if is_fold else CONTINUOUS, at, points
-    pieces = [_Piece(branch, part) for branch in found for part in _pieces(branch, index)]
-    for number, first in enumerate(pieces):
-        for second in pieces[:number]:
-            for crossing in _crossings(first, second)[0]:
-                yield COEXISTENCE, {**values, name: crossing}, [first.at(crossing), second.at(crossing)]
+    largest = [{n: np.max(np.abs(v), axis=0) for n, v in branch.order_parameters.items()} for branch in found]
+
+    def system(kind: str, value: float, *points: Mapping[str, Any]) -> tuple[_System, Array]:
+        return _system(action, {**values, name: value}, kind, points, ranges, largest)
+
+    for turn in (turn for branch in found for turn in branch.turns):
+        fold, unknowns = system(SPINODAL, float(turn.parameter), turn.order_parameters)
+        coordinates, parameters = fold.points(unknowns)[0], fold.parameters(unknowns)
+        frame, normal = _framed(fold, coordinates, parameters)
+        curvatures = np.linalg.eigvalsh(np.asarray(fold.hessian(coordinates, parameters)))
+        curvatures = np.delete(curvatures, np.argmin(np.abs(curvatures)))
+        if np.sum(curvatures < 0) in (index, index - 1):
+            is_fold = np.linalg.norm(normal) > _NO_FOLD * np.linalg.norm(frame.normal)
+            yield (fold, unknowns) if is_fold else system(CONTINUOUS, float(turn.parameter), turn.order_parameters)
+    pieces = [piece for branch in found for piece in _pieces(branch, index)]
+    for second, first in itertools.combinations(pieces, 2):
+        for crossing in _crossings(first, second):
+            yield system(COEXISTENCE, crossing, _at(first, crossing), _at(second, crossing))
 
 
-def _is_on(line: PhaseBoundary, values: Mapping[str, Any], halves: Mapping[str, float]) -> bool:
-    """Return whether a line passes through these values of the parameters."""
+def _collapsed(system: _System, unknowns: Array, place: _Place) -> bool:
+    """Return whether Newton's method went from two solutions to one, which coexists with itself everywhere."""
+    before, after = (np.ptp(np.asarray(system.points(at)), axis=0) for at in (unknowns, place.unknowns))
+    return system.kind == COEXISTENCE and bool(np.linalg.norm(after) < np.linalg.norm(before) / 2)
+
+
+def _is_on(line: PhaseBoundary, parameters: Array, system: _System) -> bool:
+    """Return whether a line passes through these parameters."""
     # Access by name, because JAX sorts the entries of dictionaries.
-    points = np.stack([np.asarray(line.parameters[name]) / half for name, half in halves.items()], axis=1)
-    place = np.array([values[name] / half for name, half in halves.items()])
-    begin, step = points[:-1], np.diff(points, axis=0)
+    points = np.stack([np.asarray(line.parameters[name]) for name in system.names], axis=1) / system.units
+    place, begin, step = parameters / system.units, points[:-1], np.diff(points, axis=0)
     share = np.sum((place - begin) * step, axis=1) / np.maximum(np.sum(step**2, axis=1), np.finfo(float).tiny)
     nearest = begin + np.clip(share, 0.0, 1.0)[:, None] * step
     return bool(np.min(np.linalg.norm(place - nearest, axis=1)) < _SAME)
 
 
-def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], halves: Mapping[str, float]) -> PhaseBoundary:
-    """Add the critical points in which a line ends. Its equations are singular next to them."""
-    for at, side in ((0, slice(None, None, -1)), (-1, slice(None))):
+def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], system: _System) -> PhaseBoundary:
+    """Add the critical points in which solutions merge. The equations of a line are singular next to them."""
+    for at in (0, -1):
         for end in ends:
-            off = [float(end.parameters[n][0] - line.parameters[n][at]) / half for n, half in halves.items()]
+            off = jnp.stack([end.parameters[n][0] - line.parameters[n][at] for n in system.names]) / system.units
             apart = _apart(*({n: v[at] for n, v in line.order_parameters[i].items()} for i in (0, -1)))
-            if "the ranges" in line.ended[at] or np.linalg.norm(off) > _END or apart > 1.0:
+            if not line.ended[at].startswith(_MERGED) or jnp.linalg.norm(off) > _END or apart > 1.0:
                 continue
-            joined = lambda whole, one, side=side: jnp.concatenate([whole[side], one])[side]  # noqa: E731
-            whole = line.parameters, line.order_parameters, line.error
-            arrays = jax.tree.map(joined, whole, (end.parameters, end.order_parameters * len(whole[1]), end.error))
             ended = tuple(f"the {end.kind}" if i == at % 2 else text for i, text in enumerate(line.ended))
-            line = PhaseBoundary(line.kind, *arrays, ended)
+            line, end = replace(line, ended=ended), replace(end, kind=line.kind, ended=ended)
+            end = replace(end, order_parameters=end.order_parameters * len(line.order_parameters))
+            line = jax.tree.map(lambda *parts: jnp.concatenate(parts), *((line, end) if at else (end, line)))
             break
     return line

@@ -39,7 +39,7 @@ _LARGEST, _FIRST, _SMALLEST = 0.5, 0.1, 1e-9
 # Corrections of a predicted point: their number, tolerance, and largest total as a fraction of the step.
 _CORRECTIONS, _CONVERGED, _ASTRAY = 12, 1e-11, 0.3
 # Least cosine between tangents at both ends of a step, and the cosine above which the next is longer by this factor.
-_STRAIGHT, _VERY_STRAIGHT, _LONGER = 0.95, 0.995, 1.5
+STRAIGHT, _VERY_STRAIGHT, LONGER = 0.95, 0.995, 1.5
 # Turns that are closer than this fraction of the step are the same.
 _SAME_PLACE = 1e-6
 # Coordinates next to an edge of a domain, at which a branch ends. This is an order parameter of 1e-11, which a
@@ -378,11 +378,7 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
         turns += _turns(branch, place, ahead)
         # Check whether the branch passes its first point on this step.
         step, to_first = branch.between(place, ahead), branch.between(place, places[0])
-        size = float(jnp.linalg.norm(step))
-        share = float(step @ to_first) / size**2
-        beside = float(jnp.linalg.norm(to_first - share * step))
-        passes = 0 < share <= 1 and beside < 0.1 * size and float(ahead.tangent @ places[0].tangent) > _STRAIGHT
-        if len(places) > 2 and passes:
+        if len(places) > 2 and passes(step, to_first) and float(ahead.tangent @ places[0].tangent) > STRAIGHT:
             places, ended = [*places, places[0]], "the branch closes on its start"
             break
         places.append(ahead)
@@ -402,12 +398,18 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
     return SolutionBranch(name, parameters, order_parameters, actions, curvatures, errors, tuple(turns), ended)
 
 
+def passes(step: Array, to_first: Array) -> bool:
+    """Return whether a step passes the first point of a curve, which is at `to_first` from its begin."""
+    share = float(step @ to_first) / float(step @ step)
+    return 0 < share <= 1 and bool(jnp.linalg.norm(to_first - share * step) < 0.1 * jnp.linalg.norm(step))
+
+
 def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, float]) -> tuple[_Place | None, float]:
     """Return the next point, or None if there is none, and the length of the step to try after it."""
     while length > _SMALLEST * _LARGEST:
         ahead = branch.ahead(place, length)
         cosine, value = float(place.tangent @ ahead.tangent), float(ahead.parameter)
-        good = ahead.ends(length) and cosine > _STRAIGHT
+        good = ahead.ends(length) and cosine > STRAIGHT
         if good and not bounds[0] <= value <= bounds[1]:
             # Stop at the bound that the step crosses, unless the branch turns back before it.
             bound = bounds[int(value > bounds[1])]
@@ -422,7 +424,7 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
                 ahead = _corrected(branch, near.coordinates, jnp.asarray(bound), across, none)
                 good = ahead.ends(length)
         if good:
-            return ahead, min(_LARGEST, _LONGER * length) if cosine > _VERY_STRAIGHT else length
+            return ahead, min(_LARGEST, LONGER * length) if cosine > _VERY_STRAIGHT else length
         length /= 2
     return None, length
 
