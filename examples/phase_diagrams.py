@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Phase diagrams of two ferromagnets
 #
-# You learn to draw the phase diagram of an action that you write yourself.
+# Learn how to draw the phase diagram of an action that you write yourself.
 #
-# In the Curie-Weiss model every spin interacts with all others in pairs, and in the second model in threes. The order
-# parameter is the magnetisation $m$, the parameters are the field $h$ and the temperature $T$.
+# In the Curie-Weiss model, spins interact in pairs. In the second model, they interact in threes. The order parameter
+# is the magnetisation $m$. The parameters are the field $h$ and the temperature $T$.
 
 # %%
 from pathlib import Path
@@ -34,10 +34,10 @@ for name, diagram in diagrams.items():
 # %%
 with use_style():
     figure, panels = plt.subplots(1, 2, figsize=(7.5, 3))
-    for letter, axes, (name, diagram) in zip("ab", panels, diagrams.items(), strict=True):
+    for axes, (name, diagram) in zip(panels, diagrams.items(), strict=True):
         diagram.plot(axes)
-        axes.set(xlabel="field $h$", ylabel="temperature $T$")
-        axes.text(0.03, 0.95, f"{letter}  {name}", transform=axes.transAxes, va="top")
+        axes.set(xlabel="field $h$", ylabel="temperature $T$", title=name)
+        axes.locator_params(axis="x", nbins=5)
     save(figure, Path(__file__).with_suffix(".png"))
 
 # %% [markdown]
