@@ -85,9 +85,9 @@ def with_content(change) -> bytes:
 
 
 DAMAGED = {
-    "cut in the middle": (WHOLE[: len(WHOLE) // 2], "cut short"),
-    "one letter changed": (WHOLE.replace(b"Phi", b"Psi", 1), "another sum"),
-    "a pickle": (b"\x80\x04\x95\x0c\x00\x00\x00", "cut short"),
+    "cut in the middle": (WHOLE[: len(WHOLE) // 2], "truncated"),
+    "one letter changed": (WHOLE.replace(b"Phi", b"Psi", 1), "the checksum of its content differs"),
+    "a pickle": (b"\x80\x04\x95\x0c\x00\x00\x00", "truncated"),
     "no JSON, sealed": (sealed("an action"), "another result"),
     "nested deeply, sealed": (sealed("[" * 100_000), "another result"),
     "another kind": (changed(kind="a sweep"), "another result"),
@@ -95,7 +95,7 @@ DAMAGED = {
     "of an older derivation": (changed(derivation=0), "version 0 of the derivation"),
     "a call among the expressions": (with_row(["__import__", "os"]), "no kind of expression called __import__"),
     "code for a name": (with_row(["Symbol", "__import__('os').abort()", {"x": "y"}], 0), "assumptions"),
-    "no content": (changed(content=None), "where the action should be"),
+    "no content": (changed(content=None), "instead of an action"),
     "an unknown record": (with_content(lambda action: action.update(energy={"Popen": {}})), "no record called 'Popen'"),
     "a missing field": (with_content(lambda action: action.pop("energy")), "energy"),
 }

@@ -33,8 +33,8 @@ def test_widths_must_be_equal_across_a_straight_branch():
 @pytest.mark.parametrize(
     "gain, cause",
     [
-        (0.0, "got 0.0; leave out a skip connection of no strength"),
-        (-0.5, "got -0.5; leave out a skip connection of no strength, or its sign"),
+        (0.0, "got 0.0; leave out a skip connection of strength 0"),
+        (-0.5, "got -0.5; leave out a skip connection of strength 0, or its sign"),
         (NAN, "got nan"),
         (INF, "got inf"),
         (True, "must be a number, got True"),
@@ -120,13 +120,13 @@ class WithWidthInPrior(Custom):
 @pytest.mark.parametrize(
     "layer, message",
     [
-        (WithWidthInPrior(), "of layer 1 (WithWidthInPrior) depends on N_1: keep sizes out of `prior`"),
+        (WithWidthInPrior(), "of layer 1 (WithWidthInPrior) depends on N_1: `prior` must not depend on sizes"),
         (Custom(-1.0), "parameter c_1 of layer 1 (Custom) must be finite and positive, got -1.0"),
-        (Custom(given=False), "layer 1 (Custom) gives no value for c_1"),
-        (Custom(name="N"), "layer 1 (Custom) cannot have a parameter called N_1: it stands for something else"),
+        (Custom(given=False), "layer 1 (Custom) has no value for c_1"),
+        (Custom(name="N"), "layer 1 (Custom) has a parameter called N_1, which has another meaning"),
         (Custom(heads=2), "layer 1 (Custom) has heads=2, but no attention in its forward map"),
         (WithAttention(), "layer 1 (WithAttention) has heads=0, but attention in its forward map"),
-        (WithNumberInside(), "a number of the layer itself stands in `forward` or `prior`; write layer.number(name)"),
+        (WithNumberInside(), "`forward` or `prior` contains the value of a parameter of the layer; use the symbol"),
     ],
 )
 def test_mistakes_in_a_kind_of_layer_are_named(layer, message):
@@ -143,7 +143,7 @@ def test_a_straight_branch_fixes_the_leading_block_of_its_order_parameter():
         return bpkr.head_scores(architecture, point)[0]
 
     with refused(
-        "layer 1 has a skip connection: the leading 2 x 2 block of U_1 must be the square of its gain times U_2"
+        "layer 1 has a skip connection, so the leading 2 x 2 block of U_1 must be the square of its gain times U_2"
     ):
         scores(1.001)
     assert_close(scores(1 + 1e-10), scores(1.0))

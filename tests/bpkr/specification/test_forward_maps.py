@@ -114,10 +114,10 @@ REFUSED = {
         lambda layer: layer.weights(1) * layer.weights(1).T * layer.weights(1) * layer.hidden,
         "more than once",
     ),
-    "no weights": (lambda layer: layer.number("s") * layer.hidden, "does not contain its weights|skip connection"),
+    "no weights": (lambda layer: layer.number("s") * layer.hidden, "does not contain the weights|skip connection"),
     "other weights": (
         lambda layer: MatrixSymbol("V", layer.next_width, layer.width) * layer.hidden,
-        "begins neither with",
+        "starts neither with",
     ),
     "weights on the right": (
         lambda layer: layer.hidden * MatrixSymbol("K", layer.tokens, layer.width) * layer.hidden + dense(layer),
@@ -196,5 +196,5 @@ def test_an_action_whose_readout_has_no_closed_form_is_shown_without_it():
     action = bpkr.derive(architecture)
     assert action.symbols.readout not in action.closed_forms
     assert r"\partial u" in bpkr.render_markdown(action, architecture)
-    with pytest.raises(ValueError, match="u has no closed form"):
+    with pytest.raises(ValueError, match="u has no closed-form solution"):
         _ = action.readout_solution

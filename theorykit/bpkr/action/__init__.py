@@ -1,1 +1,1 @@
-"""The symbolic stage: the action from the forward maps, derived by two routes, and expressions that follow from it."""
+"""The symbolic stage: derive the action from the forward maps by two routes, and expressions that follow from it."""

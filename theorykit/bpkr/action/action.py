@@ -1,4 +1,4 @@
-"""The symbolic action: expressions and their derivatives. It is data: nothing in it is compiled."""
+"""The symbolic action: expressions and their derivatives. An action is data, and nothing in it is compiled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .symbols import ActionSymbols
 
 @dataclass(frozen=True)
 class Predictor:
-    """Mean and variance of the network's outputs on test examples, as columns."""
+    """Mean and variance of the network's outputs on test examples, both as columns (test labels x 1)."""
 
     mean: MatrixExpr
     variance: MatrixExpr
@@ -39,16 +39,18 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Majoriser:
-    """Majorise-minimise: a bound of the energy, and the minimum of entropy plus bound in each order parameter.
+    """An upper bound of the energy for majorise-minimise, and the order parameters that minimise entropy plus bound.
 
-    At a given U_1 = U_0 let G_+ be the gradient of the energy's log-determinant and -G_- the gradient of its misfit.
-    The log-determinant is concave in U_1, so it lies below its tangent. The misfit is convex in U_1^-1, and lies below
-    tr(U_0 G_- U_0 U_1^-1) up to a constant. The bound touches the energy at U_0.
+    At a given U_1 = U_0, let G_+ be the gradient of the energy's log-determinant and -G_- the gradient of its misfit.
+    The log-determinant is concave in U_1, so it lies below its tangent there. The misfit is concave in U_1^-1, so it
+    lies below tr(U_0 G_- U_0 U_1^-1) up to a constant. The bound touches the energy at U_0.
 
-    - `logdet_gradient`, `weight`: symbols of G_+ and of U_0 G_- U_0 (n_1 x n_1).
+    - `logdet_gradient`: symbol of G_+ (n_1 x n_1).
+    - `weight`: symbol of U_0 G_- U_0 (n_1 x n_1).
     - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the bound up to a constant.
-    - `minima`: from U_1 to the readout. Empty if some have no closed form, as next to a skip connection.
-    - `steps`: the Riccati equation of U_1 and its solution.
+    - `minima`: the minimum in each order parameter, given the others, from U_1 to the readout. Empty if one of the
+      minima has no closed form, as next to a skip connection.
+    - `steps`: the step that solves the Riccati equation of U_1.
     """
 
     logdet_gradient: MatrixSymbol
@@ -62,8 +64,16 @@ class Majoriser:
 class Action(DisplayMixin):
     """The symbolic action S of the order parameters. Their posterior is proportional to exp(-S/2) (Eq. 32).
 
-    - `overlap_entropies`, `overlap_blocks`: `entropies` and `nested` in the matrices `symbols.overlaps`. All other
-      fields use `symbols.order_parameters`, with the number u in place of U_{L+1} if there is one output.
+    Expressions use `symbols.order_parameters`, with the number u in place of U_{L+1} if there is one output.
+
+    - `form`: the forms of the layers.
+    - `symbols`: all symbols of the action.
+    - `overlap_entropies`: `entropies` in the matrices `symbols.overlaps`.
+    - `overlap_blocks`: `nested` in the matrices `symbols.overlaps`.
+    - `energy`: E (Eq. 12).
+    - `kernel`: K of the training examples (Eq. 10).
+    - `test_kernel`: the kernel between training and test examples.
+    - `predictor`: mean and variance of the outputs on test examples (Eqs. 9, 29, 30).
     - `derivation`: the steps of the derivation; `derivation.verify()` checks each.
     """
 
@@ -94,7 +104,7 @@ class Action(DisplayMixin):
 
     @property
     def ansatz(self) -> tuple[str, ...]:
-        """Assumptions that no limit makes exact, in words; empty if hidden units are linear."""
+        """Assumptions in words that are not exact in any limit; empty if hidden units are linear."""
         steps = (step for step in self.derivation.steps if isinstance(step.claim, SameMoments))
         return tuple(dict.fromkeys(assumption for step in steps for assumption in step.assumptions))
 
@@ -108,7 +118,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def nested(self) -> Mapping[Expr, Expr]:
-        """The order parameters that are blocks of another one, with these blocks."""
+        """The block that each nested order parameter is, as an expression in the order parameter that contains it."""
         pairs = ((self.symbols.written[matrix], block) for matrix, block in self.overlap_blocks.items())
         return {symbol: block if symbol.is_Matrix else trace(block) for symbol, block in pairs}
 
@@ -131,7 +141,7 @@ class Action(DisplayMixin):
     def of_free_order_parameters(self) -> saddle.Action:
         """`total` as a `theorykit.saddle` action, with the domain of each free order parameter.
 
-        `saddle.minimise` minimises it like any action; `solve` knows the theory and is faster.
+        `saddle.minimise` minimises it like any other action. `solve` uses the structure of the theory and is faster.
         """
         domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
         data = self.symbols.features, self.symbols.labels
@@ -159,10 +169,10 @@ class Action(DisplayMixin):
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
-        """`saddle_point_equations` with nested order parameters under their own names, which is easier to read."""
+        """`saddle_point_equations`, easier to read: nested order parameters keep their own names."""
         total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
-        # Chain rule, from the innermost block on, as a block may contain another.
+        # Chain rule, starting with the innermost block, because a block may contain another.
         for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
             block, slope = self.nested[inner], slopes.pop(inner)
             (container,) = set(self.symbols.order_parameters) & block.free_symbols
@@ -178,7 +188,9 @@ class Action(DisplayMixin):
         """The solution of the saddle-point equation for the readout order parameter u, given U_L."""
         readout = self.symbols.readout
         if readout not in self.closed_forms:
-            raise ValueError(f"the saddle-point equation of {readout} has no closed form in these layers: solve it")
+            raise ValueError(
+                f"the saddle-point equation of {readout} has no closed-form solution for these layers; use bpkr.solve"
+            )
         return self.closed_forms[readout]
 
     @cached_property
@@ -206,7 +218,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def majoriser(self) -> Majoriser:
-        """A bound of the energy, and closed forms of its minima, for majorise-minimise steps."""
+        """The bound of the energy and closed-form minima for majorise-minimise steps."""
         u1, *others = self.symbols.free
         logdet_gradient, weight = (positive_definite(name, u1.shape[0]) for name in ("Gplus", "W"))
         bound, minima, steps = trace(logdet_gradient * u1) + trace(weight * Inverse(u1)), {}, ()
@@ -235,7 +247,7 @@ class Action(DisplayMixin):
 
     @property
     def route_differences(self) -> tuple[Expr, ...]:
-        """Leading order of the exact prior minus each entropy: zeros, because the two routes agree."""
+        """Leading order of the exact prior minus each entropy; all zero, because the two routes agree."""
         pairs = zip(self.finite_width.leading, self.overlap_entropies, strict=True)
         return tuple(expand(leading - entropy) for leading, entropy in pairs)
 
@@ -247,7 +259,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def kernel_energy(self) -> KernelEnergy:
-        """The energy as a function of the kernel K, its derivatives, and the kernel of a pair of paths."""
+        """The energy as a function of the kernel K, and its derivatives."""
         return kernel_energy(self.energy, self.kernel, self.symbols)
 
     @cached_property
@@ -257,7 +269,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def dual(self) -> DualForm:
-        """Energy and predictor in second moments of the data, for more examples than features."""
+        """Energy and predictor in terms of second moments of the data, for more examples than features."""
         covariance = self.predictor.variance.matrix
         return dual_form(self.energy, self.predictor.mean, covariance, self.symbols, self.derivation.sizes)
 
@@ -267,11 +279,14 @@ def render_latex(action: Action, steps: bool = False) -> str:
     """Write the action, its saddle-point equations and its predictor as LaTeX for `\\input` in an article.
 
     The article must load amsmath. Every equation has a label, is broken into lines that fit the text width, and cites
-    the equation of the source. To write a complete article, use `theorykit derive --format latex`.
+    its number in the paper. To write a complete article, use `theorykit derive --format latex`.
 
     Args:
-        action: the action to write.
-        steps: write headings, closed forms and every step too. Otherwise write one `align` environment.
+        action: the action, as `derive` returns it.
+        steps: also write headings, closed forms and every step. By default there is one `align` environment.
+
+    Returns:
+        The LaTeX source.
     """
     if steps:
         return as_latex(document.whole_document(action, steps=True), fragment=True)
@@ -280,18 +295,28 @@ def render_latex(action: Action, steps: bool = False) -> str:
 
 @checked_arguments
 def render_markdown(action: Action, architecture: Architecture | None = None) -> str:
-    """Write the action as Markdown with headings, and optionally the layers and sizes of its `architecture`.
+    """Write the action as Markdown with headings.
 
-    Raises `ValueError` if `action` belongs to another architecture.
+    Args:
+        action: the action, as `derive` returns it.
+        architecture: also write the layers and sizes of this architecture.
+
+    Raises:
+        ValueError: `action` was derived for other layers than those of `architecture`.
     """
     return as_markdown(document.action_blocks(action, _of_action(architecture, action)))
 
 
 @checked_arguments
 def render_html(action: Action, architecture: Architecture | None = None) -> str:
-    """Write the action with every step of its derivation and its checks, as a self-contained HTML page.
+    """Write the action, every step of its derivation and the checks as a self-contained HTML page.
 
-    Raises `ValueError` if `action` belongs to another architecture.
+    Args:
+        action: the action, as `derive` returns it.
+        architecture: also write the layers and sizes of this architecture.
+
+    Raises:
+        ValueError: `action` was derived for other layers than those of `architecture`.
     """
     blocks = document.whole_document(action, _of_action(architecture, action), steps=True)
     return as_html(blocks, document.definitions(action))
@@ -299,5 +324,7 @@ def render_html(action: Action, architecture: Architecture | None = None) -> str
 
 def _of_action(architecture: Architecture | None, action: Action) -> Architecture | None:
     if architecture is not None and architecture.forms != action.forms:
-        raise ValueError("architecture has other layers than those that action was derived for")
+        raise ValueError(
+            "action was derived for other layers than those of architecture; use bpkr.derive(architecture)"
+        )
     return architecture

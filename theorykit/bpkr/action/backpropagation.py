@@ -35,9 +35,9 @@ _EQUIVALENCE = (
 
 @dataclass(kw_only=True)
 class _Route(Recorder):
-    """The derivation in progress: its steps, and expressions for later ones.
+    """The derivation in progress: its steps, and expressions for later steps.
 
-    `pending` holds terms of order parameters that wait for the next layer.
+    `pending` holds terms of order parameters that can only be completed at the next layer.
     """
 
     symbols: ActionSymbols
@@ -65,7 +65,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     Every step can be tested at each of `sizes`.
     """
     route = _Route(symbols=symbols)
-    # t is the auxiliary field of the labels, and j the source of the outputs on test examples.
+    # t is the auxiliary field of the labels. j is the source of the outputs on test examples.
     labels, (inputs, hidden) = symbols.labels, (symbols.input_features, symbols.overlaps[0].shape[0])
     fields, source = MatrixSymbol("t", *labels.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
     _equivalent_linear_layers(route, form)
@@ -116,11 +116,11 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
 
 
 def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
-    """Replace every nonlinear layer, from the embedding on, by linear units with the same covariance: an ansatz.
+    """Replace every nonlinear layer, starting with the embedding, by linear units with the same covariance: an ansatz.
 
-    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form
-    with nested kernels of the infinitely wide network. The token features X that a layer reads belong to the equivalent
-    linear units below it. The path features Phi are made from the last X.
+    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form in
+    which the kernels are nested, as in the infinitely wide network. The token features X that a layer reads belong to
+    the equivalent linear units below the layer. The path features Phi are made from the last X.
     """
     route.section, symbols = "Gaussian equivalence", route.symbols
     for layer, activation in enumerate(form.activations):
@@ -137,7 +137,7 @@ def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
 
 
 def _readout(route: _Route, fields: MatrixSymbol) -> MatrixExpr:
-    """Integrate out the readout weights; return the matrix left between the readings of the last layer's output."""
+    """Integrate out the readout weights; return the matrix between the readings of the last layer's output."""
     route.section, symbols = "Readout", route.symbols
     tokens, depth = symbols.read_tokens, len(symbols.matrices)
     units = expand(tokens * symbols.widths[-1])
@@ -161,7 +161,7 @@ def _readout(route: _Route, fields: MatrixSymbol) -> MatrixExpr:
 
 
 def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> MatrixExpr:
-    """Integrate out the weights of layer l and introduce U_{l+1}; return the matrix between its input's readings."""
+    """Integrate out the weights of layer l and introduce U_{l+1}; return the matrix between the input's readings."""
     route.section = f"Layer {layer}"
     route.equations = "46-56" if layer == len(route.symbols.matrices) else "57-69"
     width, outer = form.symbols.width, route.symbols.overlaps[layer].shape[0]
@@ -201,7 +201,7 @@ def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol
 
 
 def _integrate_weights(route, number, weights, blocks, covariance, inner, gain=S.Zero, readings=None) -> Expr:
-    """Go from tr(M R^T R)/N, R = V Z + gain R_s, to the order parameter U of `number`; rows of V are i.i.d."""
+    """Go from tr(M R^T R)/N with R = V Z + gain R_s to the order parameter U of `number`. The rows of V are i.i.d."""
     width = route.symbols.widths[number - 1]
     row, column = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
     rows, whole = [(row, weights)], weights * blocks
@@ -226,9 +226,10 @@ def _entropy(route: _Route, number: int, terms: Expr) -> Expr:
 
 
 def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
-    """Return the part of `entropy` that depends on U_l. If a skip connection nests U_{l+1} in U_l, settle the rest too.
+    """Return the part of `entropy` that depends on U_l.
 
-    The overlap Q_{l+1} then occurs linearly and makes U_{l+1} the leading block of U_l.
+    If a skip connection nests U_{l+1} in U_l, the overlap Q_{l+1} occurs linearly and makes U_{l+1} the leading block
+    of U_l. Then also find the entropy of U_{l+1}.
     """
     if number + 1 not in route.pending:
         return entropy

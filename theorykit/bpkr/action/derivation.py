@@ -20,8 +20,8 @@ from .symbols import ActionSymbols
 def derive(architecture: Architecture) -> Action:
     """Derive the action of `architecture` step by step, with symbolic sizes; Eqs. (10), (12), (32).
 
-    Widths, variances, heads and the layers' own numbers appear as symbols. The action depends only on the kinds of
-    layers, and on whether there is more than one output.
+    Widths, prior variances, numbers of heads and parameters of layers appear as symbols. The action depends only on the
+    kinds of layers, and on whether there is more than one output.
 
         >>> from theorykit import bpkr
         >>> action = bpkr.derive(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1))
@@ -33,7 +33,7 @@ def derive(architecture: Architecture) -> Action:
 
 @lru_cache
 def _derive(form: NetworkForm) -> Action:
-    """Derive one action per structure; it does not depend on numbers or head counts."""
+    """Derive one action per structure. The action does not depend on numbers or head counts."""
     found = read_cached(form)
     if found is None:
         found = _derive_anew(form)
@@ -78,8 +78,8 @@ def _symbols(form: NetworkForm) -> ActionSymbols:
 def _trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, int], ...]:
     """Return sizes at which to test the steps numerically: several heads at width one, then unequal widths.
 
-    Every width exceeds one in some trial, so that a wrong power of it shows. Except in custom layers, at most two
-    numbers at a time are integrated over.
+    Every width exceeds one in some trial, so that a wrong power of a width is found. The sizes are small because the
+    tests integrate numerically: except in custom layers, integrals have at most two dimensions.
     """
     several = symbols.outputs.is_Symbol
     common = {TOKENS: 2, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}

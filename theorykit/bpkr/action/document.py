@@ -24,7 +24,7 @@ Action = Any
 def whole_document(
     action: Action, architecture: Architecture | None = None, steps: bool = False, finite_width: bool = False
 ) -> Iterator[Block]:
-    """Yield the action and its consequences; optionally with every step, and the second route at finite width."""
+    """Yield the action and its consequences, optionally with every step and with the second route at finite width."""
     yield from action_blocks(action, architecture)
     yield from closed_forms_part(action)
     yield from expansion_part(action, action.expansion.derivation.verify() if steps else None)
@@ -101,11 +101,11 @@ def action_part(action: Action, architecture: Architecture | None = None) -> Ite
 
 
 def derivation_part(action: Action) -> Iterator[Block]:
-    """Yield every step of back-propagating kernel renormalisation, and the checks that they passed."""
+    """Yield every step of back-propagating kernel renormalisation, and the checks of the steps."""
     yield Heading("Derivation, step by step")
     yield Text(
-        "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed by the rule named, from the one before "
-        "it, and then checked on random numbers without the rule."
+        "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed from the previous one by the named "
+        "rule, and then checked numerically at random points without the rule."
     )
     yield from _checked_steps(action.derivation)
 
@@ -120,11 +120,11 @@ def finite_width_part(action: Action) -> Iterator[Block]:
     """Yield the exact prior at finite width, its leading order, and the remaining terms."""
     prior = action.finite_width
     if any(action.route_differences):
-        raise AssertionError(f"the two routes differ by {action.route_differences}: please report this architecture")
+        raise AssertionError(f"the two routes differ by {action.route_differences}; please report this architecture")
     yield Heading("Finite width, by a second route")
     yield Text(
-        "Exactly, at any width of at least as many units as partial paths, up to constants; the leading order is the "
-        "entropy of the action."
+        "These densities are exact, up to constants, at any width of at least as many units as partial paths. Their "
+        "leading order is the entropy of the action."
     )
     for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):
         conditional = rf"U_{{{layer}}} \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else rf"U_{{{layer}}}"
@@ -134,19 +134,19 @@ def finite_width_part(action: Action) -> Iterator[Block]:
 
 
 def expansion_part(action: Action, verification: Verification | None = None) -> Iterator[Block]:
-    """Yield the order parameters to first order in one over the widths, and how the steps were checked, if given."""
+    """Yield the order parameters to first order in one over the widths, and a `verification` of the steps if given."""
     expansion = action.expansion
     yield Heading("Expansion about infinite width")
     yield Text(
-        "With $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width, forces $G_l$ are passed on to "
-        "the readout and displacements $\\delta_l$ back; $U_l = M_l + \\delta_l + O(1/N^2)$."
+        "Start from $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width. Forces $G_l$ propagate "
+        "to the readout, and displacements $\\delta_l$ propagate back. Then $U_l = M_l + \\delta_l + O(1/N^2)$."
     )
     for layer, limit in enumerate(expansion.limit[symbol] for symbol in action.symbols.overlaps):
         yield Equation(f"M_{{{layer + 1}}}", latex(limit))
     for symbol, value in expansion.recursion:
         yield Equation(latex(symbol), latex(value))
     if not action.nested:
-        yield Text("Run through, for the order parameter that the kernel is made of:")
+        yield Text("The result for the order parameter that determines the kernel:")
         u1 = action.symbols.overlaps[0]
         yield Equation(latex(u1), rf"{latex(expansion.order_parameters[u1])} + O(1/N^2)")
     if verification is not None:
@@ -154,13 +154,13 @@ def expansion_part(action: Action, verification: Verification | None = None) -> 
 
 
 def dual_part(action: Action) -> Iterator[Block]:
-    """Yield energy and predictor in second moments of the data, and the steps from their form in examples."""
+    """Yield energy and predictor in second moments of the data, and the steps that lead there from the derived ones."""
     form = action.dual
     names = {form.label_square: "y^{T} y"}
     yield Heading("In second moments of the data")
     yield Text(
-        "With $M = \\Phi^T \\Phi$ and $b = \\Phi^T y$, for more examples than features. Of the energy's gradient in "
-        "$U_1$ the log-determinants make $G_+$, and the misfit $-G_-$."
+        "This form uses $M = \\Phi^T \\Phi$ and $b = \\Phi^T y$, for more examples than features. The gradient of the "
+        "energy in $U_1$ is $G_+ - G_-$, with $G_+$ from the log-determinants and $-G_-$ from the misfit."
     )
     yield Equation("E", latex(form.energy, names))
     yield Equation("G_{+}", latex(form.logdet_gradient, names))
@@ -171,11 +171,11 @@ def dual_part(action: Action) -> Iterator[Block]:
 
 
 def closed_forms_part(action: Action) -> Iterator[Block]:
-    """Yield the closed-form solutions for single order parameters; nothing if there are none."""
+    """Yield the closed-form solutions for single order parameters, if there are any."""
     if not action.closed_forms:
         return
     yield Heading("Closed forms")
-    yield Text("Given its neighbours, each of these solves its own saddle-point equation:")
+    yield Text("Each order parameter below solves its saddle-point equation, given the neighbouring order parameters:")
     for symbol in sorted(action.closed_forms, key=lambda symbol: symbol != action.symbols.readout):
         yield Equation(latex(symbol), latex(fold_asinh(action.closed_forms[symbol])))
 
@@ -224,7 +224,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 
 def definitions(action: Action) -> list[Definition]:
-    """Return the meaning of symbols in documents of an action, those of its derivations last."""
+    """Return the meaning of all symbols in documents of an action; symbols of derivations come last."""
     names = {action.dual.label_square: "y^{T} y"}
     found = dict(_meanings(action))
     steps = [step for derivation in action.derivations.values() for step in derivation.steps]
@@ -241,7 +241,7 @@ def definitions(action: Action) -> list[Definition]:
 def _meanings(action: Action) -> Iterator[tuple[str, str]]:
     symbols, dual = action.symbols, action.dual
     numbers = range(1, len(symbols.overlaps))
-    yield "S", "the action: the posterior of the order parameters goes as $e^{-S/2}$"
+    yield "S", "the action: the posterior of the order parameters is proportional to $e^{-S/2}$"
     yield "E", "the energy, of the labels given the kernel"
     yield "S_{a}", "the entropy of the readout's order parameter"
     yield from ((f"S_{{{n}}}", f"the entropy of the order parameter of layer {n}, given the next") for n in numbers)
@@ -257,7 +257,7 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
     for heads in symbols.heads:
         yield latex(heads), f"attention heads of layer {heads.name.removeprefix('H_')}"
     for parameter in symbols.parameters:
-        yield latex(parameter), "a parameter of a layer's own"
+        yield latex(parameter), "a parameter of a layer"
     matrices = {
         symbols.features: "path features of the training examples",
         symbols.labels: "labels of the training examples",

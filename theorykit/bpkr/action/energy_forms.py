@@ -1,13 +1,14 @@
 """The derived energy and predictor as symbolic functions of kernels, and of the second moments of the data.
 
-In kernels, one factorisation serves the energy and every derivative: K is the kernel, R is (K + T I)^-1, v is (K + T
-I)^-1 y. The dual form is in feature space. With W = U_1 (x) I the kernel is K = Phi W Phi^T, with as many rows as
-labels. By the determinant lemma, the Woodbury identity and the push-through identity, everything can be written with
+In terms of kernels, one factorisation serves the energy and every derivative: K is the kernel, R is (K + T I)^-1, and v
+is (K + T I)^-1 y. The dual form is in feature space. With W = U_1 (x) I the kernel is K = Phi W Phi^T, which has one
+row per label. By the determinant lemma, the Woodbury identity and the push-through identity, all results can be written
+with
 
     T W^{-1} + M,   M = Phi^T Phi,   b = Phi^T y,   y2 = y^T y,
 
-with as many rows as Phi has columns. The sum over examples is computed once. The gradients have no cancellation even if
-M is much larger than T W^{-1}, unlike M - M (T W^{-1} + M)^{-1} M.
+where M has as many rows as Phi has columns. The sum over examples is computed once. Even if M is much larger than
+T W^{-1}, the gradients have no cancellation, unlike M - M (T W^{-1} + M)^{-1} M.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,12 +32,16 @@ from .symbols import ActionSymbols
 
 @dataclass(frozen=True)
 class KernelEnergy:
-    """The energy E in the kernel K: its log-determinant plus its misfit.
+    """The energy E as a function of the kernel K (labels x labels): a log-determinant plus a misfit.
 
-    - `resolvent`: (K + T I)^-1, the gradient of the log-determinant in K. `representer`: (K + T I)^-1 y, half the
-      gradient of the misfit in y. `minus_misfit_slope`: minus the gradient of the misfit in K.
-    - `logdet_gradient`, `minus_misfit_gradient`: the gradients in U_1, both positive semidefinite, written with
-      `resolvent_symbol` and `representer_symbol`.
+    - `kernel`: the symbol K.
+    - `energy`: E in terms of K.
+    - `resolvent`: (K + T I)^-1, the gradient of the log-determinant in K.
+    - `representer`: (K + T I)^-1 y, half the gradient of the misfit in y (labels x 1).
+    - `minus_misfit_slope`: minus the gradient of the misfit in K.
+    - `resolvent_symbol`, `representer_symbol`: symbols R and v that stand for them in the two gradients.
+    - `logdet_gradient`: the gradient of the log-determinant in U_1, positive semidefinite.
+    - `minus_misfit_gradient`: minus the gradient of the misfit in U_1, positive semidefinite.
     """
 
     kernel: MatrixSymbol
@@ -51,7 +56,7 @@ class KernelEnergy:
 
 
 def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> KernelEnergy:
-    """Write the derived `energy` in its `kernel`, and its derivatives in the resolvent and representer."""
+    """Write the derived `energy` in terms of its `kernel`, and the gradients in terms of resolvent and representer."""
     labels, u1 = symbols.labels, symbols.first
     symbol, resolvent_symbol = (positive_definite(name, kernel.shape[0]) for name in "KR")
     representer_symbol = MatrixSymbol("v", *labels.shape)
@@ -82,10 +87,12 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
 
 @dataclass(frozen=True)
 class KernelPredictor:
-    """Mean and variance of the outputs on test examples, in kernels alone.
+    """Mean and variance of the outputs on test examples, as functions of kernels alone.
 
-    - `kernel`: K among training examples. `between`: K between test and training examples. `test_diagonal`: the
-      diagonal of K among test examples, as a column.
+    - `kernel`: symbol of K among training examples (labels x labels).
+    - `between`: symbol of K between test and training examples (test labels x labels).
+    - `test_diagonal`: symbol of the diagonal of K among test examples, as a column.
+    - `mean`, `variance`: of the outputs, as columns.
     """
 
     kernel: MatrixSymbol
@@ -98,7 +105,7 @@ class KernelPredictor:
 def kernel_predictor(
     mean: MatrixExpr, covariance: MatrixExpr, kernel: MatrixExpr, symbols: ActionSymbols
 ) -> KernelPredictor:
-    """Write the derived mean and covariance of the outputs in kernels."""
+    """Write the derived mean and covariance of the outputs as functions of kernels."""
     rows, test_rows = kernel.shape[0], symbols.test_features.shape[0]
     weights = kronecker(symbols.first, Identity(symbols.input_features))
     symbol, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
@@ -122,10 +129,14 @@ def kernel_predictor(
 class DualForm:
     """Energy and predictor as functions of U_1, the temperature, and the second moments of features and labels.
 
-    - `gram`: M = Phi^T Phi (columns x columns); `projection`: b = Phi^T y (columns x 1); `label_square`: y2 = y^T y;
-      `examples`: P.
-    - `logdet_gradient`, `minus_misfit_gradient`: of both parts of the energy in U_1, positive semidefinite.
-    - `mean`, `variance`: of the outputs on test examples, as columns.
+    - `gram`: symbol of M = Phi^T Phi (columns x columns).
+    - `projection`: symbol of b = Phi^T y (columns x 1).
+    - `label_square`: symbol of y2 = y^T y.
+    - `examples`: symbol of the number of examples P.
+    - `log_determinants`, `misfit`: the two parts of the energy.
+    - `logdet_gradient`: the gradient of the log-determinants in U_1, positive semidefinite.
+    - `minus_misfit_gradient`: minus the gradient of the misfit in U_1, positive semidefinite.
+    - `mean`, `variance`: mean and variance of the outputs on test examples, as columns.
     """
 
     derivation: Derivation
@@ -142,7 +153,7 @@ class DualForm:
 
     @property
     def energy(self) -> Expr:
-        """The sum of both parts."""
+        """The energy E: `log_determinants` plus `misfit`."""
         return Add(self.log_determinants, self.misfit)
 
     @property
@@ -163,7 +174,7 @@ def dual_form(
     symbols: ActionSymbols,
     sizes: Sequence[Mapping[Expr, int]],
 ) -> DualForm:
-    """Write energy, mean and covariance in second moments of the data; every step can be tested at each of `sizes`."""
+    """Write energy, mean and covariance in second moments of the data. Every step can be tested at each of `sizes`."""
     features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.first
     gram = positive_semidefinite("M", features.shape[1])
     projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)

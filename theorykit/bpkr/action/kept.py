@@ -1,9 +1,9 @@
 """Saved actions: text files with every step of the derivation.
 
-A file is JSON, with a checksum in its last line. Damaged files are refused, and files of another version of the format
-or of the derivation. Reading a file runs no code from it: it names expressions and records of the kinds listed here and
-in `symbolic.documents.table`. Derived actions are also cached for the user. A cache file's name is a hash of the
-structure and of the program that derived it.
+A file is JSON, with a checksum in its last line. Reading raises an error if the file is damaged, or has another version
+of the format or of the derivation. Reading never runs code from a file: a file can only name expressions and records of
+the kinds listed here and in `symbolic.documents.table`. Derived actions are also cached per user. The name of a cache
+file is a hash of the structure and of the program that derived the action.
 """
 
 import hashlib
@@ -25,31 +25,40 @@ from .symbols import ActionSymbols
 
 # Version of the file format.
 FORMAT = 2
-# Increase this whenever `derive` finds other expressions or steps for the same architecture.
+# Increase this whenever a change of `derive` changes the expressions or steps of an architecture.
 DERIVATION = 1
 KINDS = (Action, ActionSymbols, Activation, LayerForm, LayerSymbols, NetworkForm, Predictor, *RECORDS)
 _KIND = "an action of theorykit"
 _PART = "actions"
-# Packages that take part in a derivation; a change of their source invalidates the cache.
+# Packages that take part in a derivation. A change of their source invalidates the cache.
 _DERIVES = ("symbolic", "codegen", "derivation", "bpkr/specification", "bpkr/action")
 
 
 @checked_arguments
 def save_action(action: Action, path: Path, overwrite: bool = False) -> None:
-    """Save `action`, with every step of its derivation, as text in the file `path`; `load_action` reads it.
+    """Save an action, with every step of its derivation, as a text file. `load_action` reads the file.
 
-    Raises `ValueError` for an expression of a kind without a text form. Raises `FileExistsError` if the file exists,
-    unless theorykit wrote it and `overwrite` is true.
+    Args:
+        action: the action to save.
+        path: the file to write.
+        overwrite: replace the file if it exists and theorykit wrote it.
+
+    Raises:
+        ValueError: an expression has no text form.
+        FileExistsError: the file exists, and `overwrite` is false or theorykit did not write the file.
     """
     atomic_files.write(action_text(action), path, overwrite=overwrite)
 
 
 @checked_arguments
 def load_action(path: Path) -> Action:
-    """Load an action that `save_action` wrote to `path`; it equals the derived one, expression by expression.
+    """Load an action that `save_action` wrote to `path`. It equals the saved action, expression by expression.
 
-    `action.derivation.verify()` checks every step again. Raises `ValueError` for a file that is damaged, is something
-    else, or has another version of the format or of the derivation.
+    `action.derivation.verify()` checks every step again.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, is not a saved action, or was written by an incompatible version.
     """
     try:
         return read_action(path.read_bytes())
@@ -69,36 +78,36 @@ def action_text(action: Action) -> bytes:
 
 
 def read_action(content: bytes) -> Action:
-    """Read the action from the content of a file; `ValueError` describes any other content."""
+    """Read the action from the content of a file; raise `ValueError` with the reason if it is not an action."""
     if atomic_files.is_damaged(content):
-        raise ValueError("is damaged: its content has another sum than its last line says")
+        raise ValueError("is damaged: the checksum of its content differs from the checksum in its last line")
     if not atomic_files.is_whole(content):
         raise ValueError(
-            "is no file that save_action wrote, or it is cut short: its last line is not the sum of the others"
+            "is not a file from save_action, or is truncated: its last line is not a checksum of the lines before it"
         )
     try:
         document, _ = json.JSONDecoder().raw_decode(content.decode())
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("kind") != _KIND:
-        raise ValueError("holds no action, but another result of theorykit")
+        raise ValueError("does not contain an action, but another result of theorykit")
     for name, ours in (("format", FORMAT), ("derivation", DERIVATION)):
         if document.get(name) != ours:
             raise ValueError(
                 f"was written with {shown(document.get('written with'))} by version {shown(document.get(name))} of the "
-                f"{name}, and this theorykit has version {ours}: derive the action again"
+                f"{name}, but this theorykit reads version {ours}; derive the action again"
             )
     try:
         found = read_records(document, KINDS)
     except ValueError as error:
         raise ValueError(f"is damaged: {error}") from error
     if not isinstance(found, Action):
-        raise ValueError(f"is damaged: it holds {shown(found)} where the action should be")
+        raise ValueError(f"is damaged: it contains {shown(found)} instead of an action")
     return found
 
 
 def read_cached(form: NetworkForm) -> Action | None:
-    """Read the action of a network of this form from the cache; None if there is no valid entry."""
+    """Read the action of a network of this form from the cache; return None if there is no valid entry."""
     if not cache.is_enabled():
         return None
     with suppress(ValueError):

@@ -1,9 +1,9 @@
 """The exact prior of the order parameters at finite width, and the saddle point to first order in 1 / width.
 
 The prior is the second route to the entropies. Given the path weights w^(l+1), the columns of w^(l) are independent
-Gaussians, so U_l given U_{l+1} is Wishart. If a skip connection makes U_{l+1} a block of U_l, it is a Gaussian overlap
-and a Wishart. Only the last step takes a limit. The derivation shares only the forward maps with back-propagating
-kernel renormalisation.
+Gaussians, so U_l given U_{l+1} has a Wishart distribution. If a skip connection makes U_{l+1} a block of U_l, the rest
+of U_l is a Gaussian overlap and a Wishart matrix. Only the last step takes a limit. The derivation shares only the
+forward maps with back-propagating kernel renormalisation.
 
 At a fixed number of examples the energy is of order one and the entropies grow with the widths. The order parameters
 therefore move from their prior means by linear response. Forces G_l = dE/dU_l on each layer propagate to the readout,
@@ -29,9 +29,10 @@ from .symbols import ActionSymbols
 class FiniteWidthPrior:
     """-2 log density of each order parameter given the next, from U_1 to U_{L+1}, up to constants.
 
-    - `exact`: valid at any width N_l of at least n_l units, the number of partial paths; singular below.
-    - `leading`: the terms that grow with the width: the entropies of the action.
-    - `corrections`: exact - leading, of order one.
+    - `derivation`: the steps that lead to them.
+    - `exact`: the exact densities, for widths N_l of at least n_l units, the number of partial paths. At smaller widths
+      U_l is singular and has no density.
+    - `leading`: the terms that grow with the width, which are the entropies of the action.
     """
 
     derivation: Derivation
@@ -40,14 +41,14 @@ class FiniteWidthPrior:
 
     @property
     def corrections(self) -> tuple[Expr, ...]:
-        """Exact minus leading terms, of order one in the width."""
+        """Exact minus leading terms, which are of order one in the width."""
         return tuple(expand(exact - leading) for exact, leading in zip(self.exact, self.leading, strict=True))
 
 
 def finite_width_prior(
     forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
 ) -> FiniteWidthPrior:
-    """Derive the prior of (U_1, ..., U_{L+1}) for the layers `forms`; the steps can be tested at `sizes`."""
+    """Derive the prior of (U_1, ..., U_{L+1}) for the layers `forms`. The steps can be tested at `sizes`."""
     steps: list[Step] = []
     priors = [_layer_prior(steps, form, *symbols.overlaps[layer : layer + 2]) for layer, form in enumerate(forms)]
     priors.append(_readout_prior(steps, symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]))
@@ -103,9 +104,10 @@ def _density(do, characteristic, source, overlap, width, given, variables) -> tu
 class FirstOrder:
     """Order parameters to first order in one over the widths.
 
-    - `force`: G_1, the gradient of the energy in U_1 at the Gaussian-process limit, symmetric (n_1 x n_1).
-    - `limit`: their values M_l at infinite width.
-    - `recursion`: forces G_l from the first layer on, then displacements delta_l from the readout back.
+    - `derivation`: the steps that lead to them.
+    - `force`: symbol of G_1, the gradient of the energy in U_1 at the Gaussian-process limit, symmetric (n_1 x n_1).
+    - `limit`: the order parameters M_l at infinite width.
+    - `recursion`: forces G_l from the first layer to the readout, then displacements delta_l from the readout back.
     - `order_parameters`: M_l + delta_l, with the recursion carried out; linear in G_1.
     """
 
@@ -125,7 +127,7 @@ def expand_about_infinite_width(
 ) -> FirstOrder:
     """Expand the saddle point of the sum of `entropies` and an energy of U_1 about infinite width.
 
-    `entropies` and `nested` are in the matrices U_1, ..., U_{L+1}; the steps can be tested at `sizes`.
+    `entropies` and `nested` are in the matrices U_1, ..., U_{L+1}. The steps can be tested at `sizes`.
     """
     overlaps = symbols.overlaps
     route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
@@ -133,7 +135,7 @@ def expand_about_infinite_width(
         tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(overlaps, 1))
         for name in ("M", "G", "delta")
     )
-    # The prior means, from the readout on, minimise the entropies.
+    # The prior means, computed from the readout to the first layer, minimise the entropies.
     limit = {overlaps[-1]: symbols.variances[-1] * Identity(overlaps[-1].shape[0])}
     for form, variable, outer in reversed(list(zip(forms, overlaps, overlaps[1:], strict=False))):
         limit[variable] = expand_products(form.prior_mean(limit[outer]))

@@ -11,13 +11,23 @@ from ...codegen.program import bound_sizes
 
 @dataclass(frozen=True)
 class ActionSymbols:
-    """The symbols of an action, layer by layer from the input side; readout last.
+    """The symbols of an action. Symbols per layer are in order from the input side, with the readout last.
 
-    `parameters` are the layers' own parameters, such as the gain of a skip connection. `overlaps` are the matrices U_1,
-    ..., U_{L+1}. `nested` are overlaps that a skip connection makes a block of the one before; the action does not
-    depend on them. Path features Phi (labels x paths N_0) have one row per label, which is one per example and output.
-    There are also test features, N_0, the outputs, and the number of examples. `read_tokens` is the number of tokens
-    with separate readout weights.
+    - `heads`: number of heads H_l of each layer with attention.
+    - `widths`: number of hidden units before each layer and before the readout.
+    - `variances`: prior variances of the weights of each layer and of the readout.
+    - `parameters`: further parameters of layers, such as the gain of a skip connection.
+    - `temperature`: T, the variance of the labels' noise.
+    - `overlaps`: the matrices U_1, ..., U_{L+1}.
+    - `nested`: overlaps that a skip connection makes a block of the previous overlap. The action does not depend on
+      them.
+    - `features`: path features Phi (labels x paths N_0), with one row per example and output.
+    - `labels`: y (labels x 1).
+    - `test_features`: path features of the test examples.
+    - `input_features`: N_0, the number of features of a token.
+    - `outputs`: the number of outputs, or 1.
+    - `examples`: the number of training examples P.
+    - `read_tokens`: the number of tokens with separate readout weights, or 1.
     """
 
     heads: tuple[Symbol, ...]
@@ -58,17 +68,17 @@ class ActionSymbols:
 
     @cached_property
     def written(self) -> Mapping[MatrixSymbol, Expr]:
-        """Each of `overlaps` with the order parameter that replaces it in expressions."""
+        """The order parameter that replaces each of `overlaps` in expressions."""
         return dict(zip(self.overlaps, self.order_parameters, strict=True))
 
     @cached_property
     def free(self) -> tuple[Expr, ...]:
-        """The free arguments of the action: all order parameters that are not nested in another one."""
+        """The order parameters on which the action depends: all that are not nested in another one."""
         return tuple(symbol for matrix, symbol in self.written.items() if matrix not in self.nested)
 
     @cached_property
     def numbers(self) -> tuple[Expr, ...]:
-        """Widths, variances, temperature, and the layers' own parameters."""
+        """Widths, variances, temperature, and parameters of layers."""
         return (*dict.fromkeys(self.widths), *self.variances, self.temperature, *self.parameters)
 
     @cached_property

@@ -1,19 +1,19 @@
 """Unconstrained coordinates of the order parameters: whitened Cholesky factors, layer by layer from the readout.
 
 Every order parameter is U_l = C_l C_l^T with a lower triangular factor C_l. Given C_{l+1}, the weight blocks of layer l
-have the prior covariance W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}, and
+have the prior covariance W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The factors are
 
     readout             C_{L+1} = sigma_a B
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-The B are lower triangular with diagonal exp(theta), and the R_l are rectangular. They are Bartlett factors of the prior
-law of U_l at finite width. Across a skip connection the leading block of U_l is always gain^2 U_{l+1}. Every real
-vector gives consistent positive definite order parameters, and zero is the Gaussian-process limit. The curvature of the
-entropy there is the same for every prior.
+The B are lower triangular with diagonal exp(theta), and the R_l are rectangular. B and R are Bartlett factors of the
+prior law of U_l at finite width. Across a skip connection the leading block of U_l is always gain^2 U_{l+1}. Every real
+vector gives consistent positive definite order parameters. The zero vector gives the Gaussian-process limit, at which
+the curvature of the entropy is the same for every prior.
 
-Triangular factors form a group, and `moved` multiplies by them: B -> B T, R -> R + B r. In such steps, unlike in the
-coordinates, the affine-invariant metric is of order one about every point.
+Triangular factors form a group, and `moved` multiplies by group elements: B -> B T, R -> R + B r. About every point,
+the affine-invariant metric is of order one in these steps, which it is not in the coordinates.
 """
 
 import itertools
@@ -39,9 +39,12 @@ Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
 
 
 class PriorRoots(eqx.Module):
-    """The prior's factors: sigma_a, and for layers L, ..., 1 chol(covariance) and the gain of a skip connection.
+    """Factors of the prior, which do not depend on the coordinates. Compute them once with `roots_of` for many steps.
 
-    They do not depend on the coordinates, so for many steps compute them once with `roots_of`.
+    - `forms`: the forms of the layers.
+    - `overlap_sizes`: (n_1, ..., n_{L+1}).
+    - `readout`: sigma_a.
+    - `layers`: for layers L, ..., 1, chol(covariance), and the gain of the skip connection or None.
     """
 
     forms: tuple[LayerForm, ...] = eqx.field(static=True)
@@ -51,7 +54,7 @@ class PriorRoots(eqx.Module):
 
 
 def roots_of(architecture: Architecture | PriorRoots) -> PriorRoots:
-    """Return the roots of the prior, unless they are given already."""
+    """Return the factors of the prior of an architecture; return given `PriorRoots` unchanged."""
     if isinstance(architecture, PriorRoots):
         return architecture
     numbers, layers = architecture.layer_numbers(), []
@@ -80,7 +83,7 @@ def factors_at(roots: Architecture | PriorRoots, coordinates: Coordinates) -> li
 def factors_after(
     roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates
 ) -> list[Float[Array, "_ _"]]:
-    """Return [C_1, ..., C_{L+1}] after a `step` from `coordinates`, see `moved`."""
+    """Return [C_1, ..., C_{L+1}] after a `step` from `coordinates`; see `moved`."""
     return factors(roots, _parts_after(roots, coordinates, step))[::-1]
 
 
@@ -105,7 +108,8 @@ def factors(
 ) -> list[Float[Array, "_ _"]]:
     """Return [C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
 
-    B B^T and R R^T are in these `units`, one per order parameter, by default 1. R has no columns without a skip.
+    B B^T and R R^T are divided by `units`, one number per order parameter, by default 1. Without a skip connection, R
+    has no columns.
     """
     roots = roots_of(roots)
     (readout, unit), *layers = zip(parts, units or itertools.repeat(1.0), strict=False)
@@ -138,7 +142,7 @@ def from_order_parameters(roots: Architecture | PriorRoots, order_parameters: Or
 def moved(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """Return the coordinates after a step from the point at `coordinates`: B becomes B T, R becomes R + B r.
 
-    `step` holds T and r in the layout of B and R; zero is no step.
+    `step` holds T and r in the layout of B and R. The zero vector leaves the coordinates unchanged.
     """
     there = _parts_after(roots, coordinates, step)
     pieces = ((entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in there)
@@ -148,7 +152,7 @@ def moved(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coor
 def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Float[Array, ""]:
     """Return log |dU/dtheta| up to a constant; it converts densities of order parameters to densities of coordinates.
 
-    U_l varies on and above its diagonal, except in a block that is another order parameter.
+    The free entries of U_l are on and above its diagonal, except in a block that is another order parameter.
     """
     total, parts = jnp.zeros(()), _parts(roots, coordinates)
     for (blocks, crossing), factor in zip(parts, factors(roots, parts), strict=True):
@@ -162,7 +166,7 @@ def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Fl
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
-    """Return the origin, the Gaussian-process limit."""
+    """Return the coordinates of the Gaussian-process limit, which are zero."""
     shapes = _shapes(architecture.forms, architecture.overlap_sizes)
     return jnp.zeros(sum([rows * (rows + 1) // 2 + rows * nested for rows, nested in shapes]))
 

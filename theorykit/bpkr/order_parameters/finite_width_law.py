@@ -6,14 +6,14 @@ factor B of Z is lower trapezoidal, with as many columns as the smaller dimensio
 
     B_ii^2 ~ chi^2 of N_l - i + 1 degrees (i = 1, 2, ...),   B_ij ~ N(0, 1) below the diagonal.
 
-Across a skip connection, r of the N_l columns of Z, as many as C_{l+1} has, are along the rows of w^(l+1). They form R,
-with standard normal entries, and B is the factor of the other N_l - r. Then
+Across a skip connection, r of the N_l columns of Z, where r is the number of columns of C_{l+1}, are along the rows of
+w^(l+1). These columns form R, with standard normal entries, and B is the factor of the other N_l - r columns. Then
 
     C_l = [gain C_{l+1}, 0; W_l R / sqrt(N_l), W_l B / sqrt(N_l)].
 
 If a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
-changes. The coordinates are all entries, layer by layer from the readout, with B_ii = log(1 + exp(t)). A chi law with
-few degrees of freedom reaches zero, so log B_ii would have a long tail.
+changes. The coordinates are all entries of B and R, layer by layer from the readout, with B_ii = log(1 + exp(t)). We do
+not use log B_ii, which has a long tail, because a chi law with few degrees of freedom has density near zero.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ Coordinates = Float[Array, " coordinates"]
 
 @dataclass(frozen=True)
 class Level:
-    """The coordinates of one order parameter, the readout's or a layer's.
+    """The coordinates of the order parameter of one layer, or of the readout.
 
-    - `rows`, `columns`: shape of the trapezoid B.
+    - `rows`: number of rows of the trapezoid B.
+    - `columns`: number of columns of B.
     - `crossing`: number of columns of R; 0 without a skip connection.
     """
 
@@ -64,14 +65,17 @@ class Level:
 
     @property
     def entries_below(self) -> int:
-        """Number of entries of B below the diagonal, counted before any is made."""
+        """Number of entries of B below the diagonal, computed without making the matrix."""
         return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
 class FiniteWidthLaw(DisplayMixin, eqx.Module):
-    """The law of (U_1, ..., U_L, u) under the prior of the weights, at the widths of `architecture`.
+    """The law of (U_1, ..., U_L, u) under the prior of the weights, at the widths of an architecture.
 
-    Make it with `finite_width_law`.
+    Make one with `finite_width_law`.
+
+    - `architecture`: the architecture.
+    - `levels`: the coordinates of each order parameter, from the readout to U_1.
     """
 
     architecture: Architecture
@@ -130,7 +134,7 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         return jnp.concatenate(drawn)
 
     def factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
-        """Return (C_1, ..., C_{L+1}), with U_l = C_l C_l^T; C_l has as many columns as the rank of U_l."""
+        """Return (C_1, ..., C_{L+1}), with U_l = C_l C_l^T. The number of columns of C_l is the rank of U_l."""
         return self._factors(self._checked(coordinates))
 
     def _factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
@@ -162,7 +166,7 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
             yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
 
     def _split(self, coordinates: Coordinates) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield diagonal of B, entries below it, and R, per order parameter."""
+        """Yield the diagonal of B, the entries below the diagonal, and R, for each order parameter."""
         start = 0
         for level in self.levels:
             piece = coordinates[start : start + level.coordinates]
@@ -172,9 +176,12 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
 
 
 def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
-    """Return the exact law at finite width; `ValueError` if there is none at these widths.
+    """Return the exact law of the order parameters at the widths of `architecture`.
 
     A layer can have any real width of at least its number of partial paths. Smaller widths must be whole numbers.
+
+    Raises:
+        ValueError: a width is smaller than the number of partial paths and not a whole number, or is traced.
     """
     counts = checked_architecture(architecture).head_counts()
     found = [_level(architecture.overlap_sizes[-1], 0, architecture.widths[-1], "N_a")]
@@ -189,12 +196,12 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
 
 def _level(rows: int, crossing: int, width, name: str) -> Level:
     if isinstance(width, jax.core.Tracer):
-        raise ValueError(f"the width {name} must be known: whether an order parameter is singular depends on it")
+        raise ValueError(f"the width {name} must not be traced: it determines whether an order parameter is singular")
     free = float(width) - crossing
     if free < rows and free != int(free):
         raise ValueError(
-            f"{name}={float(width)} is neither a whole number of units nor at least {rows + crossing}, the number of "
-            "partial paths: no Wishart law exists"
+            f"{name}={float(width)} must be a whole number of units, or at least {rows + crossing}, the number of "
+            "partial paths: otherwise no Wishart law exists"
         )
     return Level(rows, min(rows, int(free)), crossing)
 

@@ -1,7 +1,7 @@
-"""The order parameters as a manifold: gradients and displacements in its affine-invariant metric.
+"""The manifold of order parameters: gradients and displacements in the affine-invariant metric.
 
 A tangent at U_l = C_l C_l^T is dU_l = C_l dW_l C_l^T with length |dW_l|, which is invariant under U -> M U M^T. If a
-skip connection makes U_{l+1} a block of U_l, changes of the block are changes of U_{l+1} and are counted there.
+skip connection makes U_{l+1} a block of U_l, changes of the block count as changes of U_{l+1} and not of U_l.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def metric(
     factors: Sequence[Float[Array, "_ _"]],
     changes: Sequence[Float[Array, "changes _ _"]],
 ) -> Float[Array, "changes changes"]:
-    """Return inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along a first axis."""
+    """Return the inner products of `changes` of the `factors` [C_1, ..., C_{L+1}]; changes are stacked along axis 0."""
     products = 0.0
     for factor, change, nested in zip(factors, changes, _nested_sizes(architecture), strict=True):
         # C^-1 A for every change A, side by side.
@@ -90,6 +90,6 @@ def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nested_sizes(architecture: Architecture) -> list[int]:
-    """Return the size of the block of each order parameter that a skip connection makes the next one; 0 if none."""
+    """Return, for each order parameter, the size of its block that is the next order parameter; 0 without a skip."""
     forms = zip(architecture.forms, architecture.overlap_sizes[1:], strict=True)
     return [*(size if form.has_skip else 0 for form, size in forms), 0]

@@ -31,16 +31,16 @@ from ...symbolic.documents.values import heat_map, number
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 
-# A block across a skip connection may differ by this share of the largest entry because of rounding.
+# Because of rounding, a block across a skip connection may differ by this fraction of the largest entry.
 _CONSISTENCY = 1e-8
-# Most rows of U_1 whose paths are named in a picture.
+# A picture of U_1 names the paths if U_1 has at most this many rows.
 _LABELLED = 1000
 
 
 def _readout(value: ArrayLike) -> Array:
     array = float64_array("readout", value)
     if array.ndim not in (0, 2):
-        raise ValueError(f"readout must be a number, or a matrix of several outputs or tokens, got {array.shape}")
+        raise ValueError(f"readout must be a number, or a matrix for several outputs or tokens, got {array.shape}")
     return array
 
 
@@ -50,13 +50,15 @@ def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
 
 
 class OrderParameters(DisplayMixin, eqx.Module):
-    """(U_1, ..., U_L) and u = U_{L+1}. Functions that take them also take the `Saddle` that a solve returns.
+    """The order parameters (U_1, ..., U_L) and u = U_{L+1}.
 
-    - `matrices`: U_l, symmetric positive definite, n_l x n_l, from the input side; U_1 mixes pairs of attention paths.
-      With several outputs, rows are (path, output), the output fastest. If layer l has a skip connection of strength s,
-      the leading block of U_l is s^2 U_{l+1}.
-    - `readout`: u > 0, or a symmetric positive definite matrix C x C for C > 1 outputs. If the readout has separate
-      weights per token, rows are (token, output), the output fastest. Without layers, it is U_1.
+    Functions that take order parameters also take the `Saddle` that a solve returns.
+
+    - `matrices`: U_l (n_l, n_l) from the input side, symmetric positive definite. U_1 mixes pairs of attention paths.
+      With several outputs, rows are (path, output), and the output varies fastest. If layer l has a skip connection of
+      strength s, the leading block of U_l is s^2 U_{l+1}.
+    - `readout`: the number u > 0, or a symmetric positive definite matrix (C, C) for C > 1 outputs. If the readout has
+      separate weights per token, rows are (token, output), and the output varies fastest. Without layers, it is U_1.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
@@ -74,7 +76,7 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
 
 def order_parameter_blocks(point: OrderParameters, architecture: Architecture | None = None) -> Iterator[Block]:
-    """Yield sizes and entries of order parameters, or of a stack of them, and a picture of U_1 with path labels."""
+    """Yield sizes and entries of order parameters, or of a stack of order parameters, and a picture of U_1."""
     arrays = [np.asarray(each) for each in (*point.matrices, point.readout)]
     first, rows = arrays[0], []
     is_drawn = first.ndim == 2 and len(first) > 1
@@ -112,7 +114,7 @@ def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
 
 
 def from_overlaps(overlaps: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
-    """Make order parameters from the matrices U_1, ..., U_{L+1}; for one output the last becomes a number."""
+    """Make order parameters from the matrices U_1, ..., U_{L+1}; a last matrix of one row becomes a number."""
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
@@ -139,24 +141,24 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
 def checked_order_parameters(
     architecture: Architecture, order_parameters: Any, name: str = "order_parameters", *, singular: bool = False
 ) -> OrderParameters:
-    """Return order parameters, refused unless they fit the architecture and are positive definite.
+    """Return order parameters after checking that they fit the architecture and are positive definite.
 
-    They can be given by a saddle point; a failed one warns. With `singular` they can be semidefinite, up to rounding,
-    as at widths below the number of paths.
+    The argument can be a saddle point; if its solve failed, there is a warning. With `singular`, order parameters can
+    be semidefinite up to rounding, as at widths below the number of paths.
     """
     point = getattr(order_parameters, "order_parameters", order_parameters)
     if not isinstance(point, OrderParameters):
         raise TypeError(
             f"{name} must be OrderParameters, or the Saddle that a solve returns, got {shown(order_parameters)}; "
-            "bpkr.gp_limit, bpkr.solve and bpkr.OrderParameters make them"
+            "make them with bpkr.solve, bpkr.gp_limit or bpkr.OrderParameters"
         )
     if hasattr(type(order_parameters), "diagnosis") and not is_traced(order_parameters):
         warn_of_failures(order_parameters, stacklevel=4)
     (*sizes, _), given = checked_architecture(architecture).overlap_sizes, point.matrices
     if len(given) != len(sizes):
         raise ValueError(
-            f"{name}: {len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}; are "
-            "they of another architecture?"
+            f"{name}: {len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}; use "
+            "order parameters of this architecture"
         )
     matrices = [
         checked_positive_definite(f"{name}: U_{layer}", matrix, size, singular=singular)
@@ -176,8 +178,8 @@ def checked_order_parameters(
             difference = jnp.max(jnp.abs(matrices[i][:size, :size] - nested))
             is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(nested)))
             cause = (
-                f"{name}: layer {i + 1} has a skip connection: the leading {size} x {size} block of U_{i + 1} must be "
-                f"the square of its gain times U_{i + 2}"
+                f"{name}: layer {i + 1} has a skip connection, so the leading {size} x {size} block of U_{i + 1} must "
+                f"be the square of its gain times U_{i + 2}"
             )
             known = f"{cause}; entries differ by up to {{:.3g}}".format
             matrices[i] = require(matrices[i], [Requirement(cause, is_block, partial(known, difference))])

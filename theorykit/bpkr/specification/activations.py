@@ -2,7 +2,7 @@
 
 Under the prior, hidden units of a wide layer are Gaussian with a covariance c. After a function phi their kernel is
 E[phi(g) phi(g')]. `symbolic.gaussian_average` derives the closed forms (Cho and Saul, 2009; Williams, 1998). Functions
-without one are left to quadrature.
+without a closed form use quadrature.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from ...symbolic.matrix_functions import kernel_matrix
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
-"""Covariances of a hidden unit's values: at one token, between two, and at the other."""
+"""Variance of a hidden unit's value at one token, covariance between two tokens, and variance at the other token."""
 CORRELATION = Symbol("rho", real=True)
 """Correlation of a hidden unit's values at two tokens."""
 
@@ -59,7 +59,7 @@ class Activation:
 
     @property
     def kernel_of_correlation(self) -> Expr | None:
-        """`kernel` in `OWN`, `CORRELATION` and `OTHER`, robust to rounding; None without a closed form."""
+        """`kernel` in terms of `OWN`, `CORRELATION` and `OTHER`, robust to rounding; None if it has no closed form."""
         return _kernel_of_correlation(self.function)
 
     @property
@@ -138,14 +138,15 @@ def _kernel_of_correlation(function: Expr) -> Expr | None:
 
 
 _Terms = list[tuple[dict[int, Expr], Expr, Expr]]
-"""Sum of polynomials times exp(a h^2 + b h): per term the coefficient of each power, a, and b (complex for sines)."""
+"""A sum of polynomials times exp(a h^2 + b h). Each term holds the polynomial's coefficients, a, and b (complex for a
+sine)."""
 
 
 def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
-    """Return the mean of the product of two such sums.
+    """Return the mean of the product of two sums of `_Terms`.
 
-    exp(b x + d y) has the mean exp((b, d) C (b, d)^T / 2). exp(a x^2 + c y^2) turns the pair into another Gaussian one.
-    Powers are derivatives in b and d.
+    The mean of exp(b x + d y) is exp((b, d) C (b, d)^T / 2). A factor exp(a x^2 + c y^2) turns the Gaussian pair into
+    another Gaussian pair. Powers of x and y are derivatives with respect to b and d.
     """
     (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
     for (x_powers, x_square, x_slope), (y_powers, y_square, y_slope) in product(of_x, of_y):
@@ -164,7 +165,7 @@ def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
 
 
 def _exponential_terms(function: Expr) -> _Terms | None:
-    """Split a function with an exponential, sine or cosine into such terms; None if it has any other term."""
+    """Split a function with an exponential, sine or cosine into `_Terms`; return None if it has any other term."""
     kinds = (sp.sin, sp.cos, sp.sinh, sp.cosh, exp)
 
     def is_power_of_number(node: sp.Basic) -> bool:
@@ -202,12 +203,12 @@ def _exponential_terms(function: Expr) -> _Terms | None:
 
 @lru_cache
 def _parity(function: Expr) -> int:
-    """Compare values to thirty digits, because no simplification is known to find every symmetry."""
+    """Compare values to thirty digits, because algebraic simplification does not find every symmetry."""
     value = many_digits(UNIT, function)
     with mpmath.workdps(30):
         try:
             pairs = [(value(-at), value(at)) for at in (mpmath.mpf(10) ** (mpmath.mpf(k) / 24) for k in range(-96, 60))]
-        except (ArithmeticError, TypeError, ValueError):  # poles and undefined values are refused later
+        except (ArithmeticError, TypeError, ValueError):  # poles and undefined values raise an error later
             return 0
         for parity in (1, -1):
             if all(abs(left - parity * right) <= abs(right) * 1e-20 for left, right in pairs):
@@ -236,7 +237,7 @@ NAMED: Mapping[str, Activation] = {
 
 
 def as_activation(value: Any, where: str = "activation") -> Activation:
-    """Convert a name, a SymPy function, or a callable that makes an expression to an `Activation`."""
+    """Convert a name, a SymPy expression, or a callable that maps a symbol to an expression to an `Activation`."""
     if isinstance(value, Activation):
         return value
     if isinstance(value, str) and value in NAMED:
@@ -248,12 +249,12 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
         try:
             expression = value(UNIT)
         except Exception as error:
-            raise ValueError(f"{where} must take an expression of SymPy to another: {error}") from error
+            raise ValueError(f"{where} must map a SymPy symbol to an expression, but it fails: {error}") from error
     is_scalar = isinstance(expression, Expr) and not getattr(expression, "is_Matrix", False)
     if not is_scalar or expression.free_symbols != {UNIT}:
         raise ValueError(
-            f"{where} must be one of {', '.join(map(repr, NAMED))}, or a function of one number made of SymPy's, such "
-            f"as sympy.tanh or lambda h: h**3, got {shown(expression if is_scalar else value)}"
+            f"{where} must be one of {', '.join(map(repr, NAMED))}, or a SymPy function of one number, such as "
+            f"sympy.tanh or lambda h: h**3, got {shown(expression if is_scalar else value)}"
         )
     named = (each for each in NAMED.values() if each.function == expression)
     return next(named, None) or Activation(str(expression), expression)

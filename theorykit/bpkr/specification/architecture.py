@@ -1,4 +1,4 @@
-"""The architecture of a deep network, built from the layers in `layers`. Everything else follows from it.
+"""The architecture of a deep network, built from the layers in `layers`. The action follows from the architecture.
 
 Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
@@ -49,41 +49,50 @@ from .layer_functions import branch_heads, count
 from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
 from .view import architecture_view
 
-# Measured on two cores: arrays in memory in a solve, of the size of U_1 and of the data matrix, and to make a U_1;
-# seconds of a solve per cubed row of U_1, and the number of seconds above which we warn.
-_SOLVE_COPIES, _KERNEL_COPIES, _POINT_COPIES = 120, 16, 3
-_SECONDS, _LONG = 2.5e-7, 60.0
-# Labels per width below which the terms that the ansatz drops are as large as the terms that it keeps.
+# Peak memory of a solve in arrays of the size of U_1, measured.
+_SOLVE_COPIES = 120
+# Peak memory of a solve in arrays of the size of the data matrix, measured.
+_KERNEL_COPIES = 16
+# Peak memory in arrays of the size of U_1 while U_1 is made, measured.
+_POINT_COPIES = 3
+# Seconds of a solve divided by the cubed number of rows of U_1, measured on two cores.
+_SECONDS = 2.5e-7
+# Warn of solves that take longer than this many seconds.
+_LONG = 60.0
+# With fewer labels per hidden unit, the terms that the ansatz drops are as large as the terms that it keeps.
 _FEW = 0.2
-# Powers of widths beyond these leave double precision.
+# Powers of widths outside this range overflow or underflow double precision.
 _WIDTHS = (1e-100, 1e100)
-# Symbols with another meaning in an action or its derivation.
+# Names of symbols that have another meaning in an action or its derivation.
 _TAKEN = frozenset({"H", "N", "Omega", "Q", "R", "U", "V", "X", "Z", "q", "sigma2", "w"})
 
 
 class Architecture(DisplayMixin, eqx.Module):
     """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
 
-    Frozen data and a JAX pytree: kinds of layers, heads and outputs are static, the numbers are leaves. You can
-    differentiate or vmap over widths, variances, temperature, and the layers' own parameters.
+    An architecture is frozen data and a JAX pytree: kinds of layers, heads and outputs are static, and the numbers are
+    leaves. You can differentiate or vmap over widths, variances, temperature, and parameters of layers.
 
-    - `layers`: from the input side; a whole number stands for that many heads of attention. If empty, the readout reads
-      the embedding.
-    - `widths`: (N_1, ..., N_L, N_a), from the input side; one number stands for all. Equal across a skip connection.
-    - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2); one number stands for all.
+    - `layers`: the layers from the input side. A whole number stands for a layer of that many attention heads. Without
+      layers, the readout reads the embedding.
+    - `widths`: (N_1, ..., N_L, N_a), from the input side, or one number for all. The widths before and after a skip
+      connection must be equal.
+    - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2), or one number for all.
     - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) needs an invertible kernel, which
       is checked with the data.
     - `outputs`: number of outputs C per example.
-    - `read_tokens`: number of tokens with separate readout weights; 1 reads one token, or the mean over tokens.
+    - `read_tokens`: number of tokens with separate readout weights. With 1, the readout reads one token, or the mean
+      over tokens.
     - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or a
-      custom function such as `sympy.tanh`. For a nonlinear one the theory is an ansatz, Gaussian equivalence, good for
-      numbers of examples proportional to the widths; see `Action.ansatz`.
+      custom function such as `sympy.tanh`. With a nonlinear function the theory is an ansatz, Gaussian equivalence,
+      which is good for numbers of examples proportional to the widths; see `Action.ansatz`.
 
-    The constructor derives
+    The constructor derives these attributes:
 
     - `heads`: (H_1, ..., H_L); 0 for a layer without attention.
     - `branches`: the number of branches of each layer: its weight blocks, plus its skip connection.
-    - `overlap_sizes`: (n_1, ..., n_{L+1}), outputs times tokens read times the number of partial paths from layer l on.
+    - `overlap_sizes`: (n_1, ..., n_{L+1}). n_l is the number of partial paths from layer l to the readout, times the
+      outputs, times the tokens that are read.
     - `paths`: the number of attention paths, the product of all `branches` times the number of tokens that are read.
 
         >>> from theorykit import bpkr
@@ -122,8 +131,8 @@ class Architecture(DisplayMixin, eqx.Module):
         for i in range(nonlinear_layers(layers)):
             if not isinstance(layers[i], Dense):
                 raise ValueError(
-                    f"layers[{i}] is {type(layers[i]).__name__}, and a layer above it applies a function to its hidden "
-                    "units: functions are covered in the embedding and in dense layers directly above it, where "
+                    f"layers[{i}] is {type(layers[i]).__name__}, but a layer above it has a nonlinear activation: the "
+                    "theory covers nonlinear functions in the embedding and in dense layers directly above it, where "
                     "tokens do not mix yet"
                 )
         forms = _forms(jax.tree.structure(layers))
@@ -143,7 +152,7 @@ class Architecture(DisplayMixin, eqx.Module):
         self.paths = math.prod(self.branches) * self.read_tokens
 
     def with_arrays(self) -> Architecture:
-        """Convert every number to a float64 array, so that a structure is compiled once."""
+        """Convert every number to a float64 array, so that functions are compiled once per structure."""
         require_float64()
         return jax.tree.map(_as_array, self)
 
@@ -159,13 +168,13 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def form(self) -> NetworkForm:
-        """All that the action depends on, except numbers."""
+        """The structure of the network, which determines the action."""
         activations = () if self.is_linear else self.activations
         return NetworkForm(self.forms, self.outputs > 1, self.read_tokens > 1, activations)
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """phi of the embedding, and of the dense layers above it up to the last nonlinear one."""
+        """The functions phi of the embedding and of the dense layers above it, up to the last nonlinear layer."""
         return (self.embedding, *map(activation_of, self.layers[: nonlinear_layers(self.layers)]))
 
     @property
@@ -181,26 +190,26 @@ class Architecture(DisplayMixin, eqx.Module):
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
         """Return the branches that each path takes, one per layer, counted from 1, in the order of the path axis.
 
-        The first layer's branch varies slowest. A skip connection comes first. Paths to different tokens that are read
-        may take the same branches.
+        The branch of the first layer varies slowest. A skip connection is the first branch of its layer. If several
+        tokens are read, paths to different tokens may take the same branches.
         """
         check_bytes(self, "the list of them", 64 * self.paths)
         branches = product(*(range(1, branches + 1) for branches in self.branches))
         return tuple(path for path in branches for _ in range(self.read_tokens))
 
     def branch_heads(self, layer: int) -> np.ndarray:
-        """Return which heads each branch of a layer (counted from 1) goes through, as booleans (branches x heads)."""
+        """Return which heads each branch of a layer passes, as booleans (branches, heads). Layers count from 1."""
         layer = checked_whole_number("layer", layer, least=1, most=self.depth) - 1
         entries = 3 * self.branches[layer] * self.heads[layer]
         check_bytes(self, f"the table of the branches of layer {layer + 1}", entries)
         return branch_heads(self.forms[layer], self.heads[layer])
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
-        """Return a short name for each path: "201" goes through head 2, a skip connection, and head 1.
+        """Return a short name for each path: "201" passes head 2, a skip connection, and head 1.
 
-        "-" is a layer without attention, or a network without layers; "1+2" is a weight block that several heads share.
-        If the readout has separate weights per token, ":3" marks a path to the third token. With `first_layer`, partial
-        paths start at a later layer.
+        "-" is a layer without attention, or a network without layers. "1+2" is a weight block that heads 1 and 2 share.
+        If the readout has separate weights per token, ":3" marks a path to the third token. With `first_layer` above 1,
+        the names are those of partial paths that start at this layer.
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_bytes(self, "the list of them", 64 * self.paths)
@@ -216,7 +225,7 @@ class Architecture(DisplayMixin, eqx.Module):
         labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
         if self.forms[layer - 1].has_skip:
             labels[0] = "0"
-        # Letters distinguish blocks that go through the same heads.
+        # Letters distinguish blocks that pass the same heads.
         counts, seen = Counter(labels), Counter()
         for i, label in enumerate(labels):
             if counts[label] > 1:
@@ -229,15 +238,15 @@ class Architecture(DisplayMixin, eqx.Module):
         yield from architecture_view(self, labels)
 
     def head_counts(self) -> Mapping[str, int]:
-        """Return the value of the symbol H_l of every layer that has heads, by name."""
+        """Return the value of the symbol H_l by name, for every layer that has heads."""
         return _head_counts(self.forms, self.heads)
 
     def size_values(self) -> Mapping[str, int]:
-        """Return the value of every size symbol of the action, by name: head counts, outputs C, and tokens read."""
+        """Return the value of every size symbol of the action by name: head counts, outputs C, and tokens read."""
         return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
 
     def layer_numbers(self) -> Mapping[str, Any]:
-        """Return the value of every symbol in the layers' expressions, except arrays of weights or data, by name."""
+        """Return by name the value of every symbol in the layers' expressions, except arrays of weights or data."""
         forms = self.forms
         return {
             **{symbol.name: width for symbol, width in zip(self.form.widths, self.widths, strict=True)},
@@ -252,29 +261,29 @@ class Architecture(DisplayMixin, eqx.Module):
 
 
 def checked_architecture(value: Any) -> Architecture:
-    """Return `value`, refused unless it is an architecture."""
+    """Return `value` after checking that it is an architecture."""
     return checked_instance(
         "architecture", value, Architecture, "such as bpkr.Architecture((2, 2), 100, temperature=0.1)"
     )
 
 
 def ansatz_of(architecture: Architecture, labels: int) -> str:
-    """Describe the ansatz for nonlinear units, and whether there are enough labels; empty if all are linear.
+    """Describe the ansatz for nonlinear units, and whether there are enough labels; empty if all units are linear.
 
-    Traced widths cannot be compared with the number of labels.
+    Traced widths are not compared with the number of labels, because their values are unknown.
     """
     if architecture.is_linear:
         return ""
     functions = ", ".join(activation.name for activation in architecture.activations)
     said = (
-        f"Gaussian equivalence: hidden units after {functions} are replaced by linear ones of the same covariance, "
-        "which is good for labels in proportion to the widths"
+        f"Gaussian equivalence: hidden units after {functions} are replaced by linear units of the same covariance, "
+        "which is accurate if the number of labels is proportional to the widths"
     )
     if is_traced(architecture.widths) or labels >= _FEW * (widest := max(map(float, architecture.widths))):
         return said
     return (
-        f"{said}; here {labels} labels are few for {widest:.6g} hidden units, and the ansatz drops terms of the "
-        "order of those that it keeps: the infinitely wide network, bpkr.gp_limit, is as good"
+        f"{said}; {labels} labels are few for {widest:.6g} hidden units: the ansatz drops terms as large as the terms "
+        "that it keeps, and the infinitely wide network, bpkr.gp_limit, is as accurate"
     )
 
 
@@ -285,26 +294,26 @@ def counted_paths(architecture: Architecture) -> str:
 
 
 def check_size(architecture: Architecture) -> None:
-    """Refuse an architecture whose largest order parameter does not fit in the memory of this machine."""
+    """Raise an error if the largest order parameter does not fit in the memory of this machine."""
     side = architecture.overlap_sizes[0]
     check_bytes(architecture, f"making the order parameter U_1, {side:,} x {side:,}", _POINT_COPIES * 8 * side**2)
 
 
 def check_bytes(architecture: Architecture, what: str, size: int) -> None:
-    """Refuse an architecture if `what`, of `size` bytes, does not fit in the memory of this machine."""
+    """Raise an error if `what`, of `size` bytes, does not fit in the memory of this machine."""
     check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", size)
 
 
 def solve_bytes(architecture: Architecture, rows: int) -> int:
     """Estimate the memory of a solve.
 
-    `rows` is the size of the data matrix: examples times outputs, or features times paths, whichever is smaller.
+    `rows` is the side of the data matrix: examples times outputs, or features times paths, whichever is smaller.
     """
     return 8 * (_SOLVE_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * rows**2)
 
 
 def check_solve(architecture: Architecture, rows: int) -> None:
-    """Refuse a solve that does not fit in memory, and warn of one that takes minutes, before compilation."""
+    """Before compilation, raise an error for a solve that does not fit in memory, and warn of a long solve."""
     side, size = architecture.overlap_sizes[0], solve_bytes(architecture, rows)
     check_bytes(architecture, f"solving for U_1, {side:,} x {side:,}, with a matrix of {rows:,} rows", size)
     seconds = _SECONDS * side**3
@@ -312,7 +321,7 @@ def check_solve(architecture: Architecture, rows: int) -> None:
         time = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
         warnings.warn(
             f"{counted_paths(architecture)} paths: solving for U_1, {side:,} x {side:,}, takes about {time} on two "
-            "cores. The time goes with the third power of the number of paths",
+            "cores. The time grows with the third power of the number of paths",
             stacklevel=3,
         )
 
@@ -327,18 +336,18 @@ def _head_counts(forms: Sequence[LayerForm], heads: Sequence[int]) -> Mapping[st
 
 
 class _Number:
-    """Placeholder for a layer's parameter when only its symbol may be used."""
+    """Placeholder for a parameter of a layer, for which expressions must use a symbol."""
 
     def _sympy_(self):
         raise ValueError(
-            "a number of the layer itself stands in `forward` or `prior`; write layer.number(name) or "
-            "layer.covariance(name, size) there, and give the value in `parameters`"
+            "`forward` or `prior` contains the value of a parameter of the layer; use the symbol layer.number(name) or "
+            "layer.covariance(name, size) instead, and return the value from `parameters`"
         )
 
 
 @lru_cache
 def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
-    """Return the forms of layers with this structure, for any values of its leaves; refused if not covered."""
+    """Return the forms of layers with this structure, for any values of its leaves."""
     layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
     width, forms = width_symbol("1"), []
     for index, layer in enumerate(layers, 1):
@@ -371,8 +380,8 @@ def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
     for i, value in enumerate(values):
         if name == "widths" and isinstance(value, (float, np.floating)) and value == math.inf:
             raise ValueError(
-                f"widths[{i}] must be finite, got inf: for infinite width use bpkr.gp_limit(architecture), the same "
-                "for any widths, or bpkr.Model(widths=math.inf)"
+                f"widths[{i}] must be finite, got inf: for infinite width use bpkr.Model(widths=math.inf), or "
+                "bpkr.gp_limit(architecture), which does not depend on the widths"
             )
     return tuple(_plain(checked_number(f"{name}[{i}]", value, above=0.0)) for i, value in enumerate(values))
 
@@ -382,8 +391,8 @@ def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
     for i, width in enumerate(widths):
         if not is_traced(width) and not _WIDTHS[0] <= width <= _WIDTHS[1]:
             raise ValueError(
-                f"widths[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: beyond, powers of it "
-                "leave double precision. For infinite width there are bpkr.gp_limit and bpkr.Model(widths=math.inf)"
+                f"widths[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: its powers exceed "
+                "double precision. For infinite width use bpkr.gp_limit or bpkr.Model(widths=math.inf)"
             )
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
@@ -397,7 +406,7 @@ def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    """Return `kind`, refused unless the theory covers its heads, parameters and prior.
+    """Return `kind` after checking that the theory covers its heads, parameters and prior.
 
     Traced parameters are checked when the compiled function runs.
     """
@@ -408,12 +417,12 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
     counts = {symbols.heads.name: heads} if heads else {}
     values = kind.parameters(symbols)
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
-        raise ValueError(f"{layer} gives no value for {', '.join(missing)}: `parameters` must name every symbol it has")
+        raise ValueError(f"{layer} has no value for {', '.join(missing)}: `parameters` must name every symbol")
     for symbol, value in values.items():
         name = f"parameter {symbol.name} of {layer}"
         check_name(f"a parameter of {layer}", symbol.name)
         if re.sub(rf"_{symbols.index}$", "", symbol.name) in _TAKEN:
-            raise ValueError(f"{layer} cannot have a parameter called {symbol.name}: it stands for something else")
+            raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning; rename it")
         if symbol.is_Matrix:
             matrix, size = numeric_array(name, value), count(symbol.shape[0], counts)
             if matrix.shape != (size, size):
@@ -421,24 +430,24 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
             kind = require(kind, _is_positive_definite(name, matrix))
             continue
         check_is_number(name, value)
-        # The weights have an even prior, so the sign of a skip connection has no effect.
-        advice = "; leave out a skip connection of no strength, or its sign" if form.gain.has(symbol) else ""
+        # The prior of the weights is even, so the sign of a skip connection has no effect.
+        advice = "; leave out a skip connection of strength 0, or its sign" if form.gain.has(symbol) else ""
         got = "" if is_traced(value) else f", got {value!r}{advice}"
         holds = array_module(value).isfinite(value) & (value > 0)
         kind = require(kind, [Requirement(f"{name} must be finite and positive{got}", holds)])
-    # Path weights are Gaussian given the next layer only if the prior is independent of sizes that diverge.
+    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
     name = f"the prior covariance of the weight blocks of {layer}"
     sizes = {symbols.width, symbols.next_width, symbols.tokens}
     if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):
         raise ValueError(
-            f"{name} depends on {', '.join(found)}: keep sizes out of `prior`, and divide by sqrt(layer.width) in "
-            "`forward`"
+            f"{name} depends on {', '.join(found)}: `prior` must not depend on sizes; divide by sqrt(layer.width) in "
+            "`forward` instead"
         )
     if not is_traced(variance, *values.values()):
         numbers = by_name("parameters", {**counts, symbols.variance: variance, **values})
         numbers = {key: np.asarray(value) if np.ndim(value) else float(value) for key, value in numbers.items()}
         scale, matrix = split_coefficient(form.covariance)
-        # Never form the identity: there can be very many blocks.
+        # The identity is not formed, because there can be very many blocks.
         is_diagonal = isinstance(matrix, Identity)
         covariance = np.full((1, 1), interpret(scale, numbers)) if is_diagonal else interpret(form.covariance, numbers)
         require(None, _is_positive_definite(name, covariance))

@@ -1,6 +1,7 @@
 """Forms of layers and networks: each forward map, read along attention paths from the readout to the input.
 
-Everything that the theory and the finite network need of a layer follows from its forward map and prior; Eqs. (5)-(7).
+All that the theory and the finite network need to know about a layer follows from its forward map and prior; Eqs.
+(5)-(7).
 """
 
 from dataclasses import dataclass
@@ -19,15 +20,19 @@ from .layers import AbstractLayer, LayerSymbols
 
 @dataclass(frozen=True)
 class LayerForm:
-    """What follows from the forward map and the prior of one layer.
+    """Expressions that follow from the forward map and the prior of one layer.
 
     Partial paths from the readout branch at the layer: first the skip connection, then the weight blocks.
 
+    - `symbols`: the symbols of the layer.
     - `forward`: X_l as the layer writes it, in terms of `weights` V_l and `hidden` X_{l-1}.
-    - `blocks`: number of weight blocks k. `covariance`: their prior covariance (k x k).
-    - `gain`: strength of the skip connection, zero if there is none.
-    - `skip_tokens` (tokens x tokens), `block_tokens` (k tokens x tokens): how each branch mixes tokens.
-    - `block_heads` (k x H_l): the heads that each block goes through; None for a layer without attention.
+    - `weights`: V_l, the weight blocks side by side.
+    - `blocks`: number of weight blocks k.
+    - `covariance`: prior covariance of the weight blocks (k x k).
+    - `gain`: strength of the skip connection; zero without a skip connection.
+    - `skip_tokens`: how the skip connection mixes tokens (tokens x tokens).
+    - `block_tokens`: how each weight block mixes tokens (k tokens x tokens).
+    - `block_heads`: the heads that each block passes (k x H_l); None for a layer without attention.
     """
 
     symbols: LayerSymbols
@@ -52,7 +57,7 @@ class LayerForm:
 
     @property
     def parameters(self) -> frozenset[Expr]:
-        """Symbols of the layer's own parameters: all in its expressions that `LayerSymbols` does not define."""
+        """Symbols of the layer's parameters: all symbols in its expressions that `LayerSymbols` does not define."""
         stated = self.forward.atoms(Symbol, MatrixSymbol) | self.covariance.atoms(Symbol, MatrixSymbol)
         return frozenset(stated - self.symbols.given - {self.weights})
 
@@ -62,7 +67,7 @@ class LayerForm:
         return self.blocks + 1 if self.has_skip else self.blocks
 
     def block_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """Return how the weight blocks read tokens before the layer (tokens x k n), given after it (tokens x n)."""
+        """Return how the weight blocks read tokens before the layer (tokens x k n), given `reading` after it."""
         return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
 
     def skip_reading(self, reading: MatrixExpr) -> MatrixExpr:
@@ -90,7 +95,7 @@ class _Refused(Exception):
 
 
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    """Read the forward map of a layer; `ValueError` names the part that the theory does not cover."""
+    """Read the forward map of a layer; raise `ValueError` with the part that the theory does not cover."""
     try:
         return _read(kind, symbols)
     except _Refused as reason:
@@ -102,9 +107,9 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     unreal = (S.ImaginaryUnit, S.Infinity, S.NegativeInfinity, S.ComplexInfinity, S.NaN)
     for what, expression in (("forward map", forward), ("prior", covariance)):
         if isinstance(expression, Basic) and (found := [number for number in unreal if expression.has(number)]):
-            raise ValueError(f"the {what} of {type(kind).__name__} has {found[0]}: its numbers must be real and finite")
+            raise ValueError(f"the {what} of {type(kind).__name__} has {found[0]}: all numbers must be real and finite")
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
-        raise _Refused(f"its prior {covariance} is not a square matrix, one row per weight block")
+        raise _Refused(f"its prior {covariance} is not a square matrix with one row per weight block")
     blocks, hidden = covariance.shape[0], symbols.hidden
     weights, size = symbols.weights(blocks), (symbols.next_width, symbols.tokens)
     if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != size:
@@ -121,17 +126,17 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
             skips.append((coefficient, factors[1:]))
         else:
             raise _Refused(
-                f"its term {from_terms([(coefficient, factors)], forward.shape)} begins neither with {hidden} "
-                f"nor with its weights {weights} of shape {weights.shape}, as many blocks as its prior has rows"
+                f"its term {from_terms([(coefficient, factors)], forward.shape)} starts neither with {hidden} nor with "
+                f"the weights {weights} of shape {weights.shape}, which have one block per row of the prior"
             )
     if not mixings:
-        raise _Refused(f"it does not contain its weights {weights}, of as many blocks as its prior has rows")
+        raise _Refused(f"it does not contain the weights {weights}, which have one block per row of the prior")
     gain, skip_tokens = S.Zero, Identity(symbols.tokens)
     if skips:
         if symbols.width != symbols.next_width:
             raise _Refused(f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
         if len(skips) > 1:
-            raise _Refused("it has more than one skip connection; gather them in one")
+            raise _Refused("it has more than one skip connection; combine them into one")
         ((coefficient, factors),) = skips
         # Factors that depend on sequence length belong to the mixing of tokens, not to the gain.
         gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
@@ -150,23 +155,23 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 
 
 def _check_linear(factors: tuple[MatrixExpr, ...], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
-    """Refuse a product that is not linear in weights and hidden activations, with the likely cause."""
+    """Raise an error with the likely cause for a product that is not linear in weights and hidden activations."""
     for symbol in (weights, hidden):
         if any(_hides(factor, symbol) for factor in factors):
             raise _Refused(
-                f"{symbol} stands inside a function: a nonlinear block. Functions of hidden units are covered, as an "
-                "ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it"
+                f"{symbol} is inside a function, so the layer is nonlinear. The theory covers functions of hidden "
+                "units, as an ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it"
             )
     occurrences = sum(_count(factor, hidden) for factor in factors)
     if occurrences > 1:
         raise _Refused(
-            f"{hidden} occurs {occurrences} times in a product: attention on hidden activations makes the network "
-            "nonlinear in its values. Attention must be a function of the bare input"
+            f"{hidden} occurs {occurrences} times in a product: with attention on hidden activations the network is "
+            "not linear in its values. Attention must be a function of the bare input"
         )
     if occurrences == 0:
         raise _Refused(f"a term does not contain {hidden}: biases are not covered")
     if sum(_count(factor, weights) for factor in factors) > 1:
-        raise _Refused(f"{weights} occurs more than once in a product: it must be linear in its weights")
+        raise _Refused(f"{weights} occurs more than once in a product: the forward map must be linear in the weights")
 
 
 def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
@@ -174,7 +179,7 @@ def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
         return False
     if isinstance(factor, KroneckerProduct):
         return any(_hides(argument, symbol) for argument in factor.args)
-    return not (factor.is_Matrix and len(factor.args) == 1 and factor.args[0] == symbol)  # transposes are refused later
+    return not (factor.is_Matrix and len(factor.args) == 1 and factor.args[0] == symbol)  # transposes fail later
 
 
 def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
@@ -184,7 +189,7 @@ def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
 
 
 def _mixing(coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr, MatrixExpr | None]:
-    """Return how V (M (x) X) Omega mixes tokens, c (M (x) I) Omega, and the heads M that each block goes through."""
+    """Return how V (M (x) X) Omega mixes tokens, c (M (x) I) Omega, and the heads M that each block passes."""
     if len(factors) == 1:
         raise _Refused(f"its weights do not act on {symbols.hidden}")
     _, first, *rest = factors
@@ -192,8 +197,8 @@ def _mixing(coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr
         spread = Identity(blocks)
         if expand(blocks).subs(*at_heads) != 1:
             raise _Refused(
-                f"its {blocks} weight blocks act on one {first}; write weights * KroneckerProduct(Identity({blocks}), "
-                f"{first}), so that each has its own"
+                f"its {blocks} weight blocks act on a single {first}; write weights * KroneckerProduct("
+                f"Identity({blocks}), {first}), so that each block has a separate copy"
             )
     elif isinstance(first, KroneckerProduct) and len(first.args) == 2 and first.args[1] == symbols.hidden:
         spread = first.args[0]
@@ -206,7 +211,7 @@ def _mixing(coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr
 
 
 def _check_chain(factors, symbols, at_heads) -> None:
-    """Refuse products of matrices whose sizes do not match; SymPy allows them if the sizes are symbols."""
+    """Raise an error for products of matrices whose sizes do not match. SymPy allows them if the sizes are symbols."""
     for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(symbols.tokens))):
         if expand(before.shape[1] - after.shape[0]).subs(*at_heads) != 0:
             sizes = f"{before} of shape {before.shape} by {after} of shape {after.shape}"
@@ -214,17 +219,18 @@ def _check_chain(factors, symbols, at_heads) -> None:
 
 
 TOKENS = Symbol("N_tokens", integer=True, positive=True)
-"""Number of tokens that the readout has separate weights for."""
+"""Number of tokens for which the readout has separate weights."""
 
 
 @dataclass(frozen=True)
 class NetworkForm:
     """The forms of all layers, from the input side, with the outputs and activation functions.
 
+    - `layers`: the form of each layer.
     - `several_outputs`: whether there is more than one output.
     - `every_token`: whether the readout has separate weights for every token.
-    - `activations`: phi of the embedding and of the dense layers above it, up to the last nonlinear one; empty if all
-      are linear.
+    - `activations`: the functions phi of the embedding and of the dense layers above it, up to the last nonlinear
+      layer; empty if all are linear.
     """
 
     layers: tuple[LayerForm, ...]
@@ -239,7 +245,7 @@ class NetworkForm:
 
     @property
     def readings(self) -> Expr:
-        """Size of the readout's order parameter: outputs times the tokens that are read."""
+        """Size of the readout's order parameter: outputs times tokens that are read."""
         return expand(TOKENS * self.outputs) if self.every_token else self.outputs
 
     @property
@@ -251,5 +257,5 @@ class NetworkForm:
 
 
 def width_symbol(name: str) -> Symbol:
-    """N_name, the hidden units before the layer of that name; "a" is the readout."""
+    """Return N_name, the number of hidden units before the layer with this name; "a" is the readout."""
     return Symbol(f"N_{name}", positive=True)

@@ -1,6 +1,6 @@
 """Numerical values of a layer's expressions: the compiled side of `LayerForm`.
 
-Every function here is generated from the two expressions of the layer, so that no formula is written twice.
+Every function here is generated from the forward map and the prior of the layer, so that no formula is written twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ def count(size: Expr, head_counts: Mapping[str, int]) -> int:
     unknown = sorted({symbol.name for symbol in size.free_symbols} - set(head_counts))
     if unknown:
         raise ValueError(
-            f"the number {size} depends on {', '.join(unknown)}: blocks and sizes of parameters must follow from the "
+            f"the number {size} depends on {', '.join(unknown)}: blocks and sizes of parameters may depend only on the "
             "number of heads, which must be positive"
         )
     return int(interpret(size, head_counts))
 
 
 def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
-    """Return which heads each branch goes through, as booleans (branches x heads); none for the skip connection."""
+    """Return which heads each branch passes, as booleans (branches x heads); none for the skip connection."""
     counts = {form.symbols.heads.name: heads}
     passes = np.zeros((count(form.blocks, counts), heads), dtype=bool)
     if isinstance(form.block_heads, Identity):
@@ -58,7 +58,7 @@ def forward(
     weights: Float[Array, "nextwidth columns"],
     attention: Float[Array, "headstokens tokens"] | None,
 ) -> Float[Array, "nextwidth tokens"]:
-    """Return X_l, given X_{l-1}, V_l and the heads' attention stacked vertically."""
+    """Return X_l, given X_{l-1}, V_l, and the attention of all heads stacked vertically."""
     arrays = {form.hidden: hidden, form.weights: weights, form.symbols.attention: attention}
     return _evaluate(form, form.forward, arrays, numbers)
 
@@ -69,7 +69,7 @@ def reading(
     outer: Float[Array, "tokens n"],
     attention: Float[Array, "headstokens tokens"] | None,
 ) -> Float[Array, "tokens branchesn"]:
-    """Return q_{l-1}, how each partial path reads the tokens before the layer, given q_l after it; Eq. (7)."""
+    """Return q_{l-1}, how each partial path reads the tokens before the layer, given q_l after the layer; Eq. (7)."""
     symbol = MatrixSymbol(f"q_{form.symbols.index}", form.symbols.tokens, _OUTER)
     return _evaluate(form, form.reading(symbol), {symbol: outer, form.symbols.attention: attention}, numbers)
 
@@ -116,7 +116,7 @@ def interpret_prior_mean(
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
     """Return the lower Cholesky factor of the prior covariance of the layer's weight blocks.
 
-    For independent blocks, as in most layers, it is a number times I.
+    For independent blocks, as in most layers, the factor is a number times I.
     """
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):

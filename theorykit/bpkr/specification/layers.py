@@ -1,7 +1,7 @@
 """The kinds of layers. A layer is defined by its forward map and the prior of its weights.
 
-Everything else follows from these two expressions: how attention paths read activations, the prior of the order
-parameters, the action, and the finite network itself.
+These two expressions determine how attention paths read activations, the prior of the order parameters, the action, and
+the finite network itself.
 """
 
 import abc
@@ -23,9 +23,11 @@ from .activations import IDENTITY, Activation, as_activation
 
 @dataclass(frozen=True)
 class LayerSymbols:
-    """The symbols available to layer `index` (1 = the first) for its forward map and prior.
+    """The symbols with which a layer writes its forward map and prior.
 
-    - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after the layer.
+    - `index`: the number l of the layer, counted from 1.
+    - `width`: N_l, the number of hidden units before the layer.
+    - `next_width`: N_{l+1}, the number of hidden units after the layer.
     """
 
     index: "Count"
@@ -57,18 +59,18 @@ class LayerSymbols:
 
     @property
     def attention(self) -> MatrixSymbol:
-        """Omega_l (H_l tokens x tokens), the heads' attention stacked vertically; columns of a block sum to one."""
+        """Omega_l (H_l tokens x tokens), the heads' attention stacked vertically; columns of each block sum to one."""
         return MatrixSymbol(f"Omega_{self.index}", self.heads * self.tokens, self.tokens)
 
     @property
     def given(self) -> frozenset[Expr]:
-        """All of the above symbols, which every layer has."""
+        """All symbols that every layer has: the properties of this class, and the widths."""
         numbers = {self.width, self.next_width, self.heads, self.tokens, self.variance}
         return frozenset(numbers | {self.hidden, self.attention})
 
     @checked_arguments
     def weights(self, blocks: "Size") -> MatrixSymbol:
-        """Return V_l (N_{l+1} x blocks N_l), the layer's weight blocks side by side, as many as its prior has rows."""
+        """Return V_l (N_{l+1} x blocks N_l), the weight blocks of the layer side by side, one per row of its prior."""
         return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
 
     @checked_arguments
@@ -78,12 +80,17 @@ class LayerSymbols:
 
     @checked_arguments
     def covariance(self, name: str, size: "Size") -> PositiveDefiniteSymbol:
-        """Return a positive definite parameter of the layer (size x size), called `name`_l."""
+        """Return a positive definite parameter of the layer, called `name`_l.
+
+        Args:
+            name: the name, without the number of the layer.
+            size: number of rows; an expression in `heads`, or a whole number.
+        """
         return positive_definite(f"{name}_{self.index}", size)
 
 
 class AbstractLayer(eqx.Module):
-    """A kind of layer. To add one, subclass it and define a forward map and a prior.
+    """A kind of layer. To add a kind, write a subclass that defines the forward map and the prior.
 
     - `heads`: the number of attention heads; 0 for a layer without attention.
     """
@@ -96,15 +103,18 @@ class AbstractLayer(eqx.Module):
 
     @abc.abstractmethod
     def prior(self, layer: LayerSymbols) -> MatrixExpr:
-        """Return the covariance prior_ab = < V^a_ij V^b_ij > (blocks x blocks); different entries are independent."""
+        """Return the covariance prior_ab = < V^a_ij V^b_ij > of weight blocks (blocks x blocks).
+
+        Different entries ij are independent.
+        """
 
     def parameters(self, layer: LayerSymbols) -> "Mapping[Expr, ArrayLike]":
-        """Return the values of all symbols in `forward` and `prior` made by `layer.number` or `layer.covariance`."""
+        """Return the value of every symbol in `forward` and `prior` that `layer.number` or `layer.covariance` made."""
         return {}
 
 
 class Attention(AbstractLayer):
-    """Linear values mixed over tokens by attention heads, which act on the bare input; Eq. (2)."""
+    """A layer of attention heads. Values are linear, and attention is a function of the bare input; Eq. (2)."""
 
     heads: int = eqx.field(static=True, converter=partial(checked_whole_number, "heads", least=1))
 
@@ -119,8 +129,8 @@ class Attention(AbstractLayer):
 class Dense(AbstractLayer):
     """A layer that acts on each token separately.
 
-    - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. A nonlinear one is allowed
-      only if all layers below it are dense.
+    - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. It can be nonlinear only if
+      all layers below are dense.
     """
 
     activation: Activation = eqx.field(static=True, kw_only=True, default=IDENTITY, converter=as_activation)
@@ -138,7 +148,10 @@ class Dense(AbstractLayer):
 
 
 class Skip(AbstractLayer):
-    """A skip connection of strength `gain` around `layer`: x^l = gain x^{l-1} + layer(x^{l-1}); equal widths.
+    """A skip connection around a layer: x^l = gain x^{l-1} + layer(x^{l-1}). It needs equal widths before and after.
+
+    - `layer`: the layer inside the skip connection.
+    - `gain`: strength of the skip connection, positive.
 
     >>> from theorykit import bpkr
     >>> arch = bpkr.Architecture(layers=(2, bpkr.Skip(2, gain=0.5)), widths=10, temperature=0.1)
@@ -152,7 +165,7 @@ class Skip(AbstractLayer):
     def __init__(self, layer: "AbstractLayer | int", gain: "ArrayLike" = 1.0):
         self.layer = as_layer(layer, "layer")
         if isinstance(self.layer, Skip):
-            raise ValueError("layer is a Skip: two skip connections around one layer are one; add their gains")
+            raise ValueError("layer is a Skip already: use one skip connection, with the sum of the gains")
         self.gain = gain
 
     @property
@@ -176,7 +189,7 @@ def activation_of(layer: AbstractLayer) -> Activation:
 
 
 def as_layer(layer: "AbstractLayer | int", name: str) -> AbstractLayer:
-    """Return a layer; a whole number becomes that many heads of attention."""
+    """Return a layer; a whole number becomes a layer of that many attention heads."""
     if isinstance(layer, AbstractLayer):
         return layer
     try:

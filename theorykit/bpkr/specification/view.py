@@ -1,4 +1,4 @@
-"""Displays of an architecture: a line, a table of its layers, and a drawing of the paths through them."""
+"""Displays of an architecture: a line, a table of the layers, and a drawing of the paths through the layers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,9 +8,18 @@ from ...symbolic.documents.document import Block, Picture, Table, Text
 from ...symbolic.documents.values import drawing, number, written
 from .layers import AbstractLayer, Skip, activation_of
 
-# Most layers, and branches per layer, in a drawing.
-_LAYERS, _BRANCHES = 10, 6
-_COLUMN, _ROW, _RADIUS, _TOP = 110, 30, 11, 24
+# An architecture with more layers than this is not drawn.
+_LAYERS = 10
+# A drawing shows at most this many branches per layer.
+_BRANCHES = 6
+# Distance between columns of a drawing, in pixels, wide enough for the titles.
+_COLUMN = 110
+# Distance between rows, in pixels.
+_ROW = 30
+# Radius of a circle, in pixels, for labels of three characters.
+_RADIUS = 11
+# Height of the line of titles, in pixels.
+_TOP = 24
 
 
 def architecture_line(architecture: Any) -> str:
