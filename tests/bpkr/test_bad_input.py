@@ -256,7 +256,7 @@ print(json.dumps([
     for (_, message), names in zip(misaligned, expected, strict=True):
         assert f"{names} have other coordinates along example: align them first" in message
     assert "mask must have axes among (examples, heads, keys, queries), got (rows, keys)" in other_names[1]
-    assert "a causal mask in the other order of axes" in in_other_order[1]
+    assert "its axes are in the other order" in in_other_order[1]
 
 
 EXTREMES = {

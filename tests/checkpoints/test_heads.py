@@ -129,7 +129,7 @@ def test_inputs_that_do_not_fit_are_refused():
         heads.attention(INPUTS[..., :5])
     with pytest.raises(ValueError, match=r"mask(\[0\])? must be whole numbers"):
         heads.attention(INPUTS, mask=PRESENT[:, :3])
-    with pytest.raises(ValueError, match="says that no token of the example is real"):
+    with pytest.raises(ValueError, match="marks no token of the example as real"):
         heads.attention(INPUTS, mask=0 * PRESENT)
     causal = read_heads(case("gpt2").arrays, layer=0, heads=HEADS)
     with pytest.raises(ValueError, match="leaves query 0 of example 1, head 0, counted from 0, no key"):

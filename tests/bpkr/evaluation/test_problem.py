@@ -37,7 +37,7 @@ def test_test_examples_are_those_of_the_data_unless_others_are_given():
     saddle = bpkr.solve(PROBLEM)
     assert_close(bpkr.predict(PROBLEM, saddle).mean, bpkr.predict(PROBLEM, saddle, FEATURES[:3]).mean, 1e-12)
     assert bpkr.fluctuations(PROBLEM, saddle).prediction.mean.shape == (3,)
-    with refused("test_features must be given: data has none"):
+    with refused("test_features must be given, because data has no test features"):
         bpkr.predict(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), saddle)
 
 
@@ -54,7 +54,7 @@ def test_a_problem_can_be_pickled_and_differentiated_through():
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (bpkr.Data(FEATURES), "data has no labels; only bpkr.kernel needs none"),
+        (bpkr.Data(FEATURES), "data has no labels, which all functions but bpkr.kernel need"),
         (bpkr.Data(FEATURES, LABELS, test_labels=LABELS), "there are test_labels, but no test_features"),
         (
             bpkr.Data(FEATURES, LABELS, moments=bpkr.Data.of_arrays(FEATURES, LABELS, progress=False).moments),
@@ -71,9 +71,9 @@ def test_data_that_are_not_meant_are_refused(data, named):
 def test_a_kernel_needs_no_labels_and_a_problem_no_data_twice():
     kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), bpkr.gp_limit(ARCHITECTURE))
     assert_close(kernel, bpkr.kernel(PROBLEM, bpkr.gp_limit(ARCHITECTURE)), 1e-12)
-    with pytest.raises(TypeError, match="data must be given with an architecture; a Problem has its own"):
+    with pytest.raises(TypeError, match="data can only be given with an architecture"):
         bpkr.solve(PROBLEM, DATA)
-    with pytest.raises(TypeError, match="data must be given with it"):
+    with pytest.raises(TypeError, match="data must be given too"):
         bpkr.solve(ARCHITECTURE)
 
 

@@ -85,7 +85,7 @@ WRONG_HEADS = {
     "nothing": ({}, "give either key_query=[...], or both query=[...] and key=[...]"),
     "queries alone": ({"query": QUERY}, "give either key_query=[...], or both query=[...] and key=[...]"),
     "both": ({"key_query": QUERY, "query": QUERY, "key": QUERY}, "give either key_query=[...], or both"),
-    "a bias of products": ({"key_query": QUERY, "key_bias": QUERY}, "to which query_bias and key_bias belong"),
+    "a bias of products": ({"key_query": QUERY, "key_bias": QUERY}, "with or without query_bias and key_bias"),
     "not square": ({"key_query": QUERY}, "key_query[0] must have shape (heads, features, features), got (2, 3, 4)"),
     "no heads": ({"key_query": [np.ones((0, 3, 3))]}, "key_query[0] has zero heads"),
     "NaN": ({"key_query": [changed(np.ones((2, 3, 3)), (1, 0, 2), np.nan)]}, "key_query[0] has 1 entries"),
@@ -118,7 +118,7 @@ def test_inputs_must_fit_heads_and_architecture():
         bpkr.attention(inputs[:, :, :3], key_query=heads)
     with refused("inputs is not finite in 1 entry, the first nan at index (0, 1, 2)"):
         bpkr.attention(changed(inputs, (0, 1, 2), np.nan), key_query=heads)
-    with refused("attention[0] must have shape (5, 3, 3, 3), or (3, 3, 3) if it is that of all examples"):
+    with refused("attention[0] must have shape (5, 3, 3, 3), or (3, 3, 3) if it is the same for all examples"):
         bpkr.path_features(inputs[:, :3], attention, architecture)
-    with refused("attention[1] must have shape (5, 2, 4, 4), or (2, 4, 4) if it is that of all examples"):
+    with refused("attention[1] must have shape (5, 2, 4, 4), or (2, 4, 4) if it is the same for all examples"):
         bpkr.path_features(inputs, [attention[0], attention[1][:, :1]], architecture)

@@ -129,7 +129,7 @@ def test_a_position_is_read_in_each_example():
 
     np.testing.assert_array_equal(features(LENGTHS - 1), features("last"))
     np.testing.assert_array_equal(features(np.zeros(EXAMPLES, dtype=int)), features("first"))
-    with refused("readout[1] is token 1, which real_tokens says is padding"):
+    with refused("readout[1] is token 1, which is padding according to real_tokens"):
         features(np.ones(EXAMPLES, dtype=int))
     for wrong in (np.ones(3, dtype=int), np.ones(EXAMPLES), 2):
         with refused("readout must be one of 'first', 'last', 'mean'"):
@@ -158,24 +158,24 @@ BIG = np.full((1, 1, TOKENS, TOKENS), 1e308)
 WRONG_MASKS = {
     "another word": (("casual",), "mask[0] must be one of 'causal'"),
     "an empty tuple": ((), "got an empty tuple"),
-    "lengths of others": (LENGTHS[:3], "mask must be whole numbers (5,), how many tokens"),
+    "lengths of others": (LENGTHS[:3], "mask must be the number of real tokens of each example (5,)"),
     "a length of zero": (LENGTHS * 0, "mask[0] must be from 1 to the 4 tokens of inputs, got 0"),
     "a length too great": (("causal", LENGTHS + 1), "mask[1][0] must be from 1 to the 4 tokens of inputs, got 5"),
-    "no real token": (REAL & (LENGTHS > 1)[:, None], "mask[1] says that no token of the example is real"),
+    "no real token": (REAL & (LENGTHS > 1)[:, None], "mask[1] marks no token of the example as real"),
     "other numbers": (REAL * 2, "mask must be True or False, or 1 or 0, for each token"),
     "of other tokens": (REAL[:, :3], "mask must be whole numbers (5,)"),
     "without an axis": (np.array(CAUSAL), 'mask must be "causal"'),
-    "causal, queries first": (np.tri(TOKENS, dtype=bool), 'Give mask="causal", layout="torch"'),
-    "added, queries first": (np.triu(np.full((TOKENS, TOKENS), -np.inf), 1)[None, None], "a causal mask in the other"),
+    "causal, queries first": (np.tri(TOKENS, dtype=bool), 'Pass mask="causal", layout="torch"'),
+    "added, queries first": (np.triu(np.full((TOKENS, TOKENS), -np.inf), 1)[None, None], "its axes are in the other"),
     "of other heads": (np.ones((1, 3, TOKENS, TOKENS), dtype=bool), "does not fit attention"),
     "not a number": (np.full((1, 1, 1, 1), np.nan), "mask adds NaN or infinity"),
     "infinity": (np.full((1, 1, 1, 1), np.inf), "mask adds NaN or infinity"),
-    "numbers beyond double precision": ((BIG, BIG), "mask adds numbers beyond double precision"),
+    "numbers beyond double precision": ((BIG, BIG), "mask adds NaN or infinity"),
     "no key left": (
         ("causal", np.flip(REAL, axis=1)),
-        "mask leaves query 0 of example 1, head 0, counted from 0, no key to attend to",
+        "mask leaves query 0 of example 1, head 0, counted from 0, without any key to attend to",
     ),
-    "zeros and ones": (CAUSAL[:, None] * 1.0, "adds 0 and 1 alone to scores: give booleans if 1 means allowed"),
+    "zeros and ones": (CAUSAL[:, None] * 1.0, "adds only 0 and 1 to scores; give booleans if 1 means allowed"),
 }
 
 
@@ -201,9 +201,7 @@ def test_transposed_attention_is_refused_unless_it_is_meant():
     found = bpkr.path_features(inputs, as_torch, ARCHITECTURE, layout="torch")
     np.testing.assert_array_equal(found, bpkr.path_features(inputs, attention, ARCHITECTURE))
     assert np.max(np.abs(meant - found)) > 1e-3
-    with refused(
-        "attention[0] is transposed: it sums to one over queries, where a softmax sums to one over keys; leave"
-    ):
+    with refused("attention[0] is transposed: it sums to one over queries, but a softmax sums to one over keys; leave"):
         bpkr.path_features(inputs, attention, ARCHITECTURE, layout="torch")
 
 
@@ -239,7 +237,7 @@ def test_masks_of_torch_have_queries_before_keys():
     additive = np.where(causal, 0.0, -np.inf)
     for mask in (causal, causal[None, None], additive, additive[None, None], np.where(causal, 0.0, lowest)[None, None]):
         np.testing.assert_array_equal(attended(mask, layout="torch"), expected)
-        with refused("a causal mask in the other order"):
+        with refused("its axes are in the other order"):
             attended(mask)
     # a token without a key attends to itself
     alone = attended(("causal", np.flip(REAL, axis=1)), isolated="self")
@@ -253,20 +251,20 @@ def test_masks_of_torch_have_queries_before_keys():
     prefix = causal | (np.arange(TOKENS) < 2)
     blocks = np.kron(np.tri(2), np.ones((TOKENS // 2, TOKENS // 2))) > 0
     for mask in (prefix, np.where(prefix, 0.0, lowest), blocks):
-        with refused("a causal mask in the other order"):
+        with refused("its axes are in the other order"):
             attended(mask)
         np.testing.assert_array_equal(attended(mask, layout="torch"), attended(mask.T))
     # True marks what is forbidden, as in torch.nn.MultiheadAttention
-    with refused("or one whose True marks what is forbidden"):
+    with refused("or True marks forbidden keys"):
         attended(~causal, layout="torch")
     # only the future, because it is meant
-    with refused('layout="keys-first" with an array'):
+    with refused('layout="keys-first" and an array'):
         attended(causal.T, layout="torch")
     meant = attended(causal, layout="keys-first")
     np.testing.assert_array_equal(meant[0, 0] > 0, causal)
     compiled = jax.jit(attended_to)
     np.testing.assert_array_equal(compiled(additive.T), expected)
-    with pytest.raises((ValueError, RuntimeError), match="a causal mask in the other order"):
+    with pytest.raises((ValueError, RuntimeError), match="its axes are in the other order"):
         jax.block_until_ready(compiled(additive))
 
 
@@ -277,14 +275,14 @@ def test_masks_of_transformers_say_which_keys_are_real():
         np.testing.assert_array_equal(attended(of_keys, layout=layout), expected)
         np.testing.assert_array_equal(attended(REAL[:, None, None, :], layout=layout, isolated="self"), expected)
     for mask, layout in ((of_keys, "keys-first"), (of_keys.swapaxes(2, 3), "torch")):
-        with refused("is the same for all keys, which forbids nothing or everything"):
+        with refused("is the same for all keys, so it forbids nothing or everything"):
             attended(mask, layout=layout, isolated="self")
 
 
 def test_booleans_of_as_many_examples_as_tokens_have_two_meanings():
     flags = np.arange(TOKENS) < np.array([4, 1, 3, 2])[:, None]
     for mask, options in ((flags, {}), (flags.astype(int), {"layout": "torch"}), (np.tri(TOKENS, dtype=bool), {})):
-        with refused("has two meanings"):
+        with refused("is ambiguous"):
             attended(mask, TOKENS, **options)
     expected = attended(np.array([4, 1, 3, 2]), TOKENS)
     # both pieces of advice

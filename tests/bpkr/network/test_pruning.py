@@ -191,12 +191,12 @@ class OddStrength(Unscaled):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (TiedHeads(3), "layer 1 (TiedHeads): its weight blocks are not one for each head"),
-        (Skip(TiedHeads(3), 0.5), "layer 1 (Skip): its weight blocks are not one for each head"),
-        (CorrelatedHeads(CORRELATED, 2), "layer 1 (CorrelatedHeads): the size of its kappa_1 follows from the number"),
+        (TiedHeads(3), "layer 1 (TiedHeads): it does not have one weight block per head"),
+        (Skip(TiedHeads(3), 0.5), "layer 1 (Skip): it does not have one weight block per head"),
+        (CorrelatedHeads(CORRELATED, 2), "layer 1 (CorrelatedHeads): the size of its kappa_1 depends on the number"),
         (StraightByHeads(0.5, 2), "layer 1 (StraightByHeads): its skip connection depends on the number of heads"),
-        (Numbered(), "layer 1 (Numbered): its number of heads is no field of it"),
-        (OddStrength(0.5, 2), "no head can be removed from layer 1: what makes up for the others is"),
+        (Numbered(), "layer 1 (Numbered): its number of heads is not a field"),
+        (OddStrength(0.5, 2), "no head can be removed from layer 1: its weights would be rescaled by"),
     ],
 )
 def test_kinds_of_layers_that_are_not_known_with_fewer_heads_are_refused(layer, message):
@@ -213,23 +213,23 @@ def test_kinds_of_layers_that_are_not_known_with_fewer_heads_are_refused(layer, 
         (TWO_BY_TWO, [Head(1, 1), Head(2, 3)], "there is no layer 2, head 3: layer 2 has 2 heads, counted from 1"),
         (TWO_BY_TWO, [Head(1, 0)], "there is no layer 1, head 0: layer 1 has 2 heads, counted from 1"),
         (MIXTURE, [Head(2, 1)], "there is no layer 2, head 1: layer 2 has 0 heads"),
-        (TWO_BY_TWO, [Head(1, 2), Head(2, 1), Head(1, 2)], "layer 1, head 2 is named twice"),
+        (TWO_BY_TWO, [Head(1, 2), Head(2, 1), Head(1, 2)], "layer 1, head 2 occurs more than once"),
         (
             TWO_BY_TWO,
             [Head(2, 2), Head(2, 1)],
-            "all 2 heads of layer 2 (Attention) are to be removed: that leaves no output but zero; keep at least one",
+            "cannot remove all 2 heads of layer 2 (Attention), which leaves an output of zero; keep at least one",
         ),
         (
             ALL_SKIPS,
             [Head(2, 1)],
-            "all 1 heads of layer 2 (Skip) are to be removed: that leaves nothing but its skip connection",
+            "cannot remove all 1 heads of layer 2 (Skip), which leaves only its skip connection",
         ),
     ],
 )
 def test_heads_that_cannot_be_removed_are_refused(case, removed, message):
     with refused(message):
         bpkr.without_heads(sampled(case), removed)
-    if "there is no" in message or "twice" in message:
+    if "there is no" in message or "more than once" in message:
         with refused(message):
             bpkr.removable_heads(removed, case.heads)
 
@@ -247,7 +247,7 @@ def test_heads_of_an_unknown_sort_are_refused():
 
     network = sampled(TWO_BY_TWO)
     other = eqx.tree_at(lambda network: network.heads, network, Random(2 * (jnp.ones((2, INPUT_FEATURES)),)))
-    with refused("which numbers of Random belong to which head is not known"):
+    with refused("cannot remove Random: use KeyQueryHeads or ProjectionHeads"):
         bpkr.without_heads(other, [Head(1, 1)])
 
 

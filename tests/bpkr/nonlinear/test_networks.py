@@ -65,7 +65,7 @@ def test_gibbs_and_sums_over_paths_are_refused():
     with refused("block Gibbs needs a network that is linear in each block of weights"):
         sampling.sample_weights_by_gibbs(architecture, data, key=jax.random.key(0), progress=False)
     network = bpkr.sample_network(architecture, heads, input_features=FEATURES, key=jax.random.key(0))
-    with refused("the network has nonlinear hidden units: its output is no sum over path features"):
+    with refused("the network has nonlinear hidden units, so its output is not a sum over path features"):
         network.path_outputs(features).sum(axis=1)
 
 

@@ -23,5 +23,5 @@ def test_a_layer_of_fewer_units_than_paths_is_out_of_range(widths, least):
 
 def test_a_batch_says_so_of_its_narrowest_network():
     batch = jax.vmap(lambda width: solved(width))(np.array([2.0, 40.0]))
-    assert batch.diagnosis.startswith("all 2 solves converged. Out of the range")
+    assert batch.diagnosis.startswith("all 2 solves converged. The theory of wide layers does not hold")
     assert batch.stats["units_per_path"].tolist() == [0.5, 10.0]

@@ -31,7 +31,7 @@ def test_biases_of_queries_and_keys_come_back_too():
 def test_weights_of_another_architecture_are_refused():
     network = initial_network(bpkr.Architecture((2, 2), 6, temperature=0.1), 3, 5, key=jax.random.key(0))
     weights = label_network(network)
-    with pytest.raises(ValueError, match=r"shapes .* do not fit the architecture, which needs"):
+    with pytest.raises(ValueError, match=r"weights must have the shapes .* of the architecture, got"):
         network_from(bpkr.Architecture((2, 2), 7, temperature=0.1), weights)
     with pytest.raises(ValueError, match=r"heads of \(2, 2\), but the architecture"):
         network_from(bpkr.Architecture((3, 2), 6, temperature=0.1), weights)

@@ -26,7 +26,13 @@ from .problem import Problem, as_problem
 
 
 class ActionTerms(DisplayMixin, eqx.Module):
-    """The value of the action and of its parts; see `evaluate`."""
+    """The value of the action and of its parts, undivided; see `evaluate`.
+
+    - `layer_entropies`: (S_1, ..., S_L).
+    - `readout_entropy`: S_a.
+    - `energy`: E.
+    - `total`: S, the sum of energy and entropies.
+    """
 
     layer_entropies: tuple[Float[Array, ""], ...]
     readout_entropy: Float[Array, ""]
@@ -48,9 +54,13 @@ class ActionTerms(DisplayMixin, eqx.Module):
 def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> ActionTerms:
     """Evaluate the action and its parts at given order parameters, Eq. (32).
 
+    Args:
+        problem: the architecture with its training data.
+        order_parameters: the order parameters, or a `Saddle`.
+
     Returns:
-        `total`, undivided: the posterior is proportional to exp(-total/2). It is `energy` plus `entropy`; `entropy` is
-        the sum of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a.
+        An object with `total`, which is `energy` plus `entropy`. The posterior is proportional to exp(-total/2).
+        `entropy` is the sum of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -73,7 +83,7 @@ def action_terms(
     features: PathFeatures,
     labels: Float[Array, "examples *outputs"],
 ) -> ActionTerms:
-    """Evaluate as `evaluate` does, without checks: pure and traceable; NaN if the kernel has no Cholesky factor."""
+    """Evaluate as `evaluate` does, without checks. Pure and traceable; NaN if the kernel has no Cholesky factor."""
     if isinstance(features, ImplicitFeatures):
         return _with_energy(bound, order_parameters, energy_of(bound, Data(features, labels)))
     given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
@@ -101,7 +111,7 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
     problem.require_arrays("parameter_values")
     bound, data = problem.bound, problem.data
     if isinstance(data.features, ImplicitFeatures):
-        raise ValueError("features are known by their kernels, and are no parameters of the action: use bpkr.solve")
+        raise ValueError("features are given by kernels, so they are not parameters of the action; use bpkr.solve")
     values = bound.numbers() | bound.data(data.features, data.labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 
@@ -111,7 +121,7 @@ def first_order(problem: Problem) -> OrderParameters:
     """Return the saddle point to first order in one over the widths, in closed form.
 
     The expansion is about the Gaussian-process limit. It is accurate if the widths are large compared to the number of
-    examples. At smaller widths the matrices may not even be positive definite.
+    examples. At smaller widths the matrices may fail to be positive definite.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -126,13 +136,20 @@ def _first_order(bound: BoundAction, data: Data):
 
 
 def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:
-    """Return the readout order parameter that is stationary given the last layer's U_L (n_L x n_L).
+    """Return the readout order parameter at which the action is stationary, given U_L of the last layer.
 
-    A number for one output, or a matrix (outputs, outputs) for several. Raises `ValueError` if a skip connection in the
-    last layer makes the readout a block of U_L.
+    Args:
+        architecture: the architecture.
+        last: U_L (n_L, n_L).
+
+    Returns:
+        A number for one output, or a matrix (outputs, outputs) for several outputs.
+
+    Raises:
+        ValueError: there are no layers, or a skip connection in the last layer makes the readout a block of U_L.
     """
     bound = bind(checked_architecture(architecture))
     if architecture.depth == 0:
-        raise ValueError("there is no U_L without layers: u is the only order parameter, and bpkr.solve finds it")
+        raise ValueError("the architecture has no layers and therefore no U_L; use bpkr.solve to find u")
     matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
     return bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrix})["u"]

@@ -35,7 +35,7 @@ def _parts(form: Any, *names: str) -> Mapping[str, Expr]:
     return {name: getattr(form, name) for name in names}
 
 
-# V has arbitrary columns, with one row per row of the kernel.
+# V has one row per row of the kernel, and any number of columns.
 def _columns(action: Action) -> MatrixSymbol:
     return MatrixSymbol("V", action.symbols.features.shape[0], Symbol("k", integer=True, positive=True))
 
@@ -47,11 +47,11 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
         for name, entropy in {**_entropies(action), "entropy": action.entropy}.items()
     },
     "entropy": lambda action: {"entropy": action.entropy},
-    # Of the exact prior at finite width.
+    # Terms that the exact prior at finite width adds to the entropy.
     "corrections": lambda action: {"corrections": action.corrections},
-    # u given U_L.
+    # The stationary u, given U_L.
     "readout": lambda action: {"u": action.readout_solution},
-    # up to a constant
+    # The bound of the energy, up to a constant.
     "majorised_energy": lambda action: {"bound": action.majoriser.bound},
     # Order parameters to first order in one over the widths, given the force of `Action.expansion`.
     "first_order": lambda action: {symbol.name: value for symbol, value in action.expansion.order_parameters.items()},
@@ -69,7 +69,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     # Gradients in U_1, given resolvent and representer.
     "kernel_slopes": lambda action: _parts(action.kernel_energy, *_GRADIENTS),
     "dual_energy": lambda action: action.dual.parts,
-    # From one factorisation.
+    # Energy and gradients in one function, so that they share a factorisation.
     "dual_slopes": lambda action: {**action.dual.parts, **_parts(action.dual, *_GRADIENTS)},
     # Eqs. (9), (29), (30) from features, kernels, and second moments.
     "predictor": lambda action: _parts(action.predictor, *_MOMENTS),
@@ -81,8 +81,8 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
 class CompiledAction(DisplayMixin):
     """Pure JAX functions of arrays, generated from the expressions of `action` at their first use.
 
-    They hold for one structure of layers with any numbers and head counts. The attributes are `terms`, `minima`, and
-    every name in `_OUTPUTS`. No function is jitted.
+    The functions hold for one structure of layers with any numbers and head counts. They are the attributes `terms`,
+    `minima`, and every name in `_OUTPUTS`. No function is jitted.
     """
 
     def __init__(self, action: Action):
@@ -147,9 +147,9 @@ def generate_source(action: Action) -> str:
 
 
 class BoundAction(eqx.Module):
-    """The compiled action with the numbers of `architecture`, in which it is differentiable.
+    """The compiled action with the numbers of an architecture, with respect to which it is differentiable.
 
-    To call a function of `compiled`, combine symbol values from `numbers`, and `point`, `data` or `moments`.
+    To call a function of `compiled`, combine the symbol values that `numbers`, `point`, `data` and `moments` return.
     """
 
     architecture: Architecture
@@ -166,7 +166,7 @@ class BoundAction(eqx.Module):
         return self.compiled.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
-        """Return the values of the architecture's symbols, including sizes; sigma_0^2 is in the features."""
+        """Return the values of the architecture's symbols and sizes, except sigma_0^2, which is in the features."""
         architecture, symbols = self.architecture, self.symbols
         by_name = {
             **architecture.layer_numbers(),

@@ -1,7 +1,7 @@
 """Contractions that exploit the symmetry of U_1 and the pairs of paths that it mixes, unlike generated code.
 
-Each replaces an expression of the action with fewer operations; tests compare the two. A change dU_1 is given by its
-entries on and above the diagonal, row by row, in the order of `pairs`.
+Each function computes an expression of the action with fewer operations; tests compare the two. A change dU_1 is given
+by its entries on and above the diagonal, row by row, in the order of `pairs`.
 """
 
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ def curvature_of_blocks(
     inner = jnp.einsum("ai,bicj,dj->abcd", readings, blocks, readings)
     curvature = 2 * inner - jnp.einsum("diaj,bjci->abcd", blocks, blocks)
     rows, columns = pairs(len(readings))
-    # Sum over both orders of each pair, which are one on the diagonal.
+    # Sum over both orders of each pair. Diagonal pairs have only one order, so `weight` halves them.
     curvature = (curvature + curvature.swapaxes(0, 1))[rows, columns]
     curvature = (curvature + curvature.swapaxes(1, 2))[:, rows, columns]
     weight = np.where(rows == columns, 0.5, 1.0)
@@ -87,9 +87,9 @@ def curvature_of_kernels(
     resolvent: Float[Array, "rows rows"],
     representer: Float[Array, "rows one"],
 ) -> Float[Array, "pairs pairs"]:
-    """Compute the second derivative of E: -tr(A R B R) + 2 v^T A R B v, with A and B of the derivatives `kernels` of K.
+    """Compute the second derivative of E: -tr(A R B R) + 2 v^T A R B v, for derivatives A and B of K from `kernels`.
 
-    R is (K + T I)^-1 and v is (K + T I)^-1 y.
+    R is (K + T I)^-1, and v is (K + T I)^-1 y.
     """
     moved, readings = kernels @ resolvent, (kernels @ representer)[:, :, 0]
     flat, flipped = (each.reshape(len(kernels), -1) for each in (moved, moved.swapaxes(1, 2)))
@@ -97,7 +97,7 @@ def curvature_of_kernels(
 
 
 def blocks_cost(paths: int, size: int, assembly: int, evaluation: int) -> tuple[float, float]:
-    """Estimate the cost of the curvature by blocks of `size` features, in evaluations, and its memory in bytes.
+    """Estimate the cost of the curvature from blocks of `size` features, in evaluations, and its memory in bytes.
 
     `assembly` and `evaluation` are operation counts of the blocks and of one evaluation of the energy.
     """

@@ -1,4 +1,4 @@
-"""The energy of given data for the solvers: its value, both parts of its gradient, and its curvature in U_1.
+"""The energy of given data for the solvers: the value, both parts of the gradient, and the curvature in U_1.
 
 There is one class per form of the data. All use the derived expressions, except for those in `contractions`.
 """
@@ -32,14 +32,19 @@ from .contractions import (
 )
 from .rounding import dual_rounding, kernel_rounding
 
-# Largest array of path kernels, in bytes, that is worth its memory traffic: about the size of caches.
+# Tabulate path kernels up to this number of bytes, about the size of a cache; larger tables cost too much traffic.
 _PATH_KERNEL_BYTES = 2**25
 
 
 class EnergyPoint(eqx.Module):
-    """The energy at U_1 = `u1`, undivided, and both parts of its gradient, positive semidefinite (n_1 x n_1).
+    """The energy at one U_1, undivided, and both parts of its gradient.
 
-    `magnitude` is the size of the terms in `value`, for its rounding. `solved` has arrays for `curvature`, by name.
+    - `u1`: U_1 (n_1 x n_1).
+    - `value`: the energy E.
+    - `magnitude`: the size of the terms in `value`, from which its rounding error is estimated.
+    - `logdet_gradient`: gradient of the log-determinant, positive semidefinite (n_1 x n_1).
+    - `minus_misfit_gradient`: minus the gradient of the misfit, positive semidefinite (n_1 x n_1).
+    - `solved`: arrays by name that `curvature` needs.
     """
 
     u1: PathMatrix
@@ -62,7 +67,7 @@ class AbstractEnergy(eqx.Module):
 
     @property
     def architecture(self) -> Architecture:
-        """The architecture to whose numbers the action is bound."""
+        """The architecture whose numbers the action has."""
         return self.bound.architecture
 
     @property
@@ -90,7 +95,7 @@ class AbstractEnergy(eqx.Module):
 
     @abc.abstractmethod
     def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
-        """Estimate rounding errors of E per machine epsilon, from its "kernel" and from its "labels"."""
+        """Estimate the rounding errors of E per machine epsilon that the "kernel" and the "labels" cause."""
 
     @abc.abstractmethod
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
@@ -102,12 +107,14 @@ class AbstractEnergy(eqx.Module):
 
 
 class KernelEnergy(AbstractEnergy):
-    """The energy by the kernel of all examples, one row per label.
+    """The energy from the kernel K of all examples, with one row per label.
 
-    K comes from `features` (rows, columns), in the layout of `flat_features`. For few paths and examples it comes from
-    `path_kernels` (pairs, rows, rows), its derivatives in the entries of U_1 on and above the diagonal, computed once.
-    Only `RotatedExamples` have `omitted` further rows, without features or labels, and `features_error`, the largest
-    error of a feature.
+    - `labels`: y (rows x 1).
+    - `features`: the features (rows x columns) from which K is computed, in the layout of `flat_features`.
+    - `path_kernels`: the derivatives of K (pairs x rows x rows) in the entries of U_1 on and above the diagonal. They
+      are computed once and replace `features` for few paths and examples.
+    - `omitted`: number of further rows of `RotatedExamples` without features or labels.
+    - `features_error`: largest error of a feature of `RotatedExamples`.
     """
 
     bound: BoundAction
@@ -149,7 +156,7 @@ class KernelEnergy(AbstractEnergy):
         compiled, form = self.bound.compiled, self.bound.action.kernel_energy
         if self.path_kernels is not None:
             found = compiled.kernel_energy.call_from(self._given(combine(u1, self.path_kernels)))
-            # Two separate products, because both columns side by side would have to be interleaved.
+            # Make two separate products, because a product with both columns side by side has to interleave them.
             slopes = [self._gradient(u1, found[name]) for name in ("resolvent", "minus_misfit_slope")]
         else:
             given = self._of_features(u1)
@@ -204,7 +211,7 @@ class KernelEnergy(AbstractEnergy):
 
 
 class DualEnergy(AbstractEnergy):
-    """The energy by second moments of the data, in feature space: for more examples than features."""
+    """The energy from second moments of the data, in feature space, for more examples than features."""
 
     bound: BoundAction
     statistics: FeatureStatistics
@@ -243,7 +250,7 @@ class DualEnergy(AbstractEnergy):
 
     @property
     def _square(self) -> Number:
-        """y^T y / T, from which the misfit subtracts the explained part."""
+        """y^T y / T. The misfit is this number minus the part that the features explain."""
         return self.statistics.label_square / self.architecture.temperature
 
 
@@ -254,7 +261,7 @@ def has_dual_form(features: PathFeatures) -> bool:
 
 
 def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bool = False) -> AbstractEnergy:
-    """Return the energy of checked data in its cheapest form, or `by_kernel`, which a singular U_1 needs."""
+    """Return the energy of checked data in its cheapest form. Use the kernel `by_kernel`, as a singular U_1 needs."""
     is_rotated = isinstance(data, RotatedExamples)
     if not is_rotated and data.moments is not None:
         return DualEnergy(bound, data.moments)
@@ -267,7 +274,7 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
     flat, paths = bound.flat(features), bound.architecture.overlap_sizes[0]
     if not tabulates_path_kernels(bound.architecture, len(features)):
         return KernelEnergy(bound, labels, features=flat, **rounding)
-    # K is linear in U_1 (Eq. 10): tabulate its derivatives in the entries on and above the diagonal, U_1 symmetric.
+    # K is linear in U_1 (Eq. 10), so its derivatives in the entries on and above the diagonal determine it.
     by_path, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
     upper = kernels_of_pairs(by_path[:, rows], by_path[:, columns])
     kernels = upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)
@@ -275,6 +282,6 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
 
 
 def tabulates_path_kernels(architecture: Architecture, examples: int) -> bool:
-    """Whether to compute the kernels of pairs of paths once."""
+    """Whether to compute the kernels of all pairs of paths once and keep them."""
     count, rows = len(pairs(architecture.overlap_sizes[0])[0]), examples * architecture.outputs
     return 8 * count * rows**2 <= _PATH_KERNEL_BYTES

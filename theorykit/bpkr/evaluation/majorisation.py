@@ -1,6 +1,6 @@
-"""The action with its energy replaced by a cheap bound, minimised exactly in one order parameter at a time.
+"""Minimise the entropy plus a cheap bound of the energy, exactly in one order parameter at a time.
 
-See `Majoriser`.
+See `Majoriser` for the bound.
 """
 
 import equinox as eqx
@@ -12,15 +12,17 @@ from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from .bound_action import BoundAction
 from .contractions import Number, PathMatrix
 
-# Passes over all order parameters cost little compared to an evaluation of the energy. They end when the change is
-# below this share of the first change, or after this many passes.
-_SETTLED, _PASSES = 0.03, 30
+# Stop when the relative change in a pass over all order parameters falls below this fraction of the first change.
+_SETTLED = 0.03
+# Stop after this many passes. A pass is cheap compared to an evaluation of the energy.
+_PASSES = 30
 
 
 class BoundedEnergy(eqx.Module):
-    """tr(G_+ U_1) + tr(W U_1^{-1}), the bound of the energy at U_0 up to a constant, with W = U_0 G_- U_0.
+    """The bound tr(G_+ U_1) + tr(W U_1^{-1}) of the energy, up to a constant, with W = U_0 G_- U_0.
 
-    `logdet_gradient` is G_+, and `weight` is W.
+    - `logdet_gradient`: G_+ (n_1 x n_1).
+    - `weight`: W (n_1 x n_1).
     """
 
     logdet_gradient: PathMatrix
@@ -30,7 +32,7 @@ class BoundedEnergy(eqx.Module):
     def at(
         cls, u1: PathMatrix, logdet_gradient: PathMatrix, minus_misfit_gradient: PathMatrix, share: Array | float = 1.0
     ) -> "BoundedEnergy":
-        """Make the bound from the gradient at U_0 = `u1`; a `share` of the misfit is bounded, the rest linear."""
+        """Make the bound from the gradient at U_0 = `u1`. Bound a `share` of the misfit, and linearise the rest."""
         linear = logdet_gradient - (1 - share) * minus_misfit_gradient
         return cls(linear, share * u1 @ minus_misfit_gradient @ u1)
 

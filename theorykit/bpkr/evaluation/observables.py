@@ -22,14 +22,18 @@ from ..data.examples import prior_of_paths
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
 
-# Most heads per layer whose scores are shown.
+# A display shows the scores of at most this many heads per layer.
 _SHOWN = 12
-# Most components that are shown.
+# A display shows at most this many components.
 _COMPONENTS = 5
 
 
 class KernelTaskAlignment(DisplayMixin, eqx.Module):
-    """Eigenvalues of a kernel and cosines; see `kernel_task_alignment`."""
+    """The result of `kernel_task_alignment`.
+
+    - `eigenvalues`: eigenvalues of the kernel (examples,), the largest first.
+    - `cosines`: |cosine| between each eigenvector and the labels (examples,).
+    """
 
     eigenvalues: Float[Array, " examples"]
     cosines: Float[Array, " examples"]
@@ -42,18 +46,22 @@ class KernelTaskAlignment(DisplayMixin, eqx.Module):
 
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
-    """Measure how well each principal component of `kernel` (examples, examples) aligns with `labels` (examples,).
+    """Measure how well each principal component of a kernel aligns with the labels.
+
+    Args:
+        kernel: symmetric (examples, examples).
+        labels: one number per example (examples,), not all zero.
 
     Returns:
-        `eigenvalues` of the kernel, the largest first, and `cosines`, the |cosine| of each component with the labels.
-        The squared cosines sum to one.
+        An object with the `eigenvalues` of the kernel, the largest first, and the |cosine| of each component with the
+        labels in `cosines`. The squared cosines sum to one.
     """
     labels = finite_array("labels", labels, "examples")
     kernel = finite_array("kernel", kernel)
     if kernel.shape != (len(labels), len(labels)):
         raise ValueError(f"kernel of shape {kernel.shape} does not fit {counted(len(labels), 'label')}")
     kernel = checked_symmetric("kernel", kernel)
-    numbers, message = on_host(labels), "labels are all zero: they have no direction to align with"
+    numbers, message = on_host(labels), "labels are all zero, so their cosine with a component is not defined"
     labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])
     with memory_errors_in_words("kernel_task_alignment"):
         eigenvalues, components = jax.block_until_ready(jnp.linalg.eigh(kernel))
@@ -65,11 +73,18 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
 def head_scores(
     architecture: Architecture, order_parameters: OrderParameters | HasOrderParameters
 ) -> tuple[Float[Array, " _"], ...]:
-    """Score the importance of every head: one array (H_l,) per layer, the most important head of all scoring 1.
+    """Score the importance of every head. The most important head of all layers scores 1.
 
     The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at least one path through the head,
-    divided by the largest such sum. Layers without heads have an empty array. The size of the features does not enter,
-    so a head with small features can score high and still have little effect. `path_kernels` shows both.
+    divided by the largest such sum. The score ignores the size of the features, so a head with small features can score
+    high and still have little effect; `path_kernels` includes the size.
+
+    Args:
+        architecture: the architecture.
+        order_parameters: the order parameters, or a `Saddle`.
+
+    Returns:
+        One array (H_l,) per layer, empty for a layer without heads.
     """
     order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
     return _head_scores(architecture, order_parameters.first, jnp)
@@ -88,7 +103,7 @@ def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[
 
 
 def head_score_table(architecture: Architecture | None, point: OrderParameters) -> Iterator[Table]:
-    """Yield the scores of all heads next to their values at infinite width, by layer, if there are any heads."""
+    """Yield a table of the scores of all heads, here and at infinite width, if there are any heads."""
     if architecture is None or not any(architecture.heads):
         return
     firsts = np.asarray(point.first), prior_of_paths(architecture)

@@ -25,15 +25,19 @@ from .bound_action import BoundAction, bind
 from .contractions import kernels_of_pairs
 from .problem import Problem, as_problem
 
-# Most examples and outputs that are shown.
-_EXAMPLES, _OUTPUTS = 5, 4
+# A display shows at most this many examples.
+_EXAMPLES = 5
+# A display shows at most this many outputs.
+_OUTPUTS = 4
 
 
 class Prediction(DisplayMixin, eqx.Module):
     """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
 
-    The shape is (examples,) for one output, and (examples, outputs) for several. `ansatz` describes further
-    assumptions; it is empty for linear hidden units. `classes` come from the problem's data, if any.
+    - `mean`: posterior mean, (examples,) for one output, and (examples, outputs) for several.
+    - `variance`: posterior variance, in the same shape.
+    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
+    - `classes`: the classes of the labels, if the data of the problem have classes.
     """
 
     mean: Float[Array, "examples *outputs"]
@@ -102,7 +106,7 @@ def prediction_at(
     labels: Float[Array, "examples *outputs"],
     test_features: Features,
 ) -> Prediction:
-    """Predict as `predict` does, without checks: pure and traceable, also for singular order parameters."""
+    """Predict as `predict` does, without checks. Pure and traceable, also for singular order parameters."""
     if isinstance(features, ImplicitFeatures):
         u1 = order_parameters.first
         kernels = features.kernel(u1, features), test_features.kernel(u1, features), test_features.kernel_diagonal(u1)
@@ -120,8 +124,14 @@ def prediction_from_kernels(
     test_diagonal: Float[Array, " testrows"],
     labels: Float[Array, "examples *outputs"],
 ) -> Prediction:
-    """Evaluate Eqs. (9), (29), (30) from kernels among training examples, `between` test and training examples, and of
-    each test example with itself; pure and traceable.
+    """Evaluate Eqs. (9), (29), (30) from kernels. Pure and traceable.
+
+    Args:
+        bound: the bound action.
+        kernel: K among training examples.
+        between: K between test and training examples.
+        test_diagonal: K of each test example with itself.
+        labels: labels of the training examples.
     """
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
@@ -139,7 +149,7 @@ def _predict_from_moments(bound: BoundAction, order_parameters, statistics, test
 
 def _predicted(values: Mapping[str, Array], outputs: tuple[int, ...]) -> Prediction:
     mean, variance = (values[name].reshape(-1, *outputs) for name in ("mean", "variance"))
-    # Rounding can make it negative if the output is certain.
+    # Rounding can make the variance negative if the output is certain.
     return Prediction(mean, jnp.maximum(variance, 0.0))
 
 
@@ -149,15 +159,21 @@ def kernel(
     order_parameters: OrderParameters | HasOrderParameters,
     other: ArrayLike | ImplicitFeatures | None = None,
 ) -> Float[Array, "rows columns"]:
-    """Return the kernel K (Eq. 10) between training examples and `other` ones, by default the same.
+    """Return the kernel K (Eq. 10) between training examples and other examples.
 
-    It has one row per training example and one column per other example; with C outputs, one per (example, output), the
-    output fastest. The data need no labels.
+    Args:
+        problem: the architecture with its training data, which need not have labels.
+        order_parameters: the order parameters, or a `Saddle`.
+        other: path features (examples, paths, features); by default the training features.
+
+    Returns:
+        One row per training example, and one column per other example. With C outputs there is one row or column per
+        (example, output), and the output varies fastest.
     """
     problem = as_problem(problem)
     features = problem.data.features
     if features is None:
-        raise ValueError("kernel needs training features, but data has second moments only")
+        raise ValueError("kernel needs training features, but data has only second moments; give bpkr.Data(features)")
     other = features if other is None else problem.test_features(other, "other features")
     return _kernel(problem.bound, problem.point(order_parameters, singular=True), features, other)
 
@@ -171,10 +187,15 @@ def _kernel(bound: BoundAction, order_parameters, features, other):
 
 
 def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatures) -> Float[Array, "n n rows rows"]:
-    """Return the kernel phi^pi_mu . phi^pi'_nu of every pair of paths; K (Eq. 10) is their sum weighted by U_1.
+    """Return the kernel phi^pi_mu . phi^pi'_nu of every pair of paths. K (Eq. 10) is their sum weighted by U_1.
 
-    `features` (examples, paths, features) are as `path_features` returns them. Rows and columns are as in `kernel`.
-    With several outputs a path is a (path, output) pair, the output fastest, as in U_1.
+    Args:
+        architecture: the architecture.
+        features: path features (examples, paths, features), as `path_features` returns them.
+
+    Returns:
+        An array (n_1, n_1, rows, rows). Rows are as in `kernel`. With several outputs the first two axes run over
+        (path, output) as in U_1, and the output varies fastest.
     """
     return _path_kernels(bind(architecture), checked_features(architecture, features))
 

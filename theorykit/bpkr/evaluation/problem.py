@@ -1,6 +1,6 @@
-"""A problem: an architecture with checked data, and the derived action, compiled and bound to its numbers.
+"""A problem: an architecture with checked data, and the compiled action with the numbers of the architecture.
 
-Theory 1 checks its inputs here: `solve`, `predict` and other functions take a problem and do not check it again.
+Theory 1 checks its inputs here. `solve`, `predict` and other functions take a problem and do not check it again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,13 @@ from .energies import has_dual_form
 class Problem(DisplayMixin, eqx.Module):
     """An architecture with data, the input of `solve`, `evaluate`, `predict` and other functions.
 
-    The constructor checks the data once, and derives and compiles the action. A problem is a JAX pytree: the numbers of
-    the architecture and the arrays are leaves. To differentiate or vmap, make the problem inside the function.
+    The constructor takes an architecture and data. It checks the data once, and derives and compiles the action. A
+    problem is a JAX pytree: the numbers of the architecture and the arrays of the data are leaves. To differentiate or
+    vmap, make the problem inside the function.
+
+    - `bound`: the compiled action with the numbers of the architecture.
+    - `data`: the checked data.
+    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
 
         >>> import numpy as np
         >>> import theorykit
@@ -59,11 +64,10 @@ class Problem(DisplayMixin, eqx.Module):
         if data.classes is None and data.labels is not None:
             warn_of_class_numbers(data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
-        # Assumptions of the theory beyond large widths, in words; empty for linear hidden units.
         self.ansatz = ansatz_of(architecture, 0 if self.data.labels is None else self.data.labels.size)
 
     def __reduce__(self):
-        # Compiled functions cannot move to another process, so it binds its own.
+        # Compiled functions cannot be pickled, so the other process compiles them again.
         return Problem, (self.architecture, self.data)
 
     @property
@@ -101,42 +105,42 @@ class Problem(DisplayMixin, eqx.Module):
             yield Text(self.ansatz)
 
     def require_labels(self) -> None:
-        """Raise `ValueError` for data without labels, and for sharded data, because the dense form needs one device."""
+        """Raise `ValueError` for data without labels, and for sharded data, which the dense solver cannot use."""
         data = self.data
         if data.moments is not None:
             return
         if data.labels is None:
-            raise ValueError("data has no labels; only bpkr.kernel needs none")
+            raise ValueError("data has no labels, which all functions but bpkr.kernel need")
         # Labels are sharded like their features.
         for name in ("features", "test_features"):
             array = getattr(data, name)
             if is_sharded(array):
                 raise ValueError(
                     f"{name} of shape {array.shape} are sharded over {len(array.sharding.device_set)} devices, but the "
-                    "dense form factorises the kernel on one: JAX has no Cholesky factorisation over several (JAXMg "
-                    "has one for GPUs). bpkr.MatrixFree and bpkr.Data.of_devices take sharded arrays"
+                    "dense solver factorises the kernel on one device, because JAX has no distributed Cholesky "
+                    "factorisation. Use bpkr.MatrixFree or bpkr.Data.of_devices for sharded arrays"
                 )
 
     def require_arrays(self, function: str) -> None:
-        """Raise `ValueError` for data that consist of moments only."""
+        """Raise `ValueError`, with the name of the `function`, if the data are only moments."""
         self.require_labels()
         if self.data.moments is not None:
             raise ValueError(
-                f"{function} needs training features and labels, but data has their second moments only; give "
+                f"{function} needs training features and labels, but data has only their second moments; give "
                 "bpkr.Data(features, labels)"
             )
 
     def point(
         self, point: OrderParameters | HasOrderParameters, name: str = "order_parameters", *, singular: bool = False
     ) -> OrderParameters:
-        """Return checked order parameters; `singular` ones are allowed if only the kernel is needed."""
+        """Return checked order parameters. Allow `singular` order parameters if only the kernel is needed."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:
         """Return checked features of test examples, by default from the problem's data."""
         if features is None:
             if self.data.test_features is None:
-                raise ValueError(f"{name} must be given: data has none")
+                raise ValueError(f"{name} must be given, because data has no test features")
             return self.data.test_features
         checked = checked_features(self.architecture, features, name)
         moments = self.data.moments
@@ -144,7 +148,7 @@ class Problem(DisplayMixin, eqx.Module):
         return checked
 
     def finite(self, results: Any) -> Any:
-        """Return computed values, refused with the likely cause unless all are finite."""
+        """Return computed values after checking that all are finite; the error names the likely cause."""
         traced, temperature, leaves = is_traced(results), "traced", jax.tree.leaves(results)
         if not traced:
             if all(all_finite(leaf) if is_sharded(leaf) else np.all(np.isfinite(leaf)) for leaf in leaves):
@@ -173,7 +177,7 @@ def matrix_rows(data: Data) -> int:
 
 
 def describe_cost(architecture: Architecture, data: Data) -> str:
-    """Describe the cost of a solve in a line: paths, outputs, examples, form of the energy, and estimated memory."""
+    """Describe the cost of a solve in one line: paths, outputs, examples, form of the energy, and estimated memory."""
     outputs, rows = architecture.outputs, matrix_rows(data) * architecture.outputs
     is_dual = data.moments is not None or has_dual_form(data.features)
     examples = float(data.moments.examples) if data.moments is not None else len(data.features)
@@ -189,7 +193,7 @@ def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Pro
     """Return a given problem, or make one from an architecture and data."""
     if isinstance(problem, Problem):
         if data is not None:
-            raise TypeError("data must be given with an architecture; a Problem has its own")
+            raise TypeError("data can only be given with an architecture, because a Problem contains its data")
         return problem
     return Problem(*architecture_and_data(problem, data))
 
@@ -201,5 +205,5 @@ def architecture_and_data(problem: Problem | Architecture, data: Data | None) ->
         return problem.architecture, problem.data
     checked_instance("problem", problem, (Problem, Architecture), "such as bpkr.Problem(architecture, data)")
     if data is None:
-        raise TypeError("problem is an Architecture, and data must be given with it: bpkr.Data(features, labels)")
+        raise TypeError("problem is an Architecture, so data must be given too, such as bpkr.Data(features, labels)")
     return problem, checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")

@@ -1,4 +1,4 @@
-"""Precision of the action in double precision: first-order effects of rounding in everything that is factorised.
+"""Precision of the action in double precision: first-order effects of rounding in all factorised matrices.
 
 A Cholesky factorisation gives entry (i, j) of a symmetric matrix A a rounding error of about eps sqrt(A_ii A_jj)
 (Higham, Accuracy and Stability of Numerical Algorithms, chapter 10). For independent errors of random sign, log det A
@@ -18,7 +18,7 @@ from ..specification.architecture import Architecture
 from .contractions import Number, PathMatrix
 
 MACHINE = float(np.finfo(np.float64).eps)
-# Safety factor that covers nearly all errors, since the estimates assume random signs.
+# Safety factor, because the estimates assume random signs; with it they cover nearly all errors.
 MARGIN = 4.0
 
 
@@ -28,13 +28,13 @@ def _inverse_of(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def log_det_sensitivity(inverse: Float[Array, "n n"], scale: Float[Array, " n"]) -> Number:
-    """Estimate the change of log det A by independent relative errors of size one in A with diagonal `scale`."""
+    """Estimate the change of log det A due to independent relative errors of size one in A with diagonal `scale`."""
     root = jnp.sqrt(scale)
     return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
-    """Estimate the rounding error of the entropy per eps, from all C_l; each U_l = C_l C_l^T enters two layers."""
+    """Estimate the rounding error of the entropy per eps from all C_l. Each U_l = C_l C_l^T enters two layers."""
     below = [0.0, *(width * count for width, count in zip(architecture.widths, architecture.branches, strict=False))]
     total = 0.0
     for factor, width, inner in zip(factors, architecture.widths, below, strict=True):
@@ -53,16 +53,16 @@ def kernel_rounding(
     temperature: ArrayLike,
     features_error: ArrayLike,
 ) -> Mapping[str, Number]:
-    """Estimate the rounding error of the energy by the kernel per eps, from its "kernel" and from its "labels".
+    """Estimate the rounding errors per eps of the energy from the kernel that the "kernel" and the "labels" cause.
 
-    `solved` holds resolvent and representer, `squares` are phi^pi . phi^pi of every path, row by row, and
-    `features_error` is the largest error of a feature.
+    `solved` holds resolvent and representer. `squares` are phi^pi . phi^pi for every path and row. `features_error` is
+    the largest error of a feature.
     """
     resolvent, representer, norms = solved["resolvent"], solved["representer"][:, 0], jnp.sqrt(squares)
-    # The size of the terms whose sum is the diagonal of the kernel.
+    # The size of the terms that are added up in the diagonal of the kernel.
     scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
     square, misfit = representer @ representer, representer @ labels
-    # |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
+    # The norms |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
     of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
     of_representer = _root(misfit - temperature * square)
     misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * features_error / MACHINE
@@ -80,7 +80,7 @@ def dual_rounding(
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,
 ) -> Mapping[str, Number]:
-    """Estimate the rounding error in the dual form; `magnitude` is the size of the terms, `square` is y^T y / T."""
+    """Estimate the rounding errors in the dual form. `magnitude` is the size of its terms; `square` is y^T y / T."""
     size, inverse = len(gram) // len(u1), _inverse_of(jnp.linalg.cholesky(u1))
     of_u1 = log_det_sensitivity(inverse, jnp.diagonal(u1))
     prior = temperature * jnp.kron(inverse, jnp.eye(size))
@@ -95,5 +95,5 @@ def dual_rounding(
 
 
 def _root(square: Number) -> Number:
-    """The root of a number that rounding can make negative."""
+    """Return the root of a number that rounding can make negative."""
     return jnp.sqrt(jnp.maximum(square, 0.0))

@@ -1,4 +1,4 @@
-"""Attention: a softmax over keys, of the bare input in every layer; Eq. (3)."""
+"""Attention: a softmax over keys, computed from the bare input in every layer; Eq. (3)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
-# Arrays of the size of the attention that exist at the same time.
+# Peak memory in arrays of the size of the attention.
 _COPIES = 2
 
 Attention = Float[Array, "examples heads keys queries"]
-"""The attention of one layer; for each query it sums to one over keys."""
+"""The attention of one layer, which sums to one over keys for each query."""
 
 
 class AbstractHeads(DisplayMixin, eqx.Module):
@@ -48,7 +48,7 @@ class AbstractHeads(DisplayMixin, eqx.Module):
 
     @property
     def input_features(self) -> int:
-        """Number of features of the tokens that heads act on."""
+        """Number of features of the tokens on which the heads act."""
         return self.layers[0].shape[-1]
 
     @abc.abstractmethod
@@ -56,7 +56,7 @@ class AbstractHeads(DisplayMixin, eqx.Module):
         """Return the scores (examples, heads, keys, queries) per layer, without checks of the inputs."""
 
     def unchecked(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
-        """Return the attention per layer, without masks and checks, for compiled loops."""
+        """Return the attention of each layer without masks and checks, for compiled loops."""
         return _softmax(self.unchecked_logits(inputs), None)
 
     @usual_settings()
@@ -68,10 +68,14 @@ class AbstractHeads(DisplayMixin, eqx.Module):
         isolated: Isolated = "refuse",
         layout: Layout | None = None,
     ) -> tuple[Attention, ...]:
-        """Return the attention (examples, heads, keys, queries) per layer; each column sums to one.
+        """Return the attention (examples, heads, keys, queries) of each layer, which sums to one over keys.
 
-        `mask`, `isolated` and `layout` are as in `bpkr.attention`. Raises `ValueError` if a score exceeds the range of
-        double precision.
+        Args:
+            inputs: (examples, tokens, features).
+            mask, isolated, layout: as in `bpkr.attention`.
+
+        Raises:
+            ValueError: the inputs or the mask do not fit, or a score exceeds the range of double precision.
         """
         check_aligned(inputs=inputs, **dict(named_parts(mask)))
         inputs = finite_array("inputs", inputs, "examples tokens features")
@@ -83,16 +87,19 @@ class AbstractHeads(DisplayMixin, eqx.Module):
         check_fits(
             f"attention of {examples:,} examples, {sum(self.counts):,} heads and {tokens:,} tokens",
             8 * _COPIES * examples * sum(self.counts) * tokens**2,
-            "compute it of fewer examples at a time",
+            "compute it for fewer examples at a time",
         )
         scores, finite = _scores(self, inputs)
-        beyond = "make scores beyond the range of double precision: rescale the inputs, or the queries and keys"
+        beyond = "lead to scores beyond the range of double precision; rescale the inputs, or the queries and keys"
         scores = require(scores, [within_precision(inputs, beyond, finite)])
         return _softmax(scores, add_masks(mask, examples, tokens, self.counts, isolated, layout))
 
 
 class KeyQueryHeads(AbstractHeads):
-    """Heads given by their key-query products K^T Q (heads, features, features), key index left; no 1/sqrt(G)."""
+    """Heads given by their key-query products, without a factor 1/sqrt(G).
+
+    - `key_query`: K^T Q (heads, features, features) of each layer, with the key index on the left.
+    """
 
     key_query: tuple[Float[Array, "_ features features"], ...]
 
@@ -111,9 +118,10 @@ class KeyQueryHeads(AbstractHeads):
 
 
 class ProjectionHeads(AbstractHeads):
-    """Heads given by their query and key matrices (heads, G, features); scores are divided by sqrt(G).
+    """Heads given by their query and key matrices. Scores are divided by sqrt(G).
 
-    Optional biases (heads, G) are added to queries and keys before the product.
+    - `query`, `key`: one matrix (heads, G, features) per layer.
+    - `query_bias`, `key_bias`: one array (heads, G) per layer, added to queries and keys, or None.
     """
 
     query: tuple[Float[Array, "_ _ features"], ...]
@@ -149,7 +157,7 @@ class ProjectionHeads(AbstractHeads):
 
 
 def array_rows(module: eqx.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, shape and size of every array of `module`, as rows of a table."""
+    """Yield the name, shape and root mean square of every array of `module`, as rows of a table."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(module):
         shape = " x ".join(map(str, np.shape(leaf))) or "number"
         yield jax.tree_util.keystr(path)[1:], shape, number(np.sqrt(np.mean(np.square(leaf))), 4)
@@ -158,12 +166,12 @@ def array_rows(module: eqx.Module) -> Iterator[tuple[str, str, str]]:
 def _arrays(
     name: str, values: Sequence[ArrayLike], axes: str, queries: tuple[Array, ...] | None = None
 ) -> tuple[Array, ...]:
-    """Check one array per layer that has heads; with the sizes of the `queries`, if these are given."""
+    """Check one array per layer that has heads. If `queries` are given, check that the sizes agree with theirs."""
     layers = checked_sequence(name, values, "arrays, one per layer that has heads")
     arrays = tuple(finite_array(f"{name}[{i}]", value, axes) for i, value in enumerate(layers))
     if queries is None:
         if len(sizes := sorted({array.shape[-1] for array in arrays})) > 1:
-            raise ValueError(f"{name} of different layers act on different numbers of features: {sizes}")
+            raise ValueError(f"{name} must act on the same number of features in all layers, got {sizes}")
         return arrays
     shapes, needed = [array.shape for array in arrays], [each.shape[: len(axes.split())] for each in queries]
     if shapes != needed:
@@ -172,7 +180,7 @@ def _arrays(
 
 
 def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> Requirement:
-    """Require finite results; `beyond` describes the error and its remedy."""
+    """Require finite results. `beyond` describes the error and its remedy."""
     return Requirement(
         f"inputs {beyond}",
         on_host(finite),
@@ -182,7 +190,7 @@ def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> 
 
 @jit
 def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
-    """Return the scores of every layer, and whether all are finite; a softmax of infinities is NaN."""
+    """Return the scores of every layer, and whether all are finite, because a softmax of infinities is NaN."""
     scores = heads.unchecked_logits(inputs)
     return scores, jnp.all(jnp.array([jnp.all(jnp.isfinite(layer)) for layer in scores]))
 
@@ -202,17 +210,21 @@ def heads(
     query_bias: Sequence[ArrayLike] | None = None,
     key_bias: Sequence[ArrayLike] | None = None,
 ) -> AbstractHeads:
-    """Make the heads of all layers from one array per layer that has heads: `key_query`, or both `query` and `key`.
+    """Make the heads of all layers, from `key_query`, or from both `query` and `key`.
 
-    `key_query` (heads, features, features) is the product K^T Q with the key index left. `query` and `key` are (heads,
-    G, features), and their scores are divided by sqrt(G). They can have a `query_bias` and a `key_bias` (heads, G).
+    Args:
+        key_query: K^T Q (heads, features, features) per layer that has heads, with the key index on the left.
+        query: (heads, G, features) per layer that has heads. Scores are divided by sqrt(G).
+        key: (heads, G, features) per layer that has heads.
+        query_bias: (heads, G) per layer, added to the queries.
+        key_bias: (heads, G) per layer, added to the keys.
     """
     if key_query is not None and query is key is query_bias is key_bias is None:
         return KeyQueryHeads(key_query)
     if key_query is None and query is not None and key is not None:
         return ProjectionHeads(query, key, query_bias, key_bias)
     raise ValueError(
-        "give either key_query=[...], or both query=[...] and key=[...], to which query_bias and key_bias belong"
+        "give either key_query=[...], or both query=[...] and key=[...], with or without query_bias and key_bias"
     )
 
 
@@ -231,23 +243,27 @@ def attention(
 ) -> tuple[Attention, ...]:
     """Compute the attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
 
-    Parameters are as in `bpkr.heads`, one array per layer that has heads. Returns one array (examples, heads, keys,
-    queries) per layer, which sums to one over keys.
+    Args:
+        inputs: (examples, tokens, features).
+        key_query, query, key, query_bias, key_bias: as in `bpkr.heads`, one array per layer that has heads.
+        mask: which keys a query can attend to, in every layer. Like the result, arrays have keys before queries. A mask
+            is one of these:
 
-    `mask` determines which keys a query can attend to, in every layer. Like the result, it has keys before queries:
+            - `"causal"`: no keys after the query itself.
+            - whole numbers (examples,): the number of real tokens of each example. The tokens after them are padding.
+            - booleans (examples, tokens), or 0 and 1: which tokens are real.
+            - booleans (examples, heads, keys, queries): True if attention is allowed. Use size 1 for axes along which
+              the mask is constant, or the shape (keys, queries) if it is the same for all examples and heads.
+            - numbers of these shapes, which are added to the scores. -inf, or any number up to -10000, forbids
+              attention.
+            - a tuple of these, which all apply.
+        isolated: by default a query without any key raises an error. With "self" it attends to itself.
+        layout: with "torch" the last two axes of masks are (queries, keys), as in PyTorch and transformers. Masks
+            (examples, 1, 1, keys) of transformers need no `layout`. A mask that lets queries attend only to later
+            tokens raises an error, because it looks like a causal mask in the other order; "keys-first" accepts it.
 
-    - `"causal"`: no keys after the query itself;
-    - whole numbers (examples,): the number of real tokens of each example; those after them are padding;
-    - booleans (examples, tokens), or 0 and 1: which tokens are real;
-    - booleans (examples, heads, keys, queries), True if attention is allowed, with 1 for axes that are the same, or
-      (keys, queries) if all other axes are the same;
-    - numbers of these shapes, which are added to the scores; -inf, or any number up to -10000, forbids attention;
-    - a tuple of these, which all apply.
-
-    With `layout="torch"` the last two axes of such arrays are (queries, keys), as in PyTorch and transformers; the
-    result is keys first anyway. Masks (examples, 1, 1, keys) of transformers need no `layout`. A mask that lets queries
-    attend only to later tokens is refused, because it looks like a causal mask in the other order. To use it, pass
-    `layout="keys-first"`. A query without any key is refused, or attends to itself if `isolated` is "self".
+    Returns:
+        One array (examples, heads, keys, queries) per layer that has heads. It sums to one over keys.
 
         >>> import numpy as np
         >>> import theorykit

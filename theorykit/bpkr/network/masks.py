@@ -24,20 +24,20 @@ from ...checks import (
 )
 
 Isolated = Literal["refuse", "self"]
-"""What to do with a query without any key: refuse it, or let it attend to itself."""
+"""What to do with a query without any key: raise an error, or let it attend to itself."""
 Layout = Literal["keys-first", "torch"]
 """The order of the last two axes of attention and masks: (keys, queries), or (queries, keys) as in PyTorch."""
 Mask = Literal["causal"] | ArrayLike | tuple[Any, ...]
 """Which keys a query can attend to; see `attention` for all forms."""
 AddedScores = Float[Array, "examples heads keys queries"]
 
-# Libraries add the lowest number of their precision, such as -3e38 or -6e4, to forbid attention.
+# Treat lower numbers as -inf. To forbid attention, libraries add the lowest number of their precision, such as -6e4.
 _LOWEST = -1e4
 
 _FORMS = (
-    '"causal"; whole numbers (examples,), how many tokens are real; booleans (examples, tokens), which are real; '
-    "booleans (examples, heads, keys, queries), or numbers to add to the scores, with 1 for an axis along which they "
-    "are the same; (keys, queries) if they are the same for all examples and heads; or a tuple of these"
+    '"causal"; the number of real tokens (examples,); booleans (examples, tokens) that mark real tokens; '
+    "booleans (examples, heads, keys, queries), or numbers to add to the scores, with size 1 for an axis along which "
+    "they are constant; (keys, queries) if they are the same for all examples and heads; or a tuple of these"
 )
 
 
@@ -56,10 +56,10 @@ def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int)
         return jnp.arange(tokens) < jnp.asarray(require(value, [Requirement(f"{name} {message}", fit, known)]))[:, None]
     if shape != (examples, tokens) or kind == "f":
         raise ValueError(
-            f"{name} must be whole numbers ({examples},), how many tokens of each example are real, or booleans "
-            f"({examples}, {tokens}), got {shown(value)}"
+            f"{name} must be the number of real tokens of each example ({examples},), or booleans "
+            f"({examples}, {tokens}) that mark real tokens, got {shown(value)}"
         )
-    real, none = on_host(value), "says that no token of the example is real"
+    real, none = on_host(value), "marks no token of the example as real; every example needs one"
     has_some = (real != 0).any(axis=1)
     conditions = [
         Requirement(f"{name} must be True or False, or 1 or 0, for each token", (real == 0) | (real == 1)),
@@ -71,10 +71,10 @@ def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int)
 def add_masks(
     mask: Mask | None, examples: int, tokens: int, heads: Sequence[int], isolated: Isolated, layout: Layout | None
 ) -> AddedScores | None:
-    """Return the terms that `mask` adds to scores, per head count: 0 if attention is allowed, otherwise -inf.
+    """Return the terms that `mask` adds to the scores, 0 if attention is allowed and otherwise -inf, or None.
 
-    Axes along which the mask is constant have length 1. Returns None without a mask. A query without any key attends to
-    itself if `isolated` is "self"; otherwise `ValueError` names it.
+    Axes along which the mask is constant have length 1. A query without any key attends to itself if `isolated` is
+    "self"; otherwise it raises `ValueError`.
     """
     checked_choice("isolated", isolated, get_args(Isolated))
     if layout is not None:
@@ -85,12 +85,12 @@ def add_masks(
         raise ValueError(f"mask must be {_FORMS}; got an empty tuple")
     added = sum(_added(name, part, examples, tokens, heads, layout) for name, part in named)
     finite = on_host(jnp.all(added < jnp.inf) & ~jnp.any(jnp.isnan(added)))
-    added = require(added, [Requirement("mask adds numbers beyond double precision to scores", finite)])
+    added = require(added, [Requirement("mask adds NaN or infinity to scores; use -inf to forbid attention", finite)])
     added = jnp.broadcast_to(added, (*added.shape[:2], tokens, tokens))
     alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
     if isolated == "self":
         return jnp.where(alone & jnp.eye(tokens, dtype=bool), 0.0, added)
-    alone, instead = on_host(alone), 'no key to attend to; with isolated="self" such a token attends to itself'
+    alone, instead = on_host(alone), 'without any key to attend to; pass isolated="self" to let it attend to itself'
 
     def known() -> str:
         example, head, _, query = (int(index) for index in np.argwhere(alone)[0])
@@ -110,7 +110,7 @@ def join_masks(
 
 
 def named_parts(mask: Mask | None) -> list[tuple[str, Any]]:
-    """Return the parts of a mask with their names in errors."""
+    """Return the parts of a mask, with their names for error messages."""
     return [(f"mask[{i}]", part) for i, part in enumerate(mask)] if isinstance(mask, tuple) else [("mask", mask)]
 
 
@@ -130,9 +130,9 @@ def _added(
         if is_ambiguous and (is_traced(part) or not np.all(np.asarray(part) == 1)):
             of_keys = "None, None, :" if layout == "torch" else "None, :, None"
             raise ValueError(
-                f"{name} of shape {given} has two meanings, since there are as many examples as tokens: give "
-                f"{name}[:, {of_keys}] if it says which tokens of each example are real, or {name}[None, None] if it "
-                f"says for all examples which keys a query may attend to"
+                f"{name} of shape {given} is ambiguous, because there are as many examples as tokens: give "
+                f"{name}[:, {of_keys}] if it marks the real tokens of each example, or {name}[None, None] if it marks "
+                f"for all examples the keys that a query may attend to"
             )
         return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     if len(given) != 4:
@@ -146,8 +146,8 @@ def _added(
             raise ValueError(f"{name} of shape {given} does not fit attention (examples, heads, {order}) of {shape}")
     if given[3 if is_torch else 2] == 1 < given[2 if is_torch else 3]:
         raise ValueError(
-            f"{name} of shape {given}, (examples, heads, {order}), is the same for all keys, which forbids nothing or "
-            f'everything; give layout="{other}" if its axes are in the other order'
+            f"{name} of shape {given}, (examples, heads, {order}), is the same for all keys, so it forbids nothing or "
+            f'everything; pass layout="{other}" if its axes are in the other order'
         )
     if kind == "b":
         added = _forbidding(jnp.asarray(part))
@@ -155,8 +155,8 @@ def _added(
         numbers = numeric_array(name, part)
         is_no_flag = ((numbers != 0) & (numbers != 1)).any() | (numbers != 1).all()
         conditions = [
-            Requirement(f"{name} adds NaN or infinity to scores; -inf is what forbids", numbers < np.inf),
-            Requirement(f"{name} adds 0 and 1 alone to scores: give booleans if 1 means allowed", is_no_flag),
+            Requirement(f"{name} adds NaN or infinity to scores; use -inf to forbid attention", numbers < np.inf),
+            Requirement(f"{name} adds only 0 and 1 to scores; give booleans if 1 means allowed", is_no_flag),
         ]
         numbers = jnp.asarray(require(numbers, conditions))
         added = jnp.where(numbers <= _LOWEST, -jnp.inf, numbers)
@@ -165,7 +165,7 @@ def _added(
 
 
 def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
-    """Bring a mask with named axes into the order of `layout`, with 1 for missing axes; return others unchanged."""
+    """Bring a mask with named axes into the order of `layout`, with size 1 for missing axes; return others as given."""
     names = axis_names(part)
     order = ["example", "head", "query", "key"] if layout == "torch" else ["example", "head", "key", "query"]
     if not {"key", "query"} & set(names):
@@ -179,9 +179,9 @@ def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
 
 
 def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -> Requirement:
-    """Require that queries attend not only to later tokens, as in a causal mask with axes in the `other` order.
+    """Reject masks with which queries attend only to later tokens, like a causal mask with axes in the `other` order.
 
-    The same holds for blocks of queries, for causal masks with a prefix that attends to all of itself.
+    Also reject masks in which this holds for blocks of tokens, like a causal mask with a prefix that attends to itself.
     """
     allowed = jnp.any(added > -jnp.inf, axis=(0, 1))
     allowed = on_host(jnp.broadcast_to(allowed, (tokens, tokens)))
@@ -192,9 +192,9 @@ def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -
     earliest = module.minimum.accumulate(module.argmax(allowed, axis=0)[::-1])[::-1]
     last_block_is_alone = (earliest[1:] >= np.arange(1, tokens)).any() & (allowed | earlier).all()
     return Requirement(
-        f"{name} forbids queries to attend to earlier tokens, and not to later ones: a causal mask in the "
-        f'other order of axes, or one whose True marks what is forbidden. Give mask="causal", layout="{other}", or '
-        'the inverse; layout="keys-first" with an array (examples, heads, keys, queries) if it is meant',
+        f"{name} forbids queries to attend to earlier tokens, but not to later ones: its axes are in the other order, "
+        f'or True marks forbidden keys. Pass mask="causal", layout="{other}", or the inverse mask. If the mask is '
+        'correct, pass layout="keys-first" and an array (examples, heads, keys, queries)',
         ((allowed & earlier).any() | ~(allowed & later).any()) & ~last_block_is_alone,
     )
 
@@ -204,7 +204,7 @@ def _forbidding(allowed: Bool[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _kind(name: str, value: Any) -> str:
-    """ "b", "i" or "f": booleans, whole numbers, or others."""
+    """Return "b" for booleans, "i" for whole numbers, and "f" for others."""
     if not is_traced(value):
         real_array(name, value)
         value = np.asarray(value)

@@ -28,20 +28,20 @@ from .attention_heads import AbstractHeads, array_rows, within_precision
 from .masks import Layout, Mask, checked_real_tokens, join_masks
 from .paths import Readout, chosen_readout, over_examples, readout_weights, stack_heads
 
-# Arrays of the size of the weights that exist at the same time when a network is drawn.
+# Peak memory in arrays of the size of the weights while a network is drawn.
 _COPIES = 4
 
 
 class Network(DisplayMixin, eqx.Module):
-    """A deep network of linear values; attention acts on the bare input in every layer.
+    """A deep network with linear values, whose attention is a function of the bare input in every layer.
 
     The embedding, and dense layers directly above it, can have nonlinear activation functions.
 
+    - `architecture`: layers, widths and prior variances. Its temperature is not used.
     - `embedding`: V^0 (N_1, N_0).
-    - `weights`: per layer V_l (N_{l+1}, blocks N_l), its weight blocks side by side, with N_{L+1} = N_a.
-    - `readout_weights`: a (outputs, N_a); if every token is read, one row per (token, output).
+    - `weights`: V_l (N_{l+1}, blocks N_l) of each layer, the weight blocks side by side, with N_{L+1} = N_a.
+    - `readout_weights`: a (outputs, N_a). If every token is read, there is one row per (token, output).
     - `heads`: the attention parameters of all layers that have heads.
-    - `architecture`: layers, widths and prior variances; its temperature is not used.
     - `readout`: the token that is read.
     """
 
@@ -57,9 +57,16 @@ class Network(DisplayMixin, eqx.Module):
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: AbstractHeads, *, readout: Readout | None = None
     ) -> Network:
-        """Make a network from given `weights`: embedding, every layer, and readout.
+        """Make a network from given weights.
 
-        Raises `ValueError` if a shape or the heads do not fit the architecture.
+        Args:
+            architecture: layers, widths and prior variances.
+            weights: the arrays of the embedding, of every layer, and of the readout, in the shapes of `Network`.
+            heads: the attention parameters of all layers that have heads.
+            readout: the token that is read, as in `sample_network`.
+
+        Raises:
+            ValueError: a shape or the heads do not fit the architecture.
         """
         require_float64()
         readout = chosen_readout(architecture, readout, architecture.read_tokens)
@@ -76,7 +83,7 @@ class Network(DisplayMixin, eqx.Module):
             )
         shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
         if shapes != needed:
-            raise ValueError(f"weights of shapes {shapes} do not fit the architecture, which needs {needed}")
+            raise ValueError(f"weights must have the shapes {needed} of the architecture, got {shapes}")
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
     def _view(self) -> Iterator[Block]:
@@ -109,10 +116,15 @@ class Network(DisplayMixin, eqx.Module):
         real_tokens: ArrayLike | None = None,
         layout: Layout | None = None,
     ) -> Float[Array, "examples *outputs"]:
-        """Compute the output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs.
+        """Compute the output f(x) of every example, layer by layer.
 
-        `mask` and `layout` are as in `bpkr.attention`. No token attends to tokens outside `real_tokens`, and only these
-        are read, as in `bpkr.path_features`.
+        Args:
+            inputs: (examples, tokens, features).
+            mask, layout: as in `bpkr.attention`.
+            real_tokens: as in `bpkr.path_features`. Only these tokens are read, and no token attends to other tokens.
+
+        Returns:
+            The outputs (examples,), or (examples, outputs) if there are several.
         """
         inputs = finite_array("inputs", inputs, "examples tokens features")
         tokens, read_tokens = inputs.shape[1], self.architecture.read_tokens
@@ -125,7 +137,7 @@ class Network(DisplayMixin, eqx.Module):
         real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
         attention = self.heads(inputs, join_masks(mask, real, layout), layout=layout)
         outputs = self.unchecked(inputs, attention, readout_weights(self.readout, tokens, real))
-        beyond = "make outputs beyond the range of double precision: rescale the inputs, or the weights"
+        beyond = "lead to outputs beyond the range of double precision; rescale the inputs, or the weights"
         return require(outputs, [within_precision(inputs, beyond, jnp.all(jnp.isfinite(outputs)))])
 
     def unchecked(
@@ -134,7 +146,7 @@ class Network(DisplayMixin, eqx.Module):
         attention: Sequence[Float[Array, "examples _ keys queries"]],
         read: Float[Array, "... tokens read"],
     ) -> Float[Array, "examples *outputs"]:
-        """Compute the output without checks, read by `readout_weights`, for compiled loops."""
+        """Compute the output without checks, for compiled loops. `read` is from `readout_weights`."""
         architecture = self.architecture
         forms, numbers = architecture.forms, architecture.layer_numbers()
 
@@ -152,14 +164,14 @@ class Network(DisplayMixin, eqx.Module):
 
     @checked_arguments
     def path_outputs(self, features: Any) -> Float[Array, "examples paths *outputs"]:
-        """Return what each path adds to the network's output, given path features: the terms of the sum in Eq. (5)."""
+        """Return the contribution of each path to the output, the terms of the sum in Eq. (5), given path features."""
         architecture = self.architecture
         if not architecture.is_linear:
-            raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
+            raise ValueError("the network has nonlinear hidden units, so its output is not a sum over path features")
         features = checked_features(architecture, features)
         _, paths, columns = features.shape
         if columns != self.embedding.shape[1]:
-            raise ValueError(f"features are of {columns} input features, network of {self.embedding.shape[1]}")
+            raise ValueError(f"features must have {self.embedding.shape[1]} columns, as network needs, got {columns}")
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
         weights = _path_readings(path_weights(self)[0], embedding, paths)
         outputs = jnp.einsum("epi,pci->epc", features, weights)
@@ -175,14 +187,19 @@ def sample_network(
     readout: Readout | None = None,
     key: Key,
 ) -> Network:
-    """Draw a network from its Gaussian prior, except for the queries and keys, which are given.
+    """Draw the weights of a network from their Gaussian prior, except for the queries and keys, which are given.
 
-    By default the network reads the last token, or every token if the architecture reads several.
+    Args:
+        architecture: layers, widths and prior variances.
+        heads: the attention parameters of all layers that have heads.
+        input_features: number of features of a token.
+        readout: the token that is read; by default the last, or every token if the architecture reads several.
+        key: JAX random key.
     """
     shapes = weight_shapes(architecture, input_features)
     sizes = [math.prod(shape) for shape in shapes]
     blocks = [columns // before for (_, columns), (before, _) in zip(shapes[1:-1], shapes[:-2], strict=True)]
-    # Memory for the random numbers, the weights made from them, and the covariance of the blocks.
+    # Memory for random numbers, for the weights made from them, and for the covariances of weight blocks.
     size = 8 * _COPIES * (sum(sizes) + sum(count**2 for count in blocks))
     check_fits(f"a network of widths {', '.join(f'{rows:,}' for rows, _ in shapes[:-1])}", size, "take smaller widths")
     keys = jax.random.split(key, len(shapes))
@@ -198,7 +215,7 @@ def network_of_whitened(
     *,
     readout: Readout | None = None,
 ) -> Network:
-    """Make the network with weights `white`, as in `weight_shapes`, in units of their prior.
+    """Make the network with whitened weights `white`, which have the shapes of `weight_shapes`.
 
     Independent standard normal numbers give a network drawn from the prior.
     """
@@ -217,7 +234,7 @@ def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tupl
 
 
 def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
-    """Give V_1, ..., V_L their prior covariance, from uncorrelated weight blocks with unit variance."""
+    """Return V_1, ..., V_L with their prior covariance, given uncorrelated weight blocks of unit variance."""
     numbers, coloured = architecture.layer_numbers(), []
     for form, white in zip(architecture.forms, layers, strict=True):
         root = layer_functions.covariance_root(form, numbers)
@@ -227,25 +244,25 @@ def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _
 
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
-    """Return (N_1, ..., N_L, N_a) as whole numbers of hidden units; `ValueError` if they are not whole."""
+    """Return (N_1, ..., N_L, N_a) as integers; raise `ValueError` if one is not a whole number of hidden units."""
     widths = tuple(int(width) for width in architecture.widths)
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
-        raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
+        raise ValueError(f"widths of a network must be whole numbers of hidden units, got widths={architecture.widths}")
     return widths
 
 
 @checked_arguments
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
-    """Return (w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
+    """Return (w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths, the readout last.
 
-    For several outputs a row is a (partial path, output) pair, the output fastest. Raises `ValueError` if a dense layer
-    is nonlinear, because path weights cannot pass through it.
+    With several outputs, a row is a (partial path, output) pair, and the output varies fastest.
+
+    Raises:
+        ValueError: a dense layer is nonlinear, so path weights through it are not defined.
     """
     architecture = network.architecture
     if nonlinear_layers(architecture.layers):
-        raise ValueError(
-            "the hidden units of a dense layer of the network pass through a function: its path weights end there"
-        )
+        raise ValueError("the network has a nonlinear dense layer, and path weights through it are not defined")
     numbers = architecture.layer_numbers()
     return layer_functions.all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
 
@@ -256,7 +273,7 @@ def read_paths(
     features: Float[Array, "examples paths features"],
 ) -> Float[Array, "examples outputs"]:
     """Compute the output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
-    # Apply the embedding to the path weights, not to every example, so that the features need one product.
+    # Apply the embedding to the path weights and not to every example, so that the features need one product.
     weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)
@@ -269,7 +286,8 @@ def _path_readings(first, embedding, paths: int) -> Float[Array, "paths outputs 
 def empirical_order_parameters(network: Network) -> OrderParameters:
     """Compute the order parameters of given weights, sampled or trained: U_l = w^(l) w^(l)T / N_l, Eq. (13).
 
-    If a layer has fewer hidden units than partial paths they are singular, and `evaluate` refuses them.
+    If a layer has fewer hidden units than partial paths, its order parameter is singular and `evaluate` raises an
+    error.
     """
     return overlaps(path_weights(network))
 

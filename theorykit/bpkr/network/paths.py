@@ -40,11 +40,13 @@ Readout = Literal["first", "last", "mean", "all"]
 
 
 class AttentionWarning(UserWarning):
-    """Attention is not a softmax, which may be unintended."""
+    """Warns of attention that is not a softmax, which may be unintended."""
 
 
-# Half precision leaks this much attention to padding, and shifts the sums of a softmax by this much.
-_LEAK, _ONE = 1e-6, 1e-2
+# Accept this much attention to padding, because masks in half precision leak.
+_LEAK = 1e-6
+# Accept sums of a softmax that differ from one by this much, because maps in half precision do.
+_ONE = 1e-2
 
 
 @usual_settings()
@@ -59,21 +61,25 @@ def path_features(
 ) -> PathFeatures:
     """Compute the path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
 
-    For layers of attention phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L), the attended input of each path. It is scaled so
-    that the kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are in the order of `Architecture.path_branches`. A
-    nonlinear embedding has no feature vectors; the result is then `ImplicitFeatures`, which holds kernels.
+    For layers of attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L), with the attended input xi^pi of each path. The
+    scale is such that the kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are in the order of
+    `Architecture.path_branches`. A nonlinear embedding has no feature vectors, so it returns `ImplicitFeatures`, which
+    hold kernels.
 
-    - `attention`: one array (examples, heads, keys, queries) per layer that has heads, as `bpkr.attention` returns it,
-      or (heads, keys, queries) for all examples. Any fixed numbers are allowed: maps recorded from a trained
-      transformer, gates, powers of a graph's adjacency matrix, shifts.
-    - `readout`: the token that the network reads: the first, the last, the mean over tokens, or whole numbers
-      (examples,), counted from 0. "all" reads every token with separate weights, and needs an architecture with as many
-      `read_tokens`. The default is "last", or "all" if the architecture reads several.
-    - `real_tokens`: which tokens are not padding, as booleans (examples, tokens), or their number (examples,), counted
-      from the first. The readouts "first", "last" and mean then use real tokens only.
-    - `layout`: "torch" if the last two axes of attention are (queries, keys). By default they are (keys, queries), and
-      attention that sums to one over queries, not over keys, is refused. If it sums to one over neither, as in maps
-      recorded with dropout, there is an `AttentionWarning`. "keys-first" accepts all of these.
+    Args:
+        inputs: (examples, tokens, features).
+        attention: one array (examples, heads, keys, queries) per layer that has heads, as `bpkr.attention` returns it,
+            or (heads, keys, queries) for all examples. Any fixed numbers are allowed: maps recorded from a trained
+            transformer, gates, powers of a graph's adjacency matrix, shifts.
+        architecture: the architecture.
+        readout: the token that the network reads: "first", "last", the "mean" over tokens, or one position per example
+            (examples,), counted from 0. "all" reads every token with separate weights, and needs an architecture with
+            as many `read_tokens`. The default is "last", or "all" if the architecture reads several tokens.
+        real_tokens: which tokens are not padding, as booleans (examples, tokens), or as the number (examples,) of real
+            tokens, counted from the first. "first", "last" and "mean" then use only real tokens.
+        layout: "torch" if the last two axes of attention are (queries, keys). By default they are (keys, queries), and
+            attention that sums to one over queries but not over keys raises an error. If it sums to one over neither,
+            as in maps recorded with dropout, there is an `AttentionWarning`. "keys-first" accepts all of these.
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
@@ -101,8 +107,8 @@ def unchecked_path_features(
     architecture: Architecture,
     read: Float[Array, "... tokens read"],
 ) -> Float[Array, "examples paths features"]:
-    """Compute `path_features` without checks, `read` by `readout_weights`; not finite if the arrays are not."""
-    # As arrays, all numbers share one compilation.
+    """Compute `path_features` without checks. `read` is from `readout_weights`."""
+    # Numbers are arrays, so that one compilation serves all values.
     return _features(inputs, tuple(attention), architecture.with_arrays(), read)
 
 
@@ -135,7 +141,7 @@ def _along_paths(
 def over_examples(
     of_example: Callable[..., Array], mixings: Mapping[int, Array], read: Float[Array, "... tokens read"]
 ) -> Callable[..., Array]:
-    """Map a function of (tokens, mixings, read) over examples; shared parts are computed once."""
+    """Map a function of (tokens, mixings, read) over examples. Parts that examples share are computed once."""
     axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
     return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))
 
@@ -143,7 +149,7 @@ def over_examples(
 def stack_heads(
     forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "... _ keys queries"]]
 ) -> Mapping[int, Float[Array, "... _ queries"]]:
-    """Return Omega_l by layer number, for every layer that has heads: the heads' attention stacked vertically."""
+    """Return Omega_l, the heads' attention stacked vertically, by layer number for every layer that has heads."""
     indices = [form.symbols.index for form, count in zip(forms, heads, strict=True) if count]
     layers = zip(indices, attention, strict=True)
     return {index: layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for index, layer in layers}
@@ -168,14 +174,14 @@ def readout_weights(
 
 
 def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Any:
-    """Return `readout`, or its default; refused if the architecture has readout weights for other tokens."""
+    """Return `readout` or its default, after checking that the architecture has readout weights for its tokens."""
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     needed = tokens if isinstance(readout, str) and readout == "all" else 1
     if architecture.read_tokens != needed:
         raise ValueError(
-            f"readout={shown(readout)} of inputs of {counted(tokens, 'token')} needs an architecture with read_tokens="
-            f"{needed}, got read_tokens={architecture.read_tokens}"
+            f"readout={shown(readout)} of inputs with {counted(tokens, 'token')} needs an architecture with "
+            f"read_tokens={needed}, got read_tokens={architecture.read_tokens}"
         )
     return readout
 
@@ -185,20 +191,20 @@ def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real:
     if isinstance(readout, str):
         return readout_weights(checked_choice("readout", readout, get_args(Readout)), tokens, real)
     if is_traced(readout):
-        raise TypeError(f"readout must be known before anything is traced, got {shown(readout)}")
+        raise TypeError(f"readout must not be traced, got {shown(readout)}")
     real_array("readout", readout)
     positions = np.asarray(readout)
     if not np.issubdtype(positions.dtype, np.integer) or positions.shape != (examples,):
         raise ValueError(
-            f"readout must be one of {', '.join(map(repr, get_args(Readout)))}, or whole numbers ({examples},), a "
-            f"position for each example; got {shown(readout)}"
+            f"readout must be one of {', '.join(map(repr, get_args(Readout)))}, or whole numbers ({examples},), one "
+            f"position per example, got {shown(readout)}"
         )
     for example in np.flatnonzero((positions < 0) | (positions >= tokens)):
         raise ValueError(f"readout[{example}] must be one of the {tokens} tokens, from 0, got {positions[example]}")
     read = jax.nn.one_hot(positions, tokens)[..., None]
     if real is None:
         return read
-    is_real, padding = on_host(real)[np.arange(examples), positions], "which real_tokens says is padding"
+    is_real, padding = on_host(real)[np.arange(examples), positions], "which is padding according to real_tokens"
 
     def known() -> str:
         example = int(np.argmin(is_real))
@@ -225,7 +231,7 @@ def _checked_attention(
         layer = finite_array(name, in_order_of_names(name, layer, axes))
         if layer.shape not in ((examples, *shared), shared):
             raise ValueError(
-                f"{name} must have shape {(examples, *shared)}, or {shared} if it is that of all examples, got "
+                f"{name} must have shape {(examples, *shared)}, or {shared} if it is the same for all examples, got "
                 f"{layer.shape}"
             )
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
@@ -237,35 +243,35 @@ def _checked_attention(
 
 
 def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], layout: Layout | None) -> Requirement:
-    """Require that a softmax is over keys, since libraries use (..., queries, keys). Warn if it is not a softmax."""
+    """Require that a softmax is over keys, because libraries use (..., queries, keys). Warn if it is not a softmax."""
     least, over_keys, over_queries = map(on_host, _sums(layer))
     if not is_traced(over_keys) and over_keys > _ONE and (over_queries > _ONE or least < 0):
         warnings.warn(
-            f"{name} is no softmax: sums over keys are off one by up to {over_keys:.2g}, sums over queries by up to "
-            f"{over_queries:.2g}, as with maps recorded in training mode, which have dropout in them. Give "
-            'layout="keys-first" if it is meant, as for gates and graphs',
+            f"{name} is not a softmax: sums over keys differ from one by up to {over_keys:.2g}, and sums over queries "
+            f"by up to {over_queries:.2g}. Maps recorded in training mode include dropout; record them in evaluation "
+            'mode. If this is intended, as for gates and graphs, pass layout="keys-first"',
             AttentionWarning,
             stacklevel=5,
         )
-    advice = 'give layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is meant'
+    advice = 'pass layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is intended'
     if layout == "torch":
-        advice = "leave out layout, since its axes are (keys, queries) already"
+        advice = "leave out layout, because its axes are (keys, queries) already"
     return Requirement(
-        f"{name} is transposed: it sums to one over queries, where a softmax sums to one over keys; {advice}",
+        f"{name} is transposed: it sums to one over queries, but a softmax sums to one over keys; {advice}",
         (least < 0) | (over_queries >= _ONE) | (over_keys <= _ONE),
     )
 
 
 @jit
 def _sums(layer: Float[Array, "... heads keys queries"]) -> tuple[Array, Array, Array]:
-    """The smallest entry, and largest deviations from one of sums over keys and queries."""
+    """Return the smallest entry, and the largest deviations from one of sums over keys and over queries."""
     sums = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
     return jnp.min(layer), *sums
 
 
 def _ignores_padding(name: str, layer: Float[Array, "... heads keys queries"], real: Array) -> Requirement:
     worst = on_host(_most_to_padding(layer, real))
-    attend, advice = "real tokens attend to padding", "give bpkr.attention the same real tokens as its mask"
+    attend, advice = "real tokens attend to padding", "pass the same real tokens to bpkr.attention as the mask"
 
     def known() -> str:
         example = int(np.argmax(worst > _LEAK))

@@ -1,4 +1,4 @@
-"""Prune attention heads, which makes the network smaller: Sec. 4.2 of arXiv 2405.15926.
+"""Prune attention heads to make a network smaller: Sec. 4.2 of arXiv 2405.15926.
 
 head_scores -> rank_heads -> removable_heads -> without_heads -> a smaller Network
 """
@@ -31,7 +31,7 @@ class _Numbers(NamedTuple):
 
 
 class Head(_Numbers):
-    """An attention head: the number of its layer and its number in the layer, both counted from 1."""
+    """An attention head: the number of the layer, and the number of the head in the layer, both counted from 1."""
 
     __slots__ = ()
 
@@ -43,9 +43,9 @@ class Head(_Numbers):
 
 
 def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
-    """Return all heads, the least important first; ties are in the order of layers and then of heads.
+    """Return all heads, the least important first. Ties are in the order of layers, and then of heads.
 
-    `scores` are as `head_scores` returns them: one array (H_l,) per layer, empty for layers without heads.
+    `scores` has one array (H_l,) per layer, empty for layers without heads, as `head_scores` returns it.
 
         >>> import numpy as np
         >>> from theorykit import bpkr
@@ -64,9 +64,14 @@ def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
 
 @checked_arguments
 def removable_heads(order: Iterable[Head], head_counts: Sequence[Index]) -> list[Head]:
-    """Return the heads of `order` that can be removed one after another so that every layer keeps at least one.
+    """Return the heads that can be removed one after another such that every layer keeps at least one.
 
-    `head_counts` are (H_1, ..., H_L), as in `Architecture.heads`. Raises `ValueError` if a head is unknown or repeated.
+    Args:
+        order: heads in the order of removal, as from `rank_heads`.
+        head_counts: (H_1, ..., H_L), as in `Architecture.heads`.
+
+    Raises:
+        ValueError: a head is unknown or repeated.
     """
     _check_heads("order", order, head_counts)
     remaining, removable = dict(enumerate(head_counts, 1)), []
@@ -79,15 +84,18 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[Index]) -> list
 
 @checked_arguments
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
-    """Return a smaller network that gives the output of `network` with the weights of the heads `removed` set to zero.
+    """Return a smaller network without the heads `removed`. Its output is as if their weights were zero.
 
-    The weight blocks (N_{l+1}, N_l), queries and keys of these heads are removed. If a layer keeps H' of its H heads,
-    its forward map divides by sqrt(H') instead of sqrt(H). The remaining blocks are therefore multiplied by sqrt(H' /
-    H), or by the factor that the forward map of a custom layer needs. The remaining heads are renumbered. Prior
-    variances stay the same: the weights are rescaled, and were not drawn from the prior of the smaller network.
+    The weight blocks (N_{l+1}, N_l), queries and keys of these heads are removed, and the remaining heads are
+    renumbered. If a layer keeps H' of H heads, its forward map divides by sqrt(H') instead of sqrt(H). The remaining
+    blocks are therefore multiplied by sqrt(H' / H), or by the factor that a custom layer needs. Prior variances stay
+    the same, although the rescaled weights were not drawn from the prior of the smaller network.
 
-    Source: Sec. 4.2 of arXiv 2405.15926. Raises `ValueError` if a head is unknown or repeated, if a layer would lose
-    all its heads, or if the heads of such a layer do not have separate weight blocks.
+    Source: Sec. 4.2 of arXiv 2405.15926.
+
+    Raises:
+        ValueError: a head is unknown or repeated, a layer would lose all its heads, or the heads of a layer do not have
+            separate weight blocks.
     """
     architecture = network.architecture
     counts = architecture.heads
@@ -109,7 +117,7 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     )
     layers = map(_of_fewer_blocks, network.weights, architecture.forms, smaller.forms, kept)
     if not isinstance(network.heads, (KeyQueryHeads, ProjectionHeads)):
-        raise ValueError(f"which numbers of {type(network.heads).__name__} belong to which head is not known")
+        raise ValueError(f"cannot remove {type(network.heads).__name__}: use KeyQueryHeads or ProjectionHeads")
     of_layers = [keep for keep in kept if len(keep)]
     parameters = {
         field.name: arrays and [array[keep] for array, keep in zip(arrays, of_layers, strict=True)]
@@ -132,7 +140,7 @@ def _check_heads(name: str, heads: tuple[Head, ...], head_counts: Sequence[int])
                 f"{name}: there is no {head}: layer {head.layer} has {counted(count, 'head')}, counted from 1"
             )
         if head in heads[:i]:
-            raise ValueError(f"{name}: {head} is named twice")
+            raise ValueError(f"{name}: {head} occurs more than once")
 
 
 def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> AbstractLayer:
@@ -140,16 +148,16 @@ def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> Abstrac
         return kind
     layer, heads = f"layer {form.symbols.index} ({type(kind).__name__})", form.symbols.heads
     if not np.any(keep):
-        then = "nothing but its skip connection, which has no weights" if form.has_skip else "no output but zero"
-        raise ValueError(f"all {len(keep)} heads of {layer} are to be removed: that leaves {then}; keep at least one")
+        then = "only its skip connection, which has no weights" if form.has_skip else "an output of zero"
+        raise ValueError(f"cannot remove all {len(keep)} heads of {layer}, which leaves {then}; keep at least one")
     inner = kind.layer if isinstance(kind, Skip) else kind
     sized = sorted(symbol.name for symbol in form.parameters if isinstance(symbol, MatrixSymbol) and symbol.has(heads))
     causes = {
-        "its weight blocks are not one for each head": [factors for _, factors in matrix_terms(form.block_tokens)]
+        "it does not have one weight block per head": [factors for _, factors in matrix_terms(form.block_tokens)]
         != [(form.symbols.attention,)],
-        f"the size of its {', '.join(sized)} follows from the number of heads": bool(sized),
+        f"the size of its {', '.join(sized)} depends on the number of heads": bool(sized),
         "its skip connection depends on the number of heads": form.gain.has(heads) or form.skip_tokens.has(heads),
-        "its number of heads is no field of it": "heads" not in {field.name for field in dataclasses.fields(inner)},
+        "its number of heads is not a field": "heads" not in {field.name for field in dataclasses.fields(inner)},
     }
     for cause, holds in causes.items():
         if holds:
@@ -169,5 +177,5 @@ def _of_fewer_blocks(
     ratio = all_heads.subs(before.symbols.heads, len(keep)) / fewer.subs(after.symbols.heads, int(np.sum(keep)))
     if not ratio.is_number:
         layer = f"layer {before.symbols.index}"
-        raise ValueError(f"no head can be removed from {layer}: what makes up for the others is {ratio}, no number")
+        raise ValueError(f"no head can be removed from {layer}: its weights would be rescaled by {ratio}")
     return float(ratio) * weights[:, np.repeat(keep, weights.shape[1] // len(keep))]

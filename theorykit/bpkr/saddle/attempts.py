@@ -4,7 +4,7 @@ Part of stage 4 of `Architecture -> derive -> Action -> compile -> Problem -> so
 
 Solves fail for two reasons. If examples are nearly linearly dependent, rounding hides the descent direction. Then we
 rotate the examples into their principal axes. If the temperature is tiny compared to the labels, the minimum lies in a
-narrow curved valley, where steps are short. Then we follow it down from a high temperature without such a valley.
+narrow curved valley, where steps are short. Then we follow the minimum from a high temperature, without such a valley.
 """
 
 import math
@@ -25,18 +25,22 @@ from ..order_parameters.coordinates import Coordinates, from_order_parameters
 
 # After this many steps of one attempt, another strategy is likely to be faster.
 MOST_STEPS = 150
-# Ratio of successive temperatures; steps and gradient norm that suffice at all but the last.
-_COOLING, _STAGE_STEPS, _STAGE_TOLERANCE = 10.0, 60, 1e-3
-# Continuation starts at a temperature with a misfit of unexplained labels of this times the least width.
+# Ratio of successive temperatures in continuation.
+_COOLING = 10.0
+# Steps at each temperature above the last, which only has to give a starting point.
+_STAGE_STEPS = 60
+# Gradient norm that suffices at these temperatures.
+_STAGE_TOLERANCE = 1e-3
+# Continuation starts at the temperature at which the misfit of the labels alone is this many times the least width.
 _HOT = 10.0
-# Features with more entries than this are not rotated.
+# Rotate features with at most this many entries, because rotation needs a singular value decomposition.
 _ROTATED_SIZE = 2**25
-# Retries of the default solver form the Hessian up to this number of coordinates.
+# Retries of the default solver use Newton's method, which forms the Hessian, up to this number of coordinates.
 _NEWTON_SIZE = 500
 
 
 class Attempt(NamedTuple):
-    """One attempt at a solve: the action, the starting point and the solver, None for the default."""
+    """One attempt at a solve: the action, the starting point, the solver (None for the default) and its limits."""
 
     bound: BoundAction
     start: Coordinates
@@ -48,8 +52,8 @@ class Attempt(NamedTuple):
 def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt: Attempt) -> Any:
     """Retry `attempt`, whose `first` solve did not converge; the `stats` of the result count the total work.
 
-    `solve` takes data in principal axes, and an attempt. The default solver has the steps of `attempt` in total, a
-    given one in each of two attempts: from the nearest end point, and from the start.
+    `solve` takes data in principal axes and an attempt. The default solver has the steps of `attempt` in total. A given
+    solver has them in each of two attempts: from the end point with the smallest gradient, and from the start.
     """
     codes, is_default = optx.RESULTS, attempt.solver is None
     if (not is_default and first.result == codes.nonlinear_max_steps_reached) or data.features.size > _ROTATED_SIZE:
@@ -70,7 +74,7 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
 
     def end_of(saddle: Any, otherwise: Coordinates) -> Coordinates:
         coordinates = from_order_parameters(architecture, saddle.order_parameters)
-        # The end may have become NaN by rounding.
+        # Rounding may have made the end point NaN.
         return coordinates if bool(jnp.all(jnp.isfinite(coordinates))) else otherwise
 
     def nearest_end() -> Coordinates:
@@ -106,13 +110,13 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
     best = last if last.converged else min(attempts, key=_distance)
     stats, result = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}, best.result
     if is_default and not best.converged and bool(jnp.isfinite(best.gradient_norm)):
-        # The best attempt may lack steps only because its own budget was small.
+        # The result of the best attempt may refer to the small budget of that attempt.
         result = codes.nonlinear_max_steps_reached if steps_left() <= 0 else codes.nonlinear_divergence
     return eqx.tree_at(lambda saddle: (saddle.stats, saddle.result), best, (stats, result))
 
 
 def _temperatures(architecture, label_square: float) -> list[float]:
-    """Return temperatures, the first with a misfit comparable to the entropy, all above the architecture's."""
+    """Return decreasing temperatures above the architecture's, starting with a misfit comparable to the entropy."""
     coldest = float(architecture.temperature)
     hottest = label_square / (_HOT * min(map(float, architecture.widths)))
     if not 0 < coldest < hottest:

@@ -1,14 +1,14 @@
 """Fluctuations of the order parameters about the saddle point: the theory to next order in 1/N.
 
 In coordinates theta the exact posterior at finite width is exp(-V/2) with V = S + c - 2 log |dU/dtheta|. The action S
-is of order N. The corrections c of the exact prior and the volume element are of order one. About the minimum of S,
-define Sigma = (S''/2)^-1 and the drift
+is of order N. The corrections c of the exact prior and the volume element are of order one. At the minimum of S, define
+Sigma = (S''/2)^-1 and the drift
 
     delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|).
 
 The mean of any function g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij + O(1/N^2). Its covariance with another
 function h is sum_ij g_i Sigma_ij h_j + O(1/N^2). The log evidence is a Gaussian integral with covariance Sigma, up to
-O(1/N). All orders are at a fixed number of examples. JAX differentiates the compiled action.
+O(1/N). All orders hold at a fixed number of examples. JAX differentiates the compiled action.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from .problem import SaddleProblem
 class Fluctuations(DisplayMixin, eqx.Module):
     """The posterior of the order parameters to next order in one over the widths.
 
-    - `mean`: mean order parameters. `modes`: their deviations along independent directions of unit variance, stacked
-      along a first axis; the covariance of two entries is the sum over modes of the product of their deviations.
-    - `prediction`: mean and variance of the network's output on the test examples; None without test examples.
+    - `mean`: posterior mean of the order parameters.
+    - `modes`: deviations of the order parameters along independent directions of unit variance, stacked along axis 0.
+      The covariance of two entries is the sum over modes of the product of their deviations.
+    - `prediction`: mean and variance of the outputs on the test examples; None without test examples.
     - `log_evidence`: log p(y).
     - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
     """
@@ -77,7 +78,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
 
     @property
     def deviation(self) -> OrderParameters:
-        """Return the standard deviation of every entry of the order parameters."""
+        """The standard deviation of every entry of the order parameters."""
         return jax.tree.map(lambda mode: jnp.sqrt(jnp.sum(mode**2, axis=0)), self.modes)
 
     def covariance(self, layer: int) -> Float[Array, "n n n n"]:
@@ -98,8 +99,8 @@ def fluctuations(
     Args:
         problem: the architecture with its training data. Every layer must have at least as many units as partial paths.
         order_parameters: the saddle point, as `solve` returns it.
-        test_features: path features (examples, paths, features) to predict from; by default those of the problem's
-            data, if any.
+        test_features: path features (examples, paths, features) of test examples; by default the test features of
+            the problem's data, if any.
 
     Raises:
         ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
@@ -112,14 +113,14 @@ def fluctuations(
     order_parameters = problem.point(order_parameters)
     if not finite_width_law(architecture).is_regular:
         raise ValueError(
-            f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, where the "
-            "exact posterior has no density about the saddle point; sample it instead"
+            f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the exact "
+            "posterior has no density at the saddle point; use sampling.sample_order_parameters"
         )
     found = _fluctuations(problem.bound, order_parameters, data.features, data.labels, test_features)
     if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):
         raise ValueError(
-            "the Hessian of the action is not positive definite at these order parameters: they are no minimum. Give "
-            "those that bpkr.solve found for the same problem"
+            "the Hessian of the action is not positive definite at these order parameters, so they are not a minimum. "
+            "Use the result of bpkr.solve for the same problem"
         )
     found, ansatz = problem.finite(found), problem.ansatz
     prediction = None if found.prediction is None else replace(found.prediction, ansatz=ansatz, classes=data.classes)
@@ -127,7 +128,7 @@ def fluctuations(
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
-    """Return the terms of -2 log p, the exact prior, beyond the entropy; up to a constant."""
+    """Return -2 log p of the exact prior minus the entropy, up to a constant."""
     return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
 
 
@@ -186,7 +187,7 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
         _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
         between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
         prediction = Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))
-    # Common errors of the Gaussian integrals of posterior and prior cancel.
+    # Take the ratio of posterior to prior, in which common errors of the two Gaussian integrals cancel.
     origin = gp_coordinates(bound.architecture)
     log_ratio = log_integral(problem.action, coordinates, factor)
     log_ratio -= log_integral(entropy, origin, curvature_factor(entropy, origin))

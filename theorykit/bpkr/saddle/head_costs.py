@@ -32,18 +32,19 @@ PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
 
 @dataclass(frozen=True, repr=False)
 class HeadCosts(DisplayMixin):
-    """Costs of leaving out single heads, with head scores: one array (H_l,) per layer, empty without heads.
+    """Costs of leaving out single heads, with head scores. Each has one array (H_l,) per layer, empty without heads.
 
     A cost is positive if the network is better with the head, and NaN if the solve without it failed. Costs do not add
-    up: if two heads are redundant, leaving out either one costs nothing. `rank_heads` takes any of these fields.
+    up: if two heads are redundant, leaving out either one costs nothing. `rank_heads` takes any of these arrays.
 
     - `log_evidence`: log evidence with all heads minus log evidence without the head, to leading order in the widths.
-    - `log_evidence_error`: its rounding error. Finite-width corrections are not included.
-    - `prediction`: mean loss over test examples of the probability that a network drawn from the posterior is right. If
-      labels are not classes, it is the rise of the expected squared error. Empty without test labels.
-    - `prediction_error`: standard error of this mean of paired differences.
+    - `log_evidence_error`: rounding error of `log_evidence`. It does not include finite-width corrections.
+    - `prediction`: decrease of the probability that a network drawn from the posterior is right, averaged over test
+      examples. If labels are not classes, it is the increase of the expected squared error. Empty without test labels.
+    - `prediction_error`: standard error of this average over paired test examples.
     - `measure`: "expected accuracy" or "expected squared error"; empty without test labels.
-    - `scores`, `infinite_width_scores`: `head_scores` at the saddle point and at infinite width.
+    - `scores`: `head_scores` at the saddle point.
+    - `infinite_width_scores`: `head_scores` at infinite width.
     - `problem`: the data and the architecture, in words.
     """
 
@@ -85,10 +86,9 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     """Measure the cost of leaving out each attention head, in log evidence and in predictions of test examples.
 
     A head is left out by setting its contribution to zero. All other heads keep their prior variances and the factor
-    1/sqrt(H_l) of the whole layer. This is the network with one head less and the unscaled path features of the
-    remaining paths. Without the only head of a layer the output is zero, unless a skip connection bypasses the layer.
-
-    Each head takes one solve, which starts from `saddle` restricted to the remaining paths.
+    1/sqrt(H_l) of the whole layer, so the path features of the remaining paths do not change. Without the only head of
+    a layer the output is zero, unless a skip connection bypasses the layer. Each head takes one solve, which starts
+    from `saddle` restricted to the remaining paths.
 
     Args:
         problem: the architecture with its training data, and test data for costs of predictions.
@@ -123,7 +123,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     limit = gp_limit(architecture)
     heads = _heads(architecture.heads)
     if not heads:
-        raise ValueError("no head can be left out: the architecture has none")
+        raise ValueError("no head can be left out, because the architecture has no heads")
     stays = {head: _paths_without(problem, head) for head in heads}
     measure, quality = _expected(problem, point)
     rows, failed = [], []
@@ -159,19 +159,19 @@ def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
     """Mark the paths that do not pass through the head."""
     through = problem.architecture.branch_heads(head.layer)
     if np.any(np.sum(through, axis=1) > 1):
-        raise ValueError(f"{head} cannot be left out: heads of this layer share a weight block")
+        raise ValueError(f"{head} cannot be left out, because heads of this layer share a weight block")
     branches = np.array(problem.architecture.path_branches())[:, head.layer - 1] - 1
     return ~through[branches, head.head - 1]
 
 
 def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarray, " paths"]) -> OrderParameters:
-    """Combine the solution on the remaining paths with the prior on all others.
+    """Combine the solution on the remaining paths with the prior on all other paths.
 
-    Newton's method takes up to twice as many steps from the full solution.
+    From the unrestricted solution Newton's method takes up to twice as many steps.
     """
 
     def of(ours: Array, prior: Array) -> Array:
-        # In the order of partial paths, branches of the first layers vary slowest and outputs fastest.
+        # Rows of partial paths are in an order in which branches of the first layers vary slowest, and outputs fastest.
         rows = np.repeat(stays, len(point.first) // len(stays)).reshape(-1, len(ours)).any(axis=0)
         return jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior)
 

@@ -1,6 +1,6 @@
 """Search for other minima of the action: solve from many starting points, and by continuation from infinite width.
 
-The action is not convex, and a solve finds one minimum. No proof excludes others; this module searches for them.
+The action is not convex, and a solve finds one minimum. No proof excludes others, so this module searches for them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
 
-# Coordinates closer than this are one minimum: solves are far more exact, and minima far more distant.
+# Minima with coordinates closer than this are the same. Solves are far more exact, and other minima far more distant.
 _SAME = 1e-4
 
 
@@ -41,8 +41,10 @@ class Minima(DisplayMixin):
     """The result of a search.
 
     - `saddles`: distinct minima, lowest action first.
-    - `starts`: how many solves ended in each. `failures`: how many did not converge.
-    - `followed`: index in `saddles` of the end of continuation from infinite width; None if one of its solves failed.
+    - `starts`: number of solves that ended in each minimum.
+    - `failures`: number of solves that did not converge.
+    - `followed`: index in `saddles` of the minimum that continuation from infinite width reached; None if one of its
+      solves failed.
     """
 
     saddles: tuple[Saddle, ...]
@@ -52,7 +54,7 @@ class Minima(DisplayMixin):
 
     @property
     def is_unique(self) -> bool:
-        """Check whether all converged solves ended in the same minimum."""
+        """Whether all converged solves ended in the same minimum."""
         return len(self.saddles) == 1
 
     def _view(self) -> Iterator[Block]:
@@ -81,11 +83,13 @@ def search(
     """Solve from the Gaussian-process limit, from random points, and by continuation from infinite width.
 
     Args:
-        problem: the architecture with its data, or the architecture alone, with `data`.
-        key: draws the random points.
+        problem: the architecture with its data, or the architecture alone.
+        data: the data, if `problem` is an architecture.
+        key: JAX random key for the random points.
         starts: the number of random points.
-        spread: standard deviation of their coordinates (whitened Cholesky factors, logarithmic on the diagonal).
-        executor: selects where the solves run, see `bpkr.sweeps.sweep`.
+        spread: standard deviation of the coordinates of these points (whitened Cholesky factors, logarithmic on the
+            diagonal).
+        executor: selects where the solves run; see `bpkr.sweeps.sweep`.
         progress: show a bar.
         options: keywords of `bpkr.solve`.
 
@@ -128,7 +132,7 @@ def search(
 def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Saddle:
     """Solve from a starting point, or, without one, by continuation from infinite width.
 
-    Continuation solves at decreasing widths, each time from the previous solution, until a solve does not converge.
+    Continuation solves at decreasing widths, each from the previous solution, until a solve does not converge.
     """
     if coordinates is not None:
         return _quietly(problem, to_order_parameters(problem.architecture, coordinates), options)

@@ -1,4 +1,4 @@
-"""The action of an architecture and data, in the form that solvers need.
+"""The action of an architecture and data, with the interface that solvers need.
 
 Part of stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
@@ -30,14 +30,16 @@ from ..order_parameters.metric import dimension, displaced, gradient_length, lar
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 
-# Fraction of the misfit that the surrogate Hessian bounds, tuned for 64 and 256 paths.
+# Fraction of the misfit that the surrogate Hessian bounds. This value is the fastest for 64 and 256 paths.
 _MODEL_SHARE = 0.3
 
 
 class Evaluated(eqx.Module):
-    """Details of a `Point`: the two parts of the action, undivided, and order parameters with factors.
+    """Details of a `Point`.
 
-    `factors` are [C_1, ..., C_{L+1}], with U_l = C_l C_l^T.
+    - `factors`: [C_1, ..., C_{L+1}], with U_l = C_l C_l^T.
+    - `order_parameters`: the order parameters.
+    - `entropy`, `energy`: the two parts of the action, undivided.
     """
 
     factors: list[Float[Array, "_ _"]]
@@ -57,12 +59,12 @@ class SaddleProblem(AbstractSaddleProblem):
 
     @property
     def bound(self) -> BoundAction:
-        """Return the action of the energy."""
+        """The bound action of the energy."""
         return self.energy.bound
 
     @property
     def architecture(self) -> Architecture:
-        """Return the architecture."""
+        """The architecture of the energy."""
         return self.energy.architecture
 
     @property
@@ -141,7 +143,7 @@ class SaddleProblem(AbstractSaddleProblem):
         return majorised
 
     def action_error(self, point: Point) -> Mapping[str, Float[Array, ""]]:
-        """Estimate the rounding error of S by source; the total error is the sum."""
+        """Estimate the rounding error of S from each source. The total error is the sum."""
         details = point.details
         parts = {
             "order_parameters": entropy_rounding(self.architecture, details.factors),

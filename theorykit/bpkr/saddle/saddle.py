@@ -1,7 +1,7 @@
 """The saddle point: order parameters at which the action is stationary and minimal.
 
-Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. A minimiser finds it. Success
-depends on the gradient norm and curvature measured there, never on the minimiser's own report.
+Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. A minimiser finds this point.
+Success depends on the gradient norm and the curvature measured there, never on the report of the minimiser.
 """
 
 from __future__ import annotations
@@ -55,39 +55,48 @@ _CAUSES = {
         "the order parameters are nearly singular: widths below the number of paths, variances or labels of extreme "
         "magnitude"
     ),
-    "kernel": "the kernel is nearly singular: a temperature tiny next to it, and examples that depend on each other",
+    "kernel": "the kernel is nearly singular: a tiny temperature, and nearly linearly dependent examples",
     "labels": "the labels are large compared to the part that the kernel and the temperature explain",
 }
-# The default tolerance. A gradient norm below it is small, even if a given tolerance is smaller.
+# The default tolerance. If a smaller gradient norm exceeds a given tolerance, that tolerance is below rounding.
 _USUAL_TOLERANCE = 1e-9
-# The curvature is formed if that costs at most this many evaluations, and at most this many bytes.
+# Form the curvature if it costs at most this many evaluations of the energy; otherwise sweeps are faster.
 _CURVATURE_EVALUATIONS = 20
+# Form the curvature if it takes at most this many bytes.
 _CURVATURE_BYTES = 2**30
 
 
 class Saddle(DisplayMixin, AbstractOutcome):
     """The result of `solve`. It is differentiable in all inputs of the action, by the implicit function theorem.
 
-    - `order_parameters`: every U_l, and u.
-    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts at the saddle point, not divided by the width.
+    - `order_parameters`: (U_1, ..., U_L) and u.
+    - `action`: S (Eq. 32) at the saddle point, not divided by the width.
+    - `entropy`, `energy`: the two parts of `action`.
     - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
-      for P labels. S_0, the entropy of the prior and the least one, replaces constants that S drops.
+      for P labels. S_0 is the least entropy, at the prior means; it replaces constants that S drops.
     - `gradient_norm`: gradient of S per largest width in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T
-      over all order parameters. If a skip connection makes a block of U_l equal U_{l+1}, its slopes count in U_{l+1}.
-    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue of S in that metric, per largest width; positive at a
-      minimum; an upper bound if there are too many paths to form the Hessian.
-    - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` positive.
+      over all order parameters. Slopes of a block of U_l that equals U_{l+1} count in U_{l+1}.
+    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue of S in this metric, per largest width. It is positive at a
+      minimum. If there are too many paths to form the Hessian, it is an upper bound.
     - `action_error`: rounding error of `action`, from the condition numbers of all factorised matrices.
+    - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` is positive.
+    - `stats`: further numbers by name:
+
+        - `steps`, `evaluations`, `curvatures`: work of the solver; zero if the solver does not count it.
+        - `attempts`: number of attempts.
+        - `tolerance`: largest gradient norm of a solution.
+        - `content`: whether the solver reported success.
+        - `remaining`: decrease of the action by another Newton step; NaN without a Hessian.
+        - `error_of_order_parameters`, `error_of_kernel`, `error_of_labels`: parts of `action_error`.
+        - `units_per_path`: smallest ratio of hidden units to partial paths. Below one the order parameters of the
+          network are singular, and the saddle point is not valid.
+
     - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
     - `architecture`: the network that was solved.
-    - `stats`: `steps`, `evaluations` and `curvatures` of the solver (zero if it does not count them), its `attempts`,
-      the `tolerance`, and `content`, whether the solver reported success. `remaining` is the decrease of the action by
-      a Newton step (NaN without a Hessian). `error_of_order_parameters`, `error_of_kernel` and `error_of_labels` are
-      parts of `action_error`. `units_per_path` is the least ratio of hidden units to partial paths: below one the
-      network's order parameters are singular, and the saddle point is not valid.
 
-    Under `vmap` every leaf has the batch's axes: `converged` is an array, `failures` counts, and `throw=True` raises an
-    error if any solve failed. A failed batch, or failed result of `jit`, warns when its order parameters are used.
+    Under `vmap` every leaf has the axes of the batch: `converged` is an array, `failures` counts failed solves, and
+    `throw=True` raises an error if any solve failed. A failed batch, or a failed result of `jit`, raises a warning when
+    its order parameters are used.
     """
 
     order_parameters: OrderParameters
@@ -149,14 +158,14 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     @property
     def diagnosis(self) -> str:
-        """Describe the result, what to do if a solve failed, and whether a layer is too narrow."""
+        """The result in words, with advice if a solve failed or a layer is too narrow."""
         least = float(np.min(self.stats["units_per_path"]))
         if least >= 1:
             return super().diagnosis
         return (
-            f"{super().diagnosis}. Out of the range of a theory of wide layers: a layer has {least:.2g} hidden units "
-            "per partial path, the network's order parameters are singular then, and may be as far from the saddle "
-            "point as they are large; sampling.sample_order_parameters has their exact posterior"
+            f"{super().diagnosis}. The theory of wide layers does not hold: a layer has {least:.2g} hidden units per "
+            "partial path, so order parameters of the network are singular and can be far from the saddle point; "
+            "sampling.sample_order_parameters draws from their exact posterior"
         )
 
 
@@ -165,7 +174,7 @@ def _rounding_of(saddle: Saddle) -> str:
     left = f", and a Newton step would lower it by {remaining:.1g}" if np.isfinite(remaining) else ""
     known = f"The action, {float(saddle.action):.6g}, is known to about {float(saddle.action_error):.1g}{left}"
     if float(saddle.gradient_norm) <= _USUAL_TOLERANCE:
-        return f"{known}. Likely cause: the tolerance, which is less than rounding leaves of a gradient. Loosen it"
+        return f"{known}. Likely cause: the tolerance, which is below the rounding error of the gradient. Loosen it"
     cause = _CAUSES[max(_CAUSES, key=lambda name: float(saddle.stats[f"error_of_{name}"]))]
     return f"{known}. Likely cause: {cause}. Rescale them, or loosen the tolerance"
 
@@ -189,22 +198,22 @@ def solve(
             Any Optimistix minimiser works. `bpkr.MatrixFree(key)` uses only products with the kernel, for data whose
             P x P matrices do not fit in memory, and returns a `MatrixFreeSaddle`.
         initial: starting point; by default the Gaussian-process limit.
-        tolerance: largest gradient norm (see `Saddle`) of a solution, 1e-9 by default; for a matrix-free solve, the
-            largest change of a coordinate in one step, 1e-6 by default.
-        max_steps: steps of the solver, 1000 by default and 200 for each repeat of a matrix-free solve.
+        tolerance: largest gradient norm (see `Saddle`) of a solution, by default 1e-9. In a matrix-free solve, the
+            largest change of a coordinate in one step, by default 1e-6.
+        max_steps: steps of the solver, by default 1000. In a matrix-free solve, steps of each repeat, by default 200.
         throw: raise an error instead of a `ConvergenceWarning` if the solve does not converge.
 
     Returns:
         A `Saddle`. Its result code is success if the measured gradient norm is within the tolerance and all eigenvalues
-        of the Hessian are positive, whatever the solver reports.
+        of the Hessian are positive, independently of what the solver reports.
 
     Raises:
-        ValueError: the data do not fit, or `solver` is not a minimiser. Optimistix accepts a root finder as a
-            minimiser, and reports success at points that are not stationary.
+        ValueError: the data do not fit, or `solver` is not a minimiser. Root finders are not allowed, because
+            Optimistix would report success at points that are not minima.
 
-    If the default solver fails, it retries in the principal axes of the features, and by continuation from a higher
-    temperature, with `max_steps` steps in total. A given solver has `max_steps` in each attempt. Memory grows as the
-    square of the number of examples or of paths times features, whichever is smaller.
+    If the default solver fails, `solve` retries in the principal axes of the features, and by continuation from a
+    higher temperature, with `max_steps` steps in total. A given solver has `max_steps` steps in each attempt. Memory
+    grows with the square of the number of examples, or of paths times features, whichever is smaller.
 
         >>> import numpy as np
         >>> import theorykit
@@ -244,7 +253,7 @@ def solve(
     rows = matrix_rows(data)
     check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
-        # The default solver gets few steps at first, because another strategy is likely faster after that.
+        # The default solver first gets few steps, because after them another strategy is likely to be faster.
         short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
         saddle = _minimise(*_prepare(_in_spanned_directions(problem), short))
         if not saddle.converged and data.moments is None:
@@ -254,7 +263,7 @@ def solve(
 
 
 def _in_spanned_directions(problem: Problem) -> Data:
-    """Leave out directions without features, if the cost of an evaluation grows with their number."""
+    """Leave out directions that no feature vector has, if the cost of an evaluation grows with their number."""
     data = problem.data
     if data.moments is not None or isinstance(data.features, ImplicitFeatures):
         return data
@@ -265,7 +274,7 @@ def _in_spanned_directions(problem: Problem) -> Data:
 
 
 def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> tuple[Any, ...]:
-    """Return arguments of `_minimise` for an attempt; the default solver is the fastest for its size."""
+    """Return the arguments of `_minimise` for an attempt. The default solver depends on the size of the problem."""
     bound, solver = attempt.bound, attempt.solver
     if solver is None:
         leaves, structure = jax.tree.flatten((bound, data))
@@ -290,7 +299,7 @@ def _newton(tolerance: float) -> Newton:
 
 @lru_cache(maxsize=1024)
 def _shapes_of(structure, shapes) -> SaddleProblem:
-    """Return the problem, with shapes instead of arrays."""
+    """Return the problem with shapes instead of arrays."""
     leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
     return eqx.filter_eval_shape(
         lambda bound, data: SaddleProblem(energy_of(bound, data)), *jax.tree.unflatten(structure, leaves)
@@ -304,7 +313,12 @@ def _forms_curvature(problem: SaddleProblem) -> bool:
 
 @usual_settings()
 def gradient_norm(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> Float[Array, ""]:
-    """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
+    """Return the norm of the gradient of S per largest width, in the affine-invariant metric.
+
+    Args:
+        problem: the architecture with its training data.
+        order_parameters: the order parameters, or a `Saddle`.
+    """
     problem = as_problem(problem)
     problem.require_labels()
     return _gradient_norm(problem.bound, problem.data.training, problem.point(order_parameters))
@@ -318,7 +332,7 @@ def _gradient_norm(bound: BoundAction, data: Data, order_parameters: OrderParame
 
 @jit
 def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
-    """Minimise from `start`; `steps` are the keywords of `optimistix.minimise` that limit its steps."""
+    """Minimise from `start`. `steps` are the keywords of `optimistix.minimise` that limit the number of steps."""
     problem = SaddleProblem(energy_of(bound, data))
     fixed, start = jax.lax.stop_gradient((problem, start))
     found = optx.minimise(lambda at, problem: sum(problem.parts(at)), solver, start, fixed, throw=False, **steps)
@@ -332,7 +346,7 @@ def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -
     found_there, there = point.details, (problem, coordinates)
     parts = found_there.entropy, found_there.energy.value
     of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, there)
-    # The action is stationary, so its gradient, and the evidence's, need no solve with the Hessian.
+    # The action is stationary, so gradients of the action and of the evidence need no solve with the Hessian.
     action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
     labels = problem.energy.label_count
     of_prior = problem.bound.entropy(gp_limit(problem.architecture))

@@ -16,7 +16,7 @@ _BRANCHES = 6
 _COLUMN = 110
 # Distance between rows, in pixels.
 _ROW = 30
-# Radius of a circle, in pixels, for labels of three characters.
+# Radius of a circle, in pixels.
 _RADIUS = 11
 # Height of the line of titles, in pixels.
 _TOP = 24
