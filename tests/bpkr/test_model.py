@@ -71,7 +71,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
     if data.classes is None:
         np.testing.assert_array_equal(predicted, prediction.mean)
         assert not hasattr(model, "classes_")
-        with pytest.raises(AttributeError, match="predict_proba is for classes"):
+        with pytest.raises(AttributeError, match="predict_proba needs classes"):
             model.predict_proba(*given)
         return
     np.testing.assert_array_equal(predicted, data.classes.decode(prediction.mean))
@@ -152,7 +152,7 @@ def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
     axes.figure.clear()
     given = bpkr.Model(**SETTINGS).sweep(INPUTS, TEXT, widths=[(20, 10), (10, 20)], progress=False)
     assert "seed" not in given.dataset.dims and given.best()["widths"] in [(20, 10), (10, 20)]
-    with pytest.raises(ValueError, match="is not in the sweep; give it test="):
+    with pytest.raises(ValueError, match="is not in the sweep; give test="):
         given.best("test_accuracy")
     assert isinstance(given, Runs)
 
@@ -204,11 +204,11 @@ def test_it_shows_its_parameters_and_then_what_it_found():
     ("call", "error", "message"),
     [
         (lambda: bpkr.Model().predict(INPUTS), ValueError, "not fitted yet: call fit"),
-        (lambda: bpkr.Model().set_params(width=3), ValueError, "width is no parameter of Model; there are layers"),
+        (lambda: bpkr.Model().set_params(width=3), ValueError, "width is not a parameter of Model; use layers"),
         (lambda: bpkr.Model().fit(INPUTS[:, 0], TEXT), ValueError, "inputs must have shape|inputs"),
         (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
         (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
-        (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels has 23 examples, inputs has 24"),
+        (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels has 23 examples, but inputs has 24"),
         (lambda: bpkr.Model().fit(INPUTS, pd.DataFrame({"label": TEXT})), TypeError, "DataFrame .* give one column"),
         (lambda: bpkr.Model().fit(INPUTS, NUMBERS[:, None]), ValueError, "must have shape .* give its one column"),
         (

@@ -105,7 +105,7 @@ def test_a_sweep_of_which_every_point_fails_says_why(folder, monkeypatch):
         ("sweep", "widths = [[20, 15, 10], 40]\ntemperatures = [0.2, 1]", "", "needs `widths` or `temperatures`"),
         ("sweep", "temperatures = [0.2, 1]", "", "[architecture] needs the key `temperature`"),
         ("sweep", "[0.2, 1]", "[0.2, -1]", "temperature"),
-        ("sweep", "[0.2, 1]", "[]", "temperatures is empty"),
+        ("sweep", "[0.2, 1]", "[]", "temperatures must not be empty"),
         ("sweep", "[20, 15, 10]", "[20, 15]", "widths"),
         ("sweep", SWEEP[SWEEP.index("[sweep]") :], "", "no table [sweep]"),
         ("solve", "", "", "[architecture] needs the key `widths`"),

@@ -145,7 +145,7 @@ def test_the_point_of_another_place_is_refused(tmp_path):
     here = tmp_path / "points" / "width=20,temperature=0.5.nc"
     for name, place in (("width=30,temperature=0.5.nc", (30, 0.5)), ("width=20,temperature=0.6.nc", (20, 0.6))):
         (here.parent / name).write_bytes(here.read_bytes())
-        with pytest.raises(ValueError, match=r"is of another width or temperature: remove it"):
+        with pytest.raises(ValueError, match=r"has another width or temperature than its name; remove it"):
             sweep_at(place, tmp_path)
 
 

@@ -1,7 +1,7 @@
 """Theory 1: attention paths and the action of their order parameters, by back-propagating kernel renormalisation.
 
 Source: L. Tiberi, F. Mignacco, K. Irie, H. Sompolinsky, "Dissecting the Interplay of Attention Paths in a Statistical
-Mechanics Theory of Transformers" (arXiv 2405.15926), whose equation numbers the code carries.
+Mechanics Theory of Transformers" (arXiv 2405.15926). Equation numbers in the code refer to this paper.
 
     Architecture -> derive -> Action -> compiled function -> evaluate / solve -> OrderParameters -> predict, observables
 """
@@ -11,9 +11,9 @@ from typing import Any
 
 import lazy_loader
 
-# the names of __init__.pyi, each imported from its module when it is first asked for
+# The names of __init__.pyi, each imported from its module at its first use.
 _named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-# packages that are run with the theory
+# Packages on top of the theory, which are imported at their first use.
 _ABOVE = ("nonlinear", "sampling", "sweeps", "training")
 
 

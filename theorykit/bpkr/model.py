@@ -1,4 +1,4 @@
-"""A scikit-learn estimator that fits labelled sequences by the theory, on top of `Problem` and `solve`."""
+"""A scikit-learn estimator that fits the theory to labelled sequences, on top of `Problem` and `solve`."""
 
 from __future__ import annotations
 
@@ -36,27 +36,33 @@ _RANDOM_LAYERS = (2, 2)
 
 
 class Model(DisplayMixin):
-    """Predict labels of sequences by a deep network with given attention, averaged over other weights.
+    """Predict labels of sequences by a deep network with given attention, averaged over all other weights.
 
-    This is a scikit-learn estimator with `fit`, `predict`, `score`, `get_params` and `set_params`, so `clone`,
+    The model is a scikit-learn estimator with `fit`, `predict`, `score`, `get_params` and `set_params`, so `clone`,
     `cross_val_score` and `GridSearchCV` work. It calls `path_features`, `Problem`, `solve` and `predict`, and returns
-    the same numbers as they do. Inputs are (examples, tokens, features).
+    the same numbers. Inputs are (examples, tokens, features).
 
     Args:
         layers: as in `Architecture`; by default one layer per array of the heads, or two layers of two random heads.
         widths: as in `Architecture`, or `math.inf` for the Gaussian process of infinitely wide layers.
         temperature: variance of the labels' noise.
-        heads: "random"; or heads from `bpkr.heads`, key-query products (heads, features, features) of each layer, or
+        heads: "random"; or heads from `bpkr.heads`; or key-query products (heads, features, features) of each layer; or
             the heads of one layer from `checkpoints.read_heads`, whose norm is applied to the inputs.
         readout: "first", "last", "mean", or "all" for separate readout weights per token.
-        mask: which keys a query may attend to, as in `bpkr.attention`; for all inputs, such as "causal".
+        mask: which keys a query may attend to in all inputs, such as "causal"; see `bpkr.attention`.
         prior_variances: as in `Architecture`.
-        classes: whether labels are classes; by default text and truth values are, and numbers are not.
+        classes: whether labels are classes. By default text and truth values are classes, and numbers are not.
         random_state: the seed of random heads. Their key-query products are normal with standard deviation
-            1/features, so that scores are of order one if features are.
+            1/features, so that scores are of order one if features are of order one.
 
-    `fit` sets `problem_`, `architecture_` and `heads_`; `order_parameters_`; `saddle_`, None at infinite width;
-    `log_evidence_`; `n_features_in_`; and for classes `classes_`.
+    `fit` sets these attributes:
+
+    - `problem_`, `architecture_`, `heads_`: the problem, the architecture and the heads.
+    - `order_parameters_`: the order parameters of the solution.
+    - `saddle_`: the result of `solve`; None at infinite width.
+    - `log_evidence_`: log probability density of the labels.
+    - `classes_`: the classes, if labels are classes.
+    - `n_features_in_`: number of features of a token.
 
         >>> import numpy as np
         >>> import theorykit
@@ -92,13 +98,13 @@ class Model(DisplayMixin):
         self.random_state = random_state
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor by name. `deep` has no effect: none of them is an estimator."""
+        """Return the arguments of the constructor by name. `deep` has no effect, because none is an estimator."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> "Model":
-        """Set arguments of the constructor and return the model; fit it again afterwards."""
+        """Set arguments of the constructor, and return the model. Call `fit` again afterwards."""
         if unknown := sorted(set(params) - set(self.get_params())):
-            raise ValueError(f"{unknown[0]} is no parameter of Model; there are {', '.join(self.get_params())}")
+            raise ValueError(f"{unknown[0]} is not a parameter of Model; use {', '.join(self.get_params())}")
         for name, value in params.items():
             setattr(self, name, value)
         return self
@@ -122,14 +128,14 @@ class Model(DisplayMixin):
         """Solve the saddle point for sequences with labels, and return the model.
 
         Args:
-            inputs: (examples, tokens, features); pad shorter sequences by any numbers, and give `lengths`.
-            labels: classes (examples,), text, or numbers with `classes=True`; or numbers (examples,) or (examples,
-                outputs).
-            lengths: how many tokens of each example are real, (examples,), or booleans (examples, tokens); the others
-                are padding. By default all are real.
+            inputs: (examples, tokens, features). Pad shorter sequences with any numbers, and give `lengths`.
+            labels: classes (examples,), as text, or as numbers with `classes=True`; or numbers (examples,) or
+                (examples, outputs).
+            lengths: the number of real tokens of each example (examples,), or booleans (examples, tokens) that mark
+                real tokens. The other tokens are padding. By default all tokens are real.
 
         Warns:
-            ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` says why.
+            ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
         """
         architecture, data, found = self._prepare(inputs, labels, lengths)
         self.heads_, self.architecture_, self.problem_ = found, architecture, Problem(architecture, data)
@@ -152,19 +158,20 @@ class Model(DisplayMixin):
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
     def predict_distribution(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> Prediction:
-        """Predict the posterior mean and variance of the outputs like `bpkr.predict`, without the labels' noise."""
+        """Predict the posterior mean and variance of the outputs as `bpkr.predict` does, without the labels' noise."""
         problem = self._fitted()
         features = self._features(self.architecture_, self.heads_, inputs, lengths)
         return predict(problem, self.order_parameters_, features)
 
     @property
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
-        """Return the probability of each class, in the order of `classes_`; the temperature is noise of the outputs.
+        """A method that returns the probability of each class, in the order of `classes_`.
 
-        Call it like `predict`. It is a property, because scikit-learn tests for it and a model of numbers has none.
+        Call it like `predict`. The temperature is the variance of noise on the outputs. `predict_proba` is a property,
+        because scikit-learn tests whether it exists, and models of numbers do not have it.
         """
         if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
-            raise AttributeError("predict_proba is for classes, but the model is of numbers")
+            raise AttributeError("predict_proba needs classes, but labels of this model are numbers")
         return self._probabilities
 
     def _probabilities(
@@ -174,26 +181,26 @@ class Model(DisplayMixin):
         variance = found.variance + self.architecture_.temperature
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
-    # scikit-learn tells the positive class's column of a scorer by this name.
+    # A scorer of scikit-learn selects the column of the positive class if a method has this name.
     _probabilities.__name__ = "predict_proba"
 
     def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:
-        """Return the accuracy of predicted classes, or the coefficient of determination R^2 averaged over outputs."""
+        """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs."""
         predicted, classes = self.predict(inputs, lengths), self.problem_.data.classes
         labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
-            raise ValueError(f"labels of shape {labels.shape} are not of predictions of shape {predicted.shape}")
+            raise ValueError(f"labels must have the shape {predicted.shape} of the predictions, got {labels.shape}")
         if classes is not None:
             return float(np.mean(predicted == labels))
         missed, spread = (np.sum((labels - other) ** 2, axis=0) for other in (predicted, labels.mean(axis=0)))
         return float(np.mean(1 - missed / spread))
 
     def head_scores(self) -> tuple[Float[Array, " _"], ...]:
-        """Score the importance of every head like `bpkr.head_scores`: one array per layer."""
+        """Score the importance of every head as `bpkr.head_scores` does: one array per layer."""
         return head_scores(self._fitted().architecture, self.order_parameters_)
 
     def path_weights(self) -> Float[Array, "paths paths"]:
-        """Return U_1, the overlaps of effective path weights, in the order of `architecture_.path_labels()`."""
+        """Return U_1, the overlaps of path weights, in the order of `architecture_.path_labels()`."""
         self._fitted()
         return self.order_parameters_.first
 
@@ -201,12 +208,12 @@ class Model(DisplayMixin):
         """Return the kernel between training examples and `inputs`, or by default between all training examples."""
         problem = self._fitted()
         if inputs is None and lengths is not None:
-            raise ValueError("lengths belong to inputs: give both, or none for the training examples")
+            raise ValueError("lengths needs inputs; give both, or neither for the training examples")
         features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, lengths)
         return kernel(problem, self.order_parameters_, features)
 
     def derivation(self) -> Action:
-        """Return the derived action, with its steps."""
+        """Return the derived action, with the steps of its derivation."""
         return self._fitted().action
 
     def plot(self) -> Any:
@@ -238,10 +245,10 @@ class Model(DisplayMixin):
         Args:
             inputs, labels, lengths: the training data, as in `fit`.
             widths: as in `sweeps.sweep`; `math.inf` is the Gaussian process of infinitely wide layers.
-            temperatures: the temperatures; by default the model's own.
+            temperatures: the temperatures; by default the temperature of the model.
             test: test data (inputs, labels) or (inputs, labels, lengths), to predict and score.
-            seeds: the number of draws of random heads, with seeds `random_state`, `random_state + 1` and so on. Given
-                heads are used once, unchanged.
+            seeds: the number of draws of random heads, with seeds `random_state`, `random_state + 1` and so on. If the
+                heads are given, there is one sweep with these heads.
             options: passed to `sweeps.sweep`, such as `folder`, `executor` and `progress`.
 
         Returns:
@@ -257,7 +264,7 @@ class Model(DisplayMixin):
 
     def _view(self) -> Iterable[Block]:
         defaults = {name: each.default for name, each in inspect.signature(Model).parameters.items()}
-        # A copy from a pickle has equal values that are other objects.
+        # After pickling, values are equal to the defaults but not the same objects.
         changed = {
             name: value
             for name, value in self.get_params().items()
@@ -300,15 +307,15 @@ class Model(DisplayMixin):
     def _prepare(
         self, inputs: Any, labels: Any, lengths: Any = None, test: Any = None, seed: int | None = None
     ) -> tuple[Architecture, Data, Any]:
-        """Return the architecture, the data and the heads; random heads are drawn with `seed`."""
+        """Return the architecture, the data and the heads. Random heads are drawn with `seed`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         examples, tokens, features = inputs.shape
         try:
             array = np.asarray(labels)
         except ValueError:
-            raise TypeError("labels must be classes or numbers, equally many per example; they are ragged") from None
+            raise TypeError("labels must have the same number of entries per example, but they are ragged") from None
         if array.shape and len(array) != examples:
-            raise ValueError(f"labels has {counted(len(array), 'example')}, inputs has {examples}")
+            raise ValueError(f"labels has {counted(len(array), 'example')}, but inputs has {examples}")
         found, layers = self.heads, self.layers
         if self._is_random:
             layers = _RANDOM_LAYERS if layers is None else layers
@@ -317,7 +324,7 @@ class Model(DisplayMixin):
             rng = np.random.default_rng(seed)
             found = KeyQueryHeads([rng.normal(size=(count, features, features)) / features for count in counts])
         elif isinstance(found, str):
-            raise TypeError(f"heads must be 'random', or heads such as bpkr.heads returns, got {found!r}")
+            raise TypeError(f"heads must be 'random', or heads from bpkr.heads, got {found!r}")
         elif not isinstance(found, AbstractHeads) and not hasattr(found, "normalise"):
             found = heads(key_query=found)
         if layers is None:

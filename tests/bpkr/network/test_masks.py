@@ -163,7 +163,7 @@ WRONG_MASKS = {
     "a length too great": (("causal", LENGTHS + 1), "mask[1][0] must be from 1 to the 4 tokens of inputs, got 5"),
     "no real token": (REAL & (LENGTHS > 1)[:, None], "mask[1] marks no token of the example as real"),
     "other numbers": (REAL * 2, "mask must be True or False, or 1 or 0, for each token"),
-    "of other tokens": (REAL[:, :3], "mask must be whole numbers (5,)"),
+    "of other tokens": (REAL[:, :3], "mask must be the number of real tokens of each example (5,)"),
     "without an axis": (np.array(CAUSAL), 'mask must be "causal"'),
     "causal, queries first": (np.tri(TOKENS, dtype=bool), 'Pass mask="causal", layout="torch"'),
     "added, queries first": (np.triu(np.full((TOKENS, TOKENS), -np.inf), 1)[None, None], "its axes are in the other"),

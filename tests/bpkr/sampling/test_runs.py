@@ -111,10 +111,10 @@ def slowly(values):
         (lambda record, stats: stats.update(energy=slowly(stats["energy"])), "BFMI is"),
         (lambda record, stats: record.update(u=slowly(record["u"])), "split R-hat of u is"),
         (lambda record, stats: record.update(u=slowly(record["u"])), "ess_bulk of u is"),
-        (lambda record, stats: record.update({name: 0 * values for name, values in record.items()}), "stay put"),
+        (lambda record, stats: record.update({name: 0 * values for name, values in record.items()}), "do not move"),
         (
             lambda record, stats: [part.update({n: v[:1] for n, v in part.items()}) for part in (record, stats)],
-            "one chain",
+            "a single chain",
         ),
         (lambda record, stats: record["U_1"].__setitem__(0, 9.0), "split R-hat of U_1[1, 1]"),
     ],

@@ -121,7 +121,7 @@ REFUSED = {
     ),
     "weights on the right": (
         lambda layer: layer.hidden * MatrixSymbol("K", layer.tokens, layer.width) * layer.hidden + dense(layer),
-        "nonlinear",
+        "not linear",
     ),
     "a scalar": (lambda layer: layer.number("s"), "shape"),
     "another shape": (lambda layer: layer.weights(1) * layer.hidden * OneMatrix(layer.tokens, 1), "shape"),
@@ -148,7 +148,7 @@ def test_a_forward_map_that_is_not_covered_is_refused_with_the_reason(forward, r
 PRIORS = {
     "a number": (lambda layer: layer.variance, "not a square matrix"),
     "not square": (lambda layer: OneMatrix(1, 2), "not a square matrix"),
-    "of more blocks": (lambda layer: layer.variance * Identity(2), "as many blocks as its prior has rows"),
+    "of more blocks": (lambda layer: layer.variance * Identity(2), "which have one block per row of the prior"),
 }
 
 

@@ -248,8 +248,8 @@ def test_executors_that_fork_are_refused():
 @pytest.mark.parametrize(
     ("change", "error", "named"),
     [
-        ({"widths": (10, 10.0)}, ValueError, "widths has 10 more than once"),
-        ({"widths": ((10, math.inf),)}, ValueError, r"widths\[0\] is infinite for some layers only"),
+        ({"widths": (10, 10.0)}, ValueError, "widths must not repeat values, got 10 more than once"),
+        ({"widths": ((10, math.inf),)}, ValueError, r"widths\[0\] is infinite for only some layers"),
         ({"data": replace(DATA, test_features=None)}, ValueError, "no test_features"),
         ({"tolerence": 1e-6}, TypeError, "tolerence"),
     ],

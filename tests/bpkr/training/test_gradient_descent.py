@@ -119,7 +119,7 @@ def test_training_of_something_else_is_refused(tmp_path):
 
 def test_more_steps_than_asked_for_are_not_passed_off_as_fewer(tmp_path):
     trained(folder=tmp_path, settings=replace(SETTINGS, steps=40))
-    with pytest.raises(ValueError, match=r"training\.npz is of 40 steps, more than steps=20"):
+    with pytest.raises(ValueError, match=r"training\.npz has 40 steps, more than steps=20"):
         trained(folder=tmp_path, settings=replace(SETTINGS, steps=20))
     longer = trained(folder=tmp_path, settings=replace(SETTINGS, steps=50))
     assert longer.history["step"].values.tolist() == [20, 40, 50]
@@ -132,7 +132,7 @@ def test_training_stops_where_validation_has_not_improved(tmp_path):
         stopped = trained(settings=replace(still, patience=patience), folder=tmp_path)
         assert stopped.history["step"].values.tolist() == [20 * (1 + validation) for validation in range(1 + patience)]
         assert stopped.best_step == 20
-    with pytest.raises(ValueError, match=r"training\.npz is of 60 steps, more than patience=1 allows"):
+    with pytest.raises(ValueError, match=r"training\.npz has 60 steps, more than patience=1 allows"):
         trained(settings=replace(still, patience=1), folder=tmp_path)
     # as long as it improves it goes on: of three validations none can be the third that is no better
     assert trained(settings=replace(SETTINGS, patience=3)).history.sizes["step"] == 3

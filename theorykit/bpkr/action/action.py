@@ -66,8 +66,6 @@ class Action(DisplayMixin):
 
     Expressions use `symbols.order_parameters`, with the number u in place of U_{L+1} if there is one output.
 
-    - `form`: the forms of the layers.
-    - `symbols`: all symbols of the action.
     - `overlap_entropies`: `entropies` in the matrices `symbols.overlaps`.
     - `overlap_blocks`: `nested` in the matrices `symbols.overlaps`.
     - `energy`: E (Eq. 12).

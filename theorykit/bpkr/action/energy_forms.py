@@ -34,8 +34,6 @@ from .symbols import ActionSymbols
 class KernelEnergy:
     """The energy E as a function of the kernel K (labels x labels): a log-determinant plus a misfit.
 
-    - `kernel`: the symbol K.
-    - `energy`: E in terms of K.
     - `resolvent`: (K + T I)^-1, the gradient of the log-determinant in K.
     - `representer`: (K + T I)^-1 y, half the gradient of the misfit in y (labels x 1).
     - `minus_misfit_slope`: minus the gradient of the misfit in K.
@@ -92,7 +90,6 @@ class KernelPredictor:
     - `kernel`: symbol of K among training examples (labels x labels).
     - `between`: symbol of K between test and training examples (test labels x labels).
     - `test_diagonal`: symbol of the diagonal of K among test examples, as a column.
-    - `mean`, `variance`: of the outputs, as columns.
     """
 
     kernel: MatrixSymbol

@@ -29,7 +29,6 @@ from .symbols import ActionSymbols
 class FiniteWidthPrior:
     """-2 log density of each order parameter given the next, from U_1 to U_{L+1}, up to constants.
 
-    - `derivation`: the steps that lead to them.
     - `exact`: the exact densities, for widths N_l of at least n_l units, the number of partial paths. At smaller widths
       U_l is singular and has no density.
     - `leading`: the terms that grow with the width, which are the entropies of the action.
@@ -104,7 +103,6 @@ def _density(do, characteristic, source, overlap, width, given, variables) -> tu
 class FirstOrder:
     """Order parameters to first order in one over the widths.
 
-    - `derivation`: the steps that lead to them.
     - `force`: symbol of G_1, the gradient of the energy in U_1 at the Gaussian-process limit, symmetric (n_1 x n_1).
     - `limit`: the order parameters M_l at infinite width.
     - `recursion`: forces G_l from the first layer to the readout, then displacements delta_l from the readout back.

@@ -21,9 +21,8 @@ class ActionSymbols:
     - `overlaps`: the matrices U_1, ..., U_{L+1}.
     - `nested`: overlaps that a skip connection makes a block of the previous overlap. The action does not depend on
       them.
-    - `features`: path features Phi (labels x paths N_0), with one row per example and output.
+    - `features`, `test_features`: path features Phi (labels x paths N_0), with one row per example and output.
     - `labels`: y (labels x 1).
-    - `test_features`: path features of the test examples.
     - `input_features`: N_0, the number of features of a token.
     - `outputs`: the number of outputs, or 1.
     - `examples`: the number of training examples P.

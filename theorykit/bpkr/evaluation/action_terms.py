@@ -26,13 +26,7 @@ from .problem import Problem, as_problem
 
 
 class ActionTerms(DisplayMixin, eqx.Module):
-    """The value of the action and of its parts, undivided; see `evaluate`.
-
-    - `layer_entropies`: (S_1, ..., S_L).
-    - `readout_entropy`: S_a.
-    - `energy`: E.
-    - `total`: S, the sum of energy and entropies.
-    """
+    """The value of the action and of its parts, undivided; see `evaluate`."""
 
     layer_entropies: tuple[Float[Array, ""], ...]
     readout_entropy: Float[Array, ""]

@@ -39,8 +39,6 @@ _PATH_KERNEL_BYTES = 2**25
 class EnergyPoint(eqx.Module):
     """The energy at one U_1, undivided, and both parts of its gradient.
 
-    - `u1`: U_1 (n_1 x n_1).
-    - `value`: the energy E.
     - `magnitude`: the size of the terms in `value`, from which its rounding error is estimated.
     - `logdet_gradient`: gradient of the log-determinant, positive semidefinite (n_1 x n_1).
     - `minus_misfit_gradient`: minus the gradient of the misfit, positive semidefinite (n_1 x n_1).

@@ -29,11 +29,7 @@ _COMPONENTS = 5
 
 
 class KernelTaskAlignment(DisplayMixin, eqx.Module):
-    """The result of `kernel_task_alignment`.
-
-    - `eigenvalues`: eigenvalues of the kernel (examples,), the largest first.
-    - `cosines`: |cosine| between each eigenvector and the labels (examples,).
-    """
+    """The result of `kernel_task_alignment`."""
 
     eigenvalues: Float[Array, " examples"]
     cosines: Float[Array, " examples"]

@@ -126,12 +126,8 @@ def prediction_from_kernels(
 ) -> Prediction:
     """Evaluate Eqs. (9), (29), (30) from kernels. Pure and traceable.
 
-    Args:
-        bound: the bound action.
-        kernel: K among training examples.
-        between: K between test and training examples.
-        test_diagonal: K of each test example with itself.
-        labels: labels of the training examples.
+    `kernel` is K among training examples, `between` is K between test and training examples, and `test_diagonal` is K
+    of each test example with itself.
     """
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}

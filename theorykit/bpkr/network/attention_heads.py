@@ -96,9 +96,9 @@ class AbstractHeads(DisplayMixin, eqx.Module):
 
 
 class KeyQueryHeads(AbstractHeads):
-    """Heads given by their key-query products, without a factor 1/sqrt(G).
+    """Heads given by their key-query products K^T Q (heads, features, features), with the key index on the left.
 
-    - `key_query`: K^T Q (heads, features, features) of each layer, with the key index on the left.
+    Scores are not divided by sqrt(G).
     """
 
     key_query: tuple[Float[Array, "_ features features"], ...]
@@ -214,10 +214,8 @@ def heads(
 
     Args:
         key_query: K^T Q (heads, features, features) per layer that has heads, with the key index on the left.
-        query: (heads, G, features) per layer that has heads. Scores are divided by sqrt(G).
-        key: (heads, G, features) per layer that has heads.
-        query_bias: (heads, G) per layer, added to the queries.
-        key_bias: (heads, G) per layer, added to the keys.
+        query, key: (heads, G, features) per layer that has heads. Scores are divided by sqrt(G).
+        query_bias, key_bias: (heads, G) per layer, added to queries and keys.
     """
     if key_query is not None and query is key is query_bias is key_bias is None:
         return KeyQueryHeads(key_query)

@@ -1,11 +1,12 @@
-"""Nonlinear hidden units beyond the ansatz of `bpkr.derive`: functions with a mean, and order parameters in kernels.
+"""Nonlinear hidden units beyond the ansatz of `bpkr.derive`: functions with a mean, and nested kernels.
 
     problem = bpkr.Problem(architecture, data)
     theory = nonlinear.MeanProblem(problem)  # or NestedProblem
     solution = theory.solve()
     prediction = theory.predict(solution)
 
-Both are ansaetze for numbers of examples proportional to the widths; `NonlinearAction.ansatz` lists the assumptions.
+Both theories are ansaetze for numbers of examples proportional to the widths. `NonlinearAction.ansatz` lists their
+assumptions.
 """
 
 from .mean import MeanProblem, derive_with_mean

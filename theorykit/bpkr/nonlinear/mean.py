@@ -1,9 +1,9 @@
 """Embedding functions with a mean: a second matrix of order parameters, and a min-max point.
 
-Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with a mean and the centred
-covariance kappa - m m^T. Integrating w, with prior covariance C, out of one unit gives
+Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with mean m and centred covariance
+kappa - m m^T. Integrating out the weights w of one unit, with prior covariance C, gives
 
-    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   B and b the covariance and mean of the readings.
+    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   where B and b are covariance and mean of the readings.
 
 With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
 
@@ -38,30 +38,30 @@ from ..order_parameters.order_parameters import gp_limit
 from ..specification.architecture import Architecture, checked_architecture
 from .theory import AbstractNonlinearProblem, NonlinearAction
 
-_ASSUMPTION = "the mean of the hidden units is kept apart: readings are Gaussian with that mean given the weights above"
+_ASSUMPTION = "the mean of the hidden units is separate: readings are Gaussian with this mean given the weights above"
 
 
 def derive_with_mean(architecture: Architecture) -> NonlinearAction:
     """Derive the action for an embedding with a mean, in U_1, V_1, and the order parameters of `bpkr.derive`.
 
-    A stationary point is a maximum in as many directions as V_1 has independent entries. Raises `ValueError` for an
-    embedding without a mean, for nonlinear layers above it, and for a skip connection in the first layer.
+    A stationary point is a maximum in as many directions as V_1 has independent entries.
+
+    Raises:
+        ValueError: the embedding has no mean, a layer above it is nonlinear, or the first layer has a skip connection.
     """
     checked_architecture(architecture)
     if len(architecture.activations) > 1:
         raise ValueError(
-            "architecture has a dense layer of nonlinear units, but only the embedding's mean is kept apart: layers "
-            "above it must be linear"
+            "architecture has a nonlinear dense layer, but this theory covers only the mean of the embedding: all "
+            "layers must be linear"
         )
     if architecture.embedding.mean == 0:
         raise ValueError(
-            f"architecture has the embedding {architecture.embedding.name}, which has no mean: bpkr.solve is the same "
-            "theory"
+            f"architecture has the embedding {architecture.embedding.name}, which has no mean; use bpkr.solve, which "
+            "is the same theory"
         )
     if architecture.forms and architecture.forms[0].has_skip:
-        raise ValueError(
-            "architecture has a skip connection in the first layer, for which the embedding's mean is not covered"
-        )
+        raise ValueError("architecture has a skip connection in the first layer, which this theory does not cover")
     return _derive(derive(architecture))
 
 
@@ -105,7 +105,7 @@ class MeanProblem(AbstractNonlinearProblem):
     """The problem of `derive_with_mean` for an architecture with its data.
 
     Args:
-        problem: has the features that `bpkr.path_features` returns for the architecture.
+        problem: the architecture with its data, whose features are from `bpkr.path_features`.
 
     Raises:
         ValueError: the embedding has no mean, a layer above it is nonlinear, or the first layer has a skip connection.
@@ -125,9 +125,9 @@ class MeanProblem(AbstractNonlinearProblem):
         self.values = {symbol: values[symbol] for symbol in self.theory.action.parameters}
 
     def solve(self, **options: Any) -> saddle.Solution:
-        """Find the min-max point by `saddle.stationary`, which takes the `options`.
+        """Find the min-max point with `saddle.stationary`, to which `options` are passed.
 
-        Starts at infinite width, unless `initial` is given; `initial=None` starts at random points.
+        The search starts at infinite width, or at `initial` if it is given. `initial=None` starts at random points.
         """
         architecture, base = self.problem.architecture, self.theory.base
         if "initial" not in options:
@@ -150,14 +150,14 @@ def _centred_kernels(features: ImplicitFeatures, means: Float[Array, "examples p
 
 
 def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
-    """Return the mean of what each path reads from each example."""
+    """Return the mean that each path reads from each example."""
     flat = features.tokens.reshape(-1, features.tokens.shape[2])
     of_tokens = token_means(architecture.embedding, features.rules[0], flat).reshape(features.tokens.shape[:2])
     return jnp.einsum("es,esp->ep", of_tokens, features.readings)
 
 
 def _mean_readings(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "rows n"]:
-    """The means, one row per label and one column per (path, output)."""
+    """Return the means, with one row per label and one column per (path, output)."""
     return flat_features(architecture, mean_by_path(architecture, features)[:, :, None])
 
 

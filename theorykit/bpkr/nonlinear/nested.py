@@ -40,14 +40,15 @@ _ASSUMPTION = "the order parameter of each layer multiplies the covariance that 
 def derive_nested(architecture: Architecture) -> NonlinearAction:
     """Derive the action of dense layers with the order parameters Q_1, ..., Q_{L+1} inside the kernels.
 
-    Raises `ValueError` for layers that are not dense, several outputs, and a readout of several tokens.
+    Raises:
+        ValueError: a layer is not dense, or the network has several outputs or reads several tokens.
     """
     checked_architecture(architecture)
     others = [type(layer).__name__ for layer in architecture.layers if type(layer) is not Dense]
     if others or architecture.overlap_sizes[-1] > 1:
         raise ValueError(
             f"architecture has {', '.join(others) or 'dense layers'}, outputs={architecture.outputs} and read_tokens="
-            f"{architecture.read_tokens}, but the nested form is of dense layers, one output and one token that is read"
+            f"{architecture.read_tokens}, but the nested form needs dense layers, one output and one token to read"
         )
     return _derive(derive(architecture), _activations(architecture))
 
@@ -75,7 +76,7 @@ def _derive(base: Action, activations: tuple[Activation, ...]) -> NonlinearActio
 
 
 def _inputs(base: Action) -> MatrixSymbol:
-    """Return the tokens that are read, as columns, scaled so that their inner products are covariances."""
+    """Return the tokens that are read, as columns, scaled such that their inner products are covariances."""
     return MatrixSymbol("X", base.symbols.input_features, base.symbols.examples)
 
 
@@ -83,7 +84,7 @@ class NestedProblem(AbstractNonlinearProblem):
     """The problem of `derive_nested` for an architecture with its data.
 
     Args:
-        problem: has the features that `bpkr.path_features` returns for the architecture, and labels (examples,).
+        problem: the architecture with its data: features from `bpkr.path_features`, and labels (examples,).
 
     Raises:
         ValueError: a layer is not dense, or the network has several outputs or reads several tokens.
@@ -100,7 +101,7 @@ class NestedProblem(AbstractNonlinearProblem):
         self.values = {symbol: values[symbol] for symbol in self.theory.action.parameters}
 
     def solve(self, **options: Any) -> saddle.Solution:
-        """Find the minimum by `saddle.minimise`, which takes the `options`; starts at Q_l = 1 by default."""
+        """Find the minimum with `saddle.minimise`, to which `options` are passed. By default it starts at Q_l = 1."""
         options.setdefault("initial", dict.fromkeys(self.theory.action.order_parameters, 1.0))
         found = saddle.minimise(self.theory.action, self.values, **options)
         self._check_kernel(found)
@@ -133,8 +134,8 @@ class NestedProblem(AbstractNonlinearProblem):
         off = np.max(np.abs(np.asarray(self._kernel(point, self._tokens)) - exact)) / np.max(np.abs(exact))
         if not off <= WARNED:
             warnings.warn(
-                f"the averages in the action of {', '.join(each.name for each in activations)} have a relative error "
-                f"of {off:.2g} in the kernel at the solution; bpkr.solve computes kernels to full precision",
+                f"the averages in the action of {', '.join(each.name for each in activations)} cause a relative error "
+                f"of {off:.2g} of the kernel at the solution; use bpkr.solve, which has full precision",
                 KernelWarning,
                 stacklevel=3,
             )
@@ -144,7 +145,7 @@ def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:
     """Return the token of each example that is read."""
     reading = np.asarray(features.readings[:, :, 0])
     if not np.all(np.isin(reading, (0.0, 1.0))) or not np.all(np.sum(reading, axis=1) == 1):
-        raise ValueError('the nested form reads one token: make the features with readout="first", "last" or positions')
+        raise ValueError('the nested form reads one token; make features with readout="first", "last" or positions')
     return features.tokens[np.arange(len(features)), np.argmax(reading, axis=1)]
 
 

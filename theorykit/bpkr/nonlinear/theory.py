@@ -1,4 +1,4 @@
-"""An action of nonlinear hidden units for `theorykit.saddle`, and the kernel for its predictions."""
+"""An action of nonlinear hidden units for `theorykit.saddle`, and the kernel from which it predicts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -26,10 +26,10 @@ from ..features.implicit import ImplicitFeatures
 class NonlinearAction(DisplayMixin):
     """An action of nonlinear hidden units, with other order parameters than `bpkr.Action`.
 
-    - `action`: S as a `theorykit.saddle` action; `action.derivation` has the steps beyond the derivation of `base`.
-    - `kernel`: K, in its order parameters.
-    - `base`: the action from `bpkr.derive`, whose symbols and energy it shares.
-    - `ansatz`: assumptions that no limit makes exact, in words.
+    - `action`: S as a `theorykit.saddle` action. `action.derivation` has the steps beyond the derivation of `base`.
+    - `kernel`: K as a function of the order parameters.
+    - `base`: the action from `bpkr.derive`, whose symbols and energy are used.
+    - `ansatz`: assumptions in words that are not exact in any limit.
     """
 
     action: saddle.Action
@@ -60,13 +60,18 @@ class AbstractNonlinearProblem(DisplayMixin, ABC):
 
     @abstractmethod
     def solve(self, **options: Any) -> saddle.Solution:
-        """Find the stationary point; `options` are passed to the function of `theorykit.saddle` that finds it."""
+        """Find the stationary point. `options` are passed to the function of `theorykit.saddle` that finds it."""
 
     @usual_settings()
     def predict(
         self, point: saddle.Solution | Mapping[Expr | str, ArrayLike], test_features: ImplicitFeatures | None = None
     ) -> Prediction:
-        """Predict outputs on test examples, by default the problem's, at a solution or order parameters by name."""
+        """Predict outputs on test examples.
+
+        Args:
+            point: a solution, or the order parameters by symbol or name.
+            test_features: path features of test examples; by default the test features of the problem's data.
+        """
         problem, test_features = self.problem, self.problem.test_features(test_features)
         kernels = self._kernels(order_parameters_of(self.theory, point), test_features)
         prediction = prediction_from_kernels(problem.bound, *kernels, problem.data.labels)
@@ -80,11 +85,11 @@ class AbstractNonlinearProblem(DisplayMixin, ABC):
 def order_parameters_of(
     theory: NonlinearAction, point: saddle.Solution | Mapping[Expr | str, ArrayLike]
 ) -> Mapping[Expr, Float[Array, "..."]]:
-    """Return the order parameters of a solution, or of a mapping by symbol or name, which must be complete."""
+    """Return the order parameters of a solution, or of a complete mapping by symbol or name."""
     checked_instance("point", point, (saddle.Solution, Mapping), "a Solution, or order parameters by name")
     given = point.order_parameters if isinstance(point, saddle.Solution) else point
     named = by_name("point", given)
     symbols = tuple(theory.action.order_parameters)
     if set(named) != {symbol.name for symbol in symbols}:
-        raise ValueError(f"point has {sorted(named)}, but the order parameters are {[each.name for each in symbols]}")
+        raise ValueError(f"point must have the order parameters {[each.name for each in symbols]}, got {sorted(named)}")
     return {symbol: finite_array(symbol.name, named[symbol.name]) for symbol in symbols}

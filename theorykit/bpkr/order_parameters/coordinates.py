@@ -41,8 +41,6 @@ Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
 class PriorRoots(eqx.Module):
     """Factors of the prior, which do not depend on the coordinates. Compute them once with `roots_of` for many steps.
 
-    - `forms`: the forms of the layers.
-    - `overlap_sizes`: (n_1, ..., n_{L+1}).
     - `readout`: sigma_a.
     - `layers`: for layers L, ..., 1, chol(covariance), and the gain of the skip connection or None.
     """

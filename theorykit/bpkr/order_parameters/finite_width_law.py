@@ -73,9 +73,6 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
     """The law of (U_1, ..., U_L, u) under the prior of the weights, at the widths of an architecture.
 
     Make one with `finite_width_law`.
-
-    - `architecture`: the architecture.
-    - `levels`: the coordinates of each order parameter, from the readout to U_1.
     """
 
     architecture: Architecture

@@ -113,8 +113,8 @@ def fluctuations(
     order_parameters = problem.point(order_parameters)
     if not finite_width_law(architecture).is_regular:
         raise ValueError(
-            f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the exact "
-            "posterior has no density at the saddle point; use sampling.sample_order_parameters"
+            f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the "
+            "exact posterior has no density at the saddle point; use sampling.sample_order_parameters"
         )
     found = _fluctuations(problem.bound, order_parameters, data.features, data.labels, test_features)
     if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):

@@ -43,8 +43,7 @@ class Minima(DisplayMixin):
     - `saddles`: distinct minima, lowest action first.
     - `starts`: number of solves that ended in each minimum.
     - `failures`: number of solves that did not converge.
-    - `followed`: index in `saddles` of the minimum that continuation from infinite width reached; None if one of its
-      solves failed.
+    - `followed`: index in `saddles` of the end of continuation from infinite width; None if one of its solves failed.
     """
 
     saddles: tuple[Saddle, ...]
@@ -87,8 +86,7 @@ def search(
         data: the data, if `problem` is an architecture.
         key: JAX random key for the random points.
         starts: the number of random points.
-        spread: standard deviation of the coordinates of these points (whitened Cholesky factors, logarithmic on the
-            diagonal).
+        spread: standard deviation of their coordinates (whitened Cholesky factors, logarithmic on the diagonal).
         executor: selects where the solves run; see `bpkr.sweeps.sweep`.
         progress: show a bar.
         options: keywords of `bpkr.solve`.

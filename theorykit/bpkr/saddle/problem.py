@@ -38,7 +38,6 @@ class Evaluated(eqx.Module):
     """Details of a `Point`.
 
     - `factors`: [C_1, ..., C_{L+1}], with U_l = C_l C_l^T.
-    - `order_parameters`: the order parameters.
     - `entropy`, `energy`: the two parts of the action, undivided.
     """
 

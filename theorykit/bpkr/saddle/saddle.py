@@ -82,8 +82,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` is positive.
     - `stats`: further numbers by name:
 
-        - `steps`, `evaluations`, `curvatures`: work of the solver; zero if the solver does not count it.
-        - `attempts`: number of attempts.
+        - `steps`, `evaluations`, `curvatures`, `attempts`: work of the solver; zero if the solver does not count it.
         - `tolerance`: largest gradient norm of a solution.
         - `content`: whether the solver reported success.
         - `remaining`: decrease of the action by another Newton step; NaN without a Hessian.
@@ -313,12 +312,7 @@ def _forms_curvature(problem: SaddleProblem) -> bool:
 
 @usual_settings()
 def gradient_norm(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> Float[Array, ""]:
-    """Return the norm of the gradient of S per largest width, in the affine-invariant metric.
-
-    Args:
-        problem: the architecture with its training data.
-        order_parameters: the order parameters, or a `Saddle`.
-    """
+    """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
     problem = as_problem(problem)
     problem.require_labels()
     return _gradient_norm(problem.bound, problem.data.training, problem.point(order_parameters))

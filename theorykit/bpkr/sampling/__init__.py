@@ -1,7 +1,7 @@
 """Check theory 1 by sampling: three samplers of one posterior, and a comparison with the theory.
 
 `sample_order_parameters` draws from the exact posterior of the order parameters at finite width. `sample_weights` (by
-NUTS) and `sample_weights_by_gibbs` draw the weights of the finite network, without using order parameters.
+NUTS) and `sample_weights_by_gibbs` draw the weights of the finite network and do not use order parameters.
 """
 
 from .comparison import compare, deviations

@@ -21,7 +21,7 @@ from ...progress import Progress
 from ...workers import Workers, run_tasks
 from .settings import Schedule
 
-# Steps per call of compiled code: enough to hide its cost, few enough for frequent checkpoints.
+# Steps per call of compiled code: enough to hide the cost of a call, and few enough for frequent checkpoints.
 _STEPS = 50
 # Prefixes of the names of drawn arrays.
 _RECORD, _STATS = "record ", "stats "
@@ -30,7 +30,7 @@ _RECORD, _STATS = "record ", "stats "
 class AbstractSampler(eqx.Module):
     """A Markov chain whose stationary distribution is a posterior.
 
-    `lockstep`: whether every step costs the same, so that one batch of all chains is fastest on any device.
+    - `lockstep`: whether every step costs the same, so that one batch of all chains is fastest on any device.
     """
 
     lockstep: eqx.AbstractClassVar[bool]
@@ -49,12 +49,12 @@ class AbstractSampler(eqx.Module):
 
     @abc.abstractmethod
     def stats(self, state: Any) -> Mapping[str, Array]:
-        """Return statistics of the sampler at this step, with arviz's names."""
+        """Return statistics of the sampler at this step, with the names that arviz uses."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of all chains as arrays (chains, draws, ...), and seconds of warm-up and drawing, summed over chains."""
+    """Draws of all chains as arrays (chains, draws, ...), and the time of warm-up and drawing, summed over chains."""
 
     record: Mapping[str, np.ndarray]
     stats: Mapping[str, np.ndarray]
@@ -74,13 +74,13 @@ def run_chains(
 ) -> Draws:
     """Run `schedule.chains` chains of the sampler that `make` creates, from independent starts.
 
-    An `executor` pickles `make`. With a `folder`, identified by `settings`, a stopped run resumes exactly, and so does
-    a run that needs more draws.
+    An `executor` pickles `make`. With a `folder`, whose runs `settings` identify, a stopped run resumes exactly, and so
+    does a run that needs more draws.
     """
     # Plain numbers instead of typed keys can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
-    # On an accelerator one batch of all chains is fastest, although chains wait for each other. Elsewhere each chain is
-    # compiled alone, so that it draws the same anywhere. A resumed run keeps its batches.
+    # On an accelerator one batch of all chains is fastest, although chains wait for each other. On a CPU each chain is
+    # compiled alone, so that its draws do not depend on the other chains. A resumed run keeps its batches.
     together = {"chains": list(range(schedule.chains))}
     alone = {f"chain-{chain}": [chain] for chain in range(schedule.chains)}
     batches = together if executor is None and jax.default_backend() != "cpu" else alone
@@ -101,7 +101,7 @@ def run_chains(
             found[number] = arrays
             if executor is not None:
                 report.update(steps)
-            # The folder may be out of reach for a worker.
+            # A worker may not have access to the folder.
             if paths[number] is not None and not paths[number].exists():
                 store.write_arrays(arrays, described[number], paths[number])
     runs = [found[number] for number in range(len(tasks))]
@@ -124,7 +124,7 @@ def _run_batch(
     settings: Mapping[str, str],
     advance: Callable[[int], Any] = lambda steps: None,
 ) -> Mapping[str, Any]:
-    """Run chains from `keys` in parallel to the end of the schedule; return all arrays that a longer run needs."""
+    """Run chains from `keys` in parallel to the end of the schedule. Return all arrays that a longer run needs."""
     sampler = make()
     states = _start(sampler, jnp.asarray(keys))
     steps, seconds = 0, {"warmup_seconds": 0.0, "seconds": 0.0}
@@ -145,7 +145,7 @@ def _run_batch(
     total, saved = schedule.warmup + schedule.draws, steps
     advance(min(steps, total))
     if steps < total:
-        # Compile before the clock starts.
+        # Compile before the time is measured.
         jax.block_until_ready(_advance(sampler, states, jnp.array(0), jnp.array(True)))
     checkpointed = time.monotonic()
     try:
@@ -174,7 +174,7 @@ def _start(sampler: AbstractSampler, keys):
 
 @jit
 def _advance(sampler: AbstractSampler, states, steps, keep):
-    """Advance all chains by `steps`, at most `_STEPS`; with `keep`, also return their draws, padded by zeros."""
+    """Advance all chains by `steps`, at most `_STEPS`. With `keep`, also return their draws, padded with zeros."""
 
     def drawn_at(state):
         record = {f"{_RECORD}{name}": values for name, values in sampler.record(state).items()}

@@ -47,30 +47,37 @@ def compare(
     """Compute order parameters and predictions by every approach, for one architecture and data set.
 
     Args:
+        problem: the architecture with its data, or the architecture alone.
+        data: the data, if `problem` is an architecture.
+        key: JAX random key.
         approaches: some of
 
-            - `saddle`: the minimum of the action. `one_over_n`: fluctuations about it, to next order in one over the
-              widths; NaN for layers with fewer units than partial paths, with the reason as `diagnosis`.
-            - `exact`: samples from the exact posterior of the order parameters; the reference for all others.
+            - `saddle`: the minimum of the action.
+            - `one_over_n`: fluctuations about the minimum, to next order in one over the widths. If a layer has fewer
+              units than partial paths, all numbers are NaN and `diagnosis` has the reason.
+            - `exact`: samples from the exact posterior of the order parameters, the reference for all other approaches.
             - `gibbs`, `nuts`: samples of the weights of the finite network.
             - `infinite_width`: the Gaussian process of infinitely wide layers.
-        options: keywords of the samplers, by approach, such as
-            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}; "saddle" has those for `bpkr.solve`.
-        folder: each sampler keeps its draws in a subfolder, and resumes from it.
-        executor: runs the chains of a sampler in parallel, see `bpkr.sweeps.sweep`.
+        options: keywords of the samplers by approach, such as
+            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}. "saddle" has keywords of
+            `bpkr.solve`.
+        folder: each sampler saves its draws in a subfolder, and resumes from it.
+        executor: runs the chains of a sampler in parallel; see `bpkr.sweeps.sweep`.
+        progress: show a bar.
 
     Returns:
         A dataset along an axis `approach`:
 
-        - `U_l`, `u`, `mean` and `variance` of the output on test examples, and, if test labels stand for classes,
-          `accuracy` of `mean`; each with its Monte Carlo error, `U_l_error` and so on, zero for theory.
-        - `U_l_deviation` and so on, if `exact` is one of the approaches: see `deviations`.
-        - `mixed`, `diagnosis`, `seconds` of each approach.
+        - `U_l`, `u`: the order parameters.
+        - `mean`, `variance`: of the output on test examples; with classes also `accuracy`, that of `mean`.
+        - `U_l_error` and so on: the Monte Carlo error of each of these, zero for theory.
+        - `U_l_deviation` and so on: see `deviations`; only if `exact` is one of the approaches.
+        - `mixed`, `diagnosis`, `seconds`: of each approach.
     """
     check_executor(executor)
     problem = as_problem(problem, data)
     if unknown := [approach for approach in approaches if approach not in APPROACHES]:
-        raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; there are {APPROACHES}")
+        raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; use some of {APPROACHES}")
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {approaches}")
     options = options or {}
@@ -80,8 +87,8 @@ def compare(
         parameters = inspect.signature(functions[approach]).parameters.values()
         known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in _OWN]
         if unknown := [name for name in keywords if name not in known]:
-            raise ValueError(f"options[{approach!r}] has {unknown[0]!r}, but there are {', '.join(known)}")
-    # Refuse invalid requests before a sampler starts to work.
+            raise ValueError(f"options[{approach!r}] has unknown {unknown[0]!r}; use some of {', '.join(known)}")
+    # Check all approaches before the first sampler starts.
     for approach in (approach for approach in approaches if approach in _SAMPLERS):
         check_can_be_sampled(approach, problem.architecture)
     saddle, found = None, []
@@ -109,12 +116,17 @@ def compare(
 
 @checked_arguments
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """Return the differences between each approach and the `reference`, in standard errors of the difference.
+    """Return the difference between each approach and a reference, in units of its standard error.
 
-    `result` is from `compare`. A difference without any error is NaN.
+    Args:
+        result: from `compare`.
+        reference: the approach to which the others are compared.
+
+    Returns:
+        `U_l_deviation` and so on along `approach`. A nonzero difference without any error is NaN.
     """
     if "approach" not in result.coords:
-        raise ValueError("result has no axis approach: it must be what compare returns")
+        raise ValueError("result has no axis approach; give the result of sampling.compare")
     checked_choice("reference", reference, map(str, result["approach"].values))
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
@@ -156,5 +168,5 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
     found = xr.merge(parts)
     found = found.merge({f"{name}_error": xr.zeros_like(value) for name, value in found.data_vars.items()})
     if approach == "one_over_n" and not is_corrected:
-        found, mixed, diagnosis = found * np.nan, 0, "left out: a layer has fewer units than partial paths"
+        found, mixed, diagnosis = found * np.nan, 0, "left out, because a layer has fewer units than partial paths"
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

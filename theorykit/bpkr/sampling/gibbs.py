@@ -1,11 +1,12 @@
-"""Exact block Gibbs sampling of all weights: the network is linear in each block of weights given the others.
+"""Exact block Gibbs sampling of all weights.
 
-Each conditional is therefore Gaussian. One linear solve draws from it by Matheron's rule,
+The network is linear in each block of weights given the others, so each conditional is Gaussian. One linear solve draws
+from it by Matheron's rule,
 
     w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e),
 
-where w_0 is a draw from the block's prior, e a draw of the labels' noise, and A (labels x weights of the block) the
-block's design matrix. Blocks are whitened, so that their prior is N(0, I).
+where w_0 is a draw from the prior of the block, e is a draw of the labels' noise, and A (labels x weights of the block)
+is the design matrix of the block. Blocks are whitened, so that their prior is N(0, I).
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ class _State(eqx.Module):
 
 
 class Gibbs(AbstractSampler):
-    """Sweep over embedding, layers and readout; the state has their whitened weights and the key of the next draw."""
+    """Sweep over embedding, layers and readout. The state has the whitened weights and the key of the next draw."""
 
     lockstep: ClassVar[bool] = True
 
@@ -62,7 +63,7 @@ class Gibbs(AbstractSampler):
         by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
         flat = flat_features(self.posterior.architecture, features)
         by_row = flat.reshape(len(flat), len(first), -1)
-        # With more hidden units than paths this is cheaper than forming the design matrix.
+        # If there are more hidden units than paths, this is cheaper than forming the design matrix.
         mixed = jnp.einsum("ab,pbi->pai", first @ first.T / width, by_row)
         return self._draw(
             white[0],
@@ -77,7 +78,7 @@ class Gibbs(AbstractSampler):
             return self.posterior.path_weights((*white[:block], own, *white[block + 1 :]))[0]
 
         _, transposed_first = jax.vjp(first, white[block])
-        # The derivative of every output in w^(1) is the readings, in the rows of that output.
+        # The derivative of an output in w^(1) has the readings in the rows of this output, and zeros elsewhere.
         rows = flat_features(self.posterior.architecture, readings)
         by_label = rows.reshape(*self.posterior.labels.shape, -1, readings.shape[2])
         (design,) = jax.vmap(jax.vmap(transposed_first))(by_label)
@@ -99,7 +100,7 @@ class Gibbs(AbstractSampler):
         transposed: Callable[[Array], Array],
         key: PRNGKeyArray,
     ) -> Float[Array, "rows columns"]:
-        """Draw a block shaped like `block` from its conditional; `outputs` is A, `transposed` A^T, `gram` A A^T."""
+        """Draw a block shaped like `block` from its conditional. `outputs` applies A, `transposed` applies A^T."""
         prior_key, noise_key = jax.random.split(key)
         temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
         prior = jax.random.normal(prior_key, block.shape)

@@ -1,17 +1,18 @@
 """NUTS from NumPyro, and independence Metropolis with a proposal distribution fitted in warm-up.
 
 Warm-up runs NUTS and fits a multivariate Student t distribution to its draws, then fits again to a chain of proposals
-from the first fit. After warm-up the kernel is fixed: proposals from the fit, which need no gradient, with NUTS steps
-in between. NUTS steps are more frequent if proposals leave the chain in one place for long; if they are hardly ever
-accepted, NUTS runs alone. The posterior of the order parameters has exponential or lighter tails, and the t
+from the first fit. After warm-up the kernel is fixed: it makes proposals from the fit, which need no gradient, with
+NUTS steps in between. NUTS steps are more frequent if the chain stays in one place for many proposals. If proposals are
+hardly ever accepted, NUTS runs alone. The posterior of the order parameters has exponential or lighter tails, and the t
 distribution has power-law tails, so proposals reach every region.
 
-Let w be the posterior's density divided by the proposals' density. A chain leaves a point of weight w after about
-w / E[w] proposals. Hence the posterior mean of w, not the acceptance rate, sets the proposals per independent draw.
+Let w be the ratio of the densities of posterior and proposals. A chain leaves a point of weight w after about w / E[w]
+proposals. Hence the posterior mean of w, not the acceptance rate, sets the number of proposals per independent draw.
 
-Sources: L. Tierney, "Markov chains for exploring posterior distributions", Ann. Statist. 22 (1994) 1701 (independence
-chains); J. S. Liu, "Metropolized independent sampling with comparisons to rejection sampling and importance sampling",
-Stat. Comput. 6 (1996) 113 (their convergence rates from the weights). We chose the fits and decisions in warm-up.
+Sources: L. Tierney, "Markov chains for exploring posterior distributions", Ann. Statist. 22 (1994) 1701, for
+independence chains; J. S. Liu, "Metropolized independent sampling with comparisons to rejection sampling and importance
+sampling", Stat. Comput. 6 (1996) 113, for their convergence rates from the weights. The fits and decisions in warm-up
+are ours.
 """
 
 import threading
@@ -33,30 +34,36 @@ from .settings import NoUTurn
 
 numpyro = Lazy("numpyro", "the No-U-Turn sampler")
 
-# All threads share NumPyro's handler stack, and what a kernel stores during tracing.
+# Only one thread may trace, because all threads share NumPyro's handler stack and the attributes of a kernel.
 _TRACING = threading.RLock()
-# Fractions of warm-up at which the burn-in, the first fit and the second fit end; the rest is a trial.
-_BURN_IN, _FIT, _REFIT = 0.25, 0.8, 0.9
-# Proposals per batch. They do not depend on the chain, so a batch is drawn at once.
+# Fraction of warm-up at which burn-in ends and the first fit begins to collect draws.
+_BURN_IN = 0.25
+# Fraction of warm-up at which the first fit is made.
+_FIT = 0.8
+# Fraction of warm-up at which the second fit is made. The rest of warm-up measures how well its proposals work.
+_REFIT = 0.9
+# Proposals per batch. Proposals do not depend on the chain, so a batch is drawn at once.
 _AT_A_TIME = 4
-# With fewer draws per coordinate than this there is no fit, and no proposals.
+# With fewer draws per coordinate than this, there is no fit and there are no proposals.
 _A_COORDINATE = 3
 # Proposals after each NUTS step between the first fit and the end of warm-up.
 _BESIDE = 64
-# During one draw a chain at a point of mean weight stays there with probability _STAYS, unless that needs over _MOST.
-_STAYS, _MOST = 0.1, 16
+# The number of proposals per draw is such that a chain at a point of mean weight stays there with this probability.
+_STAYS = 0.1
+# A draw has at most this many proposals.
+_MOST = 16
 # The covariance is shrunk as if it included this many draws of uncorrelated coordinates.
 _UNCORRELATED = 5.0
 # Degrees of freedom of the t distribution.
 _FREEDOM = 30
-# There is at least one NUTS step in this many draws. A chain that stays longer than that uses no proposals.
+# At least one in this many draws includes a NUTS step. If a chain would stay for more draws, there are no proposals.
 _EVERY = 32
-# If a draw needs r > 1 times _MOST proposals, there is one NUTS step in every _OFTEN / r draws.
+# If a draw needs r > 1 times _MOST proposals, one in _OFTEN / r draws includes a NUTS step.
 _OFTEN = 4
 
 
 class NoUTurnSampler(AbstractSampler):
-    """NUTS on `posterior`, with step size and mass matrix adapted in `warmup` steps."""
+    """NUTS on a posterior, with step size and mass matrix adapted in `warmup` steps."""
 
     lockstep: ClassVar[bool] = False
 
@@ -94,7 +101,7 @@ class NoUTurnSampler(AbstractSampler):
 
 @lru_cache
 def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
-    # One object for all posteriors of this dimension, because it is the key to compiled code.
+    # All posteriors of this dimension share one object, because compiled code is cached per object.
     def model(posterior):
         support = numpyro.distributions.constraints.real_vector
         density = numpyro.distributions.ImproperUniform(support, (), (dimension,))
@@ -106,14 +113,14 @@ def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
 
 
 class Moments(eqx.Module):
-    """Running mean and scatter of points; the scatter sums outer products of deviations from the mean."""
+    """Running mean and scatter of points. The scatter is the sum of outer products of deviations from the mean."""
 
     count: Int[Array, ""]
     mean: Float[Array, " coordinates"]
     scatter: Float[Array, "coordinates coordinates"]
 
     def with_points(self, points: Float[Array, "points coordinates"]) -> "Moments":
-        """Add points by B. P. Welford's update, without differences of large sums."""
+        """Add points by B. P. Welford's update, which has no differences of large sums."""
         count = self.count + len(points)
         before = points - self.mean
         mean = self.mean + jnp.sum(before, axis=0) / count
@@ -128,13 +135,13 @@ class StudentLaw(eqx.Module):
 
     @classmethod
     def fitted(cls, moments: Moments) -> "StudentLaw":
-        """Fit the moments, with the covariance shrunk slightly towards its diagonal, and widened."""
+        """Fit the moments, with the covariance shrunk slightly towards its diagonal and then widened."""
         count, size = moments.count, len(moments.mean)
         covariance = moments.scatter / jnp.maximum(count - 1, 1)
         diagonal = jnp.diag(jnp.diagonal(covariance))
         shrunk = (count * covariance + _UNCORRELATED * diagonal) / (count + _UNCORRELATED)
-        # The covariance of n draws in d dimensions is too small by 2 sqrt(d / n) in some direction. Widening corrects
-        # half of that: one direction that is too narrow is worse than many that are too wide.
+        # The covariance of n draws in d dimensions is too small by a factor of 1 - 2 sqrt(d / n) in some direction.
+        # Widening corrects half of this, because one direction that is too narrow is worse than many that are too wide.
         wider = 1 + jnp.sqrt(size / jnp.maximum(count, size)) / 2
         return cls(moments.mean, wider * jnp.linalg.cholesky(shrunk))
 
@@ -152,7 +159,7 @@ class StudentLaw(eqx.Module):
 
 
 class Trial(eqx.Module):
-    """Logarithms of sums: weights of proposals, their squares, and weights at draws of NUTS."""
+    """Logarithms of sums: of the weights of proposals, of their squares, and of the weights of draws by NUTS."""
 
     proposed: Float[Array, ""]
     squared: Float[Array, ""]
@@ -168,17 +175,17 @@ class Trial(eqx.Module):
         return Trial(self.proposed, self.squared, jnp.logaddexp(self.walked, weight))
 
     def stay(self, steps: int) -> Float[Array, ""]:
-        """Return how many proposals a chain stays at a point of the posterior's mean weight, after `steps` on trial.
+        """Return for how many proposals a chain stays at a point of mean weight, after a trial of `steps`.
 
-        The mean weight is estimated from the weighted proposals and from the draws of NUTS. Either may have missed a
-        region, so the larger estimate is used.
+        The posterior mean of the weight is estimated from the weighted proposals and from the draws of NUTS. Either may
+        have missed a region, so the larger estimate is used.
         """
         mean = self.proposed - jnp.log(steps * _BESIDE)
         return jnp.exp(jnp.maximum(self.squared - self.proposed, self.walked - jnp.log(steps)) - mean)
 
 
 class _State(eqx.Module):
-    """A chain: its walk by NUTS, the adaptation, and its position, which is the walk's until the first fit."""
+    """A chain: the walk by NUTS, the adaptation, and the position, which is that of the walk until the first fit."""
 
     walk: Any
     key: Array
@@ -194,7 +201,7 @@ class _State(eqx.Module):
 class IndependenceSampler(AbstractSampler):
     """NUTS in warm-up, then independent proposals with NUTS steps.
 
-    On an accelerator chains are one batch, so every step costs as much as a NUTS step.
+    On an accelerator all chains are one batch, so every step costs as much as a NUTS step.
     """
 
     lockstep: ClassVar[bool] = False
@@ -217,7 +224,7 @@ class IndependenceSampler(AbstractSampler):
         return replace(state, steps=state.steps + 1)
 
     def _step_of_walk(self, state: _State) -> _State:
-        """Take a NUTS step and proposals after it; adapt to both in warm-up."""
+        """Take a NUTS step, and make proposals after it. Adapt to both in warm-up."""
         step, warmup, (burnt_in, fit, refit) = state.steps, self.no_u_turn.warmup, self._ends()
 
         def moved():
@@ -234,7 +241,7 @@ class IndependenceSampler(AbstractSampler):
         proposals = _where((step == fit) | (step == refit), lambda: StudentLaw.fitted(moments), state.proposals)
         weight = density - proposals.log_density(walked)
         trial = _where((refit <= step) & (step < warmup), lambda: state.trial.with_walk(weight), state.trial)
-        # Chain and walk differ only from the first fit to the end of warm-up.
+        # The positions of chain and walk differ only from the first fit to the end of warm-up.
         apart = (fit < step) & (step < warmup)
         here = jnp.where(apart, state.coordinates, walked), jnp.where(apart, state.density, density)
         enough = fit - burnt_in >= _A_COORDINATE * self.no_u_turn.posterior.dimension
@@ -261,13 +268,13 @@ class IndependenceSampler(AbstractSampler):
         return {**stats, "lp": state.density, "proposals": count}
 
     def _ends(self) -> tuple[int, ...]:
-        """Return the steps of warm-up at which adaptation begins and of the two fits."""
+        """Return the steps of warm-up at which burn-in ends and at which the two fits are made."""
         return tuple(int(part * self.no_u_turn.warmup) for part in (_BURN_IN, _FIT, _REFIT))
 
     def _wanted(self, state: _State) -> Float[Array, ""]:
         """Return how many proposals make a nearly independent draw."""
         stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends()[-1], 1))
-        # `stay` is NaN without a fit, as if a coordinate did not move.
+        # `stay` is NaN if a fit fails, for example because a coordinate did not move.
         return -jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf)
 
     def _proposals(self, state: _State) -> Int[Array, ""]:
@@ -283,7 +290,7 @@ class IndependenceSampler(AbstractSampler):
         return (after < 0) | (after % every == every - 1)
 
     def _propose(self, state: _State, count: Int[Array, ""]) -> _State:
-        """Make `count` proposals and accept or reject each; in warm-up, adapt to them."""
+        """Make `count` proposals and accept or reject each of them. In warm-up, adapt to them."""
         _, fit, refit = self._ends()
         fits = (fit <= state.steps) & (state.steps < refit)
         on_trial = (refit <= state.steps) & (state.steps < self.no_u_turn.warmup)
@@ -301,7 +308,7 @@ class IndependenceSampler(AbstractSampler):
             points = jax.vmap(state.proposals.sample)(jax.random.split(of_proposals, _AT_A_TIME))
             densities = self.no_u_turn.posterior.log_densities(points)
             weights = densities - jax.vmap(state.proposals.log_density)(points)
-            # A density that cannot be evaluated is NaN, and gets no weight.
+            # A proposal at which the density cannot be evaluated has the density NaN, and gets the weight zero.
             weights = jnp.where(jnp.isfinite(weights), weights, -jnp.inf)
             chances = jax.random.uniform(of_choices, (_AT_A_TIME,), dtype=jnp.float64)
             proposed = (points, densities, weights, chances)
@@ -320,5 +327,5 @@ class IndependenceSampler(AbstractSampler):
 
 
 def _where(condition: Bool[Array, ""], found: Callable[[], Any], other: Any) -> Any:
-    """Return `found()`, computed only if the condition holds, else `other`."""
+    """Return `found()` if the condition holds, and otherwise `other`, without computing `found()`."""
     return jax.lax.cond(condition, found, lambda: other)

@@ -1,7 +1,7 @@
 """Posteriors for samplers: a log density over flat coordinates, a starting point, and quantities to keep from a draw.
 
 `OrderParameterPosterior` integrates the weights out. `WeightPosterior` has all weights of the finite network, Eqs. (5),
-(6) and (8), in whitened coordinates: every weight is N(0, 1) in the prior.
+(6) and (8), in whitened coordinates, in which the prior of every weight is N(0, 1).
 """
 
 import itertools
@@ -34,10 +34,11 @@ def _named(order_parameters: OrderParameters, first: int = 1) -> Mapping[str, Ar
 
 
 class OrderParameterPosterior(eqx.Module):
-    """The posterior p(U_1, ..., U_L, u | data), exact at any width, a density in the coordinates of `law`, the prior.
+    """The posterior p(U_1, ..., U_L, u | data), exact at any width, as a density in the coordinates of `law`.
 
     With the input projection V^0 integrated out, the likelihood is N(y; 0, K(U_1) + T I). It depends on the weights
-    only through U_1, so a few coordinates replace all weights. `test_features` are empty without predictions.
+    only through U_1, so a few coordinates replace all weights. `law` is the prior. Without predictions `test_features`
+    are empty.
     """
 
     law: FiniteWidthLaw
@@ -48,7 +49,7 @@ class OrderParameterPosterior(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """Return the number of coordinates."""
+        """The number of coordinates."""
         return self.law.dimension
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
@@ -63,7 +64,7 @@ class OrderParameterPosterior(eqx.Module):
     def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
         """Return `log_density` at each of several points."""
         firsts = jax.vmap(lambda point: self.law.unchecked_order_parameters(point).first)(points)
-        # Loop over likelihoods: LAPACK is not faster on a batch of small matrices.
+        # Loop over likelihoods, because LAPACK is not faster on a batch of small matrices.
         return jax.vmap(self.law.unchecked_log_prior)(points) + jax.lax.map(self._log_likelihood, firsts)
 
     def _log_likelihood(self, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
@@ -71,7 +72,7 @@ class OrderParameterPosterior(eqx.Module):
         return -(_value(self.energy, first) + self.energy.label_count * jnp.log(2 * jnp.pi)) / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """Return U_l, u, and the mean and variance of the output on test examples given them."""
+        """Return U_l, u, and, given these, the mean and variance of the output on test examples."""
         point = self.law.unchecked_order_parameters(coordinates)
         if not len(self.test_features):
             return _named(point)
@@ -101,8 +102,8 @@ _value.defvjp(_value_and_slope, _times_slope)
 class WeightPosterior(eqx.Module):
     """The posterior p(weights | data) as a density in whitened weights: embedding, layers from the input side, readout.
 
-    `shapes` are the shapes of embedding, weights of every layer, and readout. `test_features` are empty without
-    predictions. Features given by their kernels contain the tokens, which nonlinear networks need.
+    `shapes` are the shapes of these arrays. Without predictions `test_features` are empty. Features given by kernels
+    include the tokens, which nonlinear networks need.
     """
 
     architecture: Architecture
@@ -114,7 +115,7 @@ class WeightPosterior(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """Return the number of weights."""
+        """The number of weights."""
         return sum(map(math.prod, self.shapes))
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
@@ -122,7 +123,7 @@ class WeightPosterior(eqx.Module):
         return jax.random.normal(key, (self.dimension,))
 
     def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
-        """Return (w^(1), ..., w^(L+1)), Eq. (6), from the first layer above which all are linear."""
+        """Return (w^(1), ..., w^(L+1)), Eq. (6), starting above the last nonlinear layer."""
         _, *layers, readout = white
         nonlinear = nonlinear_layers(self.architecture.layers)
         blocks = colour_layers(self.architecture, layers)[nonlinear:]
@@ -131,7 +132,7 @@ class WeightPosterior(eqx.Module):
         return layer_functions.all_path_weights(forms, numbers, blocks, readout)
 
     def outputs(self, white: White, features: Features) -> Array:
-        """Return f(x) of shape (examples, outputs), Eq. (5); the features include the variance of the embedding."""
+        """Return f(x) (examples, outputs), Eq. (5). The features include the variance of the embedding."""
         first = self.path_weights(white)[0]
         if not isinstance(features, ImplicitFeatures):
             return read_paths(first, white[0], features)

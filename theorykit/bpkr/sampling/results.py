@@ -19,10 +19,15 @@ from .chains import Draws
 arviz_base = Lazy("arviz_base", "labelling draws")
 arviz_stats = Lazy("arviz_stats", "the diagnosis of draws")
 
-# A. Vehtari et al., "Rank-normalization, folding, and localization: an improved R-hat", Bayesian Analysis 16 (2021)
-R_HAT, ESS_PER_CHAIN = 1.01, 100
-# M. Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo", arXiv 1604.00695 (2016)
+# Largest split R-hat of chains that mixed: A. Vehtari et al., "Rank-normalization, folding, and localization: an
+# improved R-hat", Bayesian Analysis 16 (2021).
+R_HAT = 1.01
+# Least effective sample size per chain, from the same paper.
+ESS_PER_CHAIN = 100
+# Least BFMI: M. Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo", arXiv
+# 1604.00695 (2016).
 BFMI = 0.3
+# Least number of draws per chain for any diagnostic.
 _FEWEST_DRAWS = 8
 # Least number of parts of the chains that the jackknife leaves out in turn.
 _JACKKNIFE = 20
@@ -31,7 +36,7 @@ STATISTICS = ("mean", "sd", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")
 
 
 class MixingWarning(UserWarning):
-    """Chains did not mix, or are too short to judge: their means and error bars may be wrong."""
+    """Warns of chains that did not mix or are too short to judge. Their means and error bars may be wrong."""
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping[str, str]) -> xr.DataTree:
@@ -84,12 +89,12 @@ def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
     """List the reasons not to trust the draws."""
     chains, draws = tree["posterior"].sizes["chain"], tree["posterior"].sizes["draw"]
     if draws < _FEWEST_DRAWS:
-        return [f"{counted(draws, 'draw')} per chain, but any diagnostic needs {_FEWEST_DRAWS}"]
+        return [f"{counted(draws, 'draw')} per chain, but diagnostics need at least {_FEWEST_DRAWS}"]
     found, varies = [], _varies(summary)
     if chains == 1:
-        found.append("one chain cannot tell whether chains agree: run at least two")
+        found.append("a single chain cannot show whether chains agree: run at least two")
     elif not varies:
-        found.append("no draw differs from another: the chains stay put")
+        found.append("all draws are equal: the chains do not move")
     else:
         where, worst = _extreme(summary, "r_hat", 1)
         if worst > R_HAT:
@@ -114,7 +119,7 @@ def _varies(summary: xr.Dataset) -> bool:
 
 
 def _extreme(summary: xr.Dataset, statistic: str, sign: int) -> tuple[str, float]:
-    """Return the entry with the largest `sign` times `statistic`, and the value; constants are left out."""
+    """Return the entry with the largest `sign` times `statistic`, and its value, without constant entries."""
     found = []
     for name, values in summary.sel(statistic=statistic).data_vars.items():
         if bool(values.notnull().any()):
@@ -126,7 +131,7 @@ def _extreme(summary: xr.Dataset, statistic: str, sign: int) -> tuple[str, float
 
 
 def worst_diagnostics(tree: xr.DataTree) -> Mapping[str, float]:
-    """Return the largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries, or NaN."""
+    """Return the largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries; NaN for constants."""
     summary = tree["summary"].to_dataset()
     if not _varies(summary):
         return {"r_hat": np.nan, "ess": np.nan}
@@ -172,7 +177,7 @@ def of_posterior_mean(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `function` of the mean over all draws, of any shape, and its standard error by a jackknife.
 
-    Parts that are left out are contiguous. If the chains mix, parts are longer than the correlation time.
+    The jackknife leaves out contiguous parts. If the chains mix, parts are longer than the correlation time.
     """
     pieces = max(1, -(-_JACKKNIFE // len(draws)))
     parts = [piece for chain in draws for piece in np.array_split(chain, min(pieces, len(chain)))]

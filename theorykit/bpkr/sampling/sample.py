@@ -27,7 +27,7 @@ from .posterior import OrderParameterPosterior, WeightPosterior, split_weights
 from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 
-# Part of the settings of a run. Increase it if a sampler changes its draws for the same arguments.
+# Part of the settings of a run. Increase it if the draws of a sampler change for the same arguments.
 _VERSION = 6
 _NAMES = {
     "exact": "NUTS and independent proposals on the order parameters",
@@ -35,7 +35,7 @@ _NAMES = {
     "nuts": "NUTS on the weights",
 }
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
-# Most differences in an error message.
+# An error message lists at most this many differences.
 _NAMED = 5
 
 
@@ -51,29 +51,38 @@ def sample_order_parameters(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
-    """Draw from the exact posterior of the order parameters at the architecture's widths, however small.
+    """Draw from the exact posterior of the order parameters at the widths of the architecture, however small.
 
-    Layers with fewer units than partial paths, whose order parameters are singular, are allowed too. For nonlinear
-    hidden units the likelihood given the order parameters assumes Gaussian equivalence, so the posterior is not exact;
-    the attribute `ansatz` states this. Warm-up runs NUTS and fits a proposal distribution to its draws. After it we run
-    independence Metropolis, with NUTS steps in between, more of them if fewer proposals are accepted.
+    Layers may have fewer units than partial paths, in which case order parameters are singular. For nonlinear hidden
+    units the posterior is not exact, because the likelihood given the order parameters assumes Gaussian equivalence;
+    the attribute `ansatz` states this. Warm-up runs NUTS and fits a proposal distribution to its draws. After warm-up
+    we run independence Metropolis with NUTS steps in between. The fewer proposals are accepted, the more NUTS steps.
 
     Args:
-        folder: a stopped run, or one that needs more draws, resumes from here.
-        executor: runs chains in parallel, see `bpkr.sweeps.sweep`, with the same results.
+        problem: the architecture with its data, or the architecture alone.
+        data: the data, if `problem` is an architecture.
+        key: JAX random key.
+        schedule: number of chains, warm-up steps and draws.
+        no_u_turn: settings of NUTS.
+        folder: where draws are saved. A stopped run, or a run that needs more draws, resumes from here.
+        executor: runs chains in parallel with the same results; see `bpkr.sweeps.sweep`.
+        progress: show a bar.
 
     Returns:
-        A tree with four parts; a `MixingWarning` is issued if the chains did not mix.
+        A tree with these parts:
 
         - `posterior` (chain, draw, ...): U_l, u and, for test examples, `mean` and `variance` of the output given the
-          order parameters; the posterior mean of `mean` is exactly the network's mean output.
-        - `sample_stats` (chain, draw): the sampler's statistics, such as `diverging`, `energy`, `n_steps`, `proposals`.
+          order parameters. The posterior mean of `mean` is exactly the mean output of the network.
+        - `sample_stats` (chain, draw): statistics of the sampler, such as `diverging`, `energy` and `proposals`.
         - `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the standard
           error of the mean, bulk and tail effective sample size, and split R-hat.
         - attributes: `mixed` (0 or 1), `diagnosis` and `problem` in words, `seconds` of drawing, and `settings`.
+
+    Warns:
+        MixingWarning: the chains did not mix.
     """
     if schedule.keep_weights:
-        raise ValueError("schedule: keep_weights=True, but order parameters are drawn here, and no weights")
+        raise ValueError("schedule has keep_weights=True, but no weights are drawn here; use sample_weights")
     problem = as_problem(problem, data)
     tree = _run("exact", problem, schedule, no_u_turn, key, folder, executor, progress)
     if problem.ansatz:
@@ -93,12 +102,12 @@ def sample_weights(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
-    """Draw all weights but queries and keys from the posterior of Eq. (8) by NUTS, as in the paper.
+    """Draw all weights, except queries and keys, from the posterior of Eq. (8) by NUTS, as in the paper.
 
-    Arguments and result are as in `sample_order_parameters`, but U_l and u are computed from the weights, Eq. (13), and
-    for test examples there is the network's output, `sampled_output`. With `keep_weights` in the schedule, `network_of`
-    makes networks from draws. This sampler is slow: at a low temperature the posterior of the weights is far from
-    isotropic, and a draw takes up to 2^max_tree_depth gradients.
+    Arguments and result are as in `sample_order_parameters`, except that U_l and u are computed from the weights,
+    Eq. (13), and that `sampled_output` is the output of the network on test examples. With `keep_weights` in the
+    schedule, `network_of` makes networks from draws. This sampler is slow: at a low temperature the posterior of the
+    weights is far from isotropic, and a draw takes up to 2^max_tree_depth gradients.
     """
     return _run("nuts", as_problem(problem, data), schedule, no_u_turn, key, folder, executor, progress)
 
@@ -114,16 +123,16 @@ def sample_weights_by_gibbs(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
-    """Draw the weights like `sample_weights`, but by exact block Gibbs: each block from its Gaussian conditional.
+    """Draw the weights as `sample_weights` does, but by exact block Gibbs: each block from its Gaussian conditional.
 
-    There is no step size and no rejection; a draw is one sweep over all blocks. Mixing is fast at temperatures
-    comparable to the kernel, and slow if the labels are nearly interpolated.
+    A draw is one sweep over all blocks, without step size or rejection. Mixing is fast at temperatures comparable to
+    the kernel, and slow if the labels are nearly interpolated.
     """
     return _run("gibbs", as_problem(problem, data), schedule, None, key, folder, executor, progress)
 
 
 def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None:
-    """Raise `ValueError` if the architecture lacks a density for the sampler of `approach`."""
+    """Raise `ValueError` if the posterior has no density that the sampler of `approach` can use."""
     is_cold = float(architecture.temperature) == 0
     if approach == "exact":
         if is_cold and finite_width_law(architecture).is_singular:
@@ -134,21 +143,21 @@ def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None
         return
     if approach == "gibbs" and not architecture.is_linear:
         raise ValueError(
-            "the hidden units of the architecture are nonlinear, and block Gibbs needs a network that is linear in "
-            "each block of weights: use sample_weights, the approach 'nuts'"
+            "the hidden units of the architecture are nonlinear, but block Gibbs needs a network that is linear in "
+            "each block of weights; use sample_weights, the approach 'nuts'"
         )
     checked_whole_widths(architecture)
     if is_cold:
         raise ValueError(
-            "temperature=0 makes the posterior of the weights live on the networks that interpolate the labels, where "
-            "it has no density; sample the order parameters, or use a positive temperature"
+            "temperature=0 restricts the posterior of the weights to networks that interpolate the labels, so it has "
+            "no density; sample the order parameters, or use a positive temperature"
         )
 
 
 def sampler_of(
     approach: str, problem: bpkr.Problem, schedule: Schedule, no_u_turn: NoUTurn | None = None
 ) -> AbstractSampler:
-    """Create the sampler of an approach. It cannot be pickled, so every process creates one."""
+    """Create the sampler of an approach. A sampler cannot be pickled, so every process creates one."""
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if approach == "exact":
@@ -186,7 +195,7 @@ def _run(
         features=data.features,
         labels=data.labels,
         test_features=data.test_features,
-        # Leave out `draws`: more draws from the same chains are the same run.
+        # Leave out `draws`, because a run can be continued for more draws.
         chains=schedule.chains,
         warmup=schedule.warmup,
         key=key,
@@ -214,24 +223,28 @@ def network_of(
 ) -> bpkr.Network:
     """Return the network of one draw from `sample_weights` or `sample_weights_by_gibbs`, with `keep_weights`.
 
-    `chain` and `draw` are counted from 0. Give the `heads` and `readout` of the features used in sampling: draws do not
-    contain them.
+    Args:
+        architecture: the architecture that was sampled.
+        tree: the result of the sampler.
+        heads: the heads that gave the features in sampling, which draws do not contain.
+        chain, draw: number of the chain and of the draw, counted from 0.
+        readout: the readout that gave the features in sampling.
     """
     try:
         there = json.loads(tree.attrs["settings"])
     except (KeyError, TypeError, ValueError):
-        raise ValueError("tree must be what sample_weights or sample_weights_by_gibbs returns") from None
+        raise ValueError("tree must be a result of sample_weights or sample_weights_by_gibbs") from None
     there = {name: value for name, value in there.items() if name.startswith("architecture")}
     found = store.differences(there, store.describe(architecture=architecture.with_arrays()))
     if found:
-        raise ValueError(f"tree has draws of another architecture, which differs in {'; '.join(found[:_NAMED])}")
+        raise ValueError(f"tree has draws from another architecture, which differs in {'; '.join(found[:_NAMED])}")
     posterior = tree["posterior"].to_dataset()
     for name, number in (("chain", chain), ("draw", draw)):
         checked_whole_number(name, number, least=0, most=posterior.sizes[name] - 1)
     if "weights" not in posterior:
-        raise ValueError("tree has no weights: sample the weights, with keep_weights=True in the schedule")
+        raise ValueError("tree has no weights; run sample_weights with keep_weights=True in the schedule")
     white = posterior["weights"].sel(chain=chain, draw=draw).values
-    # The embedding has the entries that the other weights leave.
+    # The entries that do not belong to the other weights are those of the embedding.
     embedding, *others = weight_shapes(architecture, 1)
     shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
     return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)

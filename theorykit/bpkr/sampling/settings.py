@@ -13,9 +13,9 @@ from ...checks import Count, Index, check_fields, checked_number, checked_whole_
 class Schedule:
     """The length of a run of a sampler, and the quantities that it keeps.
 
-    - `chains`: Markov chains from independent starts.
-    - `warmup`: dropped steps per chain, in which NUTS adapts its step size and mass matrix.
-    - `draws`: kept steps per chain.
+    - `chains`: number of Markov chains, from independent starts.
+    - `warmup`: number of discarded steps per chain, in which NUTS adapts its step size and mass matrix.
+    - `draws`: number of recorded steps per chain.
     - `keep_weights`: whether samplers of weights also keep the weights of each draw.
     """
 

@@ -24,9 +24,7 @@ class LayerForm:
 
     Partial paths from the readout branch at the layer: first the skip connection, then the weight blocks.
 
-    - `symbols`: the symbols of the layer.
     - `forward`: X_l as the layer writes it, in terms of `weights` V_l and `hidden` X_{l-1}.
-    - `weights`: V_l, the weight blocks side by side.
     - `blocks`: number of weight blocks k.
     - `covariance`: prior covariance of the weight blocks (k x k).
     - `gain`: strength of the skip connection; zero without a skip connection.
@@ -226,7 +224,6 @@ TOKENS = Symbol("N_tokens", integer=True, positive=True)
 class NetworkForm:
     """The forms of all layers, from the input side, with the outputs and activation functions.
 
-    - `layers`: the form of each layer.
     - `several_outputs`: whether there is more than one output.
     - `every_token`: whether the readout has separate weights for every token.
     - `activations`: the functions phi of the embedding and of the dense layers above it, up to the last nonlinear

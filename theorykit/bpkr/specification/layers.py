@@ -80,12 +80,7 @@ class LayerSymbols:
 
     @checked_arguments
     def covariance(self, name: str, size: "Size") -> PositiveDefiniteSymbol:
-        """Return a positive definite parameter of the layer, called `name`_l.
-
-        Args:
-            name: the name, without the number of the layer.
-            size: number of rows; an expression in `heads`, or a whole number.
-        """
+        """Return a positive definite parameter of the layer (size x size), called `name`_l."""
         return positive_definite(f"{name}_{self.index}", size)
 
 

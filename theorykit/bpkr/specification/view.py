@@ -12,14 +12,8 @@ from .layers import AbstractLayer, Skip, activation_of
 _LAYERS = 10
 # A drawing shows at most this many branches per layer.
 _BRANCHES = 6
-# Distance between columns of a drawing, in pixels, wide enough for the titles.
-_COLUMN = 110
-# Distance between rows, in pixels.
-_ROW = 30
-# Radius of a circle, in pixels.
-_RADIUS = 11
-# Height of the line of titles, in pixels.
-_TOP = 24
+# Distances of columns and rows, radius of a circle, and height of the titles, in pixels.
+_COLUMN, _ROW, _RADIUS, _TOP = 110, 30, 11, 24
 
 
 def architecture_line(architecture: Any) -> str:

@@ -28,21 +28,29 @@ _CLASS_AXES = ("class", "predicted_class")
 def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset:
     """Label all results of a solve.
 
-    - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths from layer l on, whose labels
-      are coordinates; with several outputs, "21:2" is path 21 to output 2.
-    - `u`: the readout's order parameter: a number, or (output, other_output), or (token, other_token) for separate
-      readout weights per token.
-    - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: as in `bpkr.Saddle`.
-    - `converged`; `result`, the solver's result code in words; and every number in `stats`, such as `steps`.
-    - `head_score_l` (head_l): the importance of the heads of each layer that has any.
+    Args:
+        architecture: the architecture that was solved.
+        saddle: the result of `bpkr.solve`.
+
+    Returns:
+        A dataset with these variables:
+
+        - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths that start at layer l. The
+          coordinates are labels of paths; with several outputs, "21:2" is path 21 to output 2.
+        - `u`: the order parameter of the readout: a number, or (output, other_output), or, for separate readout weights
+          per token, (token, other_token).
+        - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: see `bpkr.Saddle`.
+        - `converged`, and `result`, the result code of the solver in words.
+        - every number in `stats`, such as `steps`.
+        - `head_score_l` (head_l): the importance of the heads of each layer that has heads.
     """
     point = saddle.order_parameters
     *sizes, last = architecture.overlap_sizes
     needed = [*((size, size) for size in sizes), () if last == 1 else (last, last)]
     found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
     if found != needed:
-        raise ValueError(f"saddle has order parameters U_1, ..., u of shapes {found}, but the architecture {needed}")
-    # Store 0 or 1, since booleans cannot be missing.
+        raise ValueError(f"saddle has order parameters U_1, ..., u of shapes {found}, but architecture needs {needed}")
+    # Store Booleans as 0 or 1, because a Boolean cannot be missing.
     stats = {name: np.asarray(value).item() for name, value in saddle.stats.items()}
     quantities = {name: float(getattr(saddle, name)) for name in _QUANTITIES}
     result = "converged" if saddle.converged else optx.RESULTS[saddle.result]
@@ -53,7 +61,7 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
 def label_infinite_width(problem: bpkr.Problem) -> xr.Dataset:
     """Label the infinitely wide network, a Gaussian process, like `label_saddle`.
 
-    `log_evidence` is exact. There is no `action`, because its entropy is proportional to the widths.
+    `log_evidence` is exact. There is no `action`, because the entropy is proportional to the widths.
     """
     point = bpkr.gp_limit(problem.architecture)
     energy, evidence = evaluate_infinite_width(problem)
@@ -87,7 +95,7 @@ def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderPar
 
 
 def label_predictions(problem: bpkr.Problem, order_parameters: bpkr.OrderParameters) -> tuple[xr.Dataset, ...]:
-    """Predict the test examples, if any: return `label_prediction`, and with test labels `prediction_errors`.
+    """Predict the test examples, if any. Return `label_prediction`, and with test labels also `prediction_errors`.
 
     The noise is the temperature. Names of classes come from the data.
     """
@@ -112,13 +120,13 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, no
     """Measure how well a prediction fits `test_labels`, (test_examples,) or (test_examples, outputs).
 
     - `test_error`: the mean square of the difference between labels and mean.
-    - `test_r_squared`: the fraction of the labels' variance that the mean explains, unless labels are all the same.
+    - `test_r_squared`: the fraction of the variance of the labels that the mean explains, unless all labels are equal.
 
-    If labels stand for classes, 1 or -1 for one output, or one of several outputs, `test_r_squared` is replaced by:
+    If labels stand for classes (1 or -1 for one output, or one of several outputs), these replace `test_r_squared`:
 
     - `test_accuracy`, `test_accuracy_error`: the fraction of correct examples, and its standard error.
     - `test_log_loss`, `test_log_loss_error`: the mean of -ln P(true class) under a Gaussian with the predicted mean and
-      variance plus `noise`, and its error.
+      with the predicted variance plus `noise`, and its standard error.
     - `test_confusion` (class, predicted_class): numbers of examples.
     """
     mean, labels = np.asarray(prediction.mean), np.asarray(test_labels)
@@ -139,7 +147,7 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, no
 
 
 def label_test_labels(data: bpkr.Data) -> xr.Dataset:
-    """Label test labels, if any, as `test_label` with the axes of a prediction's `mean`."""
+    """Label test labels, if any, as `test_label` with the axes of `mean` in a prediction."""
     return xr.Dataset({} if data.test_labels is None else {"test_label": _of_test_examples(data.test_labels)})
 
 
@@ -147,7 +155,12 @@ def label_test_labels(data: bpkr.Data) -> xr.Dataset:
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
     """Return the order parameters in a labelled solution, to predict from or to start another solve.
 
-    Raises `ValueError` if the dataset has more than one point, or does not fit the architecture.
+    Args:
+        architecture: the architecture that was solved.
+        solution: one point of a sweep, or the result of `label_saddle`.
+
+    Raises:
+        ValueError: the dataset has more than one point, or does not fit the architecture.
     """
     layers = range(1, architecture.depth + 1)
     if missing := [name for name in (*(f"U_{layer}" for layer in layers), "u") if name not in solution]:
@@ -156,23 +169,23 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
         name = f"U_{layer}"
         if more := [str(dimension) for dimension in solution[name].dims if dimension not in axes(layer)]:
             selection = ", ".join(f"{dimension}=..." for dimension in more)
-            raise ValueError(f"{name} is of several points, along {', '.join(more)}: select one, .sel({selection})")
+            raise ValueError(f"{name} has several points, along {', '.join(more)}; select one with .sel({selection})")
         found, expected = solution[f"path_{layer}"].values.tolist(), _row_labels(architecture, layer)
         if found != expected:
-            raise ValueError(f"{name} is between the paths {found}; the architecture's are {expected}")
+            raise ValueError(f"{name} is between the paths {found}, but architecture has the paths {expected}")
     matrices = tuple(solution[f"U_{layer}"].values for layer in layers)
     return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
 
 
 @checked_arguments
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:
-    """Return the temperature of the best predictions at every width, (width,), of a sweep with test labels.
+    """Return the temperature (width,) with the best predictions at every width, from a sweep with test labels.
 
-    Best is the highest mean `test_accuracy` over seeds, or the lowest mean `test_error` if labels are not classes. The
-    lowest temperature is chosen among equals. Failed points are ignored; NaN if all failed.
+    The best temperature has the highest `test_accuracy` averaged over seeds, or the lowest `test_error` if labels are
+    not classes. Among equals it is the lowest. Failed points are ignored; if all points failed, the result is NaN.
     """
     if "test_error" not in result:
-        raise ValueError("result has no test_error to choose by: it was given no test_labels")
+        raise ValueError("result has no test_error; give test labels to the sweep")
     of_classes = "test_accuracy" in result
     errors = -result["test_accuracy"] if of_classes else result["test_error"]
     means = errors.mean([dimension for dimension in errors.dims if dimension not in ("width", "temperature")])
@@ -188,7 +201,7 @@ def axes(layer: int) -> tuple[str, str]:
 
 
 def readout_axes(architecture: bpkr.Architecture) -> tuple[str, ...]:
-    """Return the names of the axes of u: none for a number, else outputs, or the tokens that are read."""
+    """Return the names of the axes of u: none for a number, and otherwise of outputs or of tokens that are read."""
     if architecture.overlap_sizes[-1] == 1:
         return ()
     return ("output", "other_output") if architecture.read_tokens == 1 else ("token", "other_token")

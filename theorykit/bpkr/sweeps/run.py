@@ -28,21 +28,21 @@ from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data, describe_cost
 from .datasets import label_infinite_width, label_predictions, label_saddle, label_test_labels, order_parameters_of
 
-# Part of the settings of a sweep. Increase it if results change for the same arguments, beyond the tolerance.
+# Part of the settings of a sweep. Increase it if results change by more than the tolerance for the same arguments.
 _VERSION = 2
 _POINTS = "points"
 # `start` of a solve without a neighbour.
 _COLD = "Gaussian-process limit"
-# `result` of a point whose solve raised.
+# `result` of a point whose solve raised an error.
 _FAILED = "failed"
-# `max_steps` and `solver` affect whether `bpkr.solve` converges, but not to which solution.
+# `max_steps` and `solver` affect whether `bpkr.solve` converges, but not the solution.
 _DEFAULTS = {"solver": None, "tolerance": 1e-9, "max_steps": 1000}
 _SOLVER_OPTIONS = ("max_steps", "solver")
 _OF_ARCHITECTURE = ("layers", "prior_variances", "outputs", "read_tokens", "embedding")
 _OF_DATA = ("features", "labels", "test_features", "test_labels")
-# Most causes in a warning.
+# A warning lists at most this many causes.
 _NAMED = 10
-# Replaces T = 0 in logarithms of temperatures.
+# Replaces T = 0 in logarithms of temperatures; it is below the temperatures in use.
 _SMALLEST_TEMPERATURE = 1e-12
 
 Number = int | float
@@ -64,35 +64,40 @@ def sweep(
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
-    """Solve the saddle point at every width and temperature; return one dataset over (width, temperature).
+    """Solve the saddle point at every width and temperature. Return one dataset over (width, temperature).
 
-    At each width the temperature decreases from the highest, and each solve starts from the nearest converged one. If
-    it does not converge from there, it is retried from the Gaussian-process limit. A point that does not converge is
-    kept and flagged. A point whose solve raises is recorded with the `message`. One `ConvergenceWarning` at the end
-    lists both.
+    At each width the temperature decreases from the highest, and each solve starts from the nearest converged solution.
+    If it does not converge from there, it is retried from the Gaussian-process limit. Points that do not converge are
+    kept and flagged. If a solve raises an error, the point has the error as `message`. One `ConvergenceWarning` at the
+    end lists all these points.
 
     Args:
         problem: the architecture with its data; its widths and temperature are not used.
         data: the data, if `problem` is an architecture. With test features each point also predicts, and with test
             labels it scores the predictions.
-        widths: the width of all layers, or all widths (N_1, ..., N_L, N_a) as a tuple; then the axis has labels such as
-            "10-20-20". `math.inf` is the Gaussian process of infinitely wide layers, where order parameters have their
-            prior values, `log_evidence` is exact, and there is no `action`.
+        widths: each is the width of all layers, or a tuple of all widths (N_1, ..., N_L, N_a), which gets a label such
+            as "10-20-20". `math.inf` is the Gaussian process of infinitely wide layers, where order parameters have
+            their prior values, `log_evidence` is exact, and there is no `action`.
         temperatures: the temperatures, at least 0.
         folder: every point is written here once it is solved. A stopped sweep resumes from here, also with more widths
-            or temperatures. Failed points are retried, and with another `max_steps` or `solver` also those that did not
-            converge.
-        executor: selects where widths are solved in parallel: threads, spawned processes, such as
-            `theorykit.workers.local_workers`, or a dask `Client`. Results other than `seconds` do not depend on the
-            number of workers, if each has the same number of cores.
+            or temperatures. Failed points are retried. With another `max_steps` or `solver`, points that did not
+            converge are retried too.
+        executor: selects where widths are solved in parallel: in threads, in spawned processes, such as
+            `theorykit.workers.local_workers`, or on a dask `Client`. Results other than `seconds` do not depend on the
+            number of workers, if each worker has the same number of cores.
+        progress: show a bar.
         options: passed to `bpkr.solve`.
 
     Returns:
-        The variables of `label_saddle` at each point; `mean` and `variance` of the output on test examples; with test
-        labels `test_error`, and either `test_accuracy`, `test_log_loss`, both with errors, and `test_confusion` for
-        classes, or `test_r_squared` for numbers; `start`, the starting point of the solve; `seconds`, including
-        compilation; and `message`, the cause of a failure, empty for a solution. A failed point has only `converged`,
-        `result` and the last three.
+        A dataset with these variables. A failed point has only `converged`, `result`, and the last three.
+
+        - the variables of `label_saddle`.
+        - `mean` and `variance` of the output on test examples.
+        - with test labels, `test_error`; for classes also `test_accuracy` and `test_log_loss`, both with errors, and
+          `test_confusion`; for numbers also `test_r_squared`.
+        - `start`: the starting point of the solve.
+        - `seconds`: the time of the solve, including compilation.
+        - `message`: the cause of a failure; empty for a solution.
 
     Raises:
         FileExistsError: `folder` has a sweep with other data, architecture or tolerance.
@@ -140,11 +145,18 @@ def sweep_seeds(
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
-    """Run a `sweep` for each data set `data(seed)`; return one dataset over (seed, width, temperature).
+    """Run a `sweep` for each of several data sets. Return one dataset over (seed, width, temperature).
 
-    Each seed has a separate folder in `folder`, and resumes from it. With an `executor`, seeds and widths are solved in
-    parallel. Worker processes call `data` themselves, so it must be a function in a module that they can import. They
-    also write to `folder`, which all of them must see::
+    Args:
+        architecture: the architecture; its widths and temperature are not used.
+        data: a function that returns the data set of a seed. Worker processes call it, so they must be able to import
+            its module.
+        seeds: the seeds.
+        folder: each seed has a subfolder, and resumes from it. All worker processes write to it, so they need access.
+        executor: selects where seeds and widths are solved in parallel.
+        widths, temperatures, progress, options: as in `sweep`.
+
+    Example::
 
         with theorykit.workers.local_workers(2) as executor:
             sweep_seeds(architecture, data, range(5), widths=(10, 100), temperatures=(0.1,), executor=executor)
@@ -152,11 +164,11 @@ def sweep_seeds(
     require_float64()
     check_executor(executor)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be one or more different numbers, got {list(seeds)}")
+        raise ValueError(f"seeds must be at least one number without repetitions, got {list(seeds)}")
     grid = grid_of(architecture, widths, temperatures)
     # Workers may run in another directory, so make the path absolute.
     folder = None if folder is None else folder.absolute()
-    # A unique number per call, since another call makes its data again.
+    # Each call has a unique number, because another call must make its data again.
     source = partial(_source_of_seed, architecture, data, uuid4().hex, folder, options)
     cost = f"{counted(architecture.paths, 'path')} x {counted(architecture.outputs, 'output')}"
     found = _solve_all(source, seeds, grid, executor=executor, progress=progress, cost=cost)
@@ -181,26 +193,26 @@ class GridPoint:
 
     @property
     def is_infinitely_wide(self) -> bool:
-        """Check whether the network is a Gaussian process."""
+        """Whether the network is a Gaussian process."""
         return self.width == math.inf
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
-        """Return `like` with this width and temperature; infinite width becomes 1, which is not used."""
+        """Return `like` with this width and temperature. An infinite width becomes 1, which is not used."""
         return replace(like, widths=1.0 if self.is_infinitely_wide else self.width, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All pairs of `widths` and `temperatures`, in the order of the result's axes; create it by `grid_of`."""
+    """All pairs of `widths` and `temperatures`, in the order of the axes of the result. Make one with `grid_of`."""
 
     widths: tuple[Width, ...]
     temperatures: tuple[float, ...]
 
     @property
     def chains(self) -> list[list[GridPoint]]:
-        """Return one chain of points per width, widest first; temperatures decrease along a chain.
+        """One chain of points per width, widest first. Temperatures decrease along a chain.
 
-        The first solve of a chain starts from the Gaussian-process limit, and the others start from neighbours in the
+        The first solve of a chain starts from the Gaussian-process limit. The others start from neighbours in the
         chain, so chains can be solved in parallel.
         """
 
@@ -213,7 +225,7 @@ class Grid:
         return [[GridPoint(width, temperature) for temperature in temperatures] for width in widths]
 
     def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
-        """Join the datasets of points over `width` and `temperature`; missing values are NaN."""
+        """Join the datasets of points over `width` and `temperature`. Missing values are NaN."""
         rows = []
         for width in self.widths:
             row = [points[GridPoint(width, temperature)] for temperature in self.temperatures]
@@ -229,7 +241,7 @@ def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]
 
 
 def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
-    """Return the point nearest in temperature among those `solved` at one width; None if not needed."""
+    """Return the point nearest in temperature among `solved` points of one width; None at infinite width."""
     if place.is_infinitely_wide:
         return None
 
@@ -241,7 +253,7 @@ def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
 
 
 def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures: Sequence[Any]) -> Grid:
-    """Return the grid as plain numbers; `ValueError` names a value that is invalid for the architecture."""
+    """Return the grid as plain numbers; raise `ValueError` for a value that is invalid for the architecture."""
     grid = Grid(
         tuple(_width(f"widths[{i}]", width) for i, width in enumerate(widths)),
         tuple(
@@ -251,9 +263,9 @@ def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures
     )
     for name, values in vars(grid).items():
         if not values:
-            raise ValueError(f"nothing to solve: {name} is empty")
+            raise ValueError(f"{name} must not be empty")
         if repeated := {value for value in values if values.count(value) > 1}:
-            raise ValueError(f"{name} has {', '.join(map(str, repeated))} more than once")
+            raise ValueError(f"{name} must not repeat values, got {', '.join(map(str, repeated))} more than once")
     for width in grid.widths:
         GridPoint(width, grid.temperatures[0]).architecture(architecture)
     return grid
@@ -265,10 +277,10 @@ def _width_label(width: Width) -> str:
 
 
 def _width(name: str, width: Any) -> Width:
-    """Return widths as plain numbers; whole ones become integers, so that 10 and 10.0 are the same."""
+    """Return widths as plain numbers. Whole numbers become integers, so that 10 and 10.0 are the same."""
     if isinstance(width, (tuple, list)):
         if math.inf in width:
-            raise ValueError(f"{name} is infinite for some layers only, got {shown(width)}; give inf for all of them")
+            raise ValueError(f"{name} is infinite for only some layers, got {shown(width)}; use math.inf for all")
         return tuple(_width(f"{name}[{i}]", each) for i, each in enumerate(width))
     if isinstance(width, (float, np.floating)) and width == math.inf:
         return math.inf
@@ -283,7 +295,7 @@ def _width(name: str, width: Any) -> Width:
 class _Source:
     """The architecture and the data of one sweep, and the folder, if any, with a file for every solved point.
 
-    `settings` determine the solution at every point; `solver_options` apply to points still to be solved.
+    `settings` determine the solution at every point. `solver_options` apply to points that are not solved yet.
     """
 
     architecture: bpkr.Architecture
@@ -298,20 +310,20 @@ class _Source:
         return self.folder / _POINTS / f"{place}.nc".replace(", ", ",")
 
     def write(self, place: GridPoint, point: xr.Dataset) -> None:
-        """Write the file of a point, and replace one that failed or did not converge."""
+        """Write the file of a point. Replace the file of a point that failed or did not converge."""
         point = point.assign_attrs(place=str(place), solver_options=self.solver_options)
         store.keep(point, self.settings, self.point_path(place))
 
     def read(self, place: GridPoint) -> xr.Dataset | None:
-        """Read a point; None if it is missing, failed, or did not converge with other solver options."""
+        """Read a point; return None if it is missing, failed, or did not converge with other solver options."""
         path = self.point_path(place)
         kept = store.read_kept(path, self.settings)
         if kept is None:
             return None
-        # The encoding of a single file does not suit a dataset with missing points.
+        # The encoding of a single file does not fit a dataset with missing points.
         point = kept.drop_encoding()
         if point.attrs.pop("place", None) != str(place):
-            raise ValueError(f"{path} is of another width or temperature: remove it")
+            raise ValueError(f"{path} has another width or temperature than its name; remove it")
         same_effort = point.attrs.pop("solver_options", None) == self.solver_options
         is_final = point["converged"].item() or (same_effort and point["result"].item() != _FAILED)
         return point if is_final else None
@@ -320,9 +332,9 @@ class _Source:
 def _source(
     architecture: bpkr.Architecture, data: bpkr.Data, folder: Path | None, options: Mapping[str, Any]
 ) -> _Source:
-    """Create the source of checked data; refuse another sweep's folder, and options that identify no run."""
+    """Create the source; raise an error for the folder of another sweep, and for options that cannot identify a run."""
     if unknown := sorted(set(options) - set(_DEFAULTS)):
-        raise TypeError(f"unknown options of the solve: {', '.join(unknown)}; there are {', '.join(sorted(_DEFAULTS))}")
+        raise TypeError(f"unknown options of the solve: {', '.join(unknown)}; use {', '.join(sorted(_DEFAULTS))}")
     given, numbers = dict(sorted({**_DEFAULTS, **options}.items())), architecture.with_arrays()
     settings = store.settings_of(
         "sweep",
@@ -336,7 +348,7 @@ def _source(
         store.refuse_unknown({**settings, **{f"option {name}": value for name, value in of_solver.items()}})
         # Workers may run in another directory, so make the path absolute.
         folder = folder.absolute()
-        # All points in a folder belong to one sweep, so check one.
+        # All points in a folder belong to the same sweep, so it is enough to check one.
         for point in itertools.islice((folder / _POINTS).glob("width=*.nc"), 1):
             store.read_kept(point, settings)
     return _Source(architecture, data, options, settings, store.as_text(of_solver), folder)
@@ -351,7 +363,7 @@ def _solve_all(
     progress: bool,
     cost: str,
 ) -> list[xr.Dataset]:
-    """Return the dataset of every seed over the grid, from one source, or a source made per seed."""
+    """Return the dataset of every seed over the grid, from one source or from one source per seed."""
     tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
@@ -368,13 +380,13 @@ def _solve_all(
             if executor is not None:
                 report.update(len(chain))
             for place, point in chain.items():
-                # The folder may be out of reach for a worker.
+                # A worker may not have access to the folder.
                 if isinstance(source, _Source) and source.folder and not source.point_path(place).exists():
                     source.write(place, point)
     return [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
 
 
-# Last source of this process: all chains of a seed share it.
+# The last source of this process, which all chains of a seed share.
 _LATEST: dict[tuple[str, int], _Source] = {}
 
 
@@ -390,7 +402,7 @@ def _source_of_seed(
     if source is None:
         made = data(seed)
         if not isinstance(made, bpkr.Data):
-            raise TypeError(f"data must return bpkr.Data of features and labels, got {shown(made)} for seed {seed}")
+            raise TypeError(f"data must return bpkr.Data(features, labels), got {shown(made)} for seed {seed}")
         made, folder = check_data(architecture, made), None if folder is None else folder / f"seed={seed}"
         source = _source(architecture, made, folder, options)
         _LATEST.clear()
@@ -404,7 +416,7 @@ def _solve_chain(
     places: Sequence[GridPoint],
     advance: Callable[[], object] = lambda: None,
 ) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
-    """Return the dataset of every point of a chain, read from the folder or solved in order, and the test labels."""
+    """Return the datasets of all points of a chain, read from the folder or solved in order, and the test labels."""
     source = source if isinstance(source, _Source) else source(seed)
     there = {place: None if source.folder is None else source.read(place) for place in places}
     points = {place: point for place, point in there.items() if point is not None}
@@ -413,7 +425,7 @@ def _solve_chain(
             start = nearest(place, [other for other in places if other in points and points[other]["converged"].item()])
             neighbour = None if start is None else (start, points[start])
             with warnings.catch_warnings():
-                # The sweep warns of the labels once, at its beginning.
+                # The sweep warns of the labels once, when it begins.
                 warnings.simplefilter("ignore", bpkr.LabelsWarning)
                 points[place] = _solve_place(source, place, neighbour)
             if source.folder is not None:
@@ -423,10 +435,10 @@ def _solve_chain(
 
 
 def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, xr.Dataset] | None) -> xr.Dataset:
-    """Return the labelled solution at `place` with its predictions, or a record of the error if the solve raises.
+    """Return the labelled solution at `place` with its predictions, or a record of the error if the solve fails.
 
-    The solve starts from `neighbour`, a solved point. If there is none, or that start does not converge, it starts from
-    the Gaussian-process limit. If neither converges, the result with the smaller gradient is kept.
+    The solve starts from `neighbour`, a solved point. Without a neighbour, or if the solve does not converge, it starts
+    from the Gaussian-process limit. If neither solve converges, the result with the smaller gradient is kept.
     """
     architecture, began = place.architecture(source.architecture), time.perf_counter()
     starts, found = {_COLD: None}, {}
@@ -441,7 +453,7 @@ def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, 
         else:
             for start, initial in starts.items():
                 with warnings.catch_warnings():
-                    # The sweep lists all failures in one warning at its end.
+                    # The sweep lists all failures in one warning when it ends.
                     warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
                     try:
                         found[start] = bpkr.solve(problem, initial=initial, **source.options)
@@ -464,7 +476,7 @@ def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, 
 
 
 def _warn_of_unsolved(result: xr.Dataset) -> None:
-    """Warn once of all points that are not solutions, in one sweep or several."""
+    """Issue one warning of all points that are not solutions, in one or several sweeps."""
     axes = result["converged"].dims
     points = result[["converged", "message"]].stack(point=axes)
     unsolved = points.isel(point=~points["converged"].values)

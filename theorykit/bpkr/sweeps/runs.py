@@ -25,8 +25,8 @@ class Runs(DisplayMixin):
     """The result of `bpkr.Model.sweep`.
 
     - `dataset`: the result of `sweeps.sweep_seeds`, or of `sweeps.sweep` if the heads were given. If seeds share test
-      examples, it also has `test_accuracy_error_of_test_examples` and `test_error_error_of_test_examples` (width,
-      temperature): standard errors of the mean over seeds due to the choice of test examples.
+      examples, the dataset also has `test_accuracy_error_of_test_examples` and `test_error_error_of_test_examples`
+      (width, temperature): standard errors of the mean over seeds due to the choice of test examples.
     """
 
     dataset: xr.Dataset
@@ -35,7 +35,7 @@ class Runs(DisplayMixin):
         return summary(self.dataset).blocks
 
     def plot(self, score: str | None = None) -> Any:
-        """Draw a score over width with its errors, by `plots.draw_scores_over_width`, and return the axes."""
+        """Draw a score against width with `plots.draw_scores_over_width`, with error bars. Return the axes."""
         from ...plots.style import use_style
         from ...plots.sweep import draw_scores_over_width
 
@@ -44,13 +44,13 @@ class Runs(DisplayMixin):
 
     @checked_arguments
     def best(self, score: Score = "evidence") -> dict[str, Any]:
-        """Return the `widths` and the `temperature` of the best mean over seeds, for `Model.set_params`.
+        """Return the widths and temperature with the best mean score over seeds, as arguments for `Model.set_params`.
 
-        For losses and errors the lowest value is the best.
+        For losses and errors, the best score is the lowest.
         """
         name = "log_evidence" if score == "evidence" else score
         if name not in self.dataset:
-            raise ValueError(f"score={score!r} is not in the sweep; give it test=(inputs, labels)")
+            raise ValueError(f"score={score!r} is not in the sweep; give test=(inputs, labels) to Model.sweep")
         place = best_place(self.dataset, name)
         width = place["width"]
         found = [float(each) for each in (width.split("-") if isinstance(width, str) else [width])]
@@ -59,7 +59,7 @@ class Runs(DisplayMixin):
 
 
 def run_model(prepare: Callable[..., Any], seeds: Sequence[int] | None, **options: Any) -> Runs:
-    """Sweep the architecture and data from `prepare(seed=...)` for all `seeds`, or once if heads are given."""
+    """Sweep the architecture and data from `prepare(seed=...)` for all `seeds`, or once if `seeds` is None."""
     architecture, data, _ = prepare(seed=None if seeds is None else seeds[0])
     if seeds is None:
         return Runs(sweep(architecture, data, **options))
@@ -72,7 +72,7 @@ def _data_of_seed(prepare: Callable[..., Any], seed: int) -> Data:
 
 
 def _errors_of_test_examples(found: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Return standard errors over test examples of means over seeds, if all seeds have the same examples."""
+    """Return standard errors over test examples of means over seeds, if all seeds have the same test examples."""
     if "test_label" not in found or "mean" not in found:
         return {}
     mean, label = found["mean"], found["test_label"]

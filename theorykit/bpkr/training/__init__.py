@@ -1,4 +1,4 @@
-"""Train networks, including queries and keys, by gradient descent; their heads give the theory's fixed attention."""
+"""Train networks, including queries and keys, by gradient descent. Their heads give fixed attention for the theory."""
 
 from .gradient_descent import Examples, TrainingSettings, initial_network, train
 from .labelled import label_network, network_from

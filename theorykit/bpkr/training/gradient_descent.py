@@ -1,4 +1,4 @@
-"""Train the finite network by Adam on its squared error, with selection by validation and checkpoints; App. H."""
+"""Train the finite network by Adam on the squared error, with selection by validation and with checkpoints; App. H."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ optax = Lazy("optax", "training a network")
 _VERSION = 2
 # Columns of the history, with one entry per validation.
 _HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
-# The number of each step is folded into a random key, and JAX takes 32 bits of it.
+# The number of each step is folded into a random key, for which JAX uses 32 bits.
 _Number = Annotated[int, partial(checked_whole_number, least=1, most=2**32 - 1)]
 # JAX cannot index arrays with more features.
 _Features = Annotated[int, partial(checked_whole_number, least=1, most=2**31)]
@@ -39,9 +39,11 @@ _Features = Annotated[int, partial(checked_whole_number, least=1, most=2**31)]
 class TrainingSettings:
     """Adam on the mean squared error, with fresh examples in every step.
 
-    - `steps`: gradient steps. `batch`: examples per step.
+    - `steps`: number of gradient steps.
+    - `batch`: number of examples per step.
     - `learning_rate`: Adam's learning rate for queries and keys, and for values in units without a root of the width.
-    - `validate_every`: steps between two validations. `validation_examples`: their number; they stay the same.
+    - `validate_every`: number of steps between two validations.
+    - `validation_examples`: number of validation examples, which are the same in every validation.
     - `patience`: training stops early after this many validations in a row without a new best accuracy.
     """
 
@@ -57,7 +59,7 @@ class TrainingSettings:
 
 
 class Examples(eqx.Module):
-    """Sequences (examples, tokens, features) and their classes, +1 or -1 (examples,)."""
+    """Sequences `inputs` (examples, tokens, features), and their `labels` +1 or -1 (examples,)."""
 
     inputs: Float[Array, "examples tokens features"]
     labels: Float[Array, " examples"]
@@ -72,7 +74,7 @@ class Trained:
 
     @property
     def best_step(self) -> int:
-        """Return the step with the best validation accuracy."""
+        """The step with the best validation accuracy."""
         return int(self.history["validation_accuracy"].idxmax("step"))
 
 
@@ -87,7 +89,12 @@ def initial_network(
 ) -> bpkr.Network:
     """Draw a network to train, with weights from their prior.
 
-    Queries and keys (heads, head_dimension, input_features) are normal with variance 1 / input_features.
+    Args:
+        architecture: layers, widths and prior variances.
+        head_dimension: number of rows of each query and key matrix.
+        input_features: number of features of a token. Entries of queries and keys have variance 1 / input_features.
+        readout: the token that is read.
+        key: JAX random key.
     """
     query_key, key_key, weights_key = jax.random.split(key, 3)
     shapes = [(heads, head_dimension, input_features) for heads in architecture.heads if heads]
@@ -115,14 +122,21 @@ def train(
 ) -> Trained:
     """Train all weights of `network`, including queries and keys, on fresh examples in every step.
 
-    `network` is for example from `initial_network`. `training` and `validation` are streams: functions
-    `stream(examples, *, key)` that return the requested number of random `Examples`, and JAX pytrees whose arrays are
-    leaves. With a `folder`, stopped training resumes exactly from its last validation; training with more `steps` or
-    `patience` resumes from the last step.
+    Args:
+        network: the network to start from, such as from `initial_network`.
+        training: a stream, which is a function `stream(examples, *, key)` that returns the requested number of random
+            `Examples`. It must be a JAX pytree whose arrays are leaves.
+        validation: a stream for validation examples.
+        key: JAX random key.
+        settings: number of steps and other settings.
+        folder: stopped training resumes exactly from its last validation. Training with more `steps` or `patience`
+            resumes from the last step.
+        progress: show a bar.
 
     Returns:
-        The `network` with the highest validation accuracy, after `best_step` steps; and the `history` over `step`: mean
-        training `loss` since the last validation, `validation_error` (mean square), `validation_accuracy` (of signs).
+        An object with the `network` of highest validation accuracy, after `best_step` steps, and the `history` over
+        `step`: mean training `loss` since the last validation, `validation_error` (mean square) and
+        `validation_accuracy` (of signs).
     """
     require_float64()
     for name, stream in (("training", training), ("validation", validation)):
@@ -134,7 +148,7 @@ def train(
         network=network,
         training=training,
         validation=validation,
-        # Steps do not depend on when training ends, so leave out `steps` and `patience`.
+        # Leave out `steps` and `patience`, because steps do not depend on when training ends.
         settings=replace(settings, steps=1, patience=None),
         key=key,
     )
@@ -147,10 +161,10 @@ def train(
         state, history = store.tree_like(state, kept), {name: kept[name] for name in _HISTORY}
     step, accuracies = int(max(history["step"], default=0)), history["validation_accuracy"]
     if step > settings.steps:
-        raise ValueError(f"{path} is of {step} steps, more than steps={settings.steps}: choose another folder")
+        raise ValueError(f"{path} has {step} steps, more than steps={settings.steps}; use another folder")
     if _stopped_improving(accuracies[:-1], settings.patience):
         allowed = f"patience={settings.patience} allows"
-        raise ValueError(f"{path} is of {step} steps, more than {allowed}: choose another folder")
+        raise ValueError(f"{path} has {step} steps, more than {allowed}; use another folder")
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
     rate = jnp.asarray(settings.learning_rate, dtype=jnp.float64)
     cost = f"at most {settings.steps:,} steps of {settings.batch:,} examples"
@@ -168,7 +182,9 @@ def train(
             loss = float(np.mean(losses))
             if not np.isfinite(loss):
                 rate = f"learning_rate={settings.learning_rate}"
-                raise ValueError(f"the training loss is {loss} before step {end}, with {rate}: try a lower one")
+                raise ValueError(
+                    f"the training loss is {loss} before step {end}, with {rate}; use a lower learning rate"
+                )
             error, accuracy = (float(value) for value in _validate(network, held_out))
             note = f"loss={loss:.3f}, validation_accuracy={accuracy:.3f}"
             is_best = accuracy > max(history["validation_accuracy"], default=-1.0)
@@ -187,18 +203,18 @@ def _stopped_improving(accuracies: np.ndarray, patience: int | None) -> bool:
 
 
 def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArray) -> None:
-    """Raise unless `stream` returns examples for the network; only shapes are computed."""
+    """Raise an error unless `stream` returns examples for the network. Only shapes are computed."""
     if not callable(stream) or isinstance(stream, type):
         raise TypeError(f"{name} must be a function of a number of examples and a key, got {shown(stream)}")
     examples = eqx.filter_eval_shape(lambda: stream(2, key=key))
     if not isinstance(examples, Examples):
-        raise TypeError(f"{name} must return Examples when it is called, got {shown(examples)}")
+        raise TypeError(f"{name} must return Examples, got {shown(examples)}")
     features, outputs = network.embedding.shape[1], len(network.readout_weights)
     labels = (2,) if outputs == 1 else (2, outputs)
     if examples.inputs.shape[::2] != (2, features) or examples.labels.shape != labels:
         raise ValueError(
-            f"{name} makes inputs of shape {examples.inputs.shape} and labels of shape {examples.labels.shape} of 2 "
-            f"examples, but the network needs (2, tokens, {features}) and {labels}"
+            f"{name} returns inputs of shape {examples.inputs.shape} and labels of shape {examples.labels.shape} for "
+            f"2 examples, but the network needs (2, tokens, {features}) and {labels}"
         )
 
 
@@ -214,8 +230,8 @@ def _step(network, moments, training, rate, batch: int, key):
 
     value, slope = jax.value_and_grad(loss)(trained)
     updates, moments = optax.adam(rate).update(slope, moments)
-    # Adam's steps have one size for all weights. One learning rate suits values as well as queries and keys only in the
-    # units of the paper and of common practice, without the root of the width in forward maps.
+    # Adam's steps have the same size for all weights. A single learning rate suits values as well as queries and keys
+    # only in the units of the paper and of common practice, without the root of the width in forward maps.
     ones = jax.tree.map(lambda _: jnp.asarray(1.0), trained)
     roots = [jnp.sqrt(jnp.asarray(float(weights.shape[1]))) for weights in _all_weights(trained)]
     scaled = jax.tree.map(jnp.multiply, updates, eqx.tree_at(_all_weights, ones, roots))
@@ -242,16 +258,16 @@ def _all_weights(network: bpkr.Network) -> list:
 def _outputs(
     network: bpkr.Network, inputs: Float[Array, "examples tokens features"]
 ) -> Float[Array, "examples *outputs"]:
-    """Return the outputs as a sum over paths: weights do not depend on tokens, so they are multiplied first.
+    """Return the outputs as a sum over paths. Weights do not depend on tokens, so they are multiplied first.
 
-    Nonlinear hidden units are not a sum over paths, and are evaluated layer by layer.
+    Networks with nonlinear hidden units are not a sum over paths, and are evaluated layer by layer.
     """
     architecture, attention = network.architecture, network.heads.unchecked(inputs)
     read = readout_weights(network.readout, inputs.shape[1])
     if not architecture.is_linear:
         return network.unchecked(inputs, attention, read)
     features = unchecked_path_features(inputs, attention, architecture, read)
-    # This is the sum of `path_outputs`, without checks that would run in every step.
+    # This is the sum of `path_outputs`, without its checks, which would run in every step.
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     outputs = read_paths(path_weights(network)[0], embedding, features)
     return outputs[:, 0] if architecture.outputs == 1 else outputs

@@ -1,4 +1,4 @@
-"""Convert a network to a labelled dataset, which can be saved to a file, and back."""
+"""Convert a network to a labelled dataset, which can be saved to a file, and a dataset to a network."""
 
 import numpy as np
 import xarray as xr
@@ -11,8 +11,8 @@ from ...checks import checked_arguments, finite_array
 def label_network(network: bpkr.Network) -> xr.Dataset:
     """Label every weight: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
 
-    Biases of heads, `bpkr.ProjectionHeads`, are `query_bias_l` and `key_bias_l`. Parameters of layer kinds belong to
-    the architecture and are left out.
+    Biases of heads are `query_bias_l` and `key_bias_l`. The heads must be `bpkr.ProjectionHeads`. Parameters of layers
+    are left out, because they belong to the architecture.
     """
     heads = network.heads
     if not isinstance(heads, bpkr.ProjectionHeads):
@@ -35,9 +35,9 @@ def label_network(network: bpkr.Network) -> xr.Dataset:
 
 @checked_arguments
 def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.Network:
-    """Return the network that `label_network` labelled; layer kinds and variances come from the architecture."""
+    """Return the network that `label_network` labelled. Layers and variances are those of `architecture`."""
     if "readout" not in weights.attrs:
-        raise ValueError("weights do not say which token is read: they have no attribute readout")
+        raise ValueError("weights have no attribute readout, the token that is read")
     counts = tuple(heads for heads in architecture.heads if heads)
     with_heads = range(1, 1 + len(counts))
     names = ["embedding", *(f"values_{layer}" for layer in range(1, architecture.depth + 1)), "readout"]
@@ -51,6 +51,6 @@ def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.N
     }
     kept = bpkr.heads(**{name: [found[f"{name}_{layer}"] for layer in with_heads] for name in given})
     if kept.counts != counts:
-        raise ValueError(f"weights have heads of {kept.counts}, but the architecture {counts}")
+        raise ValueError(f"weights have {kept.counts} heads per layer, but the architecture has {counts}")
     readout = weights.attrs["readout"]
     return bpkr.Network.of_weights(architecture, [found[name] for name in names], kept, readout=readout)
