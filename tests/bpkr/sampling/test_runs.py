@@ -74,7 +74,7 @@ def test_draws_are_labelled():
 
 
 @pytest.mark.parametrize(
-    ("draws", "temperature", "complaint"), [(10, 1e-3, "R-hat"), (4, 0.3, "4 draws per chain, but any")]
+    ("draws", "temperature", "complaint"), [(10, 1e-3, "R-hat"), (4, 0.3, "4 draws per chain, but diagnostics")]
 )
 def test_chains_that_do_not_mix_or_are_too_short_say_so(draws, temperature, complaint):
     architecture, features, labels, _ = problem(temperature=temperature)

@@ -33,7 +33,7 @@ def test_weights_of_another_architecture_are_refused():
     weights = label_network(network)
     with pytest.raises(ValueError, match=r"weights must have the shapes .* of the architecture, got"):
         network_from(bpkr.Architecture((2, 2), 7, temperature=0.1), weights)
-    with pytest.raises(ValueError, match=r"heads of \(2, 2\), but the architecture"):
+    with pytest.raises(ValueError, match=r"weights have \(2, 2\) heads per layer, but the architecture has"):
         network_from(bpkr.Architecture((3, 2), 6, temperature=0.1), weights)
     with pytest.raises(ValueError, match="have no values_3, which an architecture of 3 layers needs"):
         network_from(bpkr.Architecture((2, 2, 2), 6, temperature=0.1), weights)

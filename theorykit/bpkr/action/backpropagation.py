@@ -27,9 +27,10 @@ from .symbols import ActionSymbols
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 
 _EQUIVALENCE = (
-    "an ansatz, not an identity: what is read of the ${width}$ nonlinear hidden units is Gaussian given the weights "
-    "above, for examples in proportion to the width. It preserves mean and covariance of the outputs under the prior, "
-    "and is an identity for linear units; at a fixed number of examples it is no better than infinite width"
+    "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
+    "Gaussian, for a number of examples proportional to the width. It preserves mean and covariance of the outputs "
+    "under the prior, and is an identity for linear units. At a fixed number of examples it is no more accurate than "
+    "infinite width"
 )
 
 

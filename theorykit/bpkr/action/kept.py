@@ -63,7 +63,7 @@ def load_action(path: Path) -> Action:
     try:
         return read_action(path.read_bytes())
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no file {path}") from error
+        raise FileNotFoundError(f"the file {path} does not exist") from error
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from error
     except ValueError as error:

@@ -34,7 +34,7 @@ from ..specification.architecture import Architecture, activation_of, checked_ar
 from ..specification.layers import Dense
 from .theory import AbstractNonlinearProblem, NonlinearAction, order_parameters_of
 
-_ASSUMPTION = "the order parameter of each layer multiplies the covariance that the next layer's function takes"
+_ASSUMPTION = "the order parameter of each layer multiplies the covariance of the hidden units in the next layer"
 
 
 def derive_nested(architecture: Architecture) -> NonlinearAction:

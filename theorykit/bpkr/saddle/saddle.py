@@ -147,7 +147,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
             )
         reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {counted(steps, 'step')}"
         if self.result == optx.RESULTS.nonlinear_max_steps_reached:
-            # If the error of S exceeds 1, exp(-S/2) is not resolved.
+            # If the rounding error of S exceeds 1, exp(-S/2) is not resolved.
             hopeless = float(self.action_error) > 1
             more = "Raise it, or start from a neighbouring solution (initial=...)"
             return f"{reached}, all that max_steps allows. {_rounding_of(self) if hopeless else more}"
