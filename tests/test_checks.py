@@ -145,7 +145,7 @@ def test_two_arrays_with_other_examples_are_refused():
     one = NAMED.isel(examples=[0, 0]).assign_coords(examples=[3, 4])
     check_aligned(features=one, labels=one[:, 0, 0])
     check_aligned(features=one, labels=np.ones(2))
-    with pytest.raises(ValueError, match="features and labels have other coordinates along examples"):
+    with pytest.raises(ValueError, match="features and labels have different coordinates along examples"):
         check_aligned(features=one, labels=one[::-1, 0, 0])
 
 

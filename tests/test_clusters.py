@@ -97,8 +97,8 @@ def other_protocol() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("serving", "said"),
     [
-        (web_server, "nothing that dask"),
-        (full_queue, "Timed out|nothing that dask"),
+        (web_server, "no valid answer"),
+        (full_queue, "Timed out|no valid answer"),
         (other_protocol, "another program"),
     ],
     ids=["web server", "full queue", "other protocol"],

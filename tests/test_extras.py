@@ -100,7 +100,7 @@ def test_the_core_derives_solves_and_predicts_and_each_missing_library_is_named(
     assert set(said) == {*FEATURES, "tyro"}
     for library, message in said.items():
         package = library.replace("_", "-")
-        wanted = rf"needs {package}, which is not installed: in a clone of theorykit, pip install -e '\.\[(\w+)\]'"
+        wanted = rf"needs {package}, which is not installed: in a clone of theorykit, run pip install -e '\.\[(\w+)\]'"
         found = re.search(wanted, message)
         assert found and found[1] == _EXTRAS[library], message
 

@@ -111,8 +111,8 @@ def refusals() -> dict[str, str]:
 
 
 REFUSALS = {
-    "by paths": "ValueError: features of shape .* must be over examples, its first axis, alone",
-    "by both": "ValueError: features of shape .* must be over examples, its first axis, alone",
+    "by paths": "ValueError: features of shape .* must be sharded only over examples, its first axis",
+    "by both": "ValueError: features of shape .* must be sharded only over examples, its first axis",
     "wrong": r"ValueError: features is not finite in 1 entry, the first inf at index \(301, 1, 2\)",
     "wrong too": r"ValueError: features is not finite in 1 entry, the first inf at index \(301, 1, 2\)",
     "complex": "TypeError: features must be an array of real numbers",

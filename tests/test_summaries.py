@@ -88,5 +88,5 @@ def test_objects_give_their_own_summary_and_others_are_refused(several):
     assert repr(theorykit.summary(xr.DataTree(several))) == repr(theorykit.summary(several))
     with pytest.raises(TypeError, match="result must be a labelled dataset, draws, or an object with a summary"):
         theorykit.summary(3)
-    with pytest.raises(ValueError, match="result is a dataset of no solution"):
+    with pytest.raises(ValueError, match="result is not a dataset of a solution"):
         theorykit.summary(xr.Dataset())

@@ -81,7 +81,7 @@ def test_where_a_task_raises_the_others_are_done_first(executor):
         for number, result in run_tasks(executor, power, [(2,), (-1,), (3,), (-2,)], (3,)):
             found[number] = result
     assert found == {0: 9, 2: 27}
-    assert raised.value.__notes__ == ["in task 1 of 4; 2 others were done"]
+    assert raised.value.__notes__ == ["in task 1 of 4; 2 other tasks were done"]
 
 
 def test_every_worker_computes_in_double_precision(executor):
@@ -91,7 +91,7 @@ def test_every_worker_computes_in_double_precision(executor):
 
 
 def test_a_worker_of_another_version_says_so():
-    with pytest.raises(ValueError, match=r"the worker has theorykit \S+, and the work is of theorykit 0\.0\.0"):
+    with pytest.raises(ValueError, match=r"the worker has theorykit \S+, but the task is from theorykit 0\.0\.0"):
         in_worker("0.0.0", _Packed((power, (3,))), _Packed((2,)))
 
 

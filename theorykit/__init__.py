@@ -2,8 +2,8 @@
 
     Architecture -> derive -> Action -> compile -> bind -> solve -> OrderParameters -> predict
 
-`theorykit.bpkr` is the theory of attention paths. `theorykit.dmft` is the theory of self-attention dynamics, an
-iterated map. Both are built on the expression compiler in `theorykit.symbolic` and `theorykit.codegen`.
+`theorykit.bpkr` is the theory of attention paths. `theorykit.dmft` is the theory of self-attention dynamics, which is
+an iterated map. Both use the expression compiler in `theorykit.symbolic` and `theorykit.codegen`.
 `theorykit.checkpoints` reads the attention heads of trained transformers.
 """
 

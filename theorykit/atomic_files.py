@@ -1,8 +1,8 @@
-"""Write files atomically, with theorykit's mark; files without the mark are never replaced.
+"""Write files atomically and mark them as written by theorykit. Files without the mark are never replaced.
 
 A file is written under a hidden name and renamed once it is complete and on disk. The mark is the last line of text,
-PDF and netCDF files, the comment of an npz archive, and the keyword Software of a PNG. In a netCDF file or an archive
-it follows the SHA-256 sum of all bytes before it.
+PDF and netCDF files, the comment of an npz archive, and the keyword Software of a PNG. In netCDF files and archives the
+mark follows the SHA-256 sum of all preceding bytes.
 """
 
 import hashlib
@@ -33,13 +33,16 @@ _COMMENTS = {
 }
 _SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
 _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
-# Temporary names end in host, process and a random number. Then: the files that this process is writing, and the age in
-# seconds at which a file of another host counts as abandoned.
+# End of a temporary file's name: a hash of the host, the process id and a random number.
 _TEMPORARY = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)-[0-9a-f]{8}")
+# Temporary files that this process is writing now.
 _WRITTEN: set[str] = set()
+# Age in seconds above which another host's temporary file is removed: we cannot see whether its process still runs.
 _ABANDONED = 86_400.0
-# Bytes at the beginning and the end of a file that are searched for the mark.
-_HEAD, _TAIL = 512, 256
+# Bytes at the start of a file that can contain the mark of a PNG, one of its first chunks.
+_HEAD = 512
+# Bytes at the end of a file that can contain any other mark; the longest has about 100.
+_TAIL = 256
 
 
 def mark(content: bytes, ending: str) -> bytes:
@@ -59,7 +62,7 @@ def is_damaged(content: bytes) -> bool:
 
 
 def is_whole(content: bytes) -> bool:
-    """Check whether `content` ends in the correct sum, as `with_sum` and `npz` write it."""
+    """Check whether `content` ends in a correct sum from `with_sum` or `npz`."""
     return _SUM.search(content, max(0, len(content) - _SUM_LENGTH)) is not None and not is_damaged(content)
 
 
@@ -84,7 +87,7 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
 
 
 def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
-    """Raise `FileExistsError` unless `path` is free, or a marked file that `overwrite` allows to replace."""
+    """Raise `FileExistsError` unless `path` is free, or is a marked file and `overwrite` is set."""
     path = checked_path("path", path)
     checked_flag("overwrite", overwrite)
     try:
@@ -94,20 +97,20 @@ def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
     if stat.S_ISDIR(mode):
         raise FileExistsError(f"{path} exists and is a folder; choose another output")
     if not stat.S_ISREG(mode):
-        raise FileExistsError(f"{path} exists and is no ordinary file; choose another output")
+        raise FileExistsError(f"{path} exists and is not a regular file; choose another output")
     if not is_marked(path):
         raise FileExistsError(
-            f"{path} exists and has no mark of theorykit: another program wrote or changed it. Choose another output, "
-            "or move it away"
+            f"{path} exists without theorykit's mark: another program wrote or changed it. Choose another output, or "
+            "move the file away"
         )
     if not overwrite:
-        raise FileExistsError(f"{path} exists; choose another output, or say --overwrite to replace it")
+        raise FileExistsError(f"{path} exists; choose another output, or pass --overwrite to replace it")
 
 
 def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:
-    """Write `content` to `path` atomically; raises like `refuse_to_overwrite`.
+    """Write `content` to `path` atomically, after the checks of `refuse_to_overwrite`.
 
-    Links are followed, and the permissions and owner of a replaced file are kept.
+    Links are followed. A replaced file keeps its permissions and owner.
     """
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
@@ -126,7 +129,7 @@ def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -
         else:
             temporary.touch(exist_ok=False)
         temporary.write_bytes(content)
-        # Flush before renaming: then `path` is complete even after a power failure.
+        # Flush before renaming, so that `path` is complete even after a power failure.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -154,7 +157,7 @@ def _host() -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove temporary files of `target` from processes that have ended; from other hosts, after a day."""
+    """Remove temporary files of `target` from processes that have ended, and those of other hosts after a day."""
     beginning = temporary_name(target).name.rpartition(".")[0] + "."
     for entry in os.scandir(target.parent):
         found = _TEMPORARY.fullmatch(entry.name.removeprefix(beginning)) if entry.name.startswith(beginning) else None
@@ -170,7 +173,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Check whether the process may still write. If it has our id, it has ended."""
+    """Check whether a process may still be writing. An earlier process with our own id has ended."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -22,24 +22,27 @@ _DEFAULT_LIMIT = 2**30
 # JAX's setting for the folder of compiled functions
 _JAX_FOLDER = "jax_compilation_cache_dir"
 _JAX_SETTINGS = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
-# Unfinished files of other processes are removed after this many seconds.
+# Age in seconds above which an unfinished file of another process is removed.
 _STALE = 3600.0
 
 
 def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | None = None) -> Path | None:
     """Keep derived actions and compiled functions in `folder`, for this process and its child processes.
 
-    If you already gave JAX a folder for compiled functions, that one stays in use. Settings of JAX's cache from
+    If JAX already has a folder for compiled functions, JAX keeps using that folder. Settings of JAX's cache in
     environment variables are kept too.
 
     Args:
-        folder: By default the folder in the environment variable THEORYKIT_CACHE, or else a folder of theorykit in the
-            user's cache folder. JAX runs the code in it: give write access only to people whom you trust.
-        size_limit: In bytes, by default THEORYKIT_CACHE_SIZE, or 1 GiB. Derived actions and compiled functions get half
-            of it each; the least recently used entries are removed.
+        folder: the cache folder. The default is the environment variable THEORYKIT_CACHE, or else theorykit's folder in
+            the user's cache folder. JAX runs the code in this folder: give write access only to people you trust.
+        size_limit: in bytes. The default is the environment variable THEORYKIT_CACHE_SIZE, or else 1 GiB. Derived
+            actions and compiled functions get half each, and the least recently used entries are removed.
 
     Returns:
-        The folder; None, and nothing is done, if THEORYKIT_CACHE is "off".
+        The folder, or None if THEORYKIT_CACHE is "off" and the cache stays off.
+
+    Raises:
+        ValueError: `folder` is a file, or `size_limit` or THEORYKIT_CACHE_SIZE is not a number of bytes.
     """
     before = _named_folder()
     if os.environ.get(_FOLDER, "").strip().casefold() in _OFF:
@@ -61,7 +64,7 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
         chosen = before or platformdirs.user_cache_path("theorykit", appauthor=False)
     chosen = chosen.expanduser().absolute()
     if chosen.exists() and not chosen.is_dir():
-        raise ValueError(f"folder must be a folder, or none yet, got the file {chosen}")
+        raise ValueError(f"folder must be a folder or a path that does not exist yet, got the file {chosen}")
     os.environ.update({_FOLDER: str(chosen), _LIMIT: str(limit)})
     with suppress(OSError):
         chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,7 +153,7 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
 
 
 def _of_compiled(folder: Path) -> Path:
-    """Return the folder of compiled functions for this kind of machine: others may lack instructions that it has."""
+    """Return the folder of compiled functions for this kind of CPU, because other CPUs may lack its instructions."""
     machine = platform.machine()
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -168,7 +171,7 @@ def _remove_beyond(folder: Path, limit: int) -> None:
             if stat.S_ISREG(status.st_mode):
                 files.append((max(status.st_atime, status.st_mtime), status.st_size, path))
     for used, size, path in sorted(files, reverse=True):
-        # Another process is writing a hidden file, or ended before finishing it.
+        # A hidden file is unfinished: another process is writing it, or ended before it was complete.
         is_hidden = path.name.startswith(".")
         total += 0 if is_hidden else size
         if (time.time() - used > _STALE) if is_hidden else total > limit:

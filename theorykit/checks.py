@@ -1,9 +1,10 @@
-"""Checks of values that enter the package; internal functions trust their arguments.
+"""Validate the arguments of public functions. Internal functions do not check theirs.
 
-`checked_arguments` checks a function's arguments against its annotations, and `check_fields` a dataclass's fields. An
-annotation is a type, or carries a check: `Count` is `Annotated[int, partial(checked_whole_number, least=1)]`. A check
-returns a valid value, or raises an error that names it: `TypeError` for a wrong type, `ValueError` for a value out of
-range. Traced values are checked for type and shape here, and for content when the compiled function runs.
+`checked_arguments` checks a function's arguments against its annotations, and `check_fields` checks the fields of a
+dataclass. An annotation is a type, or carries a check: `Count` is `Annotated[int, partial(checked_whole_number,
+least=1)]`. A check returns the validated value or raises an error that names the argument: `TypeError` for a wrong
+type, `ValueError` for a value out of range. The type and shape of a traced value are checked here, and its content when
+the compiled function runs.
 """
 
 import collections.abc
@@ -36,7 +37,7 @@ Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable)
 
 _LARGEST_WHOLE = 2**63 - 1
-# Larger asymmetries, relative to the largest entry, are not rounding.
+# Largest asymmetry, relative to the largest entry, that we attribute to rounding.
 _SYMMETRY = 1e-8
 
 
@@ -50,7 +51,7 @@ def is_traced(*values: Any) -> bool:
 
 
 class Requirement(NamedTuple):
-    """A condition that must hold everywhere, and its error; `known` makes a better message if values are known."""
+    """A condition that must hold everywhere, and its error message; `known` makes a better one from known values."""
 
     message: str
     holds: Any
@@ -58,15 +59,15 @@ class Requirement(NamedTuple):
 
 
 def require(value: Kind, requirements: Iterable[Requirement]) -> Kind:
-    """Return `value`; raise `ValueError` for the first known requirement that does not hold.
+    """Return `value`, and raise `ValueError` for the first known requirement that does not hold.
 
-    Equinox checks traced requirements when the compiled function runs, if the returned value is used.
+    Equinox checks traced requirements when the compiled function runs, provided that the returned value is used.
     """
     return guard(value, refuse_known(requirements))
 
 
 def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
-    """Raise `ValueError` for the first known condition that does not hold; return the traced ones, for `guard`."""
+    """Raise `ValueError` for the first known requirement that does not hold, and return the traced ones for `guard`."""
     traced = []
     for requirement in requirements:
         if isinstance(requirement.holds, jax.core.Tracer):
@@ -77,8 +78,8 @@ def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
 
 
 def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
-    """Return `value`; using it raises an error at run time if a traced condition does not hold."""
-    # A value without arrays, as of a network without heads, cannot carry the check.
+    """Return `value` so that its use raises an error at run time if a traced requirement does not hold."""
+    # The check is attached to an array, and a network without heads, for example, has none.
     if not traced or not jax.tree.leaves(value):
         return value
     broken = jnp.stack([~jnp.all(requirement.holds) for requirement in traced])
@@ -86,17 +87,17 @@ def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
 
 
 def array_module(*values: Any) -> Any:
-    """Return `jax.numpy` if any value is traced; else `numpy`, whose results stay known during tracing."""
+    """Return `jax.numpy` if any value is traced, and otherwise `numpy`, whose results stay known during tracing."""
     return jnp if is_traced(*values) else np
 
 
 def on_host(value: Any) -> Any:
-    """Convert a known number or array to NumPy, so that operations on it are not traced; keep a traced one."""
+    """Convert a known number or array to NumPy, so that operations on it are not traced. Keep traced values."""
     return value if is_traced(value) else np.asarray(value)
 
 
 def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...], example: str = "") -> Kind:
-    """Return `value`, an instance of `kind`; the error shows `example`, a way to make one."""
+    """Require an instance of `kind`; the error message contains `example`, a way to make one."""
     if isinstance(value, kind):
         return value
     wanted = " or ".join(map(_called, kind if isinstance(kind, tuple) else (kind,)))
@@ -123,7 +124,7 @@ def by_name(name: str, values: Any, what: str = "numbers and arrays by symbol or
     for key, value in values.items():
         called = getattr(key, "name", key)
         if called in found:
-            raise ValueError(f"{name} gives {shown(called)} twice: symbols of the same name stand for one value")
+            raise ValueError(f"{name} has {shown(called)} twice: symbols of the same name stand for one value")
         found[called] = value
     return found
 
@@ -133,7 +134,7 @@ def checked_text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be text, got {shown(value)}")
     if not value:
-        raise ValueError(f"{name} must be text that is not empty, got {shown(value)}")
+        raise ValueError(f"{name} must be nonempty text, got {shown(value)}")
     return value
 
 
@@ -145,10 +146,10 @@ def checked_flag(name: str, value: Any) -> bool:
 
 
 def checked_whole_number(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """Require an int within [least, most] and 64 bits; refuse booleans and floats, even whole ones."""
+    """Require an int of at most 64 bits within [least, most]. Booleans and floats, even whole ones, raise an error."""
     if is_traced(value):
-        raise TypeError(f"{name} must be a whole number that is known before anything is traced, got {shown(value)}")
-    # NumPy counts time differences as integers.
+        raise TypeError(f"{name} must be a whole number and cannot be traced, got {shown(value)}")
+    # NumPy treats time differences as integers.
     if isinstance(value, (bool, np.bool_, np.timedelta64)):
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     try:
@@ -179,7 +180,7 @@ def checked_number(
     most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Require one finite real number, > above, >= least, <= most and < below if these are given."""
+    """Require one finite real number within the given bounds: > above, >= least, <= most, < below."""
     check_is_number(name, value)
     bounds = {
         ">": (operator.gt, above),
@@ -216,10 +217,10 @@ def check_is_number(name: str, value: Any) -> None:
 
 
 def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
-    """Return `value` as a finite float64 NumPy array, or a traced array, with nonempty `axes`.
+    """Return `value` as a finite float64 NumPy array, or as a traced array, with nonempty `axes`.
 
-    NumPy must read it as an array of real numbers or booleans. Complex numbers, text and masked arrays, even with
-    nothing masked, are refused because conversion would change them.
+    Anything that NumPy reads as an array of real numbers or booleans is valid. Complex numbers, text and masked arrays
+    (even with nothing masked) raise an error, because conversion would change them.
     """
     array = numeric_array(name, value, axes)
     return require(array, [finite_entries(name, array)])
@@ -238,8 +239,9 @@ def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
     return array
 
 
-# Names of axes in the documentation, besides examples, in the singular, and synonyms for some.
+# The names of axes in the documentation, other than "example", in the singular.
 _KNOWN_AXES = {"head", "key", "query", "token", "path", "feature", "output"}
+# Other names that users give to these axes; "querie" is "queries" without its s.
 _AXES = {"sample": "example", "observation": "example", "batch": "example", "querie": "query"}
 
 
@@ -259,9 +261,9 @@ def axis_names(value: Any) -> tuple[str, ...]:
 
 
 def in_order_of_names(name: str, value: Any, axes: str) -> Any:
-    """Transpose an array with named axes, such as xarray's, to the order of `axes`, singular or plural.
+    """Transpose an array with named axes, such as an xarray array, to the order of `axes` (singular or plural names).
 
-    Other values are returned unchanged. Raises `ValueError` if only some of its axes are in `axes`, in another order.
+    Other values are returned unchanged. Raises `ValueError` if the array has only some of the `axes`, in another order.
     """
     given = _named_axes(value)
     if not given:
@@ -272,7 +274,7 @@ def in_order_of_names(name: str, value: Any, axes: str) -> Any:
     if sorted(names) != sorted(wanted) or len(set(names)) < len(names):
         raise ValueError(
             f"{name} must have the axes ({', '.join(axes.split())}), got ({', '.join(map(str, given))}): rename the "
-            "axes, or give its .values in that order"
+            "axes, or pass its .values in that order"
         )
     return value.transpose(*(given[names.index(axis)] for axis in wanted))
 
@@ -289,7 +291,7 @@ def check_aligned(**arrays: Any) -> None:
             if first is None:
                 first = name, array.indexes[axis], axis
             elif not first[1].equals(array.indexes[axis]):
-                raise ValueError(f"{first[0]} and {name} have other coordinates along {first[2]}: align them first")
+                raise ValueError(f"{first[0]} and {name} have different coordinates along {first[2]}: align them first")
 
 
 def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
@@ -299,7 +301,7 @@ def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
 
 
 def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array:
-    """Return `value` as a JAX array with `axes` axes. Entries that are not finite are refused later."""
+    """Return `value` as a JAX array with `axes` axes. Later checks raise an error for entries that are not finite."""
     require_float64()
     array = jnp.asarray(numeric_array(name, value))
     if axes is not None and array.ndim != axes:
@@ -310,7 +312,7 @@ def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array
 def checked_positive_definite(
     name: str, matrix: ArrayLike, size: int, *, singular: bool = False
 ) -> Float[Array, "size size"]:
-    """Check for a symmetric positive definite `size x size` matrix, or with `singular` a semidefinite one."""
+    """Require a symmetric positive definite `size x size` matrix, or a semidefinite one if `singular`."""
     array = finite_array(name, matrix)
     if array.shape != (size, size):
         raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
@@ -318,7 +320,7 @@ def checked_positive_definite(
     numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
     values = array_module(numbers).linalg.eigvalsh(numbers)
     message = f"{name} is not positive {'semidefinite' if singular else 'definite'}"
-    example = "" if singular else ", as of order parameters measured on fewer hidden units than paths"
+    example = "" if singular else ", as for order parameters measured on fewer hidden units than paths"
     rounding = 8 * size * np.finfo(np.float64).eps
     is_positive = values[0] >= -rounding * values[-1] if singular else values[0] > 0
     known = partial("{}: smallest eigenvalue {:.3g}{}".format, message, values[0], example)
@@ -326,7 +328,7 @@ def checked_positive_definite(
 
 
 def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
-    """Check for a symmetric matrix, up to rounding."""
+    """Require a symmetric matrix, up to rounding."""
     array = finite_array(name, matrix, "rows columns")
     if array.shape[0] != array.shape[1]:
         raise ValueError(f"{name} must be square, got {array.shape}")
@@ -340,13 +342,13 @@ def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]
 
 
 def single_precision_note(array: np.ndarray) -> str:
-    """Note in error messages if all entries are float32 numbers, and not all float16."""
+    """Return a note for error messages if all entries are float32 numbers and not all are float16 numbers."""
     with np.errstate(over="ignore"):
         is_single = np.array_equal(array, np.asarray(array, np.float32))
         is_shorter = np.array_equal(array, np.asarray(array, np.float16))
     if not is_single or is_shorter:
         return ""
-    return "; the entries are in single precision, whose rounding is 6e-8 of each: compute them in double precision"
+    return "; the entries have single precision (relative rounding 6e-8): compute them in double precision"
 
 
 def finite_entries(name: str, array: Any) -> Requirement:
@@ -365,12 +367,12 @@ def finite_entries(name: str, array: Any) -> Requirement:
 
 
 def real_array(name: str, value: Any) -> np.ndarray:
-    """Return a known value as a float64 NumPy array of any shape; entries need not be finite."""
+    """Return a known value as a float64 NumPy array of any shape, whose entries need not be finite."""
     if _is_masked(value):
-        raise TypeError(f"{name} is a masked array, whose mask would be lost: give .compressed() or .filled(...) of it")
+        raise TypeError(f"{name} is a masked array, whose mask would be lost: pass its .compressed() or .filled(...)")
     if isinstance(value, jax.Array) and not (value.is_fully_addressable or value.is_fully_replicated):
         raise ValueError(
-            f"{name} lies on devices of several processes: give every process the whole of it, by "
+            f"{name} is on devices of several processes: gather it in every process with "
             "jax.experimental.multihost_utils.process_allgather(array, tiled=True)"
         )
     try:
@@ -391,20 +393,20 @@ def _is_masked(value: Any) -> bool:
 
 def check_dtype(name: str, dtype: Any, value: Any) -> None:
     """Raise `TypeError` unless entries of `dtype` are real numbers or booleans."""
-    # Ask JAX, since NumPy does not know its types. Time differences count as integers.
+    # NumPy does not know JAX's types such as bfloat16, so ask JAX. Both treat time differences as integers.
     is_number = any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_))
     if not is_number or dtype.kind == "m":
         raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}{_UNREAL.get(dtype.kind, '')}")
 
 
 _UNREAL = {
-    "c": ": give its real part if that is meant",
-    "M": ": dates are no numbers",
+    "c": ": pass its real part if that is intended",
+    "M": ": dates are not numbers",
     "m": ": divide time differences by a unit of time",
     "U": ": text is not converted to numbers",
     "S": ": bytes are not converted to numbers",
-    "V": ": choose one of the fields of its records",
-    "O": ": entries must be numbers, rows of equal length, and sparse arrays made dense",
+    "V": ": select one field of its records",
+    "O": ": entries must be numbers, rows must have equal lengths, and sparse arrays must be made dense",
 }
 
 
@@ -419,20 +421,20 @@ def check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
 
 
 def checked_sequence(name: str, value: Any, what: str, length: int | None = None) -> tuple:
-    """Return the entries of `value`, an iterable of `what`, as a tuple; refuse text, mappings and sets."""
+    """Return the entries of `value`, an iterable of `what`, as a tuple. Text, mappings and sets raise an error."""
     if isinstance(value, (str, bytes, Mapping, Set)) or not has_entries(value):
         raise TypeError(f"{name} must be a sequence of {what}, got {shown(value)}")
     if _is_masked(value):
         raise TypeError(f"{name} must be a sequence of {what}, got a masked array, whose mask would be lost")
     entries = tuple(value)
     if length is not None and len(entries) != length:
-        raise ValueError(f"{name} must be {length} {what}, got {len(entries)}")
+        raise ValueError(f"{name} must have {length} {what}, got {len(entries)}")
     return entries
 
 
 def has_entries(value: Any) -> bool:
     """Check whether `value` can be iterated over."""
-    # Arrays without axes are iterable by type only.
+    # Arrays without axes have the type of an iterable, but iteration fails.
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
@@ -444,7 +446,7 @@ def checked_function(name: str, value: Any) -> Any:
 
 
 def checked_key(name: str, value: Any) -> Any:
-    """Require one JAX random key, new-style or legacy."""
+    """Require one JAX random key, typed or legacy."""
     if isinstance(value, jax.Array):
         is_typed = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
         if (is_typed and value.shape == ()) or (value.dtype == jnp.uint32 and value.shape == (2,)):
@@ -460,7 +462,7 @@ def checked_path(name: str, value: Any) -> Path:
 
 
 def shown(value: Any) -> str:
-    """Format `value` for an error message in at most 80 characters; an array by its type and shape."""
+    """Format `value` for an error message in at most 80 characters. Arrays are shown by type and shape."""
     if hasattr(value, "shape") and hasattr(value, "dtype") and value.shape != ():
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
     if isinstance(value, np.generic):
@@ -487,14 +489,14 @@ def counted(count: int, noun: str) -> str:
 
 
 def checked_expression(name: str, value: Any) -> Expr:
-    """Return `value`, a scalar or matrix expression; a finite Python number becomes a SymPy number."""
+    """Require a scalar or matrix expression. A finite Python number becomes a SymPy number."""
     if isinstance(value, Expr):
         return value
-    # Only floats can be infinite, and integers may exceed them.
+    # Only floats can be infinite, and math.isfinite raises an error for very large integers.
     is_float = isinstance(value, float) and math.isfinite(value)
     if is_float or (isinstance(value, int) and not isinstance(value, bool)):
         return sympify(value)
-    raise TypeError(f"{name} must be an expression of SymPy, got {shown(value)}")
+    raise TypeError(f"{name} must be a SymPy expression, got {shown(value)}")
 
 
 def checked_scalar(name: str, value: Any) -> Expr:
@@ -509,7 +511,7 @@ def checked_matrix(name: str, value: Any) -> MatrixExpr:
     """Require a matrix expression."""
     if isinstance(value, MatrixExpr):
         return value
-    raise TypeError(f"{name} must be a matrix expression of SymPy, got {shown(value)}")
+    raise TypeError(f"{name} must be a SymPy matrix expression, got {shown(value)}")
 
 
 def checked_square(name: str, value: Any) -> MatrixExpr:
@@ -535,7 +537,7 @@ def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
     """Require at least one matrix expression."""
     matrices = checked_sequence(name, values, "matrix expressions")
     if not matrices:
-        raise ValueError(f"{name} must be at least one matrix expression, got none")
+        raise ValueError(f"{name} must have at least one matrix expression, got none")
     return tuple(checked_matrix(f"{name}[{i}]", matrix) for i, matrix in enumerate(matrices))
 
 
@@ -555,7 +557,7 @@ def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
     return checked_size(f"{name}[0]", first), checked_size(f"{name}[1]", second)
 
 
-# annotations with their checks
+# Annotations that carry checks.
 Count = Annotated[int, partial(checked_whole_number, least=1)]
 Index = Annotated[int, partial(checked_whole_number, least=0)]
 Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
@@ -585,7 +587,7 @@ def checked_arguments(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*arguments, **keywords):
-        # At the first call every name in annotations is defined.
+        # Resolve annotations at the first call, when every name in them is defined.
         kinds = _annotations_of(function)
         bound = signature.bind(*arguments, **keywords)
         for name, value in bound.arguments.items():
@@ -614,12 +616,12 @@ def check_fields(instance: Any) -> None:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    # Two equal texts need not be one object.
+    # Equal strings need not be the same object.
     return value is default or (isinstance(value, str) and isinstance(default, str) and value == default)
 
 
 def checked(name: str, value: Any, kind: Any) -> Any:
-    """Return `value` checked against an annotation; entries of sequences as a tuple."""
+    """Check `value` against an annotation and return it. Sequences become tuples."""
     if kind is Any:
         return value
     origin, parts = typing.get_origin(kind), typing.get_args(kind)

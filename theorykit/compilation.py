@@ -1,4 +1,4 @@
-"""Compile functions with XLA options that shorten compilation on CPUs."""
+"""Compile functions with XLA options that shorten compilation times on CPUs."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
@@ -13,16 +13,16 @@ from .memory import memory_errors_in_words
 from .settings import usual_settings
 from .threads import threads_for
 
-# With the older of XLA's two fusion emitters the large programs of a solve compile in two fifths of the time.
+# XLA has two fusion emitters. With the older one, the large programs of a solve compile in 40 % of the time.
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 
 
 def jit(function: Callable) -> Callable:
-    """Compile `function` like `equinox.filter_jit`, in about half the time on a CPU; meant for programs with solves.
+    """Compile `function` like `equinox.filter_jit`, in about half the time on a CPU. Use it for functions with solves.
 
-    Within another jit, its options apply. Floats are traced like arrays, so a new temperature needs no compilation. On
-    a CPU the call waits for its results, and small matrices are factorised on one thread. The compiled function raises
-    `MemoryError` if an array does not fit.
+    Within another jit, the options of the outer jit apply. Floats are traced like arrays, so a new temperature needs no
+    compilation. On a CPU the call waits for its results, and small matrices are factorised on one thread. The compiled
+    function raises `MemoryError` if an array does not fit in memory.
 
         >>> import jax.numpy as jnp
         >>> import theorykit
@@ -54,7 +54,7 @@ def jit(function: Callable) -> Callable:
 
 @cache
 def _options() -> Mapping[str, Any] | None:
-    """Return the options if this version of XLA has them: it refuses unknown options."""
+    """Return the options, or None if this version of XLA lacks them, since unknown options raise an error."""
     try:
         jax.jit(lambda: 0.0, compiler_options=_OPTIONS).lower().compile()
     except jax.errors.JaxRuntimeError:
@@ -63,6 +63,6 @@ def _options() -> Mapping[str, Any] | None:
 
 
 def rows_of(*values: Any) -> int:
-    """Bound the rows of matrices in a function of `values`: per array, the rows if square, else the longest axis."""
+    """Bound the rows of matrices in a function of `values`: the rows of square arrays, the longest axis of others."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(values) if eqx.is_inexact_array(leaf) and leaf.shape]
     return max((shape[-1] if shape[-2:-1] == shape[-1:] else max(shape) for shape in shapes), default=0)

@@ -28,16 +28,16 @@ class MissingLibrary(ImportError):
 
 
 def needed(module: str, feature: str) -> ModuleType:
-    """Import `module`, whose library `feature` needs; raise `MissingLibrary`, with how to install it, if missing."""
+    """Import `module`, or raise `MissingLibrary` with the `feature` that needs its library and how to install it."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
     except ImportError as error:
-        # The library is installed but lacks a dependency: its own error is clear enough.
+        # The library is installed but lacks a dependency, which the original error names.
         if (error.name or library).partition(".")[0] != library:
             raise
         raise MissingLibrary(
-            f"{feature} needs {library.replace('_', '-')}, which is not installed: in a clone of theorykit, "
+            f"{feature} needs {library.replace('_', '-')}, which is not installed: in a clone of theorykit, run "
             f"pip install -e '.[{_EXTRAS[library]}]'",
             name=library,
         ) from None

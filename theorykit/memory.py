@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-# files with the memory limit of a container
+# Files that contain the memory limit of a container, in version 2 and version 1 of cgroups.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -24,7 +24,7 @@ def memory() -> float:
 
 
 def check_fits(what: str, size: float | int, advice: str = "") -> None:
-    """Raise `ValueError` unless `what`, of `size` bytes, fits in memory; the message ends in `advice`."""
+    """Raise `ValueError`, with `advice`, unless `what` of `size` bytes fits in memory."""
     if size > memory():
         raise ValueError(
             f"{what} takes about {size:.3g} bytes of the {memory():.3g} that this machine has"
@@ -34,7 +34,7 @@ def check_fits(what: str, size: float | int, advice: str = "") -> None:
 
 @contextmanager
 def memory_errors_in_words(what: str) -> Iterator[None]:
-    """Raise `MemoryError` with the number of bytes if an array of `what` does not fit."""
+    """Replace JAX's error by a `MemoryError` with the number of bytes if an array of `what` does not fit in memory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -43,6 +43,6 @@ def memory_errors_in_words(what: str) -> Iterator[None]:
         asked = re.search(r"allocat\w+ (\d+) bytes", str(error))
         bytes_asked = f"{int(asked[1]):.3g} bytes at once" if asked else "more memory than there is"
         raise MemoryError(
-            f"{what} needs {bytes_asked}, and this machine has {memory():.3g} in all: take fewer examples, tokens, "
+            f"{what} needs {bytes_asked}, and this machine has {memory():.3g} in all: use fewer examples, tokens, "
             "paths or nodes"
         ) from None

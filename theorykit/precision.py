@@ -1,6 +1,6 @@
-"""Double precision: the user switches it on, and every numerical entry point checks it.
+"""Double precision, which the user enables and every numerical function checks.
 
-Functions here import JAX themselves, because that takes most of a second.
+The functions import JAX when they are called, because importing it takes most of a second.
 """
 
 import os
@@ -8,7 +8,7 @@ import sys
 
 
 def enable_float64() -> None:
-    """Switch JAX to 64-bit numbers for the whole process; call it before you create arrays."""
+    """Switch JAX to 64-bit numbers for the whole process. Call this before you create arrays."""
     import jax
 
     jax.config.update("jax_enable_x64", True)

@@ -1,7 +1,7 @@
-"""Report progress of long work: its cost before it begins, a bar while it runs, and plain lines in files.
+"""Report the progress of long tasks: the cost at the start, then a bar, or plain lines if the output is a file.
 
-Work that ends within a second reports nothing. One thread refreshes all bars, so that they move and show the current
-activity during compilation too.
+Nothing is shown for tasks that end within a second. One thread refreshes all bars, so that they move during compilation
+too, and show the current activity.
 """
 
 import sys
@@ -12,9 +12,13 @@ from types import FrameType
 
 from tqdm.auto import tqdm
 
-# Seconds before work counts as long, between refreshes of a bar, and between lines in a file.
-_DELAY, _REFRESH, _INTERVAL = 1.0, 0.5, 60.0
-# The activity that code of a module, or of its submodules, stands for.
+# Seconds before anything is shown, so that short tasks print nothing.
+_DELAY = 1.0
+# Seconds between refreshes of a bar, which should move smoothly.
+_REFRESH = 0.5
+# Seconds between lines in a file, which should stay short over hours.
+_INTERVAL = 60.0
+# The activity to show while code of a module, or of its submodules, runs.
 _ACTIVITIES = {
     "jax._src.compiler": "compiling",
     "jax._src.interpreters.mlir": "compiling",
@@ -28,22 +32,24 @@ _ACTIVITIES = {
 }
 
 _lock = threading.RLock()
-# Open reports, the outermost first; the thread that refreshes them; and costs printed so far.
+# Open reports, the outermost first.
 _open: "list[Progress]" = []
+# The thread that refreshes the open reports.
 _thread: threading.Thread | None = None
+# Costs that are printed already, so that nested reports do not repeat them.
 _told: set[str] = set()
 
 
 class Progress:
-    """Report progress of `work` within a context: `total` pieces, each a `unit`, or one piece without a unit.
+    """Report the progress of a task within a context.
 
     Args:
-        work: What is done, in a word or two.
-        total: The number of pieces, if it is known.
-        unit: The name of a piece.
-        shown: Whether anything is shown.
-        cost: The cost of the work, a line that is printed first.
-        initial: How many pieces are done already.
+        work: name of the task, in a word or two.
+        total: number of pieces of the task, if known.
+        unit: name of a piece. Without a unit, the task is a single piece.
+        shown: whether to show anything.
+        cost: description of the cost, printed first.
+        initial: number of pieces that are done already.
     """
 
     def __init__(
@@ -90,12 +96,13 @@ class Progress:
                 _told.clear()
 
     def update(self, count: int = 1, note: str = "") -> None:
-        """Report that `count` more pieces are done, with a `note` on the last."""
+        """Report that `count` more pieces are done, with a `note` on the last one."""
         with _lock:
             self.done += count
             self._note = note or self._note
             if not self._is_long():
-                # Pieces from an earlier run do not count in the estimate of the remaining time.
+                # Pieces that are done at once, such as those of an earlier run, do not count in the estimate of the
+                # remaining time.
                 self._free = self.done
 
     def _is_long(self) -> bool:
@@ -155,7 +162,7 @@ def tell(line: str) -> None:
 
 
 def activity() -> str:
-    """Return a slow activity of this program, such as "compiling"; empty if there is none."""
+    """Return a slow activity of this program, such as "compiling", or an empty string."""
     for thread, frame in sys._current_frames().items():
         if thread != threading.get_ident() and (found := activity_of(frame)):
             return found
@@ -177,7 +184,7 @@ _IN_NOTEBOOK = any(parent.__module__ == "tqdm.notebook" for parent in tqdm.__mro
 
 
 def _has_bars() -> bool:
-    """Check whether bars can be drawn: in a notebook, with or without widgets, or in a terminal, not in a file."""
+    """Check whether bars can be drawn: in a notebook (with or without widgets) or a terminal, but not in a file."""
     return "ipykernel.zmqshell" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 

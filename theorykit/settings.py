@@ -1,6 +1,7 @@
-"""Run theorykit under JAX's default settings, whatever other programs have set.
+"""Run theorykit under JAX's default settings, whatever settings the user's program has chosen.
 
-Strict settings would fail: theorykit mixes ranks and types, and meets infinities, as of a density at its edge.
+Strict settings would raise errors: theorykit mixes ranks and types, and infinities occur, for example in the logarithm
+of a density at the edge of its support.
 """
 
 from collections.abc import Iterator

@@ -35,17 +35,19 @@ def outside_meshes() -> AbstractContextManager:
 
 
 def over_examples(name: str, array: Array) -> Array:
-    """Return the shards of `array`, work split by the compiler; `ValueError` if sharded over any axis but the first."""
+    """Return `array` on a mesh with automatic axes; raise `ValueError` unless only its first axis is sharded."""
     found = array.sharding
     spec = found.spec if isinstance(found, NamedSharding) else None
     if spec is None or not spec or spec[0] is None or any(axis is not None for axis in spec[1:]):
         raise ValueError(
-            f"{name} of shape {array.shape} is sharded by {found}, and must be over examples, its first axis, alone: "
-            "jax.device_put(array, NamedSharding(mesh, PartitionSpec('examples'))) makes it so, 'examples' being an "
+            f"{name} of shape {array.shape} is sharded by {found}, but must be sharded only over examples, its first "
+            "axis: use jax.device_put(array, NamedSharding(mesh, PartitionSpec('examples'))), where 'examples' is an "
             "axis of the mesh"
         )
     if AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types:
-        raise ValueError(f"{name} is sharded, and a mesh of explicit axes is set by jax.set_mesh: call this without it")
+        raise ValueError(
+            f"{name} is sharded, and jax.set_mesh has set a mesh with explicit axes: call this function outside it"
+        )
     # A mesh with explicit axes would require every operation to state the sharding of its result.
     sharding = NamedSharding(Mesh(found.mesh.devices, found.mesh.axis_names), PartitionSpec(spec[0]))
     shards = [shard.data for shard in array.addressable_shards]
@@ -72,10 +74,10 @@ def all_finite(array: Array) -> Array:
 
 @partial(jax.jit, static_argnames="everywhere")
 def _not_finite(array, everywhere):
-    """Return the number of entries that are not finite, the first example with one, and its entries."""
+    """Return the number of entries that are not finite, the index of the first such example, and its entries."""
     bad = ~jnp.isfinite(array)
     row = jnp.argmax(jnp.any(bad, axis=tuple(range(1, array.ndim))))
-    # Select the row by a masked sum: the compiler would gather all examples for an index.
+    # Select the row by a masked sum: for an index, the compiler would gather all examples on one device.
     is_row = jnp.expand_dims(jnp.arange(len(array)) == row, tuple(range(1, array.ndim)))
     entries = jnp.sum(jnp.where(is_row, array, 0.0), axis=0)
     return jax.lax.with_sharding_constraint((jnp.sum(bad), row, entries), everywhere)
@@ -84,7 +86,7 @@ def _not_finite(array, everywhere):
 def by_shard(
     function: Callable[..., Any], sharding: NamedSharding | None, *arrays: Array, whole: Sequence[Array] = ()
 ) -> Any:
-    """Apply `function` on every device to its rows of `arrays`, one row per example, and to all of `whole`."""
+    """Apply `function` on every device to its rows of `arrays`, one row per example, and to the arrays `whole`."""
     if sharding is None:
         return function(*arrays, *whole)
     rows = PartitionSpec(sharding.spec[0])
@@ -93,7 +95,7 @@ def by_shard(
 
 
 def sum_by_blocks(function: Callable[..., Any], block: int, sharding: NamedSharding | None, *arrays: Array) -> Any:
-    """Sum `function` over blocks of `block` examples: every device sums its blocks, then one all-reduce."""
+    """Sum `function` over blocks of `block` examples: first on every device, then over devices in one all-reduce."""
 
     def of_device(*own):
         count = min(block, len(own[0]))
@@ -122,12 +124,12 @@ def sum_by_blocks(function: Callable[..., Any], block: int, sharding: NamedShard
 
 
 def shard_like(array: Array, sharding: NamedSharding | None) -> Array:
-    """Within a jit: place `array`, with one row per example, on the devices that hold the examples."""
+    """Place `array`, with one row per example, on the devices that hold the examples. Call this within a jit."""
     return array if sharding is None else jax.lax.with_sharding_constraint(array, sharding)
 
 
 def replicate(tree: Any, sharding: NamedSharding | None) -> Any:
-    """Within a jit: place every array of `tree` on every device, so that every process can read it."""
+    """Place every array of `tree` on every device, so that every process can read it. Call this within a jit."""
     if sharding is None:
         return tree
     everywhere = NamedSharding(sharding.mesh, PartitionSpec())

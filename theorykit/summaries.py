@@ -13,7 +13,7 @@ from .checks import checked_choice, counted, shown
 from .symbolic.documents.display import DisplayMixin, View
 from .symbolic.documents.document import Block, Table, Text
 
-# Scores that can be shown over width; by default the first that a result has.
+# Scores that can be shown against width, and their titles. The default is the first one that a result has.
 TITLES = {
     "test_accuracy": "test accuracy",
     "test_log_loss": "test log loss",
@@ -22,33 +22,35 @@ TITLES = {
     "log_evidence": "log evidence",
     "action": "action",
 }
-# The scores of one solution, and their formats.
+# Scores of one solution, each with its number format and a suffix.
 _SCORES = {
     "test_error": (".6g", " (mean square)"),
     "test_r_squared": (".4f", ""),
     "test_accuracy": (".4f", ""),
     "test_log_loss": (".4f", ""),
 }
-# Suffix of the part of an error that is due to the test examples, if all seeds share them.
+# Suffix of the name of the error that is due to the choice of test examples, if all seeds share them.
 OF_EXAMPLES = "_error_of_test_examples"
-# In a comparison: the reference approach, and the sampled approaches.
-MEASURE, SAMPLED = "exact", ("exact", "gibbs", "nuts")
+# The reference approach in a comparison.
+MEASURE = "exact"
+# Approaches that draw samples, so their running time depends on the number of draws.
+SAMPLED = ("exact", "gibbs", "nuts")
 # Largest number of rows in a table of draws.
 _ROWS = 12
 
 
 def summary(result: Any) -> View:
-    """Summarise a result as a short table, which prints and displays itself.
+    """Summarise a result in a short table for the terminal or a notebook.
 
     The commands `theorykit solve`, `sweep` and `compare` print the same tables.
 
     Args:
         result: a dataset of `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or `bpkr.sampling.compare`,
-            also read from a file; draws of a sampler; or an object with a `summary()` method, such as a `bpkr.Saddle`.
+            or a file of one; draws of a sampler; or an object with a `summary()` method, such as a `bpkr.Saddle`.
 
     Raises:
         TypeError: `result` is none of these.
-        ValueError: the dataset lacks variables that these have.
+        ValueError: the dataset is not one of these: it lacks their variables.
 
     Example:
         >>> import numpy as np
@@ -77,7 +79,9 @@ def summary(result: Any) -> View:
     if "approach" in result.dims:
         return View(_comparison(result))
     if "converged" not in result:
-        raise ValueError("result is a dataset of no solution, sweep, comparison or draws: it has no `converged`")
+        raise ValueError(
+            "result is not a dataset of a solution, a sweep, a comparison or draws: it has no variable `converged`"
+        )
     return View(_sweep(result) if result["converged"].ndim else _solution(result))
 
 
@@ -111,7 +115,7 @@ def _solution(result: xr.Dataset) -> Iterator[Block]:
 
 
 def _beside(result: xr.Dataset, name: str, form: str, unit: str) -> str:
-    """Format a number with its error or unit, and the number at infinite width, if any."""
+    """Format a number with its error or unit, followed by the number at infinite width, if any."""
     error = f" +- {result[f'{name}_error'].item():.4f}" if f"{name}_error" in result else unit
     limit = f"infinite_width_{name}"
     beside = f"   infinitely wide: {result[limit].item():{form}}" if limit in result else ""
@@ -161,7 +165,7 @@ def _kind_of_error(result: xr.Dataset, points: xr.Dataset, name: str) -> str:
 
 
 def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
-    """Return the width and temperature with the best mean of `name` over seeds; `ValueError` if there is no value."""
+    """Return the width and temperature with the best mean of `name` over seeds. Raises `ValueError` without values."""
     values = result[name].mean([axis for axis in result[name].dims if axis not in ("width", "temperature")])
     if not values.notnull().any():
         raise ValueError(f"{name} has no value at any width and temperature")
@@ -171,19 +175,19 @@ def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
 
 
 def select_shown(result: xr.Dataset, score: str | None = None) -> str:
-    """Return `score`, one of `TITLES` that `result` has; by default the first."""
+    """Check that `result` has the `score`, one of `TITLES`. The default is the first one that `result` has."""
     if score is not None:
         checked_choice("score", score, TITLES)
     found = [name for name in TITLES if name in result]
     if not found:
-        raise KeyError(f"it has none of {', '.join(TITLES)}")
+        raise KeyError(f"the result has none of the scores {', '.join(TITLES)}")
     return found[0] if score is None else checked_choice("score", score, found)
 
 
 def with_temperatures(result: xr.Dataset) -> xr.Dataset:
-    """Add an axis of temperatures, with the selected one, or NaN if each width has a different one."""
+    """Add a temperature axis with the selected temperature, or with NaN if the temperature differs between widths."""
     if "width" not in result.dims:
-        raise KeyError("it has no axis width: select widths by a list, such as result.sel(width=[20])")
+        raise KeyError("the result has no axis width: select widths with a list, such as result.sel(width=[20])")
     if "temperature" in result.dims:
         return result
     if "temperature" not in result.coords or result["temperature"].ndim == 0:
@@ -201,7 +205,7 @@ def temperature_name(temperature: float) -> str:
 def with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
     """Return means of `name` over seeds, if there are several, with their standard errors.
 
-    If all seeds share the test examples, the error also includes the choice of these; the two are independent.
+    If all seeds share the test examples, the independent error from the choice of test examples is added.
     """
     if "seed" not in result.dims:
         return result
@@ -216,7 +220,7 @@ def with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
 
 
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return the mean over seeds and its standard error, zero for a single seed; seeds with NaN are left out."""
+    """Return the mean over seeds without NaN, and its standard error, which is zero for a single seed."""
     if "seed" not in values.dims:
         raise ValueError(f"values must have an axis seed, got the axes {values.dims}")
     if values.sizes["seed"] == 1:
@@ -228,7 +232,7 @@ def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 def _comparison(result: xr.Dataset) -> Iterator[Block]:
-    """Tabulate one row per approach: an entry of U_1, accuracy, differences from the exact posterior, seconds."""
+    """Tabulate an entry of U_1, accuracy, differences from the exact posterior and seconds, one row per approach."""
     path, is_measured = result["path_1"].values[0], "U_1_deviation" in result
     measured = {"max dU": order_parameter_names(result)} if is_measured else {}
     measured |= {"rms dmean": ["mean"], "max dmean": ["mean"]} if is_measured and "mean" in result else {}
@@ -251,7 +255,7 @@ def _comparison(result: xr.Dataset) -> Iterator[Block]:
         rows.append(row)
     yield Table(tuple(tuple(row.values()) for row in rows), tuple(rows[0]))
     if is_measured:
-        yield Text(f"differences are from {MEASURE}, in standard errors")
+        yield Text(f"differences from {MEASURE} are in standard errors")
     yield from notes
 
 
@@ -268,13 +272,13 @@ def distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
 
 
 def standard_errors_between(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
-    """Return absolute differences between an approach and the exact posterior, in standard errors, if finite."""
+    """Return the finite absolute differences between an approach and the exact posterior, in standard errors."""
     found = np.concatenate([np.abs(distinct(result, approach, f"{name}_deviation")) for name in names])
     return found[np.isfinite(found)]
 
 
 def with_error(value: xr.DataArray, error: xr.DataArray) -> str:
-    """Format a value to five digits, or to two digits of its error."""
+    """Format a value to five digits, or to the second digit of its error."""
     if not np.isfinite(value):
         return "-"
     if not error > 0:
@@ -287,7 +291,7 @@ def with_error(value: xr.DataArray, error: xr.DataArray) -> str:
 
 
 def _draws(tree: xr.DataTree) -> Iterator[Block]:
-    """Show whether chains mixed, and mean, error, deviation, effective sizes and R-hat of all numbers."""
+    """Show whether chains mixed, and tabulate mean, error, deviation, effective sizes and R-hat of all numbers."""
     chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     seconds = f"{tree.attrs['seconds']:.1f} s, and {tree.attrs['warmup_seconds']:.1f} s of warm-up"
     yield Table(

@@ -1,7 +1,7 @@
 """Set the number of linear-algebra threads by the size of the matrices.
 
-JAX factorises by SciPy's LAPACK, whose threads spin while they wait for each other. Small matrices gain nothing from
-them, and take many times longer if another process keeps a core busy.
+JAX factorises matrices with SciPy's LAPACK, whose threads spin while they wait for each other. For small matrices
+threads are not faster, and they are many times slower if another process keeps a core busy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from threading import Lock
 
 from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
-# Two threads factorise a matrix faster than one from this many rows on.
+# Number of rows above which two threads factorise a matrix faster than one.
 MANY_ROWS = 1000
 
 _lock = Lock()
@@ -36,9 +36,10 @@ def _set_threads(numbers: Sequence[int]) -> None:
 
 @contextmanager
 def threads_for(rows: int) -> Iterator[None]:
-    """Within the context, factorise on one thread if matrices have fewer rows than `MANY_ROWS`.
+    """Factorise on one thread within the context, if matrices have fewer rows than `MANY_ROWS`.
 
-    Contexts may be nested, and may overlap in several Python threads: the last to end restores the number of threads.
+    Contexts may be nested, and may overlap in several Python threads. The last one to end restores the number of
+    threads.
     """
     global _inside, _before
     if rows >= MANY_ROWS:

@@ -1,7 +1,7 @@
-"""Run tasks on executors: threads, processes of this machine, or the workers of a dask cluster.
+"""Run tasks on an executor: threads, processes on this machine, or the workers of a dask cluster.
 
-A task is a call of a module-level function. Results do not depend on the executor: tasks are independent, and every
-worker computes in double precision with the same version of theorykit.
+A task is a call of a module-level function. Results do not depend on the executor, because tasks are independent and
+every worker computes in double precision with the same version of theorykit.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from . import __version__
 from .extras import needed
 from .precision import request_float64
 
-# a concurrent.futures.Executor, a dask.distributed.Client, or None to run in this process
+# A concurrent.futures.Executor, a dask.distributed.Client, or None to run in this process.
 Workers = Any
 
-# A forked worker inherits this id; a spawned one imports the module and sets its own.
+# A forked worker inherits this id. A spawned worker imports the module and sets its own id.
 _IMPORTED_BY = os.getpid()
 _GO_ON = "; with a folder, the same call resumes"
-# Seconds that a scheduler may take to answer.
+# Seconds to wait for a scheduler's answer.
 _PATIENCE = 10.0
-# How often dask retries a task whose worker was lost.
+# Number of times that dask retries a task whose worker was lost.
 _RETRIES = 3
 # JAX's threads do not survive a fork.
 _FORKS = (
@@ -52,9 +52,10 @@ def check_executor(executor: Workers) -> None:
 
 
 def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
-    """Create an executor of `count` processes on this machine, each bound to `cores` cores if the system can.
+    """Create an executor with `count` processes on this machine, for use in a `with` statement.
 
-    Use it in a `with` statement. The last digits of results depend on `cores`, but not on `count`.
+    If the system supports it, each process is bound to `cores` cores. The last digits of results depend on `cores`, but
+    not on `count`.
     """
     from .checks import checked_whole_number
 
@@ -98,9 +99,9 @@ def _bind(cores: int) -> None:
 
 @contextmanager
 def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Workers]:
-    """Open an executor with `workers` local processes, or for the dask cluster at `scheduler`; None for neither."""
+    """Open an executor with `workers` local processes or for the dask cluster at `scheduler`, or None for neither."""
     if workers is not None and scheduler is not None:
-        raise ValueError("give --workers or --scheduler, not both: a cluster has workers of its own")
+        raise ValueError("pass --workers or --scheduler, not both: a cluster has its own workers")
     opened = nullcontext() if scheduler is None else _connect(scheduler)
     with opened if workers is None else local_workers(workers) as executor:
         yield executor
@@ -108,51 +109,51 @@ def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Worker
 
 def _connect(address: str) -> Any:
     distributed = needed("distributed", "--scheduler")
-    # Its message on a lost scheduler is pages long.
+    # The client's message about a lost scheduler is pages long.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
     async def greet() -> None:
-        # The outer limit is longer, because its error message is less specific.
+        # The outer time limit is longer, because its error message is less specific.
         connecting = distributed.comm.connect(address, timeout=_PATIENCE)
         (await asyncio.wait_for(connecting, 1.1 * _PATIENCE)).abort()
 
     try:
-        # Try first: `Client` would wait forever for a program that never answers.
+        # Try a connection first, because `Client` would wait forever for a program that never answers.
         asyncio.run(greet())
         client = distributed.Client(address, timeout=_PATIENCE)
     except (OSError, ValueError, TypeError, ImportError) as error:
-        said = " ".join(str(error).split()) or f"nothing that dask understands came within {_PATIENCE:g} s"
+        said = " ".join(str(error).split()) or f"there was no valid answer within {_PATIENCE:g} s"
         raise ValueError(f"no dask scheduler answers at {address}: {said}") from None
-    # Another program may send anything, such as sizes of arrays beyond all memory.
+    # Another program may send anything, for example a message size that exceeds the memory.
     except Exception:
-        raise ValueError(f"no dask scheduler answers at {address}: another program does") from None
+        raise ValueError(f"no dask scheduler answers at {address}: another program uses this address") from None
     if not client.scheduler_info()["workers"]:
         client.close()
-        raise ValueError(f"the dask scheduler at {address} has no workers; start some: dask worker {address}")
+        raise ValueError(f"the dask scheduler at {address} has no workers; start some with dask worker {address}")
     return client
 
 
 @contextmanager
 def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
-    """Raise `ConnectionError` if the scheduler or a worker process was lost before the work was done."""
+    """Raise `ConnectionError` if the scheduler or a worker process was lost before all tasks were done."""
     try:
         yield
     except CancelledError:
         scheduler = getattr(getattr(executor, "scheduler", None), "address", None)
         lost = "the executor was shut down" if scheduler is None else f"the dask scheduler at {scheduler} was lost"
-        raise ConnectionError(f"{lost} before the work was done{_GO_ON}") from None
+        raise ConnectionError(f"{lost} before all tasks were done{_GO_ON}") from None
     except BrokenExecutor as error:
-        lost = "a worker process ended before its work was done, as where memory does not suffice"
+        lost = "a worker process ended before its task was done; it may have run out of memory"
         raise ConnectionError(f"{lost}{_GO_ON}") from error
 
 
 def run_tasks(
     executor: Workers, function: Callable[..., Any], tasks: Sequence[tuple], common: tuple = ()
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number of every task, from 0, and the result of `function(*common, *task)`, as tasks complete.
+    """Yield the index of every task and the result of `function(*common, *task)`, in the order of completion.
 
-    Without an `executor` tasks run in this process, in order. Dask retries a task at most three times if its worker was
-    lost. If tasks raise, the others run to their end before the first error is raised.
+    Without an `executor`, tasks run in this process, in order. Dask retries a task at most three times if its worker
+    was lost. If a task raises an error, the other tasks still run before the first error is raised.
     """
     if executor is None:
         for number, task in enumerate(tasks):
@@ -173,14 +174,14 @@ def run_tasks(
                 future.cancel()
         if failures:
             first, done = min(failures), len(numbers) - len(failures)
-            failures[first].add_note(f"in task {first} of {len(numbers)}; {done} others were done")
+            failures[first].add_note(f"in task {first} of {len(numbers)}; {done} other tasks were done")
             raise failures[first]
 
 
 def run_in_order(
     executor: Workers, function: Callable[..., Any], tasks: Iterable[tuple], under_way: int
 ) -> Iterator[Any]:
-    """Yield `function(*task)` for every task, in order, with at most `under_way` tasks submitted ahead."""
+    """Yield `function(*task)` for every task, in order, with at most `under_way` unfinished tasks submitted."""
     if executor is None:
         yield from (function(*task) for task in tasks)
         return
@@ -199,14 +200,14 @@ def run_in_order(
 
 
 def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[[tuple], Future]:
-    """Return a function that submits a task; the `common` arguments are sent to the executor once, if possible."""
+    """Return a function that submits a task. The `common` arguments are sent to the executor only once, if possible."""
     check_executor(executor)
     whole: Any = _Packed((function, common))
     # Only a dask Client has this method.
     if callable(getattr(executor, "get_executor", None)):
         options = {"pure": False, "retries": _RETRIES}
         with warnings.catch_warnings():
-            # Send common arguments as a task: unlike scattered data, dask recomputes it when its worker is lost.
+            # Send common arguments as a task, which dask recomputes if its worker is lost, unlike scattered data.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             whole = executor.submit(_hold, whole, **options)
         executor = executor.get_executor(**options)
@@ -218,7 +219,7 @@ def _hold(packed: "_Packed") -> "_Packed":
 
 
 class _Packed:
-    """Values that another process unpacks only after enabling float64, without which JAX arrays lose digits."""
+    """Values that another process unpacks only after it has enabled float64, because JAX arrays would lose digits."""
 
     def __init__(self, values: tuple):
         self._values, self._bytes = values, None
@@ -240,11 +241,11 @@ class _Packed:
 
 
 def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
-    """Compute `function(*common, *task)` in a worker, if its version fits and it is no fork, in float64."""
+    """Compute `function(*common, *task)` in float64, in a worker that has the same version and is not a fork."""
     if os.getpid() != _IMPORTED_BY:
         raise ValueError(_FORKS)
     if version != __version__:
-        raise ValueError(f"the worker has theorykit {__version__}, and the work is of theorykit {version}")
+        raise ValueError(f"the worker has theorykit {__version__}, but the task is from theorykit {version}")
     # A task may need only NumPy.
     request_float64()
     function, arguments = common.unpack()

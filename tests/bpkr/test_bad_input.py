@@ -197,7 +197,7 @@ print(json.dumps(report))
     ):
         assert max(differences) < 1e-12
         assert "features must have the axes (examples, paths, features), got (paths, x, features)" in names[1]
-        assert "features and labels have other coordinates along examples: align them first" in coordinates[1]
+        assert "features and labels have different coordinates along examples: align them first" in coordinates[1]
 
 
 def test_masks_with_named_axes_are_taken_by_name():
@@ -254,7 +254,7 @@ print(json.dumps([
     assert len(same) == 3 * (24 + 2 + 6) + 2 + 4 and all(same)
     expected = ("inputs and real_tokens", "inputs and mask", "features and labels")
     for (_, message), names in zip(misaligned, expected, strict=True):
-        assert f"{names} have other coordinates along example: align them first" in message
+        assert f"{names} have different coordinates along example: align them first" in message
     assert "mask must have axes among (examples, heads, keys, queries), got (rows, keys)" in other_names[1]
     assert "its axes are in the other order" in in_other_order[1]
 

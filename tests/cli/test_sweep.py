@@ -149,4 +149,4 @@ def test_a_scheduler_without_workers_is_refused(folder, monkeypatch):
     (folder / "mine.toml").write_text(SWEEP)
     with distributed.LocalCluster(n_workers=0, protocol="tcp", dashboard_address=":0") as cluster:
         told = refused(monkeypatch, "sweep", "mine.toml", "--scheduler", cluster.scheduler_address)
-    assert "has no workers; start some: dask worker tcp://" in told
+    assert "has no workers; start some with dask worker tcp://" in told

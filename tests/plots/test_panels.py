@@ -92,7 +92,7 @@ def test_selections_of_a_sweep_are_drawn_or_refused_by_what_they_lack(sweep):
     chosen = best.sel(temperature=xr.DataArray([0.1, 1.0, 0.1], dims="width", coords={"width": best["width"]}))
     for draw in DRAWN:
         draw(chosen)
-        with pytest.raises(ValueError, match=r"has no axis width: select widths by a list, such as result\.sel"):
+        with pytest.raises(ValueError, match=r"has no axis width: select widths with a list, such as result\.sel"):
             draw(sweep.isel(width=0))
     assert "selected T" in repr(theorykit.summary(chosen))
     assert "best T" in repr(theorykit.summary(chosen))

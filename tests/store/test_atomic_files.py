@@ -72,7 +72,7 @@ def test_what_has_no_mark_is_never_replaced(name, tmp_path, content, cut):
         foreign = [content, own[cut:], b"mine" + own]
     for there in foreign:
         path.write_bytes(there)
-        with pytest.raises(FileExistsError, match=r"result\.\w+ exists and has no mark of theorykit"):
+        with pytest.raises(FileExistsError, match=r"result\.\w+ exists without theorykit's mark"):
             WRITERS[name].write(path, 2.0)
         assert path.read_bytes() == there
 

@@ -189,7 +189,7 @@ def test_dimensions_and_coordinates_are_those_that_they_are_called():
         Data.of_arrays(data["features"].rename(examples="trial").transpose("features", "trial", "paths"), labels)
     numbered = data.assign_coords(examples=np.arange(EXAMPLES))
     assert_identical(Data.of_arrays(numbered["features"], numbered["labels"]).moments, expected)
-    with refused("features and labels have other coordinates along examples: align them first"):
+    with refused("features and labels have different coordinates along examples: align them first"):
         Data.of_arrays(numbered["features"], numbered["labels"][::-1])
 
 

@@ -178,7 +178,7 @@ def test_kernels_that_are_of_no_features_are_refused():
     low_rank = (vectors @ vectors.T).astype(np.float32)
     asymmetric = low_rank * np.triu(np.full((6, 6), 1 + 1e-6, np.float32)) + np.tril(low_rank, -1)
     for made in (low_rank, asymmetric):
-        with refused("the entries are in single precision, whose rounding is 6e-8 of each"):
+        with refused("the entries have single precision (relative rounding 6e-8)"):
             bpkr.features_of_kernels(made)
 
 
