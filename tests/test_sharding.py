@@ -116,10 +116,10 @@ REFUSALS = {
     "wrong": r"ValueError: features is not finite in 1 entry, the first inf at index \(301, 1, 2\)",
     "wrong too": r"ValueError: features is not finite in 1 entry, the first inf at index \(301, 1, 2\)",
     "complex": "TypeError: features must be an array of real numbers",
-    "too large": "ValueError: products of features and labels are beyond double precision",
+    "too large": "ValueError: products of features and labels exceed the range",
     "fewer labels": "ValueError: labels has 399 examples, features has 400",
     "labels alone": "ValueError: labels are sharded over devices, but features are not",
-    "slices": r"ValueError: features are sharded over devices, where bpkr\.Data\.of_devices sums them",
+    "slices": r"ValueError: features are sharded over devices: use bpkr\.Data\.of_devices",
     "dense": "ValueError: features of shape .* are sharded over 4 devices, but the dense form .*JAXMg",
     "indivisible": "ValueError: .*divi",
 }

@@ -234,7 +234,7 @@ def test_classes_need_no_outputs(folder, monkeypatch):
     with pytest.raises(pytest.fail.Exception, match="outputs=3"):
         run(monkeypatch, "solve", "mine.toml")
     (folder / "mine.toml").write_text(text.replace("[data]", "outputs = 2\n[data]"))
-    assert "3 classes, coded by one-hot, are 3 outputs" in refused(monkeypatch, "solve", "mine.toml")
+    assert "3 classes with coding one-hot need 3 outputs" in refused(monkeypatch, "solve", "mine.toml")
 
 
 @pytest.mark.parametrize("removed", ["", 'test_inputs = "x_test"\ntest_labels = "y_test"'])

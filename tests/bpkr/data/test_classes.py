@@ -151,9 +151,9 @@ def test_labels_that_are_no_classes_are_refused():
     classes = bpkr.find_classes(["a", "b", "c"])
     with refused("labels[1] is 'd', none of the classes 'a', 'b', 'c'"):
         classes.encode(["a", "d"])
-    with refused("outputs of shape (2, 2) are not of the 3 outputs of the classes"):
+    with refused("outputs of shape (2, 2) does not have the 3 outputs of the classes"):
         classes.decode(np.ones((2, 2)))
-    with refused("labels has 2 examples, mean 3"):
+    with refused("labels has 2 examples, but mean has 3"):
         bpkr.score_classes(classes, ["a", "b"], np.ones((3, 3)), np.ones((3, 3)))
-    with refused("variance must be of the shape of mean"):
+    with refused("variance must have the shape of mean"):
         classes.probabilities(np.ones((3, 3)), -np.ones((3, 3)))

@@ -229,7 +229,7 @@ def test_a_pass_over_files_goes_on_where_it_ended(tmp_path):
     with pytest.raises(FileExistsError, match="differs in chunk: 7 there, 8 now"):
         Data.of_files(files, chunk=8, checkpoint=path, progress=False)
     write("npz", tmp_path / "part2", changed(features[CUTS[1] :], (3, 1, 1), 0.5), labels[CUTS[1] :])
-    with refused(f"{files[2]} is not what it was when the checkpoint"):
+    with refused(f"{files[2]} differs from the data for which the checkpoint"):
         Data.of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
 
 
@@ -271,7 +271,7 @@ def broken_files(folder: Path):
     yield folder / "named.npz", "named.npz has no array 'features'; it has x, y: give `variables`"
     np.savez(folder / "objects.npz", features=features.astype(object), labels=labels)
     yield folder / "objects.npz", "(ValueError: features.npy is of Python objects"
-    yield write("npz", folder / "fewer", features[1:], labels), "fewer.npz: features has 49 examples, labels has 5"
+    yield write("npz", folder / "fewer", features[1:], labels), "fewer.npz: features has 49 examples, but labels has 5"
     yield (
         write("npz", folder / "none", features[:0], labels[:0]),
         "none.npz: features must have shape (examples, ",
@@ -279,9 +279,9 @@ def broken_files(folder: Path):
     yield write("npz", folder / "nan", changed(features, (9, 0, 0), np.nan), labels), "nan.npz, from example 7 on: "
     yield (
         write("npz", folder / "other", features[:, :2], labels),
-        "other.npz does not fit those before it: its (paths, f",
+        "other.npz has (paths, features, outputs) =",
     )
-    yield whole["npy"][0], "whole-features.npy holds one array: give the pair"
+    yield whole["npy"][0], "whole-features.npy has one array: pass a pair"
     yield (whole["npz"], whole["npz"]), "whole.npz is no npy file, of which pairs are made"
 
 

@@ -54,11 +54,11 @@ def test_a_problem_can_be_pickled_and_differentiated_through():
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (bpkr.Data(FEATURES), "data has no labels, which all functions but bpkr.kernel need"),
-        (bpkr.Data(FEATURES, LABELS, test_labels=LABELS), "there are test_labels, but no test_features"),
+        (bpkr.Data(FEATURES), "data has no labels; only bpkr.kernel needs none"),
+        (bpkr.Data(FEATURES, LABELS, test_labels=LABELS), "test_labels need test_features"),
         (
             bpkr.Data(FEATURES, LABELS, moments=bpkr.Data.of_arrays(FEATURES, LABELS, progress=False).moments),
-            "moments stand for the training data",
+            "moments replace the training data",
         ),
     ],
     ids=["no labels", "labels of no test", "arrays and moments"],

@@ -185,7 +185,7 @@ def test_kernels_that_are_of_no_features_are_refused():
 @pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])
 def test_functions_that_are_not_square_integrable_are_refused(function):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function)
-    with refused("not finite, or not square integrable, under the Gaussian of hidden units of variance"):
+    with refused("not finite or not square integrable for Gaussian hidden units of variance"):
         bpkr.path_features(INPUTS, ATTENTION, architecture)
 
 
@@ -201,17 +201,17 @@ def test_what_takes_features_alone_refuses_kernels_in_words(take):
         "matrix-free": lambda: bpkr.solve(architecture, bpkr.Data(kernels, labels), solver=solver),
     }
     # the type checks of the test run refuse some of them first
-    with pytest.raises(TypeError, match=r"takes path features, and these are kernels between paths|ImplicitFeatures"):
+    with pytest.raises(TypeError, match=r"takes path features, but these are kernels between paths|ImplicitFeatures"):
         calls[take]()
 
 
 def test_features_of_other_functions_are_refused():
     erf, relu = (bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function) for function in ("erf", "relu"))
     features, labels = bpkr.path_features(INPUTS, ATTENTION, erf), np.ones(EXAMPLES)
-    with refused("features are of hidden units that pass through erf, but those of the architecture"):
+    with refused("features are for the activations erf, but the architecture"):
         bpkr.solve(relu, bpkr.Data(features, labels))
     with refused("features are an array, but the architecture has nonlinear hidden units"):
         bpkr.solve(relu, bpkr.Data(np.ones((EXAMPLES, 2, 3)), labels))
     broken = ImplicitFeatures(features.tokens * np.nan, *jax.tree.leaves(features)[1:], erf.activations)
-    with refused("tokens have entries that are infinite or not a number"):
+    with refused("entries of tokens are infinite or not a number"):
         bpkr.solve(erf, bpkr.Data(broken, labels))

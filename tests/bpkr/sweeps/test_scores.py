@@ -32,7 +32,7 @@ def test_class_labels_become_outputs():
     with pytest.raises(ValueError, match=r"test_labels\[0\] is '(cat|cow|dog)', none of the classes"):
         bpkr.Data.of_classes(FEATURES, np.where(np.arange(24) < 12, "a", "b"), TEST_FEATURES, named(TEST_FEATURES))
     with pytest.raises(
-        ValueError, match="3 classes, coded by one-hot, are 3 outputs, but the architecture has outputs=1"
+        ValueError, match="3 classes with coding one-hot need 3 outputs, but the architecture has outputs=1"
     ):
         sweeps.sweep(ONE, DATA, widths=(20,), temperatures=(0.1,), progress=False)
 
@@ -80,7 +80,7 @@ def test_a_comparison_has_the_accuracy_of_classes(approaches):
 def test_numbers_of_classes_are_told_that_they_are_regressed():
     numbers = np.argmax(FEATURES[:, 0, :3], axis=1)
     data = bpkr.Data(FEATURES, numbers)
-    with pytest.warns(bpkr.LabelsWarning, match="labels are the numbers 0 to 2 of one output, which are regressed"):
+    with pytest.warns(bpkr.LabelsWarning, match="labels 0 to 2 of one output are treated as numbers"):
         bpkr.solve(ONE, bpkr.Data(FEATURES, numbers))
     with pytest.warns(bpkr.LabelsWarning) as told:
         sweeps.sweep(ONE, data, widths=(20, 30), temperatures=(0.1,), progress=False)

@@ -1,4 +1,4 @@
-"""Class labels, their coding as outputs of a network, and scores of predicted classes."""
+"""Encode class labels as outputs of a network, and score predicted classes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ Coding = Literal["signs", "one-hot"]
 Labels = Iterable[Any]
 """Class labels (examples,): a sequence, an array, or a column of pandas."""
 
-# Labels with at most this many different numbers may be classes.
+# Largest number of different labels that we take for class numbers, and largest confusion matrix that we show.
 _MOST_NUMBERED = 20
-# Most classes that are listed in words.
+# Largest number of classes that are listed in words.
 _LISTED = 8
-# Negative variances below this share of the largest are rounding.
+# Negative variances below this fraction of the largest variance are rounding errors.
 _ROUNDING = 1e-10
-# Smallest standard deviation, relative to the mean.
+# Smallest standard deviation relative to the mean, so that divisions by it do not overflow.
 _CERTAIN = 1e-60
+# Valid types of labels, and their names in messages.
 _KINDS = ((str, "text"), (bytes, "bytes"), (bool, "truth values"), ((int, float), "numbers"))
 
 
@@ -51,9 +52,10 @@ _KINDS = ((str, "text"), (bytes, "bytes"), (bool, "truth values"), ((int, float)
 class Classes(DisplayMixin):
     """The classes of a task and their coding as outputs of a network.
 
-    - `names`: the classes, sorted: text, whole numbers, or whatever the labels were.
-    - `coding`: with "signs", two classes are one output, -1 for the first and 1 for the second, and more classes are
-      one output each, 1 for the class and -1 for the others. With "one-hot" there is one output per class, 1 or 0.
+    - `names`: the sorted classes, of the same type as the labels.
+    - `coding`: "signs" or "one-hot". "signs" encodes two classes as a single output, -1 for the first and 1 for the
+      second. It encodes three or more classes as one output per class, 1 for the class of the example and -1 for the
+      others. "one-hot" encodes any number of classes as one output per class, with 1 and 0.
     """
 
     names: tuple[Any, ...]
@@ -62,7 +64,7 @@ class Classes(DisplayMixin):
     def __post_init__(self):
         checked_choice("coding", self.coding, get_args(Coding))
         if not isinstance(self.names, tuple) or len(self.names) < 2 or len(set(self.names)) < len(self.names):
-            raise ValueError(f"names must be a tuple of two or more different classes, got {shown(self.names)}")
+            raise ValueError(f"names must be a tuple of at least two different classes, got {shown(self.names)}")
 
     def _view(self) -> Iterator[Block]:
         low = -1 if self.coding == "signs" else 0
@@ -74,18 +76,18 @@ class Classes(DisplayMixin):
 
     @property
     def outputs(self) -> int:
-        """Outputs for these classes."""
+        """Number of outputs that encode these classes."""
         return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
 
     def _shares(self, labels: Float[Array | np.ndarray, "examples *outputs"]) -> str:
-        """Count the encoded labels of each class, in words."""
+        """Describe the number of labels of each class."""
         counts = np.bincount(self._nearest(np.asarray(labels)), minlength=len(self.names))
         words = [f"{name!r}: {count:,}" for name, count in zip(self.names, counts.tolist(), strict=True)]
         return ", ".join(words[:_LISTED]) + (f", and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
 
     @usual_settings()
     def encode(self, labels: Labels) -> Float[Array, "examples *outputs"]:
-        """Encode `labels` (examples,) as outputs: (examples,), or (examples, outputs) for several outputs."""
+        """Encode `labels` (examples,) as outputs (examples,), or (examples, outputs) for several outputs."""
         return encode_labels("labels", self, labels)
 
     def indices_of(self, labels: Labels) -> Int[Array, " examples"]:
@@ -93,14 +95,16 @@ class Classes(DisplayMixin):
         return _indices_of("labels", self, labels)
 
     def decode(self, outputs: ArrayLike) -> NDArray[Any]:
-        """Return the classes (examples,) nearest to `outputs`, which have the shape that `encode` returns."""
+        """Return the nearest classes (examples,) to `outputs`, which have the shape that `encode` returns."""
         return np.array(self.names)[np.asarray(self._nearest(self._checked("outputs", outputs)))]
 
     @usual_settings()
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[Array, "examples classes"]:
-        """Return the probability that each class is nearest to independent Gaussian outputs, such as a `Prediction`.
+        """Return the probability that each class is the nearest one to independent Gaussian outputs.
 
-        To include the labels' noise, add the temperature to the variance.
+        Args:
+            mean: means of the outputs, (examples,) or (examples, outputs), for example from a `Prediction`.
+            variance: variances of the outputs, of the same shape. Add the temperature to include the labels' noise.
         """
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
@@ -109,7 +113,13 @@ class Classes(DisplayMixin):
 
     @usual_settings()
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[Array, " examples"]:
-        """Return the log probability of each example's true class, however small."""
+        """Return the log probability of each example's true class. It is accurate for any small probability.
+
+        Args:
+            labels: true classes (examples,).
+            mean: means of the outputs, (examples,) or (examples, outputs).
+            variance: variances of the outputs, of the same shape.
+        """
         return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
 
     def _log_probability(self, indices: Int[Array, " examples"], mean: Array, deviation: Array) -> Array:
@@ -118,10 +128,10 @@ class Classes(DisplayMixin):
         return largest_output.log_probability(mean, deviation, indices)
 
     def _moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
-        # Return standard deviations, all positive.
+        # Return the means, and standard deviations that are all positive.
         mean, variance = self._checked("mean", mean), self._checked("variance", variance)
         if mean.shape != variance.shape or bool(jnp.any(variance < -_ROUNDING * jnp.max(jnp.abs(variance), initial=0))):
-            raise ValueError(f"variance must be of the shape of mean, {mean.shape}, and not negative")
+            raise ValueError(f"variance must have the shape of mean, {mean.shape}, and must not be negative")
         least = _CERTAIN * jnp.maximum(jnp.abs(mean), 1.0)
         return mean, jnp.maximum(jnp.sqrt(jnp.maximum(variance, 0.0)), least)
 
@@ -132,12 +142,12 @@ class Classes(DisplayMixin):
         require_float64()
         array = jnp.asarray(checked_array(name, outputs, "examples" if self.outputs == 1 else "examples outputs"))
         if self.outputs > 1 and array.shape[1] != self.outputs:
-            raise ValueError(f"{name} of shape {array.shape} are not of the {self.outputs} outputs of the classes")
+            raise ValueError(f"{name} of shape {array.shape} does not have the {self.outputs} outputs of the classes")
         return array
 
 
 def encode_labels(name: str, classes: Classes, labels: Labels) -> Float[Array, "examples *outputs"]:
-    """Encode labels as `classes.encode` does; errors call them `name`."""
+    """Encode labels like `classes.encode`. Errors call the labels `name`."""
     require_float64()
     indices = _indices_of(name, classes, labels)
     if classes.outputs == 1:
@@ -145,7 +155,7 @@ def encode_labels(name: str, classes: Classes, labels: Labels) -> Float[Array, "
     check_fits(
         f"one output for each of {len(classes.names):,} classes, of {len(indices):,} examples,",
         8 * 3 * len(classes.names) * len(indices),
-        f"are {name} numbers rather than classes?",
+        f"if {name} are numbers rather than classes, do not encode them",
     )
     low = -1.0 if classes.coding == "signs" else 0.0
     return jnp.where(indices[:, None] == jnp.arange(len(classes.names)), 1.0, low)
@@ -156,15 +166,23 @@ def _indices_of(name: str, classes: Classes, labels: Labels) -> Int[Array, " exa
     entries = _entries(name, labels)
     for example, label in enumerate(entries):
         if label not in places:
-            raise ValueError(f"{name}[{example}] is {label!r}, none of the classes {_listed(classes.names)}")
+            raise ValueError(f"{name}[{example}] is {label!r}, not one of the classes {_listed(classes.names)}")
     return jnp.asarray([places[label] for label in entries])
 
 
 def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
-    """Find the classes among `labels` (examples,), of any type that can be sorted.
+    """Find the classes among labels, which can have any type that can be sorted.
 
-    The default `coding` is "signs" for two classes and "one-hot" for more; see `Classes`.
+    Args:
+        labels: one label per example, (examples,).
+        coding: how outputs encode the classes; see `Classes`. The default is "signs" for two classes and "one-hot" for
+            three or more.
 
+    Raises:
+        TypeError: the labels are not text, numbers, truth values or bytes, or are of several types.
+        ValueError: a label is missing, or all labels are equal.
+
+    Example:
         >>> from theorykit import bpkr
         >>> classes = bpkr.find_classes(["dog", "cat", "dog"])
         >>> classes.names
@@ -172,18 +190,19 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
     """
     names = tuple(sorted(set(_entries("labels", labels))))
     if len(names) < 2:
-        raise ValueError(f"labels are all {names[0]!r}: there must be two classes or more")
+        raise ValueError(f"labels are all {names[0]!r}: there must be at least two classes")
     default: Coding = "signs" if len(names) == 2 else "one-hot"
     return Classes(names, default if coding is None else coding)
 
 
 def _entries(name: str, labels: Labels) -> list[Any]:
-    """Return labels as text, bytes, truth values or numbers of Python, all of one type."""
+    """Return labels as Python strings, bytes, booleans or numbers, all of one type."""
 
     def refuse(example: int, label: str) -> None:
         raise ValueError(f"{name}[{example}] is {label}, which is no class: leave out examples whose label is missing")
 
-    # NumPy would convert a list with missing labels, or numbers among text, to text, and merge large whole numbers.
+    # Do not convert lists to NumPy arrays, which would turn None or numbers among strings into strings, and merge large
+    # whole numbers.
     is_list = isinstance(labels, (list, tuple, np.ma.MaskedArray))
     array = None if is_list else np.asarray(labels)
     if array is None:
@@ -217,7 +236,14 @@ def _entries(name: str, labels: Labels) -> list[Any]:
 
 @dataclass(frozen=True, repr=False)
 class ClassScores(DisplayMixin):
-    """Accuracy, confusion matrix and log loss; see `score_classes`."""
+    """Scores of predicted classes.
+
+    - `accuracy`: fraction of examples with the right class.
+    - `accuracy_error`: standard error of `accuracy`.
+    - `confusion` (true class, predicted class): numbers of examples.
+    - `log_loss`: mean of -ln P(true class).
+    - `log_loss_error`: standard error of `log_loss`.
+    """
 
     accuracy: float
     accuracy_error: float
@@ -239,15 +265,17 @@ class ClassScores(DisplayMixin):
 def score_classes(
     classes: Classes, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0
 ) -> ClassScores:
-    """Score how well Gaussian predictions of outputs predict the classes `labels` (examples,).
+    """Score how well Gaussian predictions of outputs predict classes.
 
     Args:
-        mean, variance: from a `Prediction`, (examples,) or (examples, outputs).
-        noise: variance of the labels about the outputs, the temperature.
+        classes: the classes and their coding.
+        labels: true classes (examples,).
+        mean: means of the outputs, (examples,) or (examples, outputs), for example from a `Prediction`.
+        variance: variances of the outputs, of the same shape.
+        noise: variance of the labels about the outputs, which is the temperature.
 
     Returns:
-        `accuracy`, the share of examples with the right class; `log_loss`, the mean of -ln P(true class); their
-        standard errors `accuracy_error` and `log_loss_error`; and `confusion` (true class, predicted class).
+        Accuracy and log loss with standard errors, and the confusion matrix.
     """
     checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
     return score_indices(classes, classes.indices_of(labels), mean, variance, noise)
@@ -256,7 +284,7 @@ def score_classes(
 def score_indices(
     classes: Classes, truth: Int[Array | np.ndarray, " examples"], mean: ArrayLike, variance: ArrayLike, noise: float
 ) -> ClassScores:
-    """Score as `score_classes` does, given indices of the true classes."""
+    """Score like `score_classes`, from the indices of the true classes."""
     noise = checked_number("noise", noise, least=0.0)
     mean, deviation = classes._moments(mean, checked_array("variance", variance) + noise)
     if len(truth) != len(mean):
@@ -280,30 +308,30 @@ def _listed(names: Any) -> str:
 
 
 class LabelsWarning(UserWarning):
-    """Labels that look like class numbers are used as numbers."""
+    """Labels that look like class numbers are treated as numbers."""
 
 
 def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
-    """Warn of labels 0, 1, 2, ... for one output, which are regressed."""
+    """Warn about labels 0, 1, 2, ... of a single output, which are treated as numbers."""
     if is_traced(labels):
         return
     try:
         array = checked_array("labels", labels, "examples")
-    except (TypeError, ValueError):  # later checks refuse it
+    except (TypeError, ValueError):  # Later checks raise this error.
         return
     values, counts = np.unique(array, return_counts=True)
     if not np.array_equal(values, np.arange(len(values))) or not 2 <= len(values) <= _MOST_NUMBERED or counts.min() < 2:
         return
     warnings.warn(
-        f"labels are the numbers 0 to {len(values) - 1} of one output, which are regressed; if they number classes, "
-        "use bpkr.Data.of_classes, bpkr.Model(classes=True), or `classes = true` on the command line",
+        f"labels 0 to {len(values) - 1} of one output are treated as numbers; if they are classes, use "
+        "bpkr.Data.of_classes, bpkr.Model(classes=True), or `classes = true` on the command line",
         LabelsWarning,
         stacklevel=stacklevel + 1,
     )
 
 
 def are_classes(labels: ArrayLike | None) -> bool:
-    """Whether labels encode classes: all -1 or 1; or one output 1 per example, and the others all 0, or all -1."""
+    """Check whether labels encode classes, with a single output -1 or 1, or one output 1 and all others 0 or -1."""
     if labels is None:
         return False
     array = np.asarray(labels)
@@ -314,7 +342,7 @@ def are_classes(labels: ArrayLike | None) -> bool:
 
 
 def outputs_as_classes(labels: Float[np.ndarray, "examples *outputs"]) -> tuple[Classes, Int[np.ndarray, " examples"]]:
-    """Return numbered classes for labels that `are_classes`, and the class index of each."""
+    """Return numbered classes for labels that `are_classes`, and the class index of each example."""
     if labels.ndim == 1:
         return Classes((-1, 1), "signs"), (labels > 0).astype(int)
     return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)
@@ -322,12 +350,16 @@ def outputs_as_classes(labels: Float[np.ndarray, "examples *outputs"]) -> tuple[
 
 @usual_settings()
 def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch"]:
-    """Return the share of examples whose output has the sign of its label, 1 or -1; NaN if an output is NaN.
+    """Return the fraction of examples whose output has the sign of its label, or NaN if an output is NaN.
 
     Args:
-        outputs: (..., examples).
-        labels: (examples,), optionally with some of the axes before it.
+        outputs: outputs of networks, (..., examples).
+        labels: 1 or -1 per example, (examples,), optionally with some of the preceding axes.
 
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Example:
         >>> import numpy as np
         >>> from theorykit import bpkr
         >>> float(bpkr.sign_accuracy(np.array([0.3, -2.0, 0.1, -0.2]), np.array([1, -1, -1, -1])))
@@ -343,7 +375,7 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
 def class_accuracy(
     outputs: Float[Array | np.ndarray, "..."], labels: Float[Array | np.ndarray, "examples *outputs"]
 ) -> Float[Array, "*batch"]:
-    """Return `sign_accuracy`, or for several outputs the share of examples whose largest outputs match."""
+    """Return `sign_accuracy`, or for several outputs the fraction of examples whose largest output is right."""
     if labels.ndim == 1:
         return sign_accuracy(outputs, labels)
     return _share(jnp.argmax(outputs, axis=-1) == jnp.argmax(labels, axis=-1), jnp.isnan(outputs).any(axis=-1))

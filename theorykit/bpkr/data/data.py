@@ -1,4 +1,4 @@
-"""Training and test data in any form. They are checked when they meet an architecture."""
+"""Training and test data in any form. `check_data` checks them against an architecture."""
 
 from __future__ import annotations
 
@@ -41,15 +41,16 @@ from .statistics import FeatureStatistics, checked_statistics, summed_on_devices
 
 
 class Data(DisplayMixin, eqx.Module):
-    """Training data and optional test data; `bpkr.Problem` checks them against an architecture.
+    """Training data and optional test data. `bpkr.Problem` checks them against an architecture.
 
-    - `features`, `test_features`: path features (examples, paths, features), as `bpkr.path_features` returns them.
-      Arrays may be sharded over examples, but only the matrix-free solver takes sharded arrays.
-    - `labels`, `test_labels`: (examples,), or (examples, outputs) for several outputs. `bpkr.kernel` needs none.
-    - `classes`: the classes that the labels stand for, if `Data.of_classes` encoded them.
-    - `moments`: second moments of features and labels, in place of the training arrays. `Data.of_arrays`, `of_batches`,
-      `of_files` and `of_devices` sum them in one pass. A solve then costs the same for any number of examples. Moments
-      of two data sets can be added.
+    - `features`: path features (examples, paths, features), as `bpkr.path_features` returns them. Arrays may be sharded
+      over examples, but only the matrix-free solver takes sharded arrays.
+    - `labels`: (examples,), or (examples, outputs) for several outputs. `bpkr.kernel` does not need labels.
+    - `test_features`, `test_labels`: the same for test examples.
+    - `classes`: the classes that the labels encode, if the data are from `Data.of_classes`.
+    - `moments`: second moments of features and labels, which replace the training arrays. `Data.of_arrays`,
+      `of_batches`, `of_files` and `of_devices` sum them in one pass. The cost of a solve then does not depend on the
+      number of examples. Moments of two data sets can be added.
     """
 
     features: Any = None
@@ -78,7 +79,18 @@ class Data(DisplayMixin, eqx.Module):
         *,
         coding: Coding | None = None,
     ) -> "Data":
-        """Make data from class labels (examples,), text or numbers; `bpkr.Classes` describes the `coding`."""
+        """Make data from class labels.
+
+        Args:
+            features: path features (examples, paths, features).
+            labels: classes of any type that can be sorted, (examples,).
+            test_features: path features of test examples.
+            test_labels: classes of test examples, all of which must occur in `labels`.
+            coding: how outputs encode the classes; see `bpkr.Classes`.
+
+        Raises:
+            ValueError: a label is missing, there is only one class, or a test label is not one of the classes.
+        """
         check_aligned(features=features, labels=labels)
         check_aligned(test_features=test_features, test_labels=test_labels)
         classes = find_classes(labels, coding)
@@ -97,24 +109,27 @@ class Data(DisplayMixin, eqx.Module):
         checkpoint: Path | str | None = None,
         progress: bool = True,
     ) -> "Data":
-        """Sum the moments of an iterable of batches (features, labels), or of functions that return one.
+        """Sum the moments of batches in one pass, optionally in parallel.
 
-        Workers call these functions, so they can also read data in parallel: `[partial(load, i) for i in range(n)]`.
+        A batch is a pair (features, labels), or a function that returns one. Workers call these functions, so
+        `[partial(load, i) for i in range(n)]` also reads data in parallel.
 
         Args:
-            batches: each has features (examples, paths, features) and labels (examples,) or (examples, outputs).
-            executor: where to add up batches: a thread pool, a process pool that spawns, or a dask `Client`; by default
-                in this process. The result does not depend on it.
-            batches_per_task: batches that a worker sums at a time; it affects the last digits.
-            in_flight: largest number of unfinished tasks; use at least the number of workers to keep all busy.
+            batches: an iterable of batches, with features (examples, paths, features) and labels (examples,) or
+                (examples, outputs).
+            executor: where to sum batches: a thread pool, a process pool that spawns, or a dask `Client`. The default
+                is this process. The result does not depend on the executor.
+            batches_per_task: number of batches that a worker sums at a time. It affects the last digits of the sums.
+            in_flight: largest number of unfinished tasks. Use at least the number of workers to keep all busy.
             checkpoint: a file for the sums so far, from which a pass resumes. It is written every 20 seconds and at the
-                end. On resuming, finished batches are compared with the file: all that are in memory, and only the
+                end. When a pass resumes, finished batches are compared with the file: all batches in memory, and the
                 first and last of the others.
-            progress: show a bar.
+            progress: whether to show a bar.
 
         Raises:
-            TypeError, ValueError: a batch is not a pair of arrays, is not finite, or differs from the checkpoint; the
-                message has its file or its number from 0.
+            TypeError: `batches` is not an iterable, or a batch contains something other than arrays of real numbers.
+            ValueError: a batch is not a pair, is not finite, has other sizes, or differs from the checkpoint. The
+                message contains the file or the number of the batch, from 0.
         """
         if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
             raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
@@ -134,14 +149,20 @@ class Data(DisplayMixin, eqx.Module):
         checkpoint: Path | str | None = None,
         progress: bool = True,
     ) -> "Data":
-        """Sum the moments of many files; workers read them, so every worker must see all files.
+        """Sum the moments of many files. Workers read the files, so every worker must have access to all of them.
+
+        The other arguments are described in `of_batches`.
 
         Args:
-            files: npz, netCDF or HDF5 files, zarr stores (they need the extra `zarr`), or pairs of npy files (features,
-                labels). Named dimensions may be in any order: examples, paths, features, outputs.
-            variables: the names of the arrays in a file.
-            chunk: examples of a file in memory at a time; it affects the last digits of the sums.
-            files_per_task: files that a worker sums at a time; likewise. For the rest see `of_batches`.
+            files: npz, netCDF or HDF5 files, zarr stores (which need the extra `zarr`), or pairs of npy files
+                (features, labels). The named dimensions examples, paths, features and outputs may be in any order.
+            variables: names of the arrays of features and labels in a file.
+            chunk: number of examples of a file in memory at a time. It affects the last digits of the sums.
+            files_per_task: number of files that a worker sums at a time. It also affects the last digits.
+
+        Raises:
+            FileNotFoundError: a file does not exist.
+            ValueError: a file cannot be read, or its arrays do not fit; see also `of_batches`.
         """
         pairs = (entry if isinstance(entry, tuple) else (entry,) for entry in files)
         sources = [reading.File(tuple(str(path.absolute()) for path in pair), variables, chunk) for pair in pairs]
@@ -173,12 +194,17 @@ class Data(DisplayMixin, eqx.Module):
         """Sum the moments of two arrays that can be sliced, in memory or on disk.
 
         Workers read memory maps and h5py datasets that were opened for reading, zarr arrays, and DataArrays and dask
-        arrays that are not computed yet. This process reads all other arrays and sends their rows.
+        arrays that are not computed yet. This process reads all other arrays and sends their rows to the workers. The
+        other arguments are described in `of_batches`.
 
         Args:
-            features: (examples, paths, features); named dimensions may be in any order.
+            features: path features (examples, paths, features). Named dimensions may be in any order.
             labels: (examples,) or (examples, outputs).
-            chunk: examples per batch; it affects the last digits of the sums. For the rest see `of_batches`.
+            chunk: number of examples per batch. It affects the last digits of the sums.
+
+        Raises:
+            TypeError: an array cannot be sliced, or `features` are kernels between paths.
+            ValueError: the numbers of examples differ, or an array is sharded over devices; see also `of_batches`.
         """
         reading.refuse_kernels(features, "Data.of_arrays")
         features, labels = reading.in_order(features, labels)
@@ -186,10 +212,10 @@ class Data(DisplayMixin, eqx.Module):
             if not isinstance(getattr(array, "shape", None), tuple) or not hasattr(array, "__getitem__"):
                 raise TypeError(f"{name} must be an array that can be sliced, got {shown(array)}")
             if is_sharded(array):
-                raise ValueError(f"{name} are sharded over devices, where bpkr.Data.of_devices sums them")
+                raise ValueError(f"{name} are sharded over devices: use bpkr.Data.of_devices")
         if features.shape[:1] != labels.shape[:1] or features.shape[:1] in ((), (0,)):
             raise ValueError(
-                f"features of shape {features.shape} and labels of shape {labels.shape} are not one for one"
+                f"features of shape {features.shape} and labels of shape {labels.shape} need equal numbers of examples"
             )
         starts = range(0, features.shape[0], chunk)
         chunks = [reading.Chunk(features, labels, slice(start, start + chunk)) for start in starts]
@@ -197,9 +223,15 @@ class Data(DisplayMixin, eqx.Module):
 
     @classmethod
     def of_devices(cls, features: Array, labels: ArrayLike) -> "Data":
-        """Sum the moments of a JAX array on its devices, in one process or many, sharded over examples or not.
+        """Sum the moments of a JAX array on its devices, in one process or several. Every process gets the result.
 
-        Every process gets the result. Labels that are not sharded must be the same in every process.
+        Args:
+            features: path features (examples, paths, features), optionally sharded over examples.
+            labels: (examples,) or (examples, outputs). Labels that are not sharded must be the same in every process.
+
+        Raises:
+            TypeError: `features` is not a JAX array, or is traced.
+            ValueError: an array is not finite, or is sharded over another axis.
         """
         reading.refuse_kernels(features, "Data.of_devices")
         return cls(moments=summed_on_devices(features, labels))
@@ -218,7 +250,7 @@ def data_line(data: Data) -> str:
 
 
 def data_rows(data: Data) -> Iterator[tuple[str, str]]:
-    """Yield the form of the data, classes or labels, and bytes, as rows of a table."""
+    """Yield the form of the data, the labels or classes, and the memory in bytes as rows of a table."""
     if data.moments is not None:
         form = f"second moments of {counted(data.moments.paths, 'path')} x {counted(data.moments.features, 'feature')}"
     else:
@@ -248,14 +280,14 @@ def check_data(architecture: Architecture, data: Data) -> Data:
         checked_instance("classes", classes, Classes, "as bpkr.Data.of_classes makes them")
         if classes.outputs != architecture.outputs:
             raise ValueError(
-                f"{len(classes.names)} classes, coded by {classes.coding}, are {classes.outputs} outputs, but the "
+                f"{len(classes.names)} classes with coding {classes.coding} need {classes.outputs} outputs, but the "
                 f"architecture has outputs={architecture.outputs}"
             )
     if moments is None:
         features, labels = _checked_examples(architecture, data.features, data.labels)
         width = features.shape[2]
     elif data.features is not None or data.labels is not None:
-        raise ValueError("moments stand for the training data: give no features and labels with them")
+        raise ValueError("moments replace the training data: pass either moments, or features and labels")
     else:
         features, labels, moments = None, None, checked_statistics(architecture, moments)
         width = moments.features
@@ -264,12 +296,12 @@ def check_data(architecture: Architecture, data: Data) -> Data:
         test_features, test_labels = _checked_examples(architecture, test_features, test_labels, "test_")
         check_same_width(width, test_features, "test_features")
     elif test_labels is not None:
-        raise ValueError("there are test_labels, but no test_features to predict them from")
+        raise ValueError("test_labels need test_features: pass both or neither")
     return Data(features, labels, test_features, test_labels, classes, moments)
 
 
 def _checked_examples(architecture: Architecture, features: Any, labels: Any, prefix: str = "") -> tuple[Any, Any]:
-    """Return checked path features and labels, if any; errors name both with a `prefix` such as "test_"."""
+    """Return checked path features and labels, if any. Errors name them with a `prefix` such as "test_"."""
     check_aligned(**{f"{prefix}features": features, f"{prefix}labels": labels})
     checked = checked_features(architecture, features, f"{prefix}features")
     if labels is None:
@@ -278,19 +310,20 @@ def _checked_examples(architecture: Architecture, features: Any, labels: Any, pr
     labels = labels_beside(checked, labels, axes, f"{prefix}labels")
     if architecture.outputs not in (1, *labels.shape[1:]):
         raise ValueError(
-            f"{prefix}labels of shape {labels.shape} are for {labels.shape[1]} outputs, not {architecture.outputs}"
+            f"{prefix}labels of shape {labels.shape} have {labels.shape[1]} outputs, but the architecture has "
+            f"outputs={architecture.outputs}"
         )
     return checked, labels
 
 
 def check_same_width(width: int, others: Features, name: str) -> None:
-    """Refuse features `others` unless they have `width` input features."""
+    """Raise `ValueError` unless `others` have `width` input features."""
     if others.shape[2] != width:
-        raise ValueError(f"features have {width} input features, {name} {others.shape[2]}")
+        raise ValueError(f"features have {width} input features, but {name} have {others.shape[2]}")
 
 
 def check_solvable(architecture: Architecture, data: Data) -> Data:
-    """Return checked data, refused unless the kernel has a Cholesky factor at the temperature."""
+    """Require that the kernel of checked `data` has a Cholesky factor at the temperature."""
     if data.labels is None or is_sharded(data.features):
         return data
     features, labels = computable(architecture, data.features, data.labels)
@@ -307,11 +340,11 @@ def checked_features(
         if architecture.activations != features.activations:
             there = ", ".join(activation.name for activation in features.activations)
             raise ValueError(
-                f"{name} are of hidden units that pass through {there}, but those of the architecture pass through "
-                f"{', '.join(activations)}: make them again with bpkr.path_features"
+                f"{name} are for the activations {there}, but the architecture has the activations "
+                f"{', '.join(activations)}: compute them again with bpkr.path_features"
             )
         parts = {part: on_host(getattr(features, part)) for part in ("tokens", "readings", "variances")}
-        message = "{} are not finite: {} have entries that are infinite or not a number".format
+        message = "{} are not finite: entries of {} are infinite or not a number".format
         checked = require(
             features,
             [Requirement(message(name, part), array_module(each).isfinite(each)) for part, each in parts.items()],
@@ -321,7 +354,7 @@ def checked_features(
         if not architecture.is_linear:
             raise ValueError(
                 f"{name} are an array, but the architecture has nonlinear hidden units ({', '.join(activations)}): "
-                "give what bpkr.path_features returns for it"
+                "pass the result of bpkr.path_features for this architecture"
             )
     if checked.shape[1] != architecture.paths:
         raise ValueError(

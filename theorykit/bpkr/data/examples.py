@@ -1,4 +1,4 @@
-"""Checks of examples: arrays with one row per example, and numbers within the range of double precision."""
+"""Check examples: arrays must have one row per example, and numbers must be within the range of double precision."""
 
 import math
 from collections.abc import Iterator
@@ -32,13 +32,17 @@ from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size
 
-# Largest powers of ten for which squares of order parameters and labels, and their products, do not overflow.
-_ORDER_PARAMETERS, _LABELS, _MISFIT, _TEMPERATURE = 200.0, 75.0, 150.0, 300.0
+# Largest powers of ten for which squares and products do not overflow: of order parameters, labels, misfit and
+# temperature.
+_ORDER_PARAMETERS = 200.0
+_LABELS = 75.0
+_MISFIT = 150.0
+_TEMPERATURE = 300.0
 _EPS = np.finfo(np.float64).eps
 
 
 def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
-    """Check with `finite_array`; one row per example. Sharded arrays stay on their devices."""
+    """Return a finite array with one row per example. Sharded arrays stay on their devices."""
     if not is_sharded(value):
         return finite_array(name, value, axes)
     require_float64()
@@ -55,7 +59,7 @@ def layout_of_examples(name: str, array: Array, axes: str) -> Array:
 
 
 def check_finite_examples(name: str, array: Array) -> None:
-    """Refuse entries that are not finite, on their devices."""
+    """Raise `ValueError` unless all entries are finite. Sharded arrays are checked on their devices."""
     (check_finite if is_sharded(array) else checked_array)(name, array)
 
 
@@ -76,8 +80,8 @@ def labels_beside(features: PathFeatures, labels: ArrayLike, axes: str, name: st
 def computable(
     architecture: Architecture, known: PathFeatures, labels: Float[Array, "examples *outputs"]
 ) -> tuple[PathFeatures, Array]:
-    """Return features and labels, refused unless the kernel has a Cholesky factor at the temperature."""
-    # `require` traces known features too if the labels are traced.
+    """Require that the kernel of the `known` features has a Cholesky factor, and return features and labels."""
+    # `require` also traces known features if the labels are traced.
     features, labels = require((known, labels), _are_moderate(architecture, labels))
     if is_traced(architecture) or isinstance(features, ImplicitFeatures):
         return features, labels
@@ -92,9 +96,9 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     """Require that products of prior variances, labels and temperatures stay within double precision."""
     variances = [on_host(variance) for variance in architecture.prior_variances]
     numbers = array_module(variances)
-    # Magnitudes of order parameters, from the readout on.
+    # Powers of ten of the order parameters, from the readout down.
     exponents = numbers.cumsum(numbers.stack([numbers.log10(variance) for variance in reversed(variances)]))
-    too_large = "{} beyond what double precision can square; rescale the {}".format
+    too_large = "{} whose square exceeds the range of double precision; rescale the {}".format
 
     def of_variances(shown: str = "") -> str:
         return too_large(f"prior_variances{shown} make order parameters", "variances, or the features")
@@ -105,7 +109,7 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
         lambda: of_variances(f" ({', '.join(f'{float(each):.3g}' for each in variances)})"),
     )
     temperature, labels = on_host(architecture.temperature), on_host(labels)
-    beyond = "is beyond what double precision can compute with"
+    beyond = "exceeds the range of double precision"
     yield Requirement(
         f"temperature {beyond}",
         temperature <= 10**_TEMPERATURE,
@@ -126,12 +130,12 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     )
 
 
-# Factorise batches one matrix at a time, because XLA can deadlock in batched factorisations on two cores.
+# Factorise one matrix at a time, because XLA can deadlock in batched factorisations on two cores.
 _singular_values = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.svd(matrix, compute_uv=False))
 
 
 def _is_independent(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Requirement:
-    """Check as `_check_independent` does at T = 0, for traced features."""
+    """Make the check of `_check_independent` at T = 0 for traced features."""
     examples, paths, input_features = features.shape
     message = "temperature=0 needs an invertible kernel, but the examples are linearly dependent"
     if examples > paths * input_features:
@@ -142,18 +146,21 @@ def _is_independent(architecture: Architecture, features: Float[Array, "examples
 
 
 def _check_independent(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
-    """Refuse linearly dependent examples if the temperature is negligible, since the kernel is then singular.
+    """Raise an error for linearly dependent examples if the temperature is negligible.
 
-    The Cholesky factorisation would accept some singular kernels because of rounding.
+    The kernel is then singular, but because of rounding some singular kernels would pass the Cholesky factorisation.
     """
-    # Not by BLAS, whose threads would compete with the threads of XLA.
+    # Use einsum instead of BLAS, whose threads would compete with the threads of XLA.
     square, largest = np.einsum("pki,pki->", features, features), np.finfo(np.float64).max / features.size
     if not square <= largest and (magnitude := np.max(np.abs(features))) > math.sqrt(largest):
-        raise ValueError(f"features of magnitude {magnitude:.3g} make a kernel beyond the range of double precision")
+        raise ValueError(
+            f"features of magnitude {magnitude:.3g} make a kernel that exceeds the range of double precision; rescale "
+            "them"
+        )
     temperature = float(architecture.temperature)
     examples, paths, input_features = features.shape
     prior, rounding = prior_of_paths(architecture), examples * _EPS
-    # First try a cheap bound of the kernel's trace.
+    # Try a cheap bound of the kernel's trace first.
     if temperature > rounding * np.trace(prior) * square:
         return
     weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(prior))
@@ -172,19 +179,19 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
         )
     with threads_for(examples):
         singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
-    # The kernel's condition number is the square of the features' one.
+    # The condition number of the kernel is the square of the condition number of the features.
     if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
         raise ValueError(
-            f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "
+            f"{needs} the examples are linearly dependent (their singular values are {singular[-1]:.3g} to "
             f"{singular[0]:.3g}), as repeated examples are; remove them or use a larger temperature"
             f"{single_precision_note(features)}"
         )
 
 
 def prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
-    """Return U_1 at infinite width for one output, including every token that is read."""
+    """Return U_1 at infinite width for one output and all tokens that are read."""
     check_size(architecture)
-    # Cached because it is the same at other temperatures and for other data.
+    # The result does not depend on the temperature and the data, so cache it without them.
     leaves, structure = jax.tree.flatten(eqx.tree_at(lambda at: at.temperature, architecture, 0.0))
     arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
     return _prior_of_values(structure, tuple((array.shape, array.tobytes()) for array in arrays))
@@ -198,5 +205,5 @@ def _prior_of_values(structure: Any, contents: tuple[tuple[tuple[int, ...], byte
     with jax.ensure_compile_time_eval():
         numbers = architecture.layer_numbers()
     outer = architecture.prior_variances[-1] * np.eye(architecture.read_tokens)
-    # Interpreted, because compilation would take longer than the evaluation.
+    # Interpret the expression, because compilation would take longer than the evaluation.
     return layer_functions.interpret_prior_mean(architecture.forms, numbers, outer)

@@ -1,9 +1,9 @@
-"""The probability that each of several independent Gaussian outputs is the largest.
+"""Compute the probability that each of several independent Gaussian outputs is the largest.
 
-P(k) is the integral over x of the density of output k times the probability that all others are below x. Panels have
-edges at every output's mean and at multiples of its standard deviation from there, so standard deviations may differ by
-any factor. The logarithm for one output is integrated about the peak of the integrand, which is log-concave. It is
-accurate even if the probability is too small for double precision.
+P(k) is the integral over x of the density of output k times the probability that all other outputs are below x. The
+edges of panels are at every output's mean and at multiples of its standard deviation from the mean, so standard
+deviations may differ by any factor. For the log probability of one output we integrate about the peak of the integrand,
+which is log-concave. The result is accurate even if the probability is too small for double precision.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,20 @@ from jaxtyping import Array, Float, Int
 
 from ...codegen.functions import log_normal_cdf
 
-# Edges of panels in standard deviations of each output, and nodes per panel.
+# Edges of panels in standard deviations of each output. The density beyond nine is negligible.
 _EDGES = np.arange(-9.0, 9.1, 3.0)
+# Nodes and weights of Gauss-Legendre quadrature on a panel.
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
-# Smallest deviation relative to the largest number of an example; rounding moves a mean by less.
+# Smallest standard deviation relative to the largest number of an example. Rounding errors of means are smaller.
 _LEAST = 1e-11
-# Examples per batch.
+# Number of examples per batch.
 _TOGETHER = 64
-# Drop of the log-integrand at which we cut off, panels on either side of the peak, and bisection steps.
-_FALL, _PANELS, _HALVINGS = 45.0, 8, 80
+# Drop of the log-integrand at which we cut off: exp(-45) is below double precision.
+_FALL = 45.0
+# Number of panels on either side of the peak.
+_PANELS = 8
+# Number of bisection steps, enough to reach double precision.
+_HALVINGS = 80
 
 
 @jax.jit
@@ -67,25 +72,25 @@ def _log_probability(parts):
         return norm.logpdf((values - own_mean) / own_deviation) + below
 
     def slope(value):
-        # Avoids a difference of large logarithms, nearly equal in the lower tail.
+        # This ratio avoids the difference of two logarithms that are large and nearly equal in the lower tail.
         ratio = log_normal_cdf(away(value), 1) / deviation
         return jnp.sum(jnp.where(is_other, ratio, 0.0)) - (value - own_mean) / own_deviation**2
 
     highest = jnp.maximum(jnp.max(mean + 40 * deviation), own_mean)
     peak = _halve(lambda value: slope(value) > 0, own_mean, highest)
     top = logarithm(peak)
-    # The logarithm falls at least as fast as the log-density of the output itself.
+    # The log-integrand falls at least as fast as the log density of the output itself.
     far = np.sqrt(2 * _FALL) * own_deviation
     ends = [_halve(lambda value: logarithm(value) > top - _FALL, peak, peak + sign * far) for sign in (-1, 1)]
     grid = [jnp.linspace(peak, end, _PANELS + 1) for end in ends]
     edges = jnp.clip(_edges_of(mean, deviation), *ends)
     values, weights = _panelled(jnp.sort(jnp.concatenate([edges, *grid])))
-    # Rounding can make it positive.
+    # Rounding can make the log probability positive.
     return jnp.minimum(logsumexp(logarithm(values), b=weights / own_deviation), 0.0)
 
 
 def _scaled(mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Shift means so that the largest is zero, and make deviations positive."""
+    """Shift the means so that the largest is zero, and make the standard deviations positive."""
     scale = jnp.max(jnp.abs(mean) + deviation, axis=1, keepdims=True)
     least = _LEAST * jnp.where(scale > 0, scale, 1.0)
     return mean - jnp.max(mean, axis=1, keepdims=True), jnp.maximum(deviation, least)
@@ -101,7 +106,7 @@ def _panelled(edges: Array) -> tuple[Array, Array]:
 
 
 def _halve(holds: Callable[[Array], Array], inside: Array, outside: Array) -> Array:
-    """Bisect for the last point on the way from `inside` to `outside` at which the condition holds."""
+    """Bisect for the last point between `inside` and `outside` at which the condition holds."""
 
     def step(_, ends):
         middle = (ends[0] + ends[1]) / 2

@@ -1,7 +1,7 @@
-"""One pass over a training set of any size that sums its second moments batch by batch, here or on many workers.
+"""Sum the second moments of a training set of any size batch by batch, in this process or on workers.
 
-A task adds up a few batches. This process adds the sums of tasks in order, so results do not depend on the executor.
-Workers do not import JAX. They read data on disk themselves; NumPy and h5py alone would send the values.
+A task sums a few batches. This process adds the sums of the tasks in order, so results do not depend on the executor.
+Workers do not import JAX. They read data on disk themselves, because pickled arrays would contain all values.
 """
 
 import hashlib
@@ -33,20 +33,20 @@ Sums = dict[str, Any]
 _SUMS = ("gram", "projection", "label_square", "examples")
 _AXES = {"features": ("examples paths features",), "labels": ("examples", "examples outputs")}
 _KIND = "pass over batches"
-# Increase this whenever the sums of the same batches change.
+# Version of the checkpoints. Increase it whenever the sums of the same batches change.
 _VERSION = 3
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows that any process can read with `load`; messages call the data `path`."""
+    """Rows that any process can read with `load`. Error messages name the data by `path`."""
 
     path: str
     load: Callable[[], Any]
 
     def read(self) -> Any:
-        """Read the array; errors name the file."""
+        """Read the array. Errors name the file."""
         with _reading(self.path):
             return self.load()
 
@@ -65,7 +65,7 @@ class Chunk:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether all values are in the memory of this process."""
+        """Check whether all values are in the memory of this process."""
         return all(
             (type(array) is np.ndarray and _memory_map(array) is None) or _is_a("jax", "Array", array)
             for array in (self.features, self.labels)
@@ -81,7 +81,7 @@ class File:
     chunk: int
 
     def parts(self) -> Iterator[tuple[str, tuple[Piece, Piece]]]:
-        """Yield each chunk with its name in messages; read one before you ask for the next."""
+        """Yield each chunk with its name in messages. Read a chunk before you request the next one."""
         name = _name(0, self)
         with ExitStack() as stack:
             arrays = _opened(self.paths, self.variables, stack)
@@ -100,9 +100,10 @@ def sum_batches(
     checkpoint: Path | None,
     progress: bool,
 ) -> Sums:
-    """Sum over `batches`: pairs (features, labels), functions that return one, `Chunk`s or `File`s.
+    """Sum over `batches`, which are pairs (features, labels), functions that return a pair, `Chunk`s or `File`s.
 
-    The first number of `grouping` is the batches per task. All affect the last digits and must match a checkpoint.
+    The first number of `grouping` is the number of batches per task. All numbers of `grouping` affect the last digits,
+    and must agree with the checkpoint.
     """
     settings = store.settings_of("feature statistics", _VERSION, **grouping)
     per_task, numbered = next(iter(grouping.values())), enumerate(batches)
@@ -124,7 +125,7 @@ def sum_batches(
     ):
         try:
             for name, sums, more in computed:
-                # In one statement: an interrupt in between would save a wrong checkpoint.
+                # Update both in one statement, because an interrupt in between would save a wrong checkpoint.
                 total, digests = _added(name, total, sums), digests + more
                 report.update(len(more))
                 if checkpoint is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
@@ -134,16 +135,16 @@ def sum_batches(
             if checkpoint is not None and len(digests) > saved:
                 save()
     if total is None:
-        raise ValueError("there are no batches")
+        raise ValueError("batches is empty: there must be at least one batch")
     return total
 
 
 def _resume(
     path: Path, settings: Mapping[str, str], numbered: Iterator[tuple[int, Any]], executor: Workers
 ) -> tuple[Sums | None, list[bytes]]:
-    """Return the sums in the checkpoint at `path` and the digest of each batch, and advance `numbered` past these.
+    """Return the sums in the checkpoint at `path` and the digest of each batch, and advance `numbered` past them.
 
-    All batches in memory are compared with their digests, and the first and last of the others.
+    All batches in memory are compared with their digests, as are the first and last of the other batches.
     """
     arrays = store.read_arrays(path, _KIND, settings)
     if arrays is None:
@@ -153,7 +154,8 @@ def _resume(
     def compare(number: int, batch: Any, digest: bytes) -> None:
         if digest != digests[number]:
             raise ValueError(
-                f"{_name(number, batch)} is not what it was when the checkpoint {path} was written: other data"
+                f"{_name(number, batch)} differs from the data for which the checkpoint {path} was written; pass the "
+                "same data, or another checkpoint"
             )
 
     for number in range(len(digests)):
@@ -175,7 +177,7 @@ def _sent(batch: Any) -> Any:
 
 
 def sum_task(first: int, batches: Sequence[Any], with_digests: bool) -> tuple[str, Sums, list[bytes]]:
-    """Return the name of the first batch, whose number is `first`, the sums of all, and the digest of each."""
+    """Return the name of the first batch, whose number is `first`, the sums of all batches, and their digests."""
     total, digests = None, []
     for number, batch in enumerate(batches, first):
         sums, digest = sum_batch(number, batch, with_digests)
@@ -185,7 +187,7 @@ def sum_task(first: int, batches: Sequence[Any], with_digests: bool) -> tuple[st
 
 
 def sum_batch(number: int, batch: Any, with_digest: bool) -> tuple[Sums, bytes]:
-    """Return the sums of batch `number`, and its `digest_of_batch`, or nothing if not `with_digest`."""
+    """Return the sums of batch `number`, and its `digest_of_batch`, which is empty unless `with_digest`."""
     total, digest = None, hashlib.sha256()
     for name, features, labels in _parts(number, batch):
         total = _added(name, total, _sums(name, features, labels))
@@ -195,7 +197,7 @@ def sum_batch(number: int, batch: Any, with_digest: bool) -> tuple[Sums, bytes]:
 
 
 def digest_of_batch(number: int, batch: Any) -> bytes:
-    """Return a hash of the exact values of a batch, to recognise it again."""
+    """Return a hash of the exact values of a batch, to recognise it when a pass resumes."""
     digest = hashlib.sha256()
     for _, features, labels in _parts(number, batch):
         _update(digest, features, labels)
@@ -216,16 +218,14 @@ def _added(name: str, total: Sums | None, sums: Sums) -> Sums:
         (each["paths"], len(each["gram"]) // each["paths"], each["projection"].shape[1]) for each in (total, sums)
     )
     if before != here:
-        raise ValueError(
-            f"{name} does not fit those before it: its (paths, features, outputs) are {here}, theirs {before}"
-        )
+        raise ValueError(f"{name} has (paths, features, outputs) = {here}, but the batches before it have {before}")
     return {**{part: total[part] + sums[part] for part in _SUMS}, "paths": total["paths"]}
 
 
 def _sums(name: str, features: np.ndarray, labels: np.ndarray) -> Sums:
     examples, paths, width = features.shape
     flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
-    # Look for infinities and overflow in the sums, which have fewer entries than the data.
+    # Search the sums for infinities and overflow, because they have fewer entries than the data.
     with np.errstate(all="ignore"), threads_for(len(flat)):
         sums = {"gram": flat.T @ flat, "projection": flat.T @ targets, "label_square": np.sum(targets**2)}
     if not all(np.all(np.isfinite(each)) for each in sums.values()):
@@ -234,7 +234,9 @@ def _sums(name: str, features: np.ndarray, labels: np.ndarray) -> Sums:
         for kind, array in zip(_AXES, (features, labels), strict=True):
             checked_array(f"{name}: {kind}", array)
         largest = max(float(np.max(np.abs(array))) for array in (features, labels))
-        raise ValueError(f"{name}: products of values as large as {largest:.3g} are beyond double precision")
+        raise ValueError(
+            f"{name}: products of values as large as {largest:.3g} exceed the range of double precision; rescale them"
+        )
     return {**sums, "examples": examples, "paths": paths}
 
 
@@ -243,7 +245,7 @@ def _name(number: int, batch: Any) -> str:
 
 
 def _parts(number: int, batch: Any) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield every part of a batch: its name, and features and labels as float64 arrays of equal length."""
+    """Yield the name of every part of a batch, and its features and labels as float64 arrays of equal length."""
     if isinstance(batch, File):
         parts = batch.parts()
     else:
@@ -265,7 +267,7 @@ def _array(name: str, kind: str, value: Any) -> np.ndarray:
         from ...checks import in_order_of_names, real_array
 
         value = real_array(name, in_order_of_names(name, value, _AXES[kind][np.ndim(value) == 2 and kind == "labels"]))
-    # Linear algebra rounds differently for other strides and for unaligned arrays.
+    # Rounding errors of linear algebra depend on the strides and alignment of arrays.
     return np.require(value, np.float64, ["C", "A"])
 
 
@@ -274,24 +276,24 @@ def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...])
     for (kind, layouts), shape in zip(_AXES.items(), (features, labels), strict=True):
         if len(shape) not in {len(axes.split()) for axes in layouts} or 0 in shape:
             wanted = " or ".join(f"({', '.join(axes.split())})" for axes in layouts)
-            raise ValueError(f"{name}: {kind} must have shape {wanted}, none of them zero, got {shape}")
+            raise ValueError(f"{name}: {kind} must have shape {wanted} without zeros, got {shape}")
     if features[0] != labels[0]:
-        raise ValueError(f"{name}: features has {features[0]} examples, labels has {labels[0]}")
+        raise ValueError(f"{name}: features has {features[0]} examples, but labels has {labels[0]}")
     return features[0]
 
 
 def refuse_kernels(features: Any, function: str) -> None:
-    """Raise `TypeError` for kernels between paths, as nonlinear embeddings make them: they have no feature vectors."""
-    # By name, because importing the class imports JAX, which workers do not need.
+    """Raise `TypeError` for kernels between paths, as of nonlinear embeddings, which have no feature vectors."""
+    # Compare the name of the class, because importing it would import JAX, which workers do not need.
     if type(features).__name__ == "ImplicitFeatures":
         raise TypeError(
-            f"{function} takes path features, and these are kernels between paths: use bpkr.solve, or "
+            f"{function} takes path features, but these are kernels between paths: use bpkr.solve, or "
             "bpkr.features_of_kernels(bpkr.path_kernels(architecture, features))"
         )
 
 
 def in_order(features: Any, labels: Any) -> tuple[Any, Any]:
-    """Bring named axes, if arrays have any, into the order of their layouts."""
+    """Transpose arrays with named axes to the order of their layouts."""
     from ...checks import check_aligned, in_order_of_names
 
     check_aligned(features=features, labels=labels)
@@ -301,31 +303,31 @@ def in_order(features: Any, labels: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Convert errors to one that names the data at `path` and the process that cannot read it."""
+    """Convert errors to an error that names the data at `path` and the process that cannot read them."""
     try:
         yield
     except (MemoryError, ImportError):
         raise
     except Exception as error:
         host = socket.gethostname()
-        # Without a local path, only the error shows what is missing.
+        # If the path is not local, only the type of the error shows that the data are missing.
         is_missing = not os.path.exists(path) if os.path.isabs(path) else isinstance(error, FileNotFoundError)
         if is_missing:
             process = f"process {os.getpid()} on {host}"
-            raise FileNotFoundError(f"{path} is not there as {process} sees it: every worker must see it") from error
+            raise FileNotFoundError(f"{path} does not exist for {process}: every worker must see it") from error
         kind = PermissionError if isinstance(error, PermissionError) else ValueError
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise kind(f"{path} cannot be read on {host} ({reason}): is it damaged, or another file?") from error
+        raise kind(f"{path} cannot be read on {host} ({reason}): it may be damaged, or have another format") from error
 
 
 def rows_of(array: Any, rows: slice) -> Any:
-    """Return a `Piece` if another process can read rows of the array, otherwise the rows themselves."""
+    """Return a `Piece` if another process can read the rows of the array, and otherwise the rows themselves."""
     if isinstance(array, np.ndarray):
         view = array[rows]
         root = _memory_map(view)
         if root is None:
             return view
-        # A view has the `offset` attribute of its root, so compute it from addresses.
+        # The `offset` of a view is that of its root, so compute the offset of the view from addresses.
         offset = root.offset + view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
         path = os.path.abspath(root.filename)
         return Piece(path, partial(_read_mapped, path, view.dtype, view.shape, offset, view.strides))
@@ -341,20 +343,20 @@ def rows_of(array: Any, rows: slice) -> Any:
         import dask
 
         if "distributed" in sys.modules and sys.modules["distributed"].futures_of(array):
-            # In the memory of a cluster.
+            # The array is in the memory of a cluster: compute it here, and send its rows.
             return np.asarray(array.compute())
-        # Keep only the part of its graph that these rows need.
+        # Keep only the part of the graph that these rows need.
         (array,) = dask.optimize(array)
     return Piece(str(getattr(array, "encoding", {}).get("source", "the data")), partial(_computed, array))
 
 
 def _computed(array: Any) -> np.ndarray:
-    # Stay in this thread: workers must not ask a cluster for more workers.
+    # Compute in this thread, because workers must not ask a cluster for more workers.
     return np.asarray(array.compute(scheduler="synchronous"))
 
 
 def _is_a(module: str, kind: str, value: Any) -> bool:
-    # Anyone who has a value of a library has imported it.
+    # If the library is not imported, `value` cannot be one of its objects.
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], kind, ()))
 
 
@@ -364,7 +366,7 @@ def _is_of_dask(array: Any) -> bool:
 
 
 def _memory_map(array: Any) -> np.memmap | None:
-    """Return the memory map, opened for reading, that an array is a view of."""
+    """Return the memory map, opened for reading, of which the array is a view."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and not isinstance(array.base, np.ndarray) and array.base is not None:
             return array if array.filename is not None and array.mode == "r" else None
@@ -391,10 +393,10 @@ def _opened(paths: tuple[str, ...], variables: tuple[str, str], stack: ExitStack
     kinds = [_kind(path) for path in paths]
     if len(paths) == 2:
         if other := [path for path, kind in zip(paths, kinds, strict=True) if kind != "npy"]:
-            raise ValueError(f"{other[0]} is no npy file, of which pairs are made: give a file with both alone")
+            raise ValueError(f"{other[0]} is not an npy file: pass a pair of npy files, or one file with both arrays")
         return [_of_npy(path) for path in paths]
     if kinds == ["npy"]:
-        raise ValueError(f"{paths[0]} holds one array: give the pair of npy files (features, labels), or one npz file")
+        raise ValueError(f"{paths[0]} has one array: pass a pair of npy files (features, labels), or an npz file")
     return (_of_npz if kinds == ["npz"] else partial(_of_xarray, kind=kinds[0]))(paths[0], variables, stack)
 
 
@@ -414,7 +416,7 @@ def _of_npy(path: str) -> _Opened:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
     with _reading(path):
-        # Map the file again for every part, to free the parts before.
+        # Map the file again for every part, to free the memory of earlier parts.
         return path, mapped().shape, lambda rows: np.array(mapped()[rows])
 
 
@@ -427,12 +429,12 @@ def _of_npz(path: str, variables: tuple[str, str], stack: ExitStack) -> list[_Op
 
 
 def _member(path: str, archive: zipfile.ZipFile, member: str, stack: ExitStack) -> _Opened:
-    """Open an array of an npz archive, which is unpacked only as far as it is read."""
+    """Open an array of an npz archive, and unpack only the part that is read."""
     with _reading(path):
         stream = stack.enter_context(archive.open(member))
         shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
         if dtype.hasobject:
-            raise ValueError(f"{member} is of Python objects, not of numbers")
+            raise ValueError(f"{member} contains Python objects instead of numbers")
         if by_columns:
             whole = np.lib.format.read_array(stack.enter_context(archive.open(member)), allow_pickle=False)
             return path, shape, whole.__getitem__
@@ -471,4 +473,4 @@ def _of_xarray(path: str, variables: tuple[str, str], stack: ExitStack, kind: st
 def _check_names(path: str, variables: tuple[str, str], known: Any) -> None:
     for name in variables:
         if name not in known:
-            raise ValueError(f"{path} has no array {name!r}; it has {', '.join(map(str, known))}: give `variables`")
+            raise ValueError(f"{path} has no array {name!r}; it has {', '.join(map(str, known))}: set `variables`")

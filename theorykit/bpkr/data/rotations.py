@@ -1,4 +1,4 @@
-"""Rotations of examples and features to principal directions, which leave the action unchanged."""
+"""Rotate examples and features to principal directions, which leaves the action unchanged."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -7,18 +7,20 @@ from jaxtyping import Array, Float
 
 from ...threads import threads_for
 
-# Directions with a smaller share of the features' norm are dropped; in kernels its square is far below rounding.
+# Directions with a smaller fraction of the features' norm are dropped: its square in kernels is below rounding.
 _NOTHING = 1e-9
-# Round numbers of features up to multiples of this share of the width, to reuse compiled functions.
+# Round the number of features up to a multiple of width / 16, so that data of similar rank share compiled functions.
 _SHAPES = 16
 
 
 class RotatedExamples(eqx.Module):
     """Path features and labels in principal axes.
 
-    - `features`, `labels`: one row per axis at most, plus one row for the part of the labels that no feature explains.
-    - `omitted`: number of rows left out. They have neither features nor labels, so each has the energy log T.
-    - `error`: largest error of a feature, from rounding in the rotation.
+    - `features` (rows, paths, features): at most one row per axis, plus one row of zeros for the part of the labels
+      that no feature explains.
+    - `labels` (rows, ...): the labels in the same axes.
+    - `omitted`: number of omitted rows. Their features and labels are zero, so each has the energy log T.
+    - `error`: largest error of a feature from rounding in the rotation.
     """
 
     features: Float[Array, "rows paths features"]
@@ -28,11 +30,11 @@ class RotatedExamples(eqx.Module):
 
 
 def in_principal_axes(features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]):
-    """Rotate the examples, on the host, by an orthogonal O: phi -> O phi and y -> O y.
+    """Rotate the examples, on the host, by an orthogonal matrix O: phi -> O phi and y -> O y.
 
-    O holds the left singular vectors of the features, so the length of each row is its singular value. The kernel is
-    then graded, and its Cholesky factors have full relative accuracy. Dependent examples become rows of zeros. Singular
-    values that are only rounding become zero.
+    The rows of O are the left singular vectors of the features, so the norm of each rotated row is a singular value.
+    The kernel is then graded, and its Cholesky factors have full relative accuracy. Linearly dependent examples become
+    rows of zeros. Singular values below the rounding error are set to zero.
     """
     flat, targets = np.asarray(features).reshape(len(features), -1), np.asarray(labels)
     with threads_for(len(flat)):
@@ -51,9 +53,9 @@ def in_principal_axes(features: Float[Array, "examples paths features"], labels:
 def in_spanned_directions(
     features: Float[np.ndarray, "examples paths features"],
 ) -> Float[np.ndarray, "examples paths kept"]:
-    """Rotate the input features to drop directions that no example has along any path, such as black pixels.
+    """Rotate the input features, and drop directions in which all features are zero, such as black pixels.
 
-    Kernels stay as they are. If nearly all features would be left, they are returned unchanged.
+    Kernels do not change. If nearly all features would remain, they are returned unchanged.
     """
     examples, paths, width = features.shape
     flat = features.reshape(-1, width)

@@ -1,6 +1,7 @@
-"""Second moments of features and labels: everything that the dual form needs, for any number of examples.
+"""Second moments of features and labels, from which the dual form is computed for any number of examples.
 
-They are the values of the symbols M, b, y2 and P of `Action.dual`, sums over examples that can be computed in parts.
+They are the values of the symbols M, b, y2 and P of `Action.dual`. They are sums over examples, so they can be computed
+in parts.
 """
 
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ from ...symbolic.documents.values import data_size, number
 from ..specification.architecture import Architecture, counted_paths
 from .examples import check_finite_examples, labels_beside, layout_of_examples
 
+# Size of the features of one block of examples, which are summed at a time.
 _BLOCK_BYTES = 2**25
 
 
@@ -44,11 +46,11 @@ def _sum_of(name: str, axes: int) -> Any:
 
 
 class FeatureStatistics(DisplayMixin, eqx.Module):
-    """Sums over the examples of a training set; `+` adds the sums of two parts of a data set.
+    """Sums over the examples of a training set. Add the sums of two parts of a data set with `+`.
 
-    - `gram`: sum of phi phi^T (columns, columns), columns = paths x features of a path, the features fastest.
-    - `projection`: sum of phi y^T (columns, outputs).
-    - `label_square`: sum of y^T y, a number.
+    - `gram` (columns, columns): sum of phi phi^T, with columns = paths x features of a path, the features fastest.
+    - `projection` (columns, outputs): sum of phi y^T.
+    - `label_square`: sum of y^T y.
     - `examples`: number of examples.
     - `paths`: number of paths in a row of `gram`.
     """
@@ -97,7 +99,7 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
 
 
 def summed(features: Float[Array, "examples paths features"], labels: Float[Array, "..."]) -> FeatureStatistics:
-    """Return the statistics of a data set in JAX arrays; differentiable."""
+    """Return the statistics of a data set in JAX arrays. The function is differentiable."""
     return FeatureStatistics(**_sums(features, labels), examples=len(features), paths=features.shape[1])
 
 
@@ -106,8 +108,7 @@ def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
     require_float64()
     if not isinstance(features, jax.Array) or is_traced(features, labels):
         raise TypeError(
-            f"features must be an array of JAX that devices hold, got {shown(features)}; bpkr.Data.of_arrays "
-            "takes others"
+            f"features must be a JAX array on devices, got {shown(features)}; use bpkr.Data.of_arrays for other arrays"
         )
     with outside_meshes():
         features = layout_of_examples("features", features, "examples paths features")
@@ -119,7 +120,7 @@ def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
         sums = jax.tree.map(np.asarray, _summed_by_blocks(features, labels, block, sharding_of(features)))
         if not all(np.all(np.isfinite(value)) for value in sums.values()):
             check_finite_examples("features", features)
-            raise ValueError("products of features and labels are beyond double precision")
+            raise ValueError("products of features and labels exceed the range of double precision: rescale them")
     return FeatureStatistics(**sums, examples=len(features), paths=features.shape[1])
 
 
@@ -129,13 +130,13 @@ def _summed_by_blocks(features, labels, block, sharding):
 
 
 def _sums(features, labels):
-    # Convert other types here, so that only one block is copied.
+    # Convert other data types here, so that only one block is copied.
     flat, columns = features.reshape(len(features), -1).astype(jnp.float64), labels.reshape(len(labels), -1)
     return {"gram": flat.T @ flat, "projection": flat.T @ columns, "label_square": jnp.sum(columns**2)}
 
 
 def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:
-    """Return `statistics`, refused unless they are finite, fit the architecture, and its temperature is positive."""
+    """Require finite `statistics` that fit the architecture, and a positive temperature."""
     checked_instance("statistics", statistics, FeatureStatistics, "which bpkr.Data.of_arrays sums")
     if statistics.paths != architecture.paths:
         raise ValueError(f"statistics are of {counted(statistics.paths, 'path')}, but {counted_paths(architecture)}")
@@ -150,7 +151,7 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
 
 def _usable(architecture: Architecture, statistics: FeatureStatistics) -> Iterator[Requirement]:
     temperature = on_host(architecture.temperature)
-    positive = "the dual form divides by the temperature: use a positive one"
+    positive = "the dual form divides by the temperature: use a positive temperature"
     yield Requirement(positive, temperature > 0, lambda: f"{positive}, not temperature={temperature}")
     for name in ("gram", "projection", "label_square", "examples"):
         yield finite_entries(f"statistics: {name}", on_host(getattr(statistics, name)))

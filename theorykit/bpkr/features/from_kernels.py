@@ -1,4 +1,4 @@
-"""Path features from given kernels: feature vectors with these inner products."""
+"""Compute path features from given kernels, as feature vectors whose inner products are the kernels."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from ...compilation import jit
 from ...precision import require_float64
 from ...threads import threads_for
 
-# Asymmetry and negative eigenvalues up to this share of the largest count as rounding.
+# Asymmetries and negative eigenvalues up to this fraction of the largest value are treated as rounding errors.
 _ROUNDING = 1e-10
 
 
 def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
-    """Find path features (examples, paths, features) with inner products phi^pi_mu . phi^pi'_nu equal to `kernels`.
+    """Find path features with inner products phi^pi_mu . phi^pi'_nu equal to `kernels`.
 
-    `kernels` (paths, paths, examples, examples) are between every pair of paths, as `path_kernels` returns them. For
-    one path (examples, examples) is enough, such as a measured kernel or the kernel of an infinitely wide network. Pass
-    training and test examples together, and slice the features. The theory treats the layers above as linear; you must
-    know whether that holds for the source of the kernels.
+    Pass training and test examples together, and slice the features. The theory treats the layers above as linear, so
+    check that this is valid for the source of your kernels.
 
-    Raises `ValueError` if the kernels are not symmetric or not positive semidefinite.
+    Args:
+        kernels: (paths, paths, examples, examples), as `path_kernels` returns them. For a single path you can pass
+            (examples, examples), such as a measured kernel or the kernel of an infinitely wide network.
+
+    Returns:
+        Path features (examples, paths, features).
+
+    Raises:
+        ValueError: the kernels are not symmetric or not positive semidefinite.
     """
     require_float64()
     array = np.asarray(checked_array("kernels", kernels), dtype=np.float64)
     array = array[None, None] if array.ndim == 2 else array
     if array.ndim != 4 or array.shape[0] != array.shape[1] or array.shape[2] != array.shape[3]:
         raise ValueError(
-            f"kernels must be (paths, paths, examples, examples), or (examples, examples) of one path, got shape "
+            f"kernels must have shape (paths, paths, examples, examples), or (examples, examples) for one path, got "
             f"{np.shape(kernels)}"
         )
     paths, examples = array.shape[1:3]
@@ -39,15 +45,15 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     asymmetry, largest = np.max(np.abs(gram - gram.T)), np.max(np.abs(gram))
     if asymmetry > _ROUNDING * largest:
         raise ValueError(
-            f"kernels are not symmetric: entries, and those of paths and examples exchanged, differ by {asymmetry:.3g}"
+            f"kernels are not symmetric: exchanging both paths and examples changes entries by up to {asymmetry:.3g}"
             f"{single_precision_note(array)}"
         )
     with threads_for(len(gram)):
         values, vectors = np.linalg.eigh((gram + gram.T) / 2)
     if values[0] < -_ROUNDING * values[-1]:
         raise ValueError(
-            f"kernels are not positive semidefinite: their smallest eigenvalue is {values[0]:.3g}, their largest "
-            f"{values[-1]:.3g}, so that they are the products of no features{single_precision_note(array)}"
+            f"kernels are not positive semidefinite, so no features have these inner products: the smallest eigenvalue "
+            f"is {values[0]:.3g}, the largest {values[-1]:.3g}{single_precision_note(array)}"
         )
     # Drop directions that exist only because of rounding.
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
@@ -58,14 +64,14 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
 def square_root(
     kernels: Float[Array, "paths paths examples examples"],
 ) -> Float[Array, "examples paths features"]:
-    """Do the same without checks, with as many features as examples times paths; traceable."""
+    """Find path features like `features_of_kernels`, without checks and with examples x paths features. Traceable."""
     paths, examples = kernels.shape[1:3]
     gram = _gram(kernels)
     return _root(*jnp.linalg.eigh((gram + gram.T) / 2)).reshape(examples, paths, -1)
 
 
 def _gram(kernels):
-    """Reshape to one row per (example, path), the path fastest."""
+    """Reshape the kernels to a matrix with one row per (example, path), the path fastest."""
     paths, examples = kernels.shape[1:3]
     return kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
 

@@ -1,7 +1,7 @@
-"""Path features of nonlinear embeddings. They are known only through kernels, which replace feature vectors.
+"""Path features of nonlinear embeddings, which are represented by kernels instead of feature vectors.
 
-The features of a token under an embedding phi(V_0 x) are vectors whose inner products are the kernel E[phi phi'] of its
-hidden units. Path pi reads a weighted sum of them from example mu, and the theory needs only
+The features of a token under an embedding phi(V_0 x) are vectors whose inner products are the kernel E[phi phi'] of the
+hidden units. Path pi reads a weighted sum of these vectors from example mu, and the theory needs only
 
     K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
 """
@@ -24,20 +24,22 @@ from ..specification.activations import Activation
 from .kernel_rules import joint, rule_over
 from .token_kernels import Rules, Units, token_kernel, token_units
 
-# Entries of the kernel between tokens in memory at a time; this sets the number of examples per batch.
+# Number of entries of the kernel between tokens in memory at a time, which sets the number of examples per batch.
 _HELD = 2**22
 
 
 class ImplicitFeatures(DisplayMixin, eqx.Module):
-    """Path features by their kernels; `path_features` makes them for an architecture with a nonlinear embedding.
+    """Path features that are represented by their kernels.
 
-    You can use them in place of path features, except in functions of second moments of features.
+    `path_features` returns them for an architecture with a nonlinear embedding. They replace arrays of path features,
+    except in functions that need second moments of features.
 
-    - `tokens`: scaled so that their inner products are the covariance of the embedding's hidden units.
-    - `readings`: the weight with which each path reads each token, Eq. (7).
-    - `variances`: prior variances of the dense layers above the embedding, up to the last nonlinear one.
-    - `activations`: phi of the embedding, and of these layers.
-    - `rules`: how the kernel after each function is computed; the default covers all usual variances.
+    - `tokens` (examples, tokens, features): inputs, scaled so that their inner products are the covariance of the
+      embedding's hidden units.
+    - `readings` (examples, tokens, paths): the weight with which each path reads each token, Eq. (7).
+    - `variances`: prior variances of the dense layers above the embedding, up to the last nonlinear layer.
+    - `activations`: the functions phi of the embedding and of these layers.
+    - `rules`: how to compute the kernel after each function. The default covers all usual variances.
     """
 
     tokens: Float[Array, "examples tokens features"]
@@ -64,7 +66,7 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
 
     @property
     def size(self) -> int:
-        """Lower bound on the size of explicit features."""
+        """Number of stored entries, a lower bound on the size of explicit features."""
         return self.tokens.size + self.readings.size
 
     @property
@@ -81,7 +83,7 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
     def pair_kernels(self, outputs: int = 1) -> Float[Array, "pairs rows rows"]:
-        """Return dK/dU_1 for entries of the symmetric U_1 on and above the diagonal; the output index is fastest."""
+        """Return dK/dU_1 for the entries of the symmetric U_1 on and above the diagonal. Outputs are fastest."""
         rows, columns = np.triu_indices(self.shape[1] * outputs)
         once = np.where(rows == columns, 0.5, 1.0)
 
@@ -126,14 +128,14 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         batch = max(1, min(len(self), _HELD // max(1, len(other) * self.tokens.shape[1] ** 2)))
         missing = -len(self) % batch
 
-        # Copies of the last example fill the last batch; their results are dropped.
+        # Fill the last batch with copies of the last example, and drop their results.
         def batched(array):
             array = jnp.pad(array, ((0, missing), *((0, 0) for _ in array.shape[1:])), mode="edge")
             return array.reshape(-1, batch, *array.shape[1:])
 
         def of_batch(part):
             tokens, readings, units = part
-            # vmap over examples would evaluate the panels of every pair, and defeat skipping them.
+            # Do not use vmap over examples, which would evaluate panels for every pair instead of only where needed.
             between = token_kernel(self.activations, rules, self.variances, _by_token((tokens, units)), there)
             between = between.reshape(*tokens.shape[:2], len(other), -1)
             return jax.vmap(reduce)(jnp.einsum("esa,esvt,vtb->eabv", readings, between, other.readings))
@@ -147,18 +149,18 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
 
 
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
-"""Path features, explicit or by their kernels."""
+"""Path features, either explicit or represented by their kernels."""
 Features = Array | ImplicitFeatures
-"""Path features of any shape, for calls with several arguments."""
+"""Path features whose shape is not checked, because axes of several arguments would share names."""
 
 
 def _by_token(by_example: Any) -> Any:
-    """Reshape arrays (examples, tokens, ...) to (tokens of all examples, ...)."""
+    """Reshape arrays (examples, tokens, ...) to (examples x tokens, ...)."""
     return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), by_example)
 
 
 def _over_outputs(kernels: Float[Array, "paths paths examples"], outputs: int) -> Float[Array, "n n outputs rows"]:
-    """Expand kernels to pairs (path, output), nonzero only between rows of equal outputs."""
+    """Expand kernels to pairs (path, output). Entries are nonzero only between equal outputs."""
     if outputs == 1:
         return kernels[:, :, None, :]
     unit = jnp.eye(outputs)

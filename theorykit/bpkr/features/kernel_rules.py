@@ -1,11 +1,12 @@
-"""Rules that compute the kernel of a function over a range of variances, with error estimates.
+"""Choose rules that compute the kernel of a function over a range of variances, with error estimates.
 
-A rule is chosen once per function and range of variances, on the host. It has panels that resolve the function, as many
-terms of Mehler's sum as its remainder needs, and panels for pairs for which no number of terms is enough. To measure
-its error, we compute some of the averages again with more nodes.
+A rule is chosen once per function and range of variances, on the host. It has panels that resolve the function, enough
+terms of Mehler's sum to make its remainder negligible, and panels for pairs for which no number of terms is enough. To
+estimate the error of a rule, we compute some averages again with more nodes.
 
-Panels are split at kinks and steps of the function, and halved until they resolve it. Their edges are values of h, so
-they hold at any variance. Quadrature over standard normal numbers divides them by the standard deviation.
+Panels are split at kinks and steps of the function, and halved until they resolve the function. Their edges are values
+of the preactivation h, so they are valid at any variance. Quadrature over standard normal numbers divides the edges by
+the standard deviation.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,44 +28,54 @@ from . import pair_averages
 from .pair_averages import NODES, PAIR_NODES, Rule
 
 Function = Callable[[np.ndarray], np.ndarray]
-# Errors relative to the root of both mean squares, above which we warn about a kernel, and refuse it.
-WARNED, REFUSED = 1e-10, 1e-3
-# Default variances of hidden units.
+# Error of a kernel, relative to sqrt(E[phi(x)^2] E[phi(y)^2]), above which we warn.
+WARNED = 1e-10
+# Relative error above which we raise an error.
+REFUSED = 1e-3
+# Default range of the variances of hidden units.
 _RANGE = 2.0**-10, 2.0**10
-# Use the closed form directly if its rounding errors are below this.
+# Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
-# Share of a mean square that may be left out.
+# Fraction of a mean square that Mehler's sum may omit.
 _ENOUGH = 1e-12
-# Numbers of terms of Mehler's sum to try; if none is enough, panels compute pairs with correlations near one.
-_TERMS, _BESIDE_PANELS = (32, 64, 128, 256, 512, 1024, 2048, 4096), 1024
-# More panels than this would be too slow.
+# Numbers of terms of Mehler's sum to try.
+_TERMS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+# Number of terms if none of these is enough. Panels then compute pairs with correlations near one.
+_BESIDE_PANELS = 1024
+# Largest number of edges of panels, because a rule with more would be too slow.
 _MOST_EDGES = 64
-# Number of variances in the range at which a rule is measured.
+# Number of variances in the range at which the error of a rule is estimated.
 _SAMPLE = 9
 # Largest width of the integrand in standard deviations.
 _MOST_STRETCH = 6.0
-# Pairs whose averages by panels are computed again with more nodes: places in the sample, and correlations.
-_PROBED_VARIANCES, _PROBED = ((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99999, 1.0)
-# After so many terms, a sum with such a share left converges too slowly.
+# Averages by panels are computed again with more nodes for these pairs of indices into the sample of variances.
+_PROBED_VARIANCES = ((0, 0), (4, 4), (4, -1), (-1, -1))
+# The same for these correlations. Panels are used near one.
+_PROBED = (-0.99, 0.999, 0.99999, 1.0)
+# A sum converges too slowly if after this many terms more than this fraction of the mean square is left.
 _SLOW = 1024, 1e-7
-# Nodes per panel. If they resolve both factors to _RESOLVED, their product is integrated to its square.
+# Number of nodes per panel.
 _PANEL_NODES = 14
-_RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
+# Largest relative error of the function on a panel. The error of an integral over two factors is its square.
+_RESOLVED = 3e-7
+# Errors below this fraction of the typical size of the function do not matter.
+_NEGLIGIBLE = 1e-14
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(_PANEL_NODES)
 _COEFFICIENTS = (np.polynomial.legendre.legvander(_POINTS, _PANEL_NODES - 1) * _WEIGHTS[:, None]).T
 _COEFFICIENTS *= (2 * np.arange(_PANEL_NODES)[:, None] + 1) / 2
-# Values per call. Fixed sizes avoid recompilation.
+# Numbers of values per call of the function. Two fixed sizes avoid recompilation.
 _AT_ONCE = 2**12, 2**16
+# Number of panels at which halving stops, and the function counts as unresolved.
 _MOST_PANELS = 400
-# Smallest panel as a share of the range. A square that grows even there has no integral.
+# Smallest panel as a fraction of the range. If the square of the function is large even there, its integral diverges.
 _SMALLEST = 2.0**-60
 
 
 def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
-    """Choose a rule for variances between the smallest and largest given, by default a usual range; return its error.
+    """Choose a rule for the range of the given variances, or for a default range, and estimate its error.
 
-    None is the closed form. The error is an upper estimate, relative to sqrt(E[phi(x)^2] E[phi(y)^2]). Raises
-    `ValueError` if the function is not square integrable.
+    The rule None stands for the closed form. The error is an upper estimate relative to sqrt(E[phi(x)^2] E[phi(y)^2]).
+    Raises `ValueError` if the function is not square integrable.
     """
     if variances is None:
         return _chosen(activation, *_RANGE)
@@ -74,7 +85,7 @@ def rule_over(activation: Activation, variances: Iterable[float] | None) -> tupl
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
-    """Return a rule for the variances of both."""
+    """Return a rule for the union of the ranges of two rules."""
     if one is None or one == other:
         return one
     least, most = min(one.least, other.least), max(one.most, other.most)
@@ -99,8 +110,8 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
         return (rule, of_rule) if of_rule < off else (None, off)
     except ValueError as error:
         raise ValueError(
-            f"the function {activation.name} is not finite, or not square integrable, under the Gaussian of hidden "
-            f"units of variance {most:.3g}, which these inputs have: {error}"
+            f"the function {activation.name} is not finite or not square integrable for Gaussian hidden units of "
+            f"variance {most:.3g}, which occurs for these inputs: {error}"
         ) from None
 
 
@@ -113,7 +124,7 @@ def _of_closed_form(activation: Activation, least: float, most: float) -> float:
         for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), ratios):
             root = mpmath.sqrt(exact(mpmath.mpf(v), 1, mpmath.mpf(v)) * exact(mpmath.mpf(w), 1, mpmath.mpf(w)))
             if not np.isfinite(float(root)):
-                raise ValueError(f"its mean square is beyond the largest number, 10^{int(mpmath.log10(root))}")
+                raise ValueError(f"its mean square, 10^{int(mpmath.log10(root))}, exceeds double precision")
             found = float(interpret(at_ratio[ratio], {OWN.name: v, OTHER.name: w}))
             truth = mpmath.re(exact(*map(mpmath.mpf, (v, ratio, w))))
             worst = max(worst, float(abs(found - truth) / root) if np.isfinite(found) else np.inf)
@@ -175,7 +186,7 @@ def _scale(value: Function, variances: np.ndarray) -> float:
 
 
 def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-    """Return pairs of edges: each with every kink, and with the points about which panels are finest."""
+    """Return all pairs of an edge and a kink, or of an edge and a point about which panels are finest."""
     inner = np.asarray(edges[1:-1])
     widths = np.minimum(np.diff(edges)[:-1], np.diff(edges)[1:])
     centres = list(places)
@@ -188,9 +199,9 @@ def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tup
 
 
 def _stretch(activation: Activation, variance: float) -> float:
-    """Return how much wider phi^2 times the Gaussian density is than the density.
+    """Return the factor by which to widen the Gaussian integration range so that it covers phi^2 times the density.
 
-    Exponents are unlimited, because the growth of phi far out decides, not values at some nodes.
+    The factor depends on the growth of phi at large arguments, so it is computed with mpmath, which does not overflow.
     """
     function, deviation = many_digits(UNIT, activation.function), mpmath.sqrt(variance)
 
@@ -205,7 +216,7 @@ def _stretch(activation: Activation, variance: float) -> float:
         return max(logarithm(sign * z * factor) for sign in (-1, 1) for factor in (0.97, 1.0, 1.03))
 
     if largest(300.0) > -1e-6 * 300.0**2 or largest(300.0) > largest(30.0):
-        raise ValueError("its square grows as fast as the Gaussian density falls, or faster")
+        raise ValueError("its square grows at least as fast as the Gaussian density falls")
     peak = max(largest(z) for z in np.linspace(0.25, 8, 32))
     stretch = 1.0
     while stretch <= _MOST_STRETCH and (
@@ -218,10 +229,10 @@ def _stretch(activation: Activation, variance: float) -> float:
 def _series(
     rule: Rule, value: Function, variances: np.ndarray, nodes: int, terms: int | None = None, *, patient: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return coefficients a_n(v), mean squares, and the largest share of these in terms beyond the n-th.
+    """Return coefficients a_n(v), mean squares, and the largest fraction of a mean square in terms beyond the n-th.
 
-    Computes `terms` terms, or until little is left, up to `rule.terms`. Unless `patient`, it also stops early if terms
-    decay as a power, as with kinks.
+    The number of terms is `terms`, or at most `rule.terms` until little of the mean square is left. Unless `patient`,
+    the sum also stops if its terms decay only as a power of n, as for functions with kinks.
     """
     rule = rule if terms is None else replace(rule, terms=terms)
     with jax.ensure_compile_time_eval():
@@ -234,7 +245,7 @@ def _series(
     # The mean square minus the squared coefficients so far (Parseval) bounds the remaining terms.
     left, shares = squares.copy(), []
     for n in range(rule.terms):
-        # With a parity, the nodes are those of the half-line, on which only terms of this parity are integrated.
+        # For a function with a parity, the nodes cover only the half-line, which is correct for terms of this parity.
         found.append(np.sum(weighted * now, axis=1) * (rule.parity in (0, (-1) ** n)))
         before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
         left = left - found[-1] ** 2
@@ -243,13 +254,13 @@ def _series(
         if terms is None and enough:
             break
     shares = np.array(shares)
-    # Subtract the part of the remainder that is only rounding.
+    # Subtract the part of the remainder that is only a rounding error.
     shares = np.maximum(shares - np.maximum(shares[-1], -1e-13) * (np.abs(shares[-1]) < 1e-13), 0.0)
     return np.array(found).T, squares, shares
 
 
 def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
-    """Return phi for NumPy arrays, also during tracing."""
+    """Return phi as a function of NumPy arrays, which also works during tracing."""
 
     def evaluate(points: np.ndarray) -> np.ndarray:
         count = _AT_ONCE[points.size > 4 * _AT_ONCE[0]]
@@ -264,7 +275,7 @@ def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]
 
 @cache
 def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
-    """Find sign changes of arguments of Abs, sign, Heaviside, Max, Min, floor or Piecewise within `reach` of zero."""
+    """Find kinks and steps within `reach` of zero, from sign changes of arguments of Abs, sign, Heaviside and others."""
     found: set[float] = set()
     for switch in _switches(function):
         numerator = switch.as_numer_denom()[0]
@@ -293,12 +304,11 @@ def _switches(function: Expr) -> Iterator[Expr]:
 
 
 def _panels(activation: Activation, reach: float, scale: float, finest: float) -> tuple[tuple[float, ...], bool]:
-    """Return the edges of panels from -reach to `reach`, and whether they resolve the function of typical size `scale`.
+    """Return the edges of panels from -reach to `reach`, and whether the panels resolve the function.
 
-    The standard deviation of hidden units is at least `finest`, so much narrower panels are halved only if the function
-    is large there.
-
-    Raises `ValueError` if the function is not finite or its square has no integral.
+    `scale` is the typical size of the function. The standard deviation of hidden units is at least `finest`, so panels
+    that are much narrower are halved only if the function is large there. Raises `ValueError` if the function is not
+    finite or its square has no integral.
     """
     value, places = _host_function(activation), _kinks(activation.function, reach)
     trials = _tried(places, reach)
@@ -312,7 +322,7 @@ def _panels(activation: Activation, reach: float, scale: float, finest: float) -
         # The last three Legendre coefficients show whether the panel resolves the function.
         coefficients = values @ _COEFFICIENTS.T
         error = np.max(np.abs(coefficients[:, -3:]), axis=1)
-        # All nodes may miss a narrow feature.
+        # The nodes may miss a narrow feature, so compare with the interpolant at additional points.
         for i, (a, b) in enumerate(zip(left, right, strict=True)):
             inside = slice(*np.searchsorted(trials, [np.nextafter(a, b), b]))
             at = (trials[inside] - middle[i]) / half[i]
@@ -334,11 +344,11 @@ def _panels(activation: Activation, reach: float, scale: float, finest: float) -
 
 
 def _tried(places: tuple[float, ...], reach: float) -> np.ndarray:
-    """Return points for tests of a panel: dense about zero, near kinks of the function, and for |h| of order one."""
+    """Return points for tests of panels, dense near zero, near kinks of the function, and for |h| of order one."""
     away = np.geomspace(reach * 1e-9, reach, 500)
     about = np.concatenate([[0.0], *([place + away, place - away] for place in (0.0, *places[:20]))], axis=None)
     points = np.concatenate([about, np.linspace(-8, 8, 1601), np.linspace(-reach, reach, 1601)])
-    # At a step, either value is valid.
+    # Leave out steps of the function, where either value is valid.
     points = np.setdiff1d(points, places)
     return points[np.abs(points) < reach]
 

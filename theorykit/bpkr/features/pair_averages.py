@@ -1,14 +1,15 @@
-"""E[phi(x) phi(y)] of Gaussian pairs with any variances and correlation, by two complementary rules.
+"""Compute E[phi(x) phi(y)] for Gaussian pairs with any variances and correlation, by two complementary rules.
 
 Mehler's formula expands phi at each variance in orthonormal Hermite polynomials h_n,
 
     E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)],
 
-which is symmetric, and costs one multiplication per term and pair. The remainder is at most |rho|^N times the root of
-both remainders of Parseval's sum. It is not small for |rho| near one if the function is rough at these variances. Such
-pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p + s q) and y = sqrt(w) (c p - s q). Here c and
-s are the cosine and sine of half the angle arccos(rho). Panels in p are split at every kink of either factor, and
-panels in q where these cross. Source: Mehler (1866); for the coordinates, Genz, Statistics and Computing 14 (2004) 251.
+which is symmetric, and costs one multiplication per term and pair. The remainder after N terms is at most |rho|^N times
+the square root of the product of both remainders of Parseval's sum. The remainder is not small for |rho| near one if
+the function is rough at these variances. Such pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p
++ s q) and y = sqrt(w) (c p - s q). Here c and s are the cosine and sine of half the angle arccos(rho). Panels in p are
+split at every kink of either factor, and panels in q where two kinks cross. Sources: Mehler (1866), and for the
+coordinates Genz, Statistics and Computing 14 (2004) 251.
 """
 
 from collections.abc import Callable
@@ -24,28 +25,40 @@ from ..specification.activations import Activation, apply_to
 
 # Relative error of a pair above which panels replace Mehler's sum.
 TOLERANCE = 1e-11
-# A token and its copy have correlation one. Rounding of the scalar product can move it by this much.
+# Largest rounding error of a correlation. The correlation of a token and its copy is one.
 _ROUNDING = 8 * np.finfo(np.float64).eps
-# Nodes per panel, in single and in double integrals.
-NODES, PAIR_NODES = 24, 10
-# Cutoff of sqrt(density) in standard deviations, the ratio of the density's cutoff to it, and the width of panels.
-REACH, OF_DENSITY, WIDTH = 12.5, 0.72, 3.0
+# Number of nodes per panel in single integrals.
+NODES = 24
+# Number of nodes per panel in double integrals.
+PAIR_NODES = 10
+# Cutoff of single integrals, which contain sqrt(density), in standard deviations.
+REACH = 12.5
+# Ratio of the cutoff of double integrals, which contain the density, to REACH. It is about 1 / sqrt(2).
+OF_DENSITY = 0.72
+# Largest width of a panel in double integrals, in standard deviations.
+WIDTH = 3.0
+# Position of the nodes of panels with zero width, as a fraction of the range: any point away from kinks.
 _ELSEWHERE = 0.0123
-# Tokens, pairs and entries per batch, chosen to fit a processor's cache.
-_TOKENS, _PAIRS, _ENTRIES = 16, 16, 2**14
-# Terms of Mehler's sum between two writes to memory.
+# Numbers of tokens, pairs and entries per batch, chosen so that a batch fits in the cache of a CPU.
+_TOKENS = 16
+_PAIRS = 16
+_ENTRIES = 2**14
+# Number of terms of Mehler's sum between two writes to memory.
 _UNROLLED = 8
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the averages of a function are computed over a range of variances; `kernel_rules.rule_over` chooses it.
+    """A rule that computes averages of a function over a range of variances. `kernel_rules.rule_over` chooses it.
 
+    - `activation`: the function phi.
     - `least`, `most`: the range of variances.
-    - `edges`: edges of panels on which phi is smooth. `crossings`: pairs of edges that split the outer integral.
-    - `terms`: of Mehler's sum. `parity`: 1 for an even function, -1 for an odd one, 0 for others.
-    - `stretch`: how much wider than the Gaussian density the integrands are.
-    - `uses_panels`: whether panels compute the pairs for which the sum is not enough.
+    - `edges`: edges of panels on which phi is smooth.
+    - `crossings`: pairs of edges that split the outer integral.
+    - `terms`: number of terms of Mehler's sum.
+    - `parity`: 1 for an even function, -1 for an odd function, 0 otherwise.
+    - `stretch`: width of the integrands relative to the Gaussian density.
+    - `uses_panels`: whether panels compute pairs for which Mehler's sum is not accurate enough.
     """
 
     activation: Activation
@@ -68,7 +81,7 @@ def _panelled(edges: Float[Array, "... edges"], count: int) -> tuple[Array, Arra
     """Return nodes and weights of Gauss-Legendre quadrature between sorted edges, along the last axis."""
     points, weights = np.polynomial.legendre.leggauss(count)
     left, half = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1])[..., None] / 2
-    # Move the nodes of panels of zero width away from the kink, where the function may be infinite.
+    # Move the nodes of panels with zero width away from the kink, where the function may be infinite.
     places = jnp.where(half > 0, left + half * (1 + points), _ELSEWHERE * edges[..., -1:, None])
     shape = (*edges.shape[:-1], -1)
     return places.reshape(shape), (half * weights).reshape(shape)
@@ -81,7 +94,7 @@ def _sorted_edges(places: Float[Array, "... places"], least: float, most: float,
 
 
 def nodes_of(rule: Rule, variance: Float[Array, " tokens"], nodes: int = NODES) -> tuple[Array, Array]:
-    """Return nodes and weights, without the density, for a standard normal z; only z >= 0 if phi has a parity."""
+    """Return nodes and weights, without the density, for a standard normal z, or for z >= 0 if phi has a parity."""
     edges = np.asarray(rule.edges)
     if rule.parity:
         edges = edges[edges >= 0]
@@ -121,7 +134,7 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, 
 
     def of_tokens(some: Array) -> Array:
         points, weights = nodes_of(rule, some)
-        # Multiply h_n by the root of the density, which avoids overflow and underflow.
+        # Multiply h_n by the square root of the density, which avoids overflow and underflow.
         root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
         weighted = weights * root * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points)
 
@@ -146,13 +159,13 @@ def _coefficients_jvp(rule, primals, tangents):
     found, orders = coefficients(rule, variance), rule.orders
     step = 1 if rule.parity else 2
     later = jnp.pad(found[:, step:], ((0, 0), (0, step)))
-    # By parts: d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
+    # Integration by parts gives d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
     slope = (orders * found + np.sqrt((orders + 1) * (orders + 2)) * later) / (2 * variance[:, None])
     return found, slope * change[:, None]
 
 
 def correlation_of(own: Array, between: Array, other: Array) -> Array:
-    """Return the correlations of pairs, +-1 if only rounding prevents it."""
+    """Return the correlations of pairs, set to +-1 if they differ from it only by rounding."""
     ratio = between / (jnp.sqrt(own) * jnp.sqrt(other))
     parallel = jnp.abs(ratio) > 1 - _ROUNDING
     return jnp.where(parallel, jax.lax.stop_gradient(jnp.sign(ratio)), jnp.where(parallel, 0.0, ratio))
@@ -179,7 +192,7 @@ def mehler_sum(
 
         def add(total, parts):
             a, b = parts
-            # Horner's scheme, from the last term on: one multiplication per term and pair.
+            # Horner's scheme, from the last term to the first, needs one multiplication per term and pair.
             for n in reversed(range(_UNROLLED)):
                 total = total * power + a[n][:, None] * b[n][None, :]
             return total, None
@@ -193,7 +206,8 @@ def mehler_sum(
 @mehler_sum.defjvp
 def _mehler_sum_jvp(rule, primals, tangents):
     (one, other, correlation), (d_one, d_other, d_correlation) = primals, tangents
-    # The derivative in rho is the sum of n a_n b_n rho^(n-1). For small rho, a few terms are enough.
+    # The derivative in rho is the sum of n a_n b_n rho^(n-1). For small rho, avoid the division by rho: the first
+    # terms are enough.
     small, orders = jnp.abs(correlation) < 1e-3, rule.orders
     safe = jnp.where(small, 1e-3, correlation)
     few = (n * one[:, [i]] * other[:, i] * correlation ** int(n - 1) for i, n in enumerate(orders[:8]) if n)
@@ -203,7 +217,7 @@ def _mehler_sum_jvp(rule, primals, tangents):
 
 
 def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, nodes: int = PAIR_NODES) -> Array:
-    """Compute E[phi(x) phi(y)] of pairs, given as 1D arrays, by panels in rotated coordinates."""
+    """Compute E[phi(x) phi(y)] for 1D arrays of pairs, by panels in rotated coordinates."""
     flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
     square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
     c, s = jnp.sqrt(1 - square), jnp.sqrt(square)
@@ -212,9 +226,9 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, node
     edges, pairs = np.asarray(rule.edges[1:-1]), np.asarray(rule.crossings).reshape(-1, 2)
     # The kinks of the two factors cross where both coordinates are at a kink.
     crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
-    # The inner integral is continuous there, so the edges need no gradient, which would be unbounded.
+    # The inner integral is continuous at these edges, so they need no gradient, which would be unbounded.
     crossings = jax.lax.stop_gradient(crossings)
-    # For a function with a parity, the product is the same at (-p, -q) and (p, q).
+    # For a function with a parity, the product is the same at (-p, -q) and (p, q), so half the range is enough.
     least = 0.0 if rule.parity else -most
     outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), nodes)
     of_outer = of_outer * jnp.exp(-(outer**2) / 2) * (2.0 if rule.parity else 1.0) / (2 * np.pi)
@@ -232,14 +246,14 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, node
 
 
 def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], correlation: Array) -> Array:
-    """Return E[phi(x) phi(y)] of every pair of tokens, given as (variances, coefficients, mean squares)."""
+    """Return E[phi(x) phi(y)] for every pair of tokens, given as (variances, coefficients, mean squares)."""
     (own, here, of_own), (others, there, of_others) = one, other
     found = mehler_sum(rule, here, there, correlation)
     if not rule.uses_panels:
         return found
 
     def share(squares, terms):
-        # Remainder of Parseval's sum, clipped because rounding can make it negative.
+        # Clip the remainder of Parseval's sum, which rounding can make negative.
         left = jnp.maximum(squares - jnp.sum(terms**2, axis=-1), 0.0)
         return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
 
@@ -248,13 +262,13 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
 
 
 def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Array) -> Array:
-    """Return `panel_average` for pairs with a large error `off` of Mehler's sum; the others are arbitrary."""
+    """Return `panel_average` for pairs for which the error `off` of Mehler's sum is large. Other results are arbitrary."""
     off = jax.lax.stop_gradient(off).ravel()
     order = jnp.argsort(-off)
     batches = -(-len(order) // _PAIRS)
     order = jnp.pad(order, (0, batches * _PAIRS - len(order)), mode="edge")
     rows, columns = jnp.divmod(order, len(other))
-    # Smaller variance first, so that the result is exactly symmetric.
+    # Put the smaller variance first, so that the result is exactly symmetric.
     v, w, ratio = own[rows], other[columns], correlation.ravel()[order]
     parts = jnp.minimum(v, w), jnp.maximum(v, w), ratio, off[order]
 

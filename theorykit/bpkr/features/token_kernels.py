@@ -1,4 +1,4 @@
-"""Kernels of tokens under nonlinear embeddings: the covariance of hidden units after each function."""
+"""Compute kernels of tokens under nonlinear embeddings, which are covariances of hidden units after each function."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from . import pair_averages
 from .kernel_rules import REFUSED, WARNED, rule_over
 from .pair_averages import Rule
 
-# Smallest variance of a hidden unit, used for tokens of zeros; its square does not underflow.
+# Smallest variance of a hidden unit, for tokens of zeros. Its square does not underflow.
 _LEAST = 1e-150
 
 Rules = tuple[Rule | None, ...]
-"""How the kernel after each function is computed; None is the closed form."""
+"""How to compute the kernel after each function. None stands for the closed form."""
 
 
 class KernelWarning(UserWarning):
@@ -30,7 +30,7 @@ class KernelWarning(UserWarning):
 
 
 class Units(NamedTuple):
-    """Per token, the variance, coefficients and mean square of its unit that the kernel after one function needs."""
+    """The variance, coefficients and mean square of each token's unit, which the kernel after one function needs."""
 
     variance: Float[Array, " tokens"]
     coefficients: Float[Array, "tokens terms"]
@@ -43,10 +43,11 @@ def rules_for(
     tokens: Float[Array, "examples tokens features"],
     stacklevel: int = 4,
 ) -> Rules:
-    """Choose how to compute the kernel after each function over the hidden units of these tokens.
+    """Choose how to compute the kernel after each function for the hidden units of these tokens.
 
-    Warns if the error estimate of a kernel is above 1e-10, relative to the root of both mean squares. Raises
-    `ValueError` if it is above 1e-3, or if the square of a function has no mean at the variances of the data.
+    Errors are relative to the root of the product of both mean squares. A warning is issued if an error estimate is
+    above 1e-10. Raises `ValueError` if it is above 1e-3, or if the square of a function has no mean at the variances of
+    the data.
     """
     if is_traced(tokens, variances):
         return tuple(rule_over(activation, None)[0] for activation in activations)
@@ -63,7 +64,7 @@ def rules_for(
         if not error <= REFUSED:
             raise ValueError(
                 f"the kernel of {where}, is not resolved: its relative error is up to {error:.2g}. The function "
-                "oscillates too fast, has too many kinks, or is not bounded; give smaller inputs or prior variances, "
+                "oscillates too fast, has too many kinks, or is not bounded; use smaller inputs or prior variances, "
                 "or another function"
             )
         if error > WARNED:
@@ -79,7 +80,7 @@ def token_units(
     variances: Float[Array, " above"],
     tokens: Float[Array, "tokens features"],
 ) -> tuple[Units, ...]:
-    """Return the units of each layer, from the embedding on; `variances` are for the dense layers above it.
+    """Return the units of each layer, starting with the embedding. `variances` are those of the dense layers above it.
 
     Tokens are scaled so that their inner products are the covariance of the embedding's hidden units.
     """
@@ -114,7 +115,7 @@ def token_kernel(
             continue
         correlation = pair_averages.correlation_of(own, between, others)
         if rule is None:
-            # The formula in terms of correlations has no derivative for parallel tokens.
+            # For parallel tokens the formula in terms of the correlation has no derivative.
             inner, parallel, opposite = _closed(activation)
             ends = jnp.abs(correlation) == 1
             at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))

@@ -1,7 +1,8 @@
-"""z^T log(M) z and M^{-1/2} z for a large matrix M, from Lanczos runs that start at z, with error bounds.
+"""Compute z^T log(M) z and M^{-1/2} z for a large matrix M by Lanczos runs that start at z, with error bounds.
 
-The k-node Gauss rule of a run bounds z^T log(M) z from above, since even derivatives of the logarithm are negative. Odd
-ones are positive, so the Gauss-Radau rule with another node at a lower bound of the spectrum bounds it from below.
+The k-node Gauss rule of a run bounds z^T log(M) z from above, because even derivatives of the logarithm are negative.
+Odd derivatives are positive, so the Gauss-Radau rule with an additional node at a lower bound of the spectrum bounds it
+from below.
 
 M^{-1/2} z = (2/pi) int_0^inf (M + s^2)^{-1} z ds is approximated in the Krylov space. The systems (M + s^2) x = z have
 residuals |r_s| <= |r_0| theta / (theta + s^2) there, with the smallest Ritz value theta. With the lower bound m of the
@@ -21,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from matfree import decomp
 
-# Off-diagonal entries below this share of the largest entry are rounding, and end a Krylov space.
+# An off-diagonal entry below this fraction of the largest entry is rounding, so the Krylov space is invariant.
 _EXHAUSTED = 1e-13
 # Decompose one matrix at a time: some versions of JAX stall or crash in batched decompositions on a CPU.
 _eigh = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.eigh(matrix))
@@ -30,8 +31,11 @@ _eigh = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.eigh(matri
 class LanczosRuns(eqx.Module):
     """Functions of M from Lanczos runs, one run per vector z.
 
-    - `lower`, `upper`: bounds of z^T log(M) z; `form`: z^T M z.
-    - `roots`: M^{-1/2} z. `root_errors`: bounds of their errors in the norm |M^{1/2} .|.
+    - `lower`: lower bounds of z^T log(M) z.
+    - `upper`: upper bounds of z^T log(M) z.
+    - `form`: z^T M z.
+    - `roots`: M^{-1/2} z.
+    - `root_errors`: bounds of the errors of `roots` in the norm |M^{1/2} .|.
     - `largest`: the largest Ritz value of all runs.
     """
 
@@ -60,9 +64,9 @@ def run_lanczos(
     order: int,
     block: int,
 ) -> LanczosRuns:
-    """Run `order` products v -> M v from each of `vectors`, `block` vectors at a time.
+    """Run Lanczos iterations with `order` products v -> M v from each of `vectors`, `block` vectors at a time.
 
-    M is symmetric with eigenvalues of at least `floor` > 0. Memory: the Krylov bases, rows x order x block numbers.
+    M is symmetric with eigenvalues of at least `floor` > 0. The Krylov bases take rows x order x block numbers.
     """
     tridiagonalise = decomp.tridiag_sym(order, materialize=False, reortho="full", custom_vjp=False)
 
@@ -70,13 +74,13 @@ def run_lanczos(
         # Full reorthogonalisation keeps the bounds valid up to rounding.
         basis, (diagonal, beside), residual, _ = tridiagonalise(product, vector)
         ahead, norm = jnp.append(beside, jnp.linalg.norm(residual)), jnp.linalg.norm(vector)
-        # After the Krylov space becomes invariant, the remaining rows would be rounding, and are set to zero.
+        # Once the Krylov space is invariant, further rows are only rounding, so set them to zero.
         scale = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0.0))
         goes_on = jnp.cumprod(jnp.where(ahead > _EXHAUSTED * scale, 1, 0)) == 1
         reached = jnp.append(True, goes_on[:-1])
         diagonal, ahead = jnp.where(reached, diagonal, diagonal[0]), jnp.where(goes_on, ahead, 0.0)
         basis = jnp.where(reached[:, None], basis, 0.0)
-        # The Gauss rule is padded with a node of weight zero.
+        # Pad the Gauss rule with a node of weight zero, so that both rules have the same size.
         gauss_rule = _tridiagonal(jnp.append(diagonal, diagonal[0]), ahead.at[-1].set(0.0))
         radau_rule = _tridiagonal(jnp.append(diagonal, _radau(diagonal, ahead, floor)), ahead)
         (gauss, radau), eigenvectors = jax.vmap(_eigh)(jnp.stack([gauss_rule, radau_rule]))

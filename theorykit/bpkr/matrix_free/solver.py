@@ -1,17 +1,17 @@
-"""Energy and saddle point, with errors, if neither the P x P kernel nor the D x D Gram matrix fits in memory.
+"""Estimate the energy and the saddle point if neither the P x P kernel nor the D x D Gram matrix fits in memory.
 
-The kernel is used only in the generated product (K + T I) V. The misfit comes from conjugate gradients. The
-log-determinant and its gradient are means over random probes z, by Lanczos runs on M = P^{-1/2} (K + T I) P^{-1/2}:
+The kernel is used only in the generated product (K + T I) V. Conjugate gradients give the misfit. The log-determinant
+and its gradient are means over random probes z, from Lanczos runs on M = P^{-1/2} (K + T I) P^{-1/2}:
 
     logdet(K + T I) = logdet P + E[ z^T log(M) z ]
     d logdet(K + T I) = E[ x^T dK x ],  x = P^{-1/2} M^{-1/2} z
 
-tr M and tr(P^{-1} dK), which are known exactly, serve as control variates. For fixed probes the estimated gradient is a
-deterministic function of U_1. Majorise-minimise steps with Anderson acceleration find its saddle point. The result is
-the mean over several sets of probes, and their scatter gives its error.
+The control variates have the means tr M and tr(P^{-1} dK), which are known exactly. For fixed probes the estimated
+gradient is a deterministic function of U_1. Majorise-minimise steps with Anderson acceleration find the saddle point.
+The result is the mean over several sets of probes, and their scatter gives its error.
 
 Source: J. Wenger, G. Pleiss, P. Hennig, J. Cunningham, J. Gardner, "Preconditioning for scalable Gaussian process
-hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm split by a preconditioner.
+hyperparameter optimization" (arXiv 2107.00243), which splits the log-determinant by a preconditioner.
 """
 
 from __future__ import annotations
@@ -55,33 +55,34 @@ from ..specification.architecture import Architecture
 from .lanczos import run_lanczos
 from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
 
+# Minimiser of the bound next to a skip connection, which has no closed-form minimum, and its largest number of steps.
 _INNER, _INNER_STEPS = optx.BFGS(rtol=1e-10, atol=1e-10), 500
 # Number of secants in Anderson acceleration.
 _MEMORY = 12
-# Growth of a step's change above which we return to the best point.
+# If a step changes a coordinate by this factor more than the smallest change so far, return to the best point.
 _THROWN_OFF = 10
 
 
 class MatrixFreeWarning(UserWarning):
-    """A limit on the work leaves a bias that exceeds the standard error."""
+    """The limit on the number of products was reached, and the bias exceeds the standard error."""
 
 
 class MatrixFree(eqx.Module):
     """A solver for `bpkr.solve` and `bpkr.estimate_energy` that uses only products with the kernel.
 
-    Memory beyond the features: rows x (block x order + rank + probes) numbers.
+    In addition to the features, the solver stores rows x (block x order + rank + probes) numbers.
 
     Args:
         key: a JAX random key for the probes.
-        probes: number of random vectors, four or more; standard errors fall as one over its square root.
-        rank: rank of the preconditioner; a larger one needs fewer products and gives smaller errors. If it exceeds the
+        probes: number of random vectors, at least four. Standard errors are proportional to one over its square root.
+        rank: rank of the preconditioner. A larger rank needs fewer products and gives smaller errors. If it exceeds the
             rank of the kernel, the estimate is exact.
-        order: order of the first Lanczos runs; it doubles until their bias is below half the standard error.
-        max_order: most products per vector, in conjugate gradients and in a Lanczos run.
+        order: order of the first Lanczos runs. The order doubles until their bias is below half the standard error.
+        max_order: largest number of products per vector, in conjugate gradients and in a Lanczos run.
         tolerance: relative residual of conjugate gradients.
-        block: number of vectors at a time.
-        repeats: number of saddle points that `solve` averages, three or more.
-        progress: show a bar of the solver's steps.
+        block: number of vectors that are processed at a time.
+        repeats: number of saddle points that `solve` averages, at least three.
+        progress: whether to show a bar of the solver's steps.
     """
 
     key: PRNGKeyArray
@@ -96,7 +97,7 @@ class MatrixFree(eqx.Module):
 
     def __check_init__(self):
         checked_key("key", self.key)
-        # Standard errors with a control variate need four probes, scatter needs three repeats.
+        # Standard errors with a control variate need four probes, and the scatter of saddle points needs three repeats.
         for name, least in {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         checked_number("tolerance", self.tolerance, above=0.0, below=1.0)
@@ -136,7 +137,7 @@ class EnergyEstimate(DisplayMixin, eqx.Module):
         yield Table(tuple((name, number(value)) for name, value in rows.items()))
 
     def error(self, deviations: float = 3.0) -> Number:
-        """Return so many standard errors (Student's t with probes - 2 degrees of freedom), plus the bias."""
+        """Return `deviations` standard errors (Student's t with probes - 2 degrees of freedom), plus the bias."""
         return checked_number("deviations", deviations, least=0.0) * self.standard_error + self.bias
 
 
@@ -145,15 +146,27 @@ def estimate_energy(
 ) -> EnergyEstimate:
     """Estimate E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel.
 
-    Features that are sharded over examples stay on their devices. The temperature must be positive. If
-    `solver.max_order` is reached and the bias exceeds the standard error, there is a `MatrixFreeWarning`.
+    Features that are sharded over examples stay on their devices. A `MatrixFreeWarning` is issued if `solver.max_order`
+    is reached and the bias exceeds the standard error.
 
-    - `value`: `log_determinant` plus `misfit`; for a fixed key it is a deterministic function of U_1.
-    - `standard_error`, `bias`: errors of `value`: from the scatter of the probes, and a bound for unfinished
-      iterations, rigorous up to rounding. `error(deviations)` combines both.
-    - `slopes`: `gradient`, the estimated gradient of E, which is `logdet_gradient` minus `minus_misfit_gradient` (n_1 x
-      n_1); `logdet_gradient_error` over probes, and a bias of each, entry by entry.
-    - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, `condition` number of M.
+    Args:
+        problem: a problem with training features, labels and a positive temperature.
+        order_parameters: the point at which to evaluate the energy.
+        solver: the random key and the sizes of the estimate.
+
+    Returns:
+        An estimate with these attributes:
+
+        - `value`: E, the sum of `log_determinant` and `misfit`. For a fixed key it is a deterministic function of U_1.
+        - `standard_error`: standard error of `value`, from the scatter of the probes.
+        - `bias`: bound of the error of `value` from unfinished iterations, rigorous up to rounding.
+          `error(deviations)` combines it with the standard error.
+        - `slopes`: the `gradient` of E in U_1 (n_1 x n_1), which is `logdet_gradient` minus `minus_misfit_gradient`.
+          Each has a bias per entry, and `logdet_gradient_error` is its standard error over probes.
+        - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, and `condition` number of M.
+
+    Raises:
+        ValueError: the problem has no training arrays, its temperature is zero or lost in rounding, or it is traced.
     """
     problem = as_problem(problem)
     checked_instance("solver", solver, MatrixFree, "such as bpkr.MatrixFree(jax.random.key(0))")
@@ -173,17 +186,17 @@ class Operands(eqx.Module):
 
 
 def operands_of(problem: Problem) -> Operands:
-    """Return a problem's operands, refused without training arrays or a positive temperature."""
+    """Return a problem's operands. Raises an error without training arrays or with zero temperature."""
     architecture, data = problem.architecture, problem.data
     refuse_kernels(data.features, "the matrix-free form")
     if is_traced(problem):
-        raise ValueError("matrix-free estimates choose their order as they go: they cannot run inside jit or vmap")
+        raise ValueError("matrix-free estimates choose their order while they run, so they cannot run in jit or vmap")
     if data.labels is None:
-        raise ValueError("the matrix-free form needs training features and labels, bpkr.Data(features, labels)")
+        raise ValueError("the matrix-free form needs training features and labels: pass bpkr.Data(features, labels)")
     if not architecture.temperature > 0:
         raise ValueError(
-            "temperature=0 leaves no lower bound of the kernel's eigenvalues, and so none of the errors: use a "
-            "positive one, or the dense form"
+            "temperature=0 gives no lower bound of the kernel's eigenvalues, and hence no bound of the errors: use a "
+            "positive temperature, or the dense form"
         )
     design = Design(data.features, architecture.outputs, sharding_of(data.features))
     return Operands(problem.bound, design, data.labels.reshape(-1, 1), path_gram(design))
@@ -191,7 +204,7 @@ def operands_of(problem: Problem) -> Operands:
 
 @jit
 def random_probes(solver: MatrixFree, operands: Operands) -> Float[Array, "probes rows"]:
-    """Draw random signs on the devices of their rows: the independent entries with the least variance."""
+    """Draw random signs on the devices of their rows. Signs are the independent entries with the least variance."""
     sharding, shape = operands.design.sharding, (solver.probes, operands.design.shape[0])
     if sharding is not None:
         sharding = NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0]))
@@ -202,7 +215,7 @@ def random_probes(solver: MatrixFree, operands: Operands) -> Float[Array, "probe
 def estimate_at(
     data: Operands, first: PathMatrix, probes: Float[Array, "probes rows"], solver: MatrixFree, order: int | None = None
 ) -> EnergyEstimate:
-    """Estimate as `estimate_energy` does, from `order` on, with any probes for which E[z^T B z] = tr B."""
+    """Compute `estimate_energy` with the given probes, for which E[z^T B z] = tr B. The first order is `order`."""
     rows, sharding = data.design.shape[0], data.design.sharding
     gradients = lx.CG(rtol=0.0, atol=solver.tolerance, norm=jnp.linalg.norm, max_steps=solver.max_order)
     sketch = jax.random.fold_in(solver.key, 1)
@@ -210,8 +223,8 @@ def estimate_at(
     whitened = WhitenedKernel(Kernel(data.bound, data.design, first), *preconditioner)
     if not whitened.floor > 0.5:
         raise ValueError(
-            f"temperature={float(data.bound.architecture.temperature):.3g} is lost in the rounding of a kernel of "
-            f"{rows} rows whose largest eigenvalue is about {float(jnp.max(whitened.eigenvalues)):.3g}; use a "
+            f"temperature={float(data.bound.architecture.temperature):.3g} is below the rounding errors of a kernel "
+            f"of {rows} rows whose largest eigenvalue is about {float(jnp.max(whitened.eigenvalues)):.3g}; use a "
             "larger temperature"
         )
     limit = min(solver.max_order, rows)
@@ -224,8 +237,9 @@ def estimate_at(
     bias, error, stats = float(estimate.bias), float(estimate.standard_error), estimate.stats
     if bias > error and max(stats["order"], int(stats["steps"])) >= solver.max_order:
         warnings.warn(
-            f"after {solver.max_order} products per vector the bias may be {bias:.3g}, the standard error {error:.3g}: "
-            f"the whitened kernel has a condition number of {float(stats['condition']):.3g}. Raise max_order or rank",
+            f"after {solver.max_order} products per vector the bias may be {bias:.3g}, above the standard error "
+            f"{error:.3g}: the whitened kernel has condition number {float(stats['condition']):.3g}. Raise max_order "
+            "or rank",
             MatrixFreeWarning,
             stacklevel=3,
         )
@@ -234,7 +248,7 @@ def estimate_at(
 
 @jit
 def _of_labels(data, first, key, rank, solver):
-    """Return the preconditioner, the misfit and minus its gradient with their biases, and steps."""
+    """Return the preconditioner, the misfit and minus its gradient with their biases, and the number of steps."""
     kernel = Kernel(data.bound, data.design, first)
     whitened = whiten_kernel(kernel, key, rank)
     right = whitened.whiten(data.labels)
@@ -254,13 +268,13 @@ def _of_labels(data, first, key, rank, solver):
     size, missed = jnp.sqrt(jnp.sum(gradient * first)), jnp.sqrt(unsolved + rounding)
     gradient_bias = _per_entry(first, missed * (2 * size + missed))
     of_labels = misfit, unsolved / 2 + rounding, gradient, gradient_bias, found.stats["num_steps"]
-    # Return no kernel, because compiled functions return copies and the features are large.
+    # Do not return the kernel: compiled functions return copies, and its features are large.
     return (whitened.basis, whitened.eigenvalues, whitened.floor), of_labels
 
 
 @jit
 def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
-    """Estimate with Lanczos runs of this `order`; also return whether the bias is below half the standard errors."""
+    """Estimate with Lanczos runs of this `order`, and return whether the bias is below half the standard errors."""
     kernel, (misfit, misfit_bias, minus_misfit_gradient, minus_misfit_gradient_bias, steps) = whitened.kernel, of_labels
     runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
     of_trace = whitened.slope_of_trace(path_gram)
@@ -305,7 +319,7 @@ def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[
 def _per_entry(first, bound):
     """Return bounds of the entries of X, given |U^{1/2} X U^{1/2}| <= bound with U = `first`.
 
-    This norm bounds the errors: K is at most A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
+    The errors are bounded in this norm, because K <= A implies |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
     """
     factor = jnp.linalg.cholesky(first)
     roots = jnp.linalg.norm(jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(first)), lower=True), axis=0)
@@ -313,10 +327,10 @@ def _per_entry(first, bound):
 
 
 def _controlled_mean(samples, controls, expected, metric):
-    """Return the mean of `samples` (axis 0) with control variates `controls` of known mean `expected`, and its errors.
+    """Return the mean of `samples` over axis 0, its standard error per entry, and the norm of the standard error.
 
-    The errors are the standard error and its norm, |U^{1/2} X U^{1/2}| for matrices, where U is `metric`. The controls
-    have one coefficient, by least squares over all samples and entries.
+    The control variates `controls` have the known mean `expected`. They share one coefficient, from least squares over
+    all samples and entries. The norm of a matrix is |U^{1/2} X U^{1/2}| with U = `metric`.
     """
     count = len(samples)
     deviations, control_deviations = samples - jnp.mean(samples, axis=0), controls - jnp.mean(controls, axis=0)
@@ -325,13 +339,13 @@ def _controlled_mean(samples, controls, expected, metric):
         return jnp.sum(left * right) if metric.ndim == 0 else jnp.einsum("jab,bc,jcd,da->", left, metric, right, metric)
 
     variation = inner(control_deviations, control_deviations)
-    # Controls that do not vary, as can happen for basis vectors, explain nothing.
+    # Controls may be constant, for example if the probes are basis vectors, and are then of no use.
     is_control = variation > 0
     divisor = jnp.where(is_control, variation, 1.0)
     coefficient = jnp.where(is_control, inner(deviations, control_deviations) / divisor, 0.0)
     offset = jnp.mean(controls, axis=0) - expected
     residuals = deviations - coefficient * control_deviations
-    # Variance of the mean, and of the coefficient times the offset of the controls.
+    # The variance of the mean plus the variance of the coefficient times the offset of the controls.
     share = (1 / count + inner(offset[None], offset[None]) / divisor) / (count - 2)
     error = jnp.sqrt(jnp.sum(residuals**2, axis=0) * share)
     return jnp.mean(samples, axis=0) - coefficient * offset, error, jnp.sqrt(inner(residuals, residuals) * share)
@@ -340,14 +354,16 @@ def _controlled_mean(samples, controls, expected, metric):
 class MatrixFreeSaddle(DisplayMixin, eqx.Module):
     """The result of `solve` with the solver `MatrixFree`.
 
-    - `order_parameters`: the mean over repeats, in the solver's coordinates.
+    - `order_parameters`: the mean over repeats, taken in the solver's coordinates.
     - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats.
-    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts there, undivided; the energy is from fresh probes.
-    - `standard_error`: of `action`, as an estimate of S at `order_parameters`.
-    - `excess`: an estimate of S at `order_parameters` minus its minimum.
-    - `bias`: a bound of the error in the energy from unfinished iterations.
-    - `stats`: `steps` and `residual` (largest change of a coordinate in the last step) of each repeat, and `samples`,
-      their solutions as coordinates.
+    - `action`: S at `order_parameters` (Eq. 32, undivided), the sum of `entropy` and `energy`.
+    - `entropy`: the entropy at `order_parameters`, which is exact.
+    - `energy`: the energy at `order_parameters`, estimated with fresh probes.
+    - `standard_error`: standard error of `action`.
+    - `excess`: an estimate of `action` minus the minimum of S.
+    - `bias`: a bound of the error of `energy` from unfinished iterations.
+    - `stats`: `steps` and `residual` of each repeat, and `samples`, the solutions as coordinates. A residual is the
+      largest change of a coordinate in the last step.
     - `architecture`: the network that was solved.
     """
 
@@ -381,11 +397,11 @@ class MatrixFreeSaddle(DisplayMixin, eqx.Module):
         yield from order_parameter_blocks(self.order_parameters, self.architecture)
 
     def error(self, deviations: float = 3.0) -> Number:
-        """Return the error of `action` as minimum of S: `deviations` times standard error and excess, plus bias."""
+        """Bound the error of `action` as the minimum of S: `deviations` times (standard error + excess), plus bias."""
         return checked_number("deviations", deviations, least=0.0) * (self.standard_error + self.excess) + self.bias
 
     def margins(self, probability: float = 0.99) -> OrderParameters:
-        """Return bounds of the distance of each entry from the saddle point that hold with this probability."""
+        """Bound the distance of each order parameter from the saddle point with this probability."""
         require_float64()
         checked_number("probability", probability, above=0.0, below=1.0)
         quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
@@ -401,7 +417,7 @@ class _SampleAverage:
 
     def at(self, point: OrderParameters) -> EnergyEstimate:
         estimate = estimate_at(self.data, point.first, self.probes, self.solver, self.order)
-        # Try the last order first, because condition numbers change little from step to step.
+        # Start with the last order, because condition numbers change little from step to step.
         self.order = estimate.stats["order"]
         return estimate
 
@@ -409,7 +425,7 @@ class _SampleAverage:
 def solve_matrix_free(
     problem: Problem, solver: MatrixFree, start: Coordinates, tolerance: float, max_steps: int, throw: bool
 ) -> MatrixFreeSaddle:
-    """Solve once per repeat with fresh probes, until no coordinate changes by more than `tolerance` in a step."""
+    """Solve once per repeat with fresh probes, until a step changes no coordinate by more than `tolerance`."""
     with outside_meshes():
         data = operands_of(problem)
         *keys, last = jax.random.split(solver.key, solver.repeats + 1)
@@ -417,7 +433,7 @@ def solve_matrix_free(
         ends, steps, residuals, memory = [], [], [], AndersonMemory.empty(_MEMORY, len(start))
         with Progress("matrix-free saddle", unit="step", shown=solver.progress) as report:
             for sample in samples:
-                # Other probes change the map, but hardly its derivative, so keep the secants.
+                # New probes change the map, but hardly its derivative, so keep the secants.
                 memory = memory.restarted()
                 start, taken, residual, memory = _fixed_point(sample, start, memory, max_steps, tolerance, report)
                 ends.append(start)
@@ -436,7 +452,7 @@ def solve_matrix_free(
 
 
 def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, report):
-    """Find the fixed point of a majorise-minimise step; return it with its steps, smallest change, and secants."""
+    """Return the fixed point of a majorise-minimise step, the number of steps, the smallest change, and the secants."""
     bound, point, best, lowest, taken = sample.data.bound, start, start, math.inf, 0
     while taken < max_steps and lowest > tolerance:
         taken += 1
@@ -448,7 +464,7 @@ def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, re
         if change <= _THROWN_OFF * lowest:
             point, memory = memory.next_point(point, image)
         else:
-            # Restart from the best point, without the history that led here.
+            # Restart from the best point without the secants, which led away from it.
             point, memory = best, AndersonMemory.empty(_MEMORY, len(start))
     return best, taken, lowest, memory
 
@@ -474,11 +490,11 @@ def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderPara
 
 
 def _pool(samples: list[_SampleAverage], ends, fresh, stats) -> MatrixFreeSaddle:
-    """Average the `ends` of all repeats, and estimate its energy with fresh probes, because its own are biased low."""
+    """Average the `ends` of all repeats, and estimate the energy with fresh probes, because the old ones are biased."""
     data, solver, repeats = samples[0].data, samples[0].solver, len(samples)
     bound = data.bound
     centre, point, errors = _mean(bound, ends)
-    # S is quadratic about each sample's minimum: half the slope at the mean times the distance.
+    # Near its minimum each sample's S is quadratic, so the rise to the mean is half the slope there times the distance.
     climbs = [
         _gradient(bound, centre, sample.at(point).slopes.gradient) @ (centre - end) / 2
         for sample, end in zip(samples, ends, strict=True)

@@ -1,8 +1,8 @@
-"""The kernel of many examples as a linear operator that is never formed, whitened by its leading eigenvectors.
+"""Whiten the kernel of many examples by its leading eigenvectors, without forming its matrix.
 
-Let A = K + T I, and P = T I + Q diag(lambda) Q^T a low-rank approximation of A from below. Iterations then use M =
-P^{-1/2} A P^{-1/2}, which has no large eigenvalues and none below `floor`, about one. For any P, logdet A = logdet P +
-logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2} y).
+Let A = K + T I, and let P = T I + Q diag(lambda) Q^T be a low-rank approximation of A from below. Iterations use M =
+P^{-1/2} A P^{-1/2}, which has no large eigenvalues, and no eigenvalues below `floor`, which is about one. For any P,
+logdet A = logdet P + logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2} y).
 
 Source of P: Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning" (arXiv 2110.02820), Alg. 2.1.
 """
@@ -21,13 +21,14 @@ from ..evaluation.bound_action import BoundAction
 from ..evaluation.contractions import Number, PathMatrix
 
 Columns = Float[Array, "rows k"]
+# Size of the features of one block of examples, which are summed at a time.
 _BLOCK_BYTES = 2**25
 
 
 class Design(eqx.Module):
-    """The matrix Phi of `flat_features` as an operator; outputs share the features, sharded over examples or not.
+    """The matrix Phi of `flat_features` as an operator. All outputs share the features, which may be sharded.
 
-    Rows are (example, output), columns (path, output, feature), the last fastest.
+    A row is an (example, output), and a column a (path, output, feature). The last index is fastest.
     """
 
     features: Float[Array, "examples paths features"]
@@ -60,7 +61,7 @@ class Design(eqx.Module):
 
 
 class Kernel(eqx.Module):
-    """A = K(U_1) + T I as an operator on columns; O(P D) per column."""
+    """A = K(U_1) + T I as an operator on columns, at a cost of O(P D) per column."""
 
     bound: BoundAction
     design: Design
@@ -73,7 +74,7 @@ class Kernel(eqx.Module):
 
     @property
     def temperature(self) -> Number:
-        """T, which is added to the diagonal of K."""
+        """The temperature T, which is added to the diagonal of K."""
         return jnp.asarray(self.bound.architecture.temperature, dtype=jnp.float64)
 
     def product(self, columns: Columns) -> Columns:
@@ -93,9 +94,12 @@ class Kernel(eqx.Module):
 
 
 class WhitenedKernel(eqx.Module):
-    """M = P^{-1/2} A P^{-1/2}, with P = T I + Q diag(eigenvalues) Q^T.
+    """The operator M = P^{-1/2} A P^{-1/2}, with P = T I + Q diag(eigenvalues) Q^T.
 
-    `floor`: a lower bound of M's eigenvalues, one minus a margin for rounding.
+    - `kernel`: A.
+    - `basis`: Q, with orthonormal columns.
+    - `eigenvalues`: approximate leading eigenvalues of K.
+    - `floor`: a lower bound of the eigenvalues of M, one minus a margin for rounding.
     """
 
     kernel: Kernel
@@ -152,10 +156,10 @@ def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKerne
 
 
 def tall_qr(array: Columns, sharding: NamedSharding | None) -> tuple[Columns, Float[Array, "k k"]]:
-    """Compute Q and R of a tall matrix: each device factorises its rows, and then all factors R are factorised.
+    """Compute Q and R of a tall matrix. Each device factorises its rows, and then all factors R are factorised.
 
-    Source: J. Demmel, L. Grigori, M. Hoemmen, J. Langou, "Communication-optimal parallel and sequential QR and LU
-    factorizations", SIAM J. Sci. Comput. 34 (2012) A206. It is as stable as Householder QR of all rows.
+    This is as stable as Householder QR of all rows. Source: J. Demmel, L. Grigori, M. Hoemmen, J. Langou,
+    "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci. Comput. 34 (2012) A206.
     """
     if sharding is None:
         return jnp.linalg.qr(array)
@@ -165,7 +169,7 @@ def tall_qr(array: Columns, sharding: NamedSharding | None) -> tuple[Columns, Fl
 
 
 def path_gram(design: Design) -> Float[Array, "n n"]:
-    """Compute the gradient of tr K(U_1) in U_1: inner products of the paths' features, in blocks of examples."""
+    """Compute the gradient of tr K(U_1) in U_1, which is the Gram matrix of the paths' features."""
     features, sharding = design.features, design.sharding
     block = max(1, _BLOCK_BYTES // (8 * features.shape[1] * features.shape[2]))
     return jnp.kron(of_this_process(_gram(features, block, sharding), sharding), jnp.eye(design.outputs))
