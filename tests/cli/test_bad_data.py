@@ -187,7 +187,7 @@ def test_a_file_of_another_kind_is_named(content, ending, tmp_path):
     path = tmp_path / f"data{ending}"
     path.write_bytes(CONTENTS[content])
     with pytest.raises(
-        ValueError, match=rf"data\{ending} cannot be read as .* is it damaged, or another file"
+        ValueError, match=rf"data\{ending} cannot be read as .* may be damaged, or have another format"
     ) as refusal:
         read_data(DataConfig(path.name, "y", "phi"), ARCHITECTURE, tmp_path)
     assert "pickle" not in str(refusal.value) and "\n" not in str(refusal.value)

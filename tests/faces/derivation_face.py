@@ -73,7 +73,7 @@ FACE = Face(
         "Derivation.sizes": of(SIZES, admits=EMPTY, alone=SIZES[0], by_text=({"n": 2},)),
         "steps": of(RECORD.steps, admits=EMPTY, alone=STEP),
         "Recorder.steps": of([], admits=EMPTY[:1]),
-        "Recorder.apply.rule": Kind(lambda: rules.reduce_traces, called=("the rule makes",)),
+        "Recorder.apply.rule": Kind(lambda: rules.reduce_traces, called=("the result of the rule",)),
         "arguments": of(Trace(M), "before"),
         "Step.before": Trace(M),
         "Step.after": Trace(U),

@@ -1,4 +1,4 @@
-"""Derivation engine: rules compute, steps record, and claims are checked. It contains no theory.
+"""Derivation engine: rules compute, steps record the results, and claims are checked. It contains no theory.
 
 before -> rule -> Step(before, after, claim) -> Derivation -> verify
 """

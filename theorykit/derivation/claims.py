@@ -1,7 +1,7 @@
-"""Claims of derivation steps, and their numeric checks by quadrature, differences, or evaluation.
+"""Claims of derivation steps, and their numeric checks by quadrature, finite differences, or evaluation.
 
-Each claim is checked from its two expressions alone, and shares no algorithm with the rule that made the step. Actions
-S appear in integrands exp(-S/2), so sums of S are products of integrands.
+The check of a claim uses only its expressions, and shares no algorithm with the rule that made the step. Actions S
+occur in integrands exp(-S/2), so a sum of actions is a product of integrands.
 """
 
 import abc
@@ -22,28 +22,38 @@ from ..symbolic import GaussianAverage as AverageOfKernel
 from .exact import ExactPoint, NotRational, Residues, as_value
 from .sampling import Values, random_value
 
-# Gauss-Hermite nodes per dimension, by the number of dimensions.
+# Number of Gauss-Hermite nodes per dimension, by the number of dimensions.
 _NODES = {1: 20, 2: 10, 3: 6}
-# Draws in more dimensions, and the number of standard errors that counts as one tolerance.
-_DRAWS, _STANDARD_ERRORS = 200, 4.5
-# Number of random directions for derivatives.
+# Number of Monte Carlo draws in more dimensions.
+_DRAWS = 200
+# Number of standard errors that counts as one tolerance. A true claim then fails with probability 1e-5.
+_STANDARD_ERRORS = 4.5
+# Number of random directions in which derivatives are compared.
 _SLOPES = 3
-# Directions of a row of two weights, equally spaced, and number and maximum of its lengths.
-_DIRECTIONS, _LENGTHS, _LONGEST = 500, 48, 10.0
+# Quadrature over a row of two weights uses this many equally spaced directions.
+_DIRECTIONS = 500
+# Number of lengths of the row.
+_LENGTHS = 48
+# Largest length of the row, in standard deviations of a weight.
+_LONGEST = 10.0
+# For step functions the quadrature is repeated with these numbers of directions.
 _FINER = 601, 811, 1301
-# Even for step functions, the fewest directions leave no larger error than this.
+# Upper bound of the error with _DIRECTIONS directions, also for step functions. A larger error is a failure.
 _CERTAIN = 0.05
-# Factors that scale the data when the kernel alone is tested, to variances of 1e-3 and 1e3, and number of directions.
-_SCALES, _MANY = (0.03, 30.0), 10_000
-# The uncertainty of this quadrature is this many times its change on refinement by two.
+# The kernel alone is tested with inputs scaled by these factors, which gives variances of 1e-3 and 1e3.
+_SCALES = (0.03, 30.0)
+# Number of directions in this test.
+_MANY = 10_000
+# The uncertainty of a quadrature is this factor times the change when it is refined.
 _UNCERTAIN = 4
 
 
 class Claim(abc.ABC):
     """Relation between `before` and `after`. Subclasses are dataclasses that implement `error`.
 
-    - `tolerance`: of the check on floating-point numbers. `checked_by`: how it is checked, with a gap for this number.
-    - `beyond`: the part that is no identity of rational functions, so that it cannot be checked exactly.
+    - `tolerance`: tolerance of the check in floating-point numbers.
+    - `checked_by`: description of this check, with braces in place of the tolerance.
+    - `beyond`: the part that is not an identity of rational functions, and cannot be checked exactly.
     """
 
     tolerance: float = 1e-10
@@ -67,7 +77,7 @@ class Claim(abc.ABC):
 
 
 class Identity(Claim):
-    """Claim that values are equal. `_sides` defines them for both the floating-point and the exact check."""
+    """Claim that values are equal. `_sides` yields the values for both the floating-point and the exact check."""
 
     def error(self, before, after, values, rng):
         sides = self._sides(before, after, _FloatPoint(values, rng))
@@ -112,21 +122,21 @@ class _FloatPoint:
 
 
 def residuals(claim: Claim, before: Expr, after: Expr, point: ExactPoint) -> Iterator[Residues]:
-    """Yield the exact values that must vanish if the claim holds at a random point of a prime field.
+    """Evaluate the claim at a random point of a prime field and yield its residuals, all zero if the claim holds.
 
-    Raises `NotRational`, which names the part that is no rational function.
+    Raises `NotRational`, which names the part that is not a rational function.
     """
     for found, expected in claim._sides(before, after, point):
         yield from as_value(found - expected).zeros()
 
 
 def difference(found, expected) -> float:
-    """Return the largest difference, relative to the largest entry if that exceeds one."""
+    """Return the largest difference, relative to the largest entry if this entry exceeds one."""
     return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
 
 
 def worst(*errors: float) -> float:
-    """Return the largest error, or NaN if any is. Python's `max` may lose a NaN."""
+    """Return the largest error, or NaN if any error is NaN, which Python's `max` may ignore."""
     return float(np.max(errors))
 
 
@@ -141,7 +151,7 @@ def _define(values: Values, definitions: Iterable[tuple[Expr, Expr]]) -> Values:
 
 
 def _slope_at_zero(function, step=1e-4):
-    """Differentiate a function of a number at zero by fourth-order differences. Values may be arrays."""
+    """Differentiate a function of a number at zero by fourth-order differences. Its values may be arrays."""
     f = [function(k * step) for k in (-2, -1, 1, 2)]
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
 
@@ -165,12 +175,12 @@ def _curvature(function, size: int) -> np.ndarray:
     return second
 
 
-# Two expressions agree: everywhere, up to a constant, row by row, or at large width.
+# Claims that two expressions agree: everywhere, up to a constant, row by row, or at large width.
 
 
 @dataclass(frozen=True)
 class Equal(Identity):
-    """Both are the same after substituting the values of all symbols of `definitions`."""
+    """Both sides are equal if all symbols of `definitions` are replaced by their values."""
 
     definitions: tuple[tuple[Expr, Expr], ...] = ()
     checked_by = "evaluation of both sides, to {}"
@@ -182,7 +192,7 @@ class Equal(Identity):
 
 @dataclass(frozen=True)
 class EqualUpToConstant(Identity):
-    """Both change by the same amount when `variables` change."""
+    """Both sides change by the same amount when `variables` change."""
 
     variables: tuple[Expr, ...]
     checked_by = "evaluation of differences, to {}"
@@ -196,9 +206,11 @@ class EqualUpToConstant(Identity):
 
 @dataclass(frozen=True)
 class SumOverRows(Identity):
-    """One side, a function of matrices, is the sum over `count` rows of the other, a function of one row as a column.
+    """One side, a function of matrices, is the sum over `count` rows of the other side, a function of one row.
 
-    `rows` pairs each column symbol with the matrix whose rows it represents. `per_row` names the side for one row.
+    - `rows`: pairs of a column symbol and the matrix whose rows it represents.
+    - `count`: number of rows.
+    - `per_row`: the side that is a function of one row, written as a column.
     """
 
     rows: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
@@ -229,7 +241,7 @@ class LeadingOrder(Identity):
         yield wider(after), 7 * point(after)
 
 
-# Integrals: Gaussian averages, delta functions, densities, volumes, sources.
+# Claims about integrals: Gaussian averages, delta functions, densities, volumes, sources.
 
 
 @dataclass(frozen=True)
@@ -237,7 +249,7 @@ class GaussianAverage(Claim):
     """exp(-after/2) is the average of exp(-before/2) over the column `variable` ~ N(0, `covariance`).
 
     The check is Gauss-Hermite quadrature around the stationary point of the integrand in the complex plane, so that the
-    integrand neither decays nor oscillates between nodes. In more than three dimensions it is Monte Carlo.
+    integrand neither decays nor oscillates between nodes. In more than three dimensions the check is Monte Carlo.
     """
 
     variable: MatrixSymbol
@@ -275,7 +287,7 @@ class GaussianAverage(Claim):
 
 
 class AverageIs(GaussianAverage):
-    """Reverse of a Gaussian average: exp(-before/2) is the average of exp(-after/2)."""
+    """Inverse of a Gaussian average: exp(-before/2) is the average of exp(-after/2)."""
 
     def error(self, before, after, values, rng):
         return super().error(after, before, values, rng)
@@ -285,8 +297,8 @@ class AverageIs(GaussianAverage):
 class OrderParameterInserted(Identity):
     """`after` contains the order parameter `symbol` in place of `value`, and its conjugate as a Lagrange multiplier.
 
-    The integral over the conjugate is a delta function: the derivative of `after` by it is weight tr(conjugate (value -
-    symbol)), and `after` equals `before` if the order parameter has its value.
+    The integral over the conjugate is a delta function. The claim holds if `after` is linear in the conjugate, with
+    the term weight tr(conjugate (value - symbol)), and equals `before` if the order parameter has its value.
     """
 
     symbol: MatrixSymbol
@@ -332,10 +344,11 @@ class GaussianDensity(Claim):
 
 @dataclass(frozen=True)
 class GramVolume(Claim):
-    """`before` is -2 log density of weights X (n x N), `after` that of their overlap U, up to a constant number.
+    """`before` is -2 log density of weights X (n x N), and `after` is -2 log density of their overlap U.
 
-    Both depend on X through U alone. The volume between them is tested by linear maps: the weights A X fill |det A|^N
-    of the volume, and their overlaps the Jacobian of the map between overlaps.
+    The claim holds up to a constant. Both depend on X only through U. The ratio of the volume elements is tested by
+    linear maps: X -> A X changes the volume element of weights by |det A|^N, and the volume element of overlaps by the
+    Jacobian of U -> A U A^T.
     """
 
     columns: MatrixSymbol
@@ -382,9 +395,9 @@ class GramVolume(Claim):
 
 @dataclass(frozen=True)
 class SourceDerivative(Claim):
-    """`after` is `factor` times the derivative of the given order of `before` in the source, at zero source.
+    """`after` is `factor` times the derivative of the given order of `before` by the source, at zero source.
 
-    The first derivative by a column source is a column, the second a matrix.
+    The first derivative by a column source is a column, and the second derivative is a matrix.
     """
 
     source: MatrixSymbol
@@ -422,20 +435,21 @@ class SourceDerivative(Claim):
         return difference(interpret(after, zero), complex(self.factor) * slope)
 
 
-# Linear replacements of nonlinear hidden units, with the same mean and covariance over the weights.
+# Claims about linear replacements of nonlinear hidden units, with the same mean and covariance over the weights.
 
 
 @dataclass(frozen=True)
 class SameMoments(Claim):
     """`before` and `after`, quadratic in hidden units of one layer, have the same mean over the layer's weights.
 
-    - `weights`: of the nonlinear units, one row per unit of two standard normal numbers. `equivalent`: of the linear
-      units, standard normal too.
-    - `kernel`: the symbol of their kernel, and its `value`.
+    - `weights`: weights of the nonlinear units, one row of two standard normal numbers per unit.
+    - `equivalent`: standard normal weights of the linear units.
+    - `kernel`: the symbol of the kernel of the units.
+    - `value`: the value of the kernel.
 
-    The mean of `before` is a quadrature over directions and lengths of a row, which uses no kernel. The mean of
-    `after` is exact. The kernel alone is also tested at variances of 1e-3 and 1e3. There the quadrature error, which
-    matters for step functions and steep functions, is subtracted.
+    The mean of `before` is a quadrature over directions and lengths of a row, which does not use the kernel. The mean
+    of `after` is exact. The kernel alone is also tested at variances of 1e-3 and 1e3. There we subtract the quadrature
+    error, which matters for step functions and steep functions.
     """
 
     weights: MatrixSymbol
@@ -449,14 +463,14 @@ class SameMoments(Claim):
     def error(self, before, after, values, rng):
         width = self.weights.shape[0].name
         if values[self.weights.name].shape[1] != 2:
-            raise ValueError("the mean over nonlinear units is taken for two weights a unit")
+            raise ValueError("the mean over nonlinear units can be checked only with two weights per unit")
         count = values[self.equivalent.name].shape[1]
-        # The rows have exactly the second moments of standard normal numbers.
+        # These rows have exactly the second moments of standard normal numbers.
         rows = np.sqrt(count) * np.eye(count)
         given = {**values, self.kernel.name: interpret(self.value, values), self.equivalent.name: rows, width: count}
 
         def of_units(directions):
-            """Average over rows of weights."""
+            """Average `before` over rows of weights."""
             rows, (lengths, density) = _directions(directions, rng), _lengths()
             at = {**values, width: directions}
             means = [interpret(before, {**at, self.weights.name: length * rows}) for length in lengths]
@@ -465,11 +479,11 @@ class SameMoments(Claim):
         of_equivalent, coarse = interpret(after, given), of_units(_DIRECTIONS)
         off = difference(of_equivalent, coarse)
         if self.tolerance < off < _CERTAIN:
-            # For step functions the error fluctuates with the number of directions.
+            # For step functions the error depends irregularly on the number of directions, so try several.
             *others, finest = map(of_units, _FINER)
             left_open = worst(*(difference(each, finest) for each in (coarse, *others)))
             off = worst(difference(of_equivalent, finest) - _UNCERTAIN * left_open, 0.0)
-        # A kernel that is an average needs no test at other scales.
+        # A kernel that is written as an average is correct at any scale, if it is at one.
         scales = () if self.value.has(AverageOfKernel) or off > self.tolerance else _SCALES
         return worst(off, *(self._at_scale(before, values, scale, rng) for scale in scales))
 
@@ -483,7 +497,7 @@ class SameMoments(Claim):
         kernel, function = interpret(self.value, {**values, data[0].name: inputs}), units[0].function(unit)
 
         def second_moments(finer):
-            """Return E[phi phi^T] for a row of standard normal weights, by quadrature that is `finer` times finer."""
+            """Return E[phi phi^T] over rows of standard normal weights, by quadrature with `finer` times more nodes."""
             count, moments = finer * _MANY, 0.0
             directions = _directions(count, rng)
             for length, weight in zip(*_lengths(finer * _LENGTHS), strict=True):
@@ -503,18 +517,18 @@ def _directions(count, rng):
 
 
 def _lengths(count=_LENGTHS):
-    """Return lengths of a row of two weights, and their probabilities."""
+    """Return quadrature nodes for the length of a row of two weights, and their probabilities."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     lengths = _LONGEST * (nodes + 1) / 2
     return lengths, lengths * np.exp(-(lengths**2) / 2) * weights * _LONGEST / 2
 
 
-# Many neurons: sums over spins, and neurons grouped into classes of equal weights.
+# Claims about many neurons: sums over spins, and neurons grouped into classes of equal weights.
 
 
 @dataclass(frozen=True)
 class SpinSum(Claim):
-    """exp(-after/2) is the sum of exp(-before/2) over all columns of spins 1 or -1, which are enumerated."""
+    """exp(-after/2) is the sum of exp(-before/2) over all columns of spins 1 or -1. The check enumerates them."""
 
     spins: MatrixSymbol
     beyond = "a sum of exponentials"
@@ -527,7 +541,7 @@ class SpinSum(Claim):
 
 @dataclass(frozen=True)
 class SpinCovariance(Claim):
-    """`after` is the covariance of the column `value` over all spins with weights exp(-before/2), enumerated."""
+    """`after` is the covariance of the column `value` over all spins with weights exp(-before/2)."""
 
     spins: MatrixSymbol
     value: MatrixExpr
@@ -550,10 +564,10 @@ def _every(spins: MatrixSymbol, values: Values) -> Iterator[Values]:
 
 @dataclass(frozen=True)
 class NeuronsGathered(Claim):
-    """Both are the same if each neuron has the weights of one class, up to a sign, according to `assignment`.
+    """Both sides are equal if each neuron has the weights of one class, up to a sign, according to `assignment`.
 
     The assignment has one row per class and one column per neuron. One entry of a column is 1 or -1 and the others are
-    zero. `definitions` express the neurons' weights, and the sums over classes, in terms of it.
+    zero. `definitions` express the neurons' weights and the sums over classes in terms of the assignment.
     """
 
     assignment: MatrixSymbol
@@ -569,14 +583,14 @@ class NeuronsGathered(Claim):
         return difference(interpret(after, values), interpret(before, values))
 
 
-# Responses to changes, and stationary points.
+# Claims about derivatives, responses to changes, and stationary points.
 
 
 @dataclass(frozen=True)
 class Gradient(Claim):
-    """`after` is the gradient of the number `before` in the matrix `variable`.
+    """`after` is the gradient of the number `before` with respect to the matrix `variable`.
 
-    Every symbol of `definitions` has the given value, in order, and moves with the variable.
+    Every symbol of `definitions` has the given value, which may depend on the variable and on earlier symbols.
     """
 
     variable: MatrixSymbol
@@ -601,7 +615,7 @@ class Gradient(Claim):
 class Response(Claim):
     """`after` times the column `displacement` is the first-order change of the column `before`.
 
-    `moved` pairs the symbols that move with their changes, linear in the displacement.
+    `moved` contains pairs of a symbol that moves and its change, which is linear in the displacement.
     """
 
     displacement: MatrixSymbol
@@ -622,7 +636,7 @@ class Response(Claim):
 
 @dataclass(frozen=True)
 class Stationary(Identity):
-    """`before` is stationary in the symmetric matrix `variable` at `solution`, and `after` is its value there."""
+    """`before` is stationary in the symmetric matrix `variable` at `solution`, and has the value `after` there."""
 
     variable: MatrixSymbol
     solution: MatrixExpr
@@ -632,14 +646,14 @@ class Stationary(Identity):
     def _sides(self, before, after, point):
         solution = point(self.solution)
         at_solution = point.where({self.variable: solution})
-        # One random direction suffices: it is orthogonal to a non-zero gradient with probability zero.
+        # One random direction is enough: it is orthogonal to a nonzero gradient with probability zero.
         yield at_solution.slope(before, self.variable, point.symmetric_matrix(solution.shape[0])), 0
         yield point(after), at_solution(before)
 
 
 @dataclass(frozen=True)
 class Constrained(Identity):
-    """`before` is linear in the symmetric matrix `multiplier`. Stationarity in it makes `variable` take `value`."""
+    """`before` is linear in the symmetric matrix `multiplier`, and stationary in it if `variable` has the `value`."""
 
     multiplier: MatrixSymbol
     variable: MatrixSymbol
@@ -658,7 +672,7 @@ class Constrained(Identity):
         point = _FloatPoint(values, rng)
         direction = point.symmetric_matrix(len(values[self.multiplier.name]))
         if abs(point.slope(before, self.multiplier, direction)) < 1e-6:
-            return np.inf  # the multiplier must multiply something
+            return np.inf  # `before` does not depend on the multiplier.
         return super().error(before, after, values, rng)
 
 
@@ -680,9 +694,9 @@ class MatrixDerivative(Identity):
 
 @dataclass(frozen=True)
 class Solves(Claim):
-    """The matrix `before` is zero if `variable` is `after`. It is also positive definite, if that is claimed.
+    """The matrix `before` is zero if `variable` equals `after`, which is positive definite if `positive_definite`.
 
-    A quadratic matrix equation has other solutions, which are not positive definite.
+    A quadratic matrix equation also has other solutions, which are not positive definite.
     """
 
     variable: MatrixSymbol
@@ -700,7 +714,7 @@ class Solves(Claim):
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
         residual = interpret(before, {**values, self.variable.name: solution})
-        # The error is relative to the value of the equation at a point that is no solution.
+        # The error is relative to the value of the equation at a random point, which is not a solution.
         elsewhere = _FloatPoint(values, rng).draw(self.variable)(before)
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 
@@ -709,9 +723,9 @@ class Solves(Claim):
 class SolvesToFirstOrder(Claim):
     """`before` + tr(force X_1) stays stationary in `variable` when all variables move from `limit` by `displaced`.
 
-    The claim is of first order in the displacements: the second derivative of `before`, once along them and once along
-    a random direction of `variable`, cancels the force. `after` is the displacement of `variable`. The force acts on
-    the first variable, X_1.
+    The claim is of first order in the displacements: the mixed second derivative of `before`, along the displacements
+    and along a random direction of `variable`, cancels the force. `after` is the displacement of `variable`. The force
+    acts on the first variable, X_1.
     """
 
     variable: MatrixSymbol

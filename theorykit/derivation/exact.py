@@ -1,11 +1,12 @@
 """Evaluate expressions exactly at random points of a prime field, with bounds of their degrees.
 
-If two different rational functions agree at such a point, this is by chance, with probability at most their degree over
-the prime (Schwartz and Zippel). This module does not depend on rules.
+Two different rational functions agree at such a point with probability at most their degree divided by the prime
+(Schwartz-Zippel lemma). This module does not depend on rules.
 
-Every matrix symbol is a random matrix, symmetric if declared so. An identity of rational functions that holds for all
-positive definite matrices holds for all symmetric ones. A scalar symbol is the square of a random residue, so that its
-square root is in the field too. The constant pi is treated as a symbol, because it is transcendental.
+The value of a matrix symbol is a random matrix, which is symmetric if the symbol is. An identity of rational functions
+that holds for all positive definite matrices holds for all symmetric matrices. The value of a scalar symbol is the
+square of a random residue, so that its square root is also in the field. The constant pi is treated as a symbol,
+because it is transcendental.
 
 Residues are Python integers, which cannot overflow, in NumPy object arrays.
 """
@@ -55,13 +56,13 @@ from ..symbolic.atoms import BoundVariable, LogDet, PartialTrace, PrincipalBlock
 from ..symbolic.matrix_functions import Entrywise, SumOfEntries
 
 PRIME = 2**127 - 1_480_479_127
-"""Largest 127-bit prime that is 1 modulo 8 and modulo odd primes below 20, so that -1 and these have roots."""
-# Largest matrix that is inverted in Python integers. It takes less than a tenth of a second.
+"""Largest 127-bit prime that is 1 modulo 8 and modulo odd primes below 20, so that -1 and these primes have roots."""
+# Largest number of rows of a matrix that is inverted in Python integers. This takes less than a tenth of a second.
 _MOST_ROWS = 64
 
 
 class NotRational(NotImplementedError):
-    """An expression is no rational function of its symbols, nor a sum of logarithms of such functions."""
+    """An expression is neither a rational function of its symbols nor a sum of logarithms of such functions."""
 
 
 class SingularPoint(ArithmeticError):
@@ -69,7 +70,7 @@ class SingularPoint(ArithmeticError):
 
 
 class _Arithmetic:
-    # These follow from a sum, a product and a change of sign.
+    # Derive the other operations from addition, multiplication and negation.
     __slots__ = ()
 
     def __radd__(self, other):
@@ -86,7 +87,7 @@ class _Arithmetic:
 
 
 class Dual(_Arithmetic):
-    """a + b e with e^2 = 0: a residue, and its derivative in a direction."""
+    """Dual number a + b e with e^2 = 0: a residue a and its directional derivative b."""
 
     __slots__ = ("slope", "value")
 
@@ -170,7 +171,7 @@ def _bring_up_pivot(rows: np.ndarray, column: int) -> int:
 
 @cache
 def square_root(number: int) -> int:
-    """Return a root of a whole number, chosen so that the root of a product is the product of roots."""
+    """Return a square root of a whole number, chosen such that the root of a product is the product of roots."""
     if number < 0:
         return _root(-1) * square_root(-number) % PRIME
     result = 1
@@ -189,9 +190,11 @@ def _root(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Residues(_Arithmetic):
-    """Number, or matrix of numbers, modulo the prime: P/q with one denominator q for all entries.
+    """A number or a matrix of numbers modulo the prime, P/q with the same denominator q for all entries.
 
-    `above`, `below`: bounds of the degrees of P and q in the randomly drawn numbers.
+    - `entries`: the residues.
+    - `above`: bound of the degree of P in the randomly drawn numbers.
+    - `below`: bound of the degree of q.
     """
 
     entries: Any
@@ -200,12 +203,12 @@ class Residues(_Arithmetic):
 
     @property
     def is_matrix(self) -> bool:
-        """Return whether this is a matrix, and not a number."""
+        """Return whether this is a matrix instead of a number."""
         return isinstance(self.entries, np.ndarray)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return the numbers of rows and columns."""
+        """Return the number of rows and the number of columns."""
         return self.entries.shape
 
     def __add__(self, other):
@@ -245,11 +248,11 @@ class Residues(_Arithmetic):
         return self.linear(np.trace)
 
     def linear(self, function):
-        """Apply a function that is linear in the entries, with whole coefficients."""
+        """Apply a function that is linear in the entries and has integer coefficients."""
         return Residues(function(self.entries) % PRIME, self.above, self.below)
 
     def power(self, exponent: int):
-        """Return a whole power of a number, or of a square matrix."""
+        """Return an integer power of a number or of a square matrix."""
         if exponent < 0:
             return self.inverse().power(-exponent)
         if not self.is_matrix:
@@ -257,21 +260,21 @@ class Residues(_Arithmetic):
         return reduce(lambda result, _: result @ self, range(exponent - 1), self)
 
     def inverse(self):
-        """Invert a number, or a square matrix by cofactors over the determinant."""
+        """Invert a number or a square matrix."""
         if not self.is_matrix:
             return Residues(_reciprocal(self.entries), self.below, self.above)
-        # Entries of the adjugate are minors of size n - 1, and the determinant has degree n.
+        # The inverse is the adjugate, whose entries are minors of size n - 1, divided by the determinant of degree n.
         size = self._rows()
         return Residues(inverse(self.entries), (size - 1) * self.above + self.below, size * self.above)
 
     def _rows(self) -> int:
         rows = len(self.entries)
         if rows > _MOST_ROWS:
-            raise NotRational(f"a matrix of {rows} rows, which takes long to invert exactly")
+            raise NotRational(f"a matrix of {rows} rows, which would take too long to invert exactly")
         return rows
 
     def logarithm(self):
-        """Return the logarithm of a number, or of the determinant of a matrix."""
+        """Return the logarithm of a number or of the determinant of a matrix."""
         if self.is_matrix:
             size = self._rows()
             return Residues(determinant(self.entries), size * self.above, size * self.below).logarithm()
@@ -286,7 +289,7 @@ class Residues(_Arithmetic):
         return Residues(slopes, self.above + self.below, 2 * self.below)
 
     def zeros(self) -> Iterator["Residues"]:
-        """Yield the values that vanish if this does: only itself."""
+        """Yield the residues that must vanish for this value to vanish, which is only the value itself."""
         yield self
 
     @property
@@ -302,9 +305,13 @@ class _Power(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Logarithms(_Arithmetic):
-    """Number plus a sum of logarithms. Each monomial of symbols multiplies logarithms, stored as powers of numbers.
+    """A number plus a sum of logarithms, with monomials of symbols as coefficients.
 
-    Different monomials are linearly independent over the rational numbers, so each must have the product 1.
+    - `rest`: the number.
+    - `powers`: for each monomial, the arguments of its logarithms as powers of numbers.
+
+    Different monomials are linearly independent over the rational numbers. The sum of logarithms therefore vanishes
+    only if the product of powers is 1 for each monomial.
     """
 
     rest: Residues
@@ -325,18 +332,18 @@ class Logarithms(_Arithmetic):
     def __mul__(self, other):
         if isinstance(other, int):
             return self.times({S.One: Fraction(other)}, as_value(other))
-        raise NotRational("a logarithm, multiplied by what is no polynomial of symbols")
+        raise NotRational("a logarithm that is not multiplied by a polynomial of symbols")
 
     def power(self, exponent: int):
-        """Raise, because no power is a sum of logarithms."""
+        """Raise `NotRational`, because a power is not a sum of logarithms."""
         raise NotRational("a power of a logarithm")
 
     def logarithm(self):
-        """Raise, because no logarithm is a sum of logarithms."""
+        """Raise `NotRational`, because the logarithm of a logarithm is not a sum of logarithms."""
         raise NotRational("the logarithm of a logarithm")
 
     def times(self, coefficients: Mapping[Expr, Fraction], value: Residues):
-        """Multiply by a polynomial of symbols with these coefficients and this value."""
+        """Multiply by a polynomial of symbols, given by its coefficients and its value."""
         powers: dict[Expr, tuple[_Power, ...]] = {}
         for own, product in self.powers.items():
             for monomial, coefficient in coefficients.items():
@@ -355,8 +362,8 @@ class Logarithms(_Arithmetic):
         return total
 
     def zeros(self) -> Iterator[Residues]:
-        """Yield the values that vanish if this does: the number without logarithms, and each product minus 1."""
-        # Raise the products to a power that makes exponents whole. For positive numbers this is equivalent.
+        """Yield the residues that must vanish for this value to vanish: `rest`, and each product of powers minus 1."""
+        # Raise the products to a power that makes all exponents integers. For positive numbers this is equivalent.
         yield self.rest
         for product in self.powers.values():
             whole = lcm(*(exponent.denominator for _, exponent in product))
@@ -379,15 +386,18 @@ def _fraction(number: Fraction) -> Residues:
 
 
 def as_value(number: Any) -> Value:
-    """Convert to a value, also from a Python integer."""
+    """Convert a Python integer to a value, and return values unchanged."""
     return Residues(number % PRIME) if isinstance(number, int) else number
 
 
 @dataclass(frozen=True)
 class _Draws:
-    """Random values of symbols and shapes, each drawn when it is first needed.
+    """Random values, each drawn when it is first needed.
 
-    `results`: values of non-rational functions by their arguments. `degrees`: bounds of the degrees of the arguments.
+    - `generator`: source of the random numbers.
+    - `drawn`: values by symbol and shape.
+    - `results`: values of functions that are not rational, by function and arguments.
+    - `degrees`: bounds of the degrees of these arguments.
     """
 
     generator: random.Random
@@ -396,7 +406,7 @@ class _Draws:
     degrees: set = field(default_factory=set)
 
     def known(self, symbol: Basic, shape: tuple[int, ...]) -> Residues:
-        """Return the value of a matrix symbol, or the root of the value of a scalar symbol."""
+        """Return the value of a matrix symbol, or the square root of the value of a scalar symbol."""
         if (symbol, shape) not in self.drawn:
             self.drawn[symbol, shape] = self.fresh(shape, isinstance(symbol, SymmetricSymbol))
         return self.drawn[symbol, shape]
@@ -416,9 +426,12 @@ class _Draws:
 class ExactPoint:
     """Values of symbols and expressions.
 
-    - `sizes`: whole numbers by name.
-    - `given`: symbols with another value than the drawn one. `roots`: the square roots of scalars.
+    - `sizes`: values of symbolic sizes by name.
+    - `draws`: random values.
+    - `given`: values of symbols that replace the random values.
+    - `roots`: square roots of scalars in `given`.
     - `origin`: a point that differs only in symbols with names in `changed`.
+    - `changed`: these names.
     """
 
     sizes: Mapping[str, int]
@@ -440,7 +453,7 @@ class ExactPoint:
         return self.origin is not None and self.changed.isdisjoint(_names(node))
 
     def __call__(self, node: Basic) -> Value:
-        """Evaluate an expression. `NotRational` names a part that is no rational function."""
+        """Evaluate an expression. Raises `NotRational`, which names a part that is not a rational function."""
         if node not in self._values:
             same = self._is_as_before(node)
             self._values[node] = self.origin(node) if same else _rule_for(type(node))(node, self)
@@ -464,7 +477,7 @@ class ExactPoint:
         """Return the value of a size."""
         number = self.number(size)
         if number is None or number.denominator != 1:
-            raise NotRational(f"the size {size}, of which no whole number is given")
+            raise NotRational(f"the size {size}, which has no whole number as its value")
         return int(number)
 
     def number(self, expression: Expr) -> Fraction | None:
@@ -509,7 +522,7 @@ class ExactPoint:
         return self.draws.known(expression, ())
 
     def coefficients(self, expression: Expr) -> Mapping[Expr, Fraction]:
-        """Write a polynomial of symbols and their square roots as rational numbers by monomial."""
+        """Return the rational coefficients of a polynomial of symbols and their square roots, by monomial."""
         if (number := self.number(expression)) is not None:
             return {Integer(1): number}
         sizes = {
@@ -521,12 +534,12 @@ class ExactPoint:
         for monomial, coefficient in expand(expression.xreplace(sizes)).as_coefficients_dict().items():
             powers = [factor.as_base_exp() for factor in Mul.make_args(monomial)]
             if not coefficient.is_Rational or not all(self._is_independent(*power) for power in powers):
-                raise NotRational(f"a logarithm times {expression}, which is no polynomial of symbols")
+                raise NotRational(f"a logarithm times {expression}, which is not a polynomial of symbols")
             coefficients[monomial] = Fraction(int(coefficient.p), int(coefficient.q))
         return coefficients
 
     def _is_independent(self, base: Expr, exponent: Expr) -> bool:
-        """Return whether its powers enter monomials. SymPy keeps square roots of square-free numbers there."""
+        """Return whether a power belongs in a monomial. SymPy also keeps square roots of square-free numbers there."""
         if base.is_Symbol:
             return base not in self.given and exponent.is_Rational
         return base == 1 or (base.is_Integer and base > 0 and exponent == RationalNumber(1, 2))
@@ -549,12 +562,12 @@ class ExactPoint:
 
     @property
     def degree_of_collisions(self) -> int:
-        """Bound the chance, times the prime, that two different arguments of a function coincide at this point."""
+        """Bound the probability, times the prime, that different arguments of a function coincide at this point."""
         count = len(self.draws.results)
         return count * (count - 1) // 2 * max(self.draws.degrees, default=0)
 
     def where(self, values: Mapping[Basic, Value | int]) -> "ExactPoint":
-        """Set values of symbols, or whole numbers for sizes."""
+        """Return a point with other values of symbols, or other whole numbers for sizes."""
         sizes = {symbol.name: value for symbol, value in values.items() if isinstance(value, int)}
         given = {symbol: value for symbol, value in values.items() if not isinstance(value, int)}
         roots = {symbol: root for symbol, root in self.roots.items() if symbol not in given}
@@ -562,14 +575,14 @@ class ExactPoint:
         return ExactPoint({**self.sizes, **sizes}, self.draws, {**self.given, **given}, roots, self, changed)
 
     def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "ExactPoint":
-        """Set the values of defined symbols. Each definition may use the previous ones."""
+        """Return a point with values for defined symbols. Each definition may use earlier symbols."""
         point = self
         for symbol, value in definitions:
             point = point.where({symbol: point(value)})
         return point
 
     def draw(self, symbol: Symbol | MatrixSymbol) -> "ExactPoint":
-        """Draw another random value for a symbol."""
+        """Return a point with another random value for a symbol."""
         if isinstance(symbol, MatrixSymbol):
             return self.where({symbol: self.draws.fresh(self.shape(symbol), isinstance(symbol, SymmetricSymbol))})
         if symbol.name in self.sizes:
@@ -579,7 +592,7 @@ class ExactPoint:
         return replace(moved, roots={**moved.roots, symbol: root})
 
     def scaled(self, symbol: Symbol, factor: int) -> "ExactPoint":
-        """Multiply a scalar symbol by a whole number."""
+        """Return a point with a scalar symbol multiplied by a whole number."""
         is_size = symbol.name in self.sizes
         return self.where({symbol: factor * (self.sizes[symbol.name] if is_size else self(symbol))})
 
@@ -588,7 +601,7 @@ class ExactPoint:
         return self.draws.fresh((size, size), symmetric=True)
 
     def slope(self, expression: Expr, variable: MatrixSymbol, direction: Residues) -> Value:
-        """Differentiate a scalar in a direction of a matrix, by dual numbers."""
+        """Return the derivative of a scalar along a direction of a matrix, by dual numbers."""
         at = self(variable)
         moved = Residues(dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
         return self.where({variable: moved})(expression).slope(self)
@@ -602,11 +615,11 @@ def _names(node: Basic) -> frozenset[str]:
 
 
 def random_point(sizes: Mapping[Expr, int], seed: str) -> ExactPoint:
-    """Draw a point at random from the seed `seed`, a text."""
+    """Draw a random point from a seed, which is text."""
     return ExactPoint({size.name: number for size, number in sizes.items()}, _Draws(random.Random(seed)))
 
 
-# Values of nodes from values of their arguments: one rule for each kind of rational function.
+# Rules that compute the value of a node from the values of its arguments, one per kind of rational function.
 
 
 @cache
@@ -619,7 +632,7 @@ def _refuse(node, at):
 
 
 ANY_FUNCTIONS = (ElementwiseApplyFunction, Entrywise, Softmax)
-"""Functions for which only this is used: equal arguments give equal values."""
+"""Functions that may be any functions: the check uses only that equal arguments give equal values."""
 
 
 def _entrywise(node, at):
@@ -644,7 +657,7 @@ def _product(node, at):
     if not held:
         return reduce(lambda left, right: left @ right if left.is_matrix and right.is_matrix else left * right, values)
     if len(held) > 1 or node.is_Matrix:
-        raise NotRational("a product of logarithms, or of one and a matrix")
+        raise NotRational("a product of logarithms, or of a logarithm and a matrix")
     coefficient = Mul(*(argument for i, argument in enumerate(node.args) if i != held[0]))
     return values[held[0]].times(at.coefficients(coefficient), at(coefficient))
 
@@ -694,7 +707,7 @@ def _constant(entry: int) -> Callable:
     return lambda node, at: Residues(np.full(at.shape(node), entry, dtype=object))
 
 
-# First match wins, and the matrix nodes derive from the scalar ones.
+# The first match is used. Matrix classes come before the scalar classes from which they are derived.
 _RULES = (
     (BoundVariable, _refuse),
     ((Symbol, MatrixSymbol), lambda node, at: at.symbol(node)),

@@ -1,6 +1,6 @@
 """Store dataclasses of expressions, such as the steps of a derivation with their claims, as JSON.
 
-Reading calls only the permitted dataclasses by name, which check their fields. It executes nothing else in the text.
+Reading constructs only permitted dataclasses, which check their fields, and does not execute any code in the text.
 """
 
 import json
@@ -22,7 +22,7 @@ _EXPRESSION, _MAPPING = "expression", "mapping"
 
 
 def write_records(value: Any, kinds: tuple[type, ...], heading: Mapping[str, Any]) -> str:
-    """Write `value` as JSON after `heading`. `ValueError` unless it has expressions, `kinds` and plain values only."""
+    """Write `heading` and `value`, which may contain expressions, dataclasses `kinds` and plain values, as JSON."""
     table = ExpressionTable()
 
     def plain(value: Any) -> Any:
@@ -36,13 +36,13 @@ def write_records(value: Any, kinds: tuple[type, ...], heading: Mapping[str, Any
             return list(map(plain, value))
         if value is None or type(value) in (bool, int, float, str):
             return value
-        raise ValueError(f"{shown(value)}, a {type(value).__module__}.{type(value).__name__}, cannot be kept as text")
+        raise ValueError(f"{shown(value)}, a {type(value).__module__}.{type(value).__name__}, cannot become text")
 
     content = plain(value)
     rows = ",\n".join(map(_line, table.rows))
     parts = [f"{_line(name)}: {_line(part)}" for name, part in heading.items()]
     parts += [f'"expressions": [\n{rows}\n]', f'"content": {_line(content)}']
-    # SymPy simplifies some expressions when they are made, so that they differ from the written ones.
+    # SymPy simplifies some expressions when it constructs them, so that they differ from what was written.
     for expression, again in zip(table.expressions, read_expressions(table.rows), strict=True):
         if expression != again:
             raise ValueError(f"the expression {shown(expression)} becomes {shown(again)} when it is read back")
@@ -58,7 +58,7 @@ def read_records(document: Mapping[str, Any], kinds: tuple[type, ...]) -> Any:
 
     def listed(value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise ValueError(f"{shown(value)} should be a list")
+            raise ValueError(f"{shown(value)} must be a list")
         return value
 
     expressions = read_expressions(listed(document.get("expressions")))
@@ -74,15 +74,15 @@ def read_records(document: Mapping[str, Any], kinds: tuple[type, ...]) -> Any:
         ((name, content),) = plain.items()
         if name == _EXPRESSION:
             if type(content) is not int or content < 0:
-                raise ValueError(f"{shown(content)} is no number of an expression")
+                raise ValueError(f"{shown(content)} is not the number of an expression")
             return expressions[content]
         if name == _MAPPING:
             return dict([tuple(map(made, listed(pair))) for pair in listed(content)])
         if name not in by_name or not isinstance(content, dict):
-            raise ValueError(f"there is no record called {shown(name)} here")
+            raise ValueError(f"{shown(name)} is not a known kind of record")
         return by_name[name](**{field: made(each) for field, each in content.items()})
 
     try:
         return made(document.get("content"))
     except (TypeError, LookupError, AttributeError) as error:
-        raise ValueError(f"its content is not what it should be: {error}") from error
+        raise ValueError(f"its content is invalid: {error}") from error

@@ -1,7 +1,8 @@
-"""Rules of integration: each takes an expression apart, computes the result, and returns the step.
+"""Rules of integration. A rule analyses an expression, computes the result, and returns the step.
 
 Expressions are actions S with the integrand exp(-S/2). A rule matches a pattern in `before`, and raises `RuleError` if
-there is no match. The claims of rules are checked numerically elsewhere.
+there is no match. `Derivation.verify` checks the claims of the steps. The keywords `record` of every rule are fields of
+`Step`, such as `equations`.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ from . import claims
 from .step import Step
 
 Definitions = Sequence[tuple[MatrixSymbol, MatrixExpr]]
-"""Matrix symbols, in order, with their values."""
+"""Matrix symbols with their values, each of which may contain earlier symbols."""
 
 
 class RuleError(ValueError):
     """A rule does not apply to the given expression."""
 
 
-# Taking expressions apart: the terms of an action, the matrices of its quadratic and linear forms.
+# Analysis of expressions: the terms of an action, and the matrices of its quadratic and linear forms.
 
 
 @checked_arguments
@@ -93,7 +94,7 @@ def terms_without(expression: Expr, *symbols: Expr) -> Expr:
 
 @checked_arguments
 def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
-    """Return the matrix A (n x n) of an expression tr(A R^T R), R = `outer`."""
+    """Return the matrix A (n x n) of an expression tr(A R^T R) with R = `outer`."""
     terms = []
     for coefficient, factors in _trace_terms(expression):
         if outer not in factors:
@@ -108,7 +109,7 @@ def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
 
 @checked_arguments
 def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
-    """Return the matrix A of a quadratic form r^T A r, r = `column`."""
+    """Return the matrix A of a quadratic form r^T A r with r = `column`."""
     quadratic, linear, constant = polynomial(expression, column)
     if linear or constant != 0 or not quadratic:
         raise RuleError(f"expected a quadratic form of {column}, got {expression}")
@@ -117,7 +118,7 @@ def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
 
 @checked_arguments
 def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -> MatrixExpr:
-    """Return the matrix B of a form 2 l^T B r of two columns."""
+    """Return the matrix B of a form 2 l^T B r of the columns l = `left` and r = `right`."""
     _, linear, _ = polynomial(expression, left)
     terms = [(c, factors) for column in linear for c, factors in matrix_terms(column)]
     if any(factors[-1] != right for _, factors in terms):
@@ -127,12 +128,13 @@ def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -
 
 @checked_arguments
 def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
-    """Solve `equation` = 0 for a `variable` that occurs once, in an inverse or alone between factors."""
-    # One term L f(X) R and the rest: f(X) = -L^-1 rest R^-1, and then f is the identity, an inverse, or of a sum.
+    """Solve `equation` = 0 for a `variable` that occurs once, either alone between factors or in an inverse."""
+    # If the equation is L f(X) R + rest = 0, then f(X) = -L^-1 rest R^-1. Here f is the identity, or the inverse of X
+    # or of a sum with X.
     terms = matrix_terms(equation)
     holding = [term for term in terms if any(factor.has(variable) for factor in term[1])]
     if len(holding) != 1:
-        raise RuleError(f"{variable} occurs in {len(holding)} terms of {equation}, not in one")
+        raise RuleError(f"{variable} occurs in {len(holding)} terms of {equation}, but must occur in one")
     ((coefficient, factors),) = holding
     rest = [(-c / coefficient, other) for c, other in terms if (c, other) != holding[0]]
     position = next(i for i, factor in enumerate(factors) if factor.has(variable))
@@ -147,12 +149,12 @@ def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     value = expand_products(inverse(value))
     beyond = [(-c, factors) for c, factors in matrix_terms(inside) if factors != (variable,)]
     if any(factor.has(variable) for _, factors in beyond for factor in factors):
-        raise RuleError(f"{variable} does not stand alone in {inside}")
+        raise RuleError(f"{variable} must occur once and alone in {inside}")
     return sum_of([value, from_terms(beyond, value.shape)])
 
 
 def _scalar_terms(expression: Expr) -> list[tuple[Expr, Expr]]:
-    """Split a normal scalar expression into pairs of coefficient and trace or log-determinant; a scalar x is (x, 1)."""
+    """Split a normal scalar into pairs (coefficient, trace or log-determinant). A term x without either is (x, 1)."""
     return [term.as_independent(Trace, LogDet, as_Add=False) for term in Add.make_args(expression)]
 
 
@@ -171,7 +173,8 @@ def _change_products(
 ) -> Expr:
     """Replace the trace of each product in a sum of traces by change(factors).
 
-    With `held`, only change terms that contain any of these symbols or types. The other terms are multiplied by `kept`.
+    If `held` is given, change only terms that contain any of these symbols or types, and multiply other terms by
+    `kept`.
     """
     terms = Add.make_args(normal(expression))
     changing = [term for term in terms if held is None or term.has(*held)]
@@ -182,14 +185,14 @@ def _change_products(
 
 @checked_arguments
 def polynomial(expression: Expr, variable: MatrixSymbol) -> tuple[list, list, Expr]:
-    """Split a quadratic polynomial in a column v into matrices A, columns b (of 2 b^T v), and the rest."""
+    """Split a quadratic polynomial in a column v into matrices A (of v^T A v), columns b (of 2 b^T v), and the rest."""
     quadratic, linear, constant = [], [], S.Zero
     for coefficient, node in _scalar_terms(normal(expression)):
         if not node.has(variable):
             constant += coefficient * node
             continue
         if not isinstance(node, Trace):
-            raise RuleError(f"{variable} must occur in quadratic forms only, not in {node}")
+            raise RuleError(f"{variable} may occur only in linear and quadratic forms, but occurs in {node}")
         for c, factors in matrix_terms(node.arg):
             degree, rest = _occurrence(factors, variable)
             if degree == 2:
@@ -200,7 +203,7 @@ def polynomial(expression: Expr, variable: MatrixSymbol) -> tuple[list, list, Ex
 
 
 def _occurrence(factors: Factors, variable: MatrixSymbol) -> tuple[int, Factors]:
-    """Return how often the column occurs in a cyclic product, and the product of the other factors."""
+    """Return how often the column occurs in a cyclic product, 1 or 2, and the other factors."""
     for rotated in rotations(factors):
         if rotated[0] == variable.T and not any(factor.has(variable) for factor in rotated[1:-1]):
             if rotated[-1] == variable:
@@ -213,7 +216,7 @@ def _occurrence(factors: Factors, variable: MatrixSymbol) -> tuple[int, Factors]
     raise RuleError(f"the exponent is not of second degree in {variable}: {factors}")
 
 
-# Rewriting: determinant lemma and Woodbury, blocks and paths, abbreviations, dropped terms.
+# Rules that rewrite: determinant lemma and Woodbury, blocks and paths, abbreviations, dropped terms.
 
 
 @checked_arguments
@@ -319,7 +322,7 @@ def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: Mat
 
 @checked_arguments
 def rescale(before: Expr, matrix: MatrixExpr, factor: Expr, **record) -> Step:
-    """Express logdet A and A^{-1} by c A, for A = `matrix` and c = `factor`."""
+    """Express logdet A and A^{-1} in terms of c A, with A = `matrix` and c = `factor`."""
     scaled = expand_products(factor * matrix)
     changes = {
         LogDet(matrix): LogDet(scaled) - matrix.shape[0] * log(factor),
@@ -335,7 +338,7 @@ def _ordered(expression: Expr) -> Expr:
 
 @checked_arguments
 def unstack(before: Expr, **record) -> Step:
-    """Rewrite tr(T^T F) as tr(B S). F and T stack k blocks of columns, and B and S have them side by side."""
+    """Rewrite tr(T^T F) as tr(B S). T and F are stacks of k blocks, which B and S have side by side."""
 
     def unstacked(factors: Factors) -> Expr:
         *between, last = next((r for r in rotations(factors) if isinstance(r[-1], Stacked)), factors)
@@ -348,7 +351,7 @@ def unstack(before: Expr, **record) -> Step:
 
 @checked_arguments
 def gather_blocks(before: Expr, **record) -> Step:
-    """Rewrite tr(B Z^T (A (x) I) Z), with Z the k blocks of R stacked, as tr((A (x) B) R^T R)."""
+    """Rewrite tr(B Z^T (A (x) I) Z) as tr((A (x) B) R^T R). Z is the stack of the k blocks of R."""
 
     def gathered(factors: Factors) -> Expr:
         for rotated in rotations(factors):
@@ -370,7 +373,10 @@ def gather_blocks(before: Expr, **record) -> Step:
 
 @checked_arguments
 def join_branches(before: Expr, branches: Sequence[MatrixSymbol], joined: MatrixSymbol, weight: Expr, **record) -> Step:
-    """Rewrite (tr(A R_0^T R_0) + tr(B R_1^T R_1))/N as tr(diag(A, B) R^T R)/N, R = [R_0 | R_1], N = `weight`."""
+    """Rewrite (tr(A R_0^T R_0) + tr(B R_1^T R_1))/N as tr(diag(A, B) R^T R)/N.
+
+    The `branches` are R_0 and R_1, `joined` is R = [R_0 | R_1], and `weight` is N.
+    """
     blocks = [inner_matrix(weight * terms_with(before, branch), branch) for branch in branches]
     after = Trace(BlockDiagMatrix(*blocks) * joined.T * joined) / weight
     return _defined("branches side by side", before, after, ((joined, beside(*branches)),), record)
@@ -378,19 +384,22 @@ def join_branches(before: Expr, branches: Sequence[MatrixSymbol], joined: Matrix
 
 @checked_arguments
 def same_form(before: Expr, readings: MatrixSymbol, inner: MatrixSymbol, weight: Expr, **record) -> Step:
-    """Write the rest as tr(L R^T R)/N, N = `weight`: the form with which the next layer begins."""
+    """Write the action as tr(L R^T R)/N, the form with which the next layer begins.
+
+    `readings` is R, `inner` is L, and `weight` is N.
+    """
     value = expand_products(weight * inner_matrix(before, readings))
     return _defined("induction", before, Trace(inner * readings.T * readings) / weight, ((inner, value),), record)
 
 
 def _defined(rule: str, before: Expr, after: Expr, definitions: tuple, record: dict) -> Step:
-    """Make a step whose sides are equal if symbols have the values that it defines."""
+    """Make a step whose sides are equal if symbols have the values in `definitions`."""
     return Step(rule, before, after, claims.Equal(definitions), definitions=definitions, **record)
 
 
 @checked_arguments
 def vectorise(before: Expr, length: Expr, **record) -> Step:
-    """Rewrite tr(B Z^T Z) as z^T (B (x) I) z. Z (length x n) has the n blocks of the column z side by side."""
+    """Rewrite tr(B Z^T Z) as z^T (B (x) I) z. Z (`length` x n) has the n blocks of the column z side by side."""
     after = _change_products(before, lambda factors: _vectorise(factors, length))
     return Step("matrices become columns", before, after, claims.Equal(), **record)
 
@@ -426,13 +435,13 @@ def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Ste
 
 @checked_arguments
 def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], **record) -> Step:
-    """Replace the value of each symbol of `definitions`, a product or its trace, or the transpose, by the symbol."""
+    """Replace the values in `definitions` by their symbols. A value is a product of matrices or the trace of one."""
     after = before if before.is_Matrix else normal(before)
     for symbol, value in definitions.items():
         if value.is_Matrix:
             ((scale, wanted),) = matrix_terms(value)
             if scale != 1:
-                raise RuleError(f"{value} is not a product of matrices alone")
+                raise RuleError(f"{value} must be a product of matrices without a number")
             changed = _replace_product(after, symbol, wanted)
         else:
             changed = after.xreplace({normal(value): symbol})
@@ -444,12 +453,12 @@ def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], 
 
 @checked_arguments
 def name_sum(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Step:
-    """Replace the sum of products `value`, one of which occurs in `before`, by `symbol`, and cancel like terms."""
+    """Replace the sum of products `value`, one of which occurs in `before`, by `symbol`. Like terms cancel."""
     return _defined("named", before, _recognise(before, symbol, value), ((symbol, value),), record)
 
 
 def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
-    # Express the longest product of the sum `value` in terms of `symbol`.
+    # Express the longest product in the sum `value` in terms of `symbol` and the other products.
     (scale, wanted), *rest = sorted(matrix_terms(value), key=lambda term: -len(term[1]))
     held = MatrixSymbol("held", *value.shape)
     changed = _replace_product(before, held, wanted)
@@ -460,7 +469,7 @@ def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
 
 
 def _replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
-    """Replace the product of the factors `wanted` by `symbol`, inside functions of matrices too."""
+    """Replace the product of the factors `wanted` by `symbol`, also inside functions of matrices."""
     if not expression.is_Matrix:
         terms = _scalar_terms(expression)
         changed = (node.func(_replace_product(*node.args, symbol, wanted)) if node.args else node for _, node in terms)
@@ -538,7 +547,7 @@ def drop_constants(before: Expr, variables: Sequence[Expr], **record) -> Step:
     return Step("constants dropped", before, terms_with(before, *variables), claim, **record)
 
 
-# Integration: Gaussian averages, one row at a time, densities, volumes, derivatives by a source.
+# Rules that integrate: Gaussian averages, sums over rows, densities, volumes, derivatives by a source.
 
 
 @checked_arguments
@@ -562,14 +571,14 @@ def linearise_form(before: Expr, column: MatrixSymbol, auxiliary: MatrixSymbol, 
 
 @checked_arguments
 def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]], **record) -> Step:
-    """Split a function of products over rows, such as tr(M R^T R), into a sum over rows. Keep the term of one row.
+    """Replace a sum over the rows of R, such as tr(M R^T R), by the term of one row r, such as tr(r^T M r).
 
-    `rows` pairs column symbols with the matrices whose rows they represent.
+    `rows` contains pairs of a column symbol and the matrix whose rows it represents.
     """
     names = {member: column for column, member in rows}
 
     def one_row(factors: Factors) -> Expr:
-        # Cut the cyclic product open at the pair R^T R (or a single R) that sums over the row index.
+        # Open the cyclic product between R and R^T, where it sums over the row index.
         for rotated in rotations(factors):
             if rotated[0] in names and (last := transpose(rotated[-1])) in names:
                 return Trace(product_of((names[rotated[0]].T, *rotated[1:-1], names[last])))
@@ -581,7 +590,7 @@ def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]
 
 @checked_arguments
 def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]], **record) -> Step:
-    """Sum a function of one row over `count` rows, as the inverse of `split_into_rows`."""
+    """Replace a function of one row by its sum over `count` rows. This is the inverse of `split_into_rows`."""
     names = dict(rows)
 
     def all_rows(factors: Factors) -> Expr:
@@ -601,7 +610,7 @@ def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExp
 
     The result is logdet C + logdet(C^{-1} + A) + c - b^T (C^{-1} + A)^{-1} b.
     """
-    # Complete the square: v^T (C^-1 + A) v + 2 b^T v is least at v = -(C^-1 + A)^-1 b.
+    # Complete the square: v^T (C^-1 + A) v + 2 b^T v is minimal at v = -(C^-1 + A)^-1 b.
     quadratic, linear, after = polynomial(before, variable)
     precision = sum_of([inverse(covariance), *quadratic])
     if quadratic:
@@ -625,10 +634,10 @@ def gaussian_density(before: Expr, source: MatrixSymbol, column: MatrixSymbol, *
 def gram_volume(
     before: Expr, columns: MatrixSymbol, overlap: MatrixSymbol, count: Expr, given: MatrixSymbol | None = None, **record
 ) -> Step:
-    """Turn the density of n x N weights X into the density of their overlap U, by the volume of weights with it.
+    """Turn the density of n x N weights X into the density of their overlap U = X X^T / N.
 
-    U holds X X^T / N. If some rows of all weights are `given` by their overlap, this is the leading block of U.
-    The volume is det(U)^((N - n - 1)/2), divided by the volume of the given rows.
+    The volume of weights with the overlap U is det(U)^((N - n - 1)/2). If the overlap of some rows of all weights is
+    `given`, it is the leading block of U, and the volume is divided by the volume of these rows.
     """
     size = overlap.shape[0]
     block, volume = overlap, -(count - size - 1) * log_det(overlap)
@@ -650,12 +659,13 @@ def gram_volume(
 def gaussian_equivalence(
     before: Expr, hidden: MatrixExpr, weights: MatrixSymbol, kernel: tuple[MatrixSymbol, MatrixExpr], **record
 ) -> Step:
-    """Replace nonlinear units phi(V X), `hidden`, by linear ones V' kappa^(1/2) of the same covariance: an ansatz.
+    """Replace nonlinear units phi(V X) by linear units V' kappa^(1/2) with the same covariance. This is an ansatz.
 
-    `kernel` pairs the symbol kappa (tokens x tokens) with its value. `weights` is V, one row per unit.
+    `hidden` is phi(V X), `weights` is V with one row per unit, and `kernel` is the symbol kappa (tokens x tokens) with
+    its value.
     """
     symbol, value = kernel
-    # Name of the replacement as SymPy prints it: V_0 becomes Vtilde_0.
+    # SymPy prints the name Vtilde_0 with a tilde, so this is the name of the replacement of V_0.
     letter, *index = weights.name.split("_", 1)
     equivalent = MatrixSymbol("_".join((f"{letter}tilde", *index)), weights.shape[0], symbol.shape[0])
     linear = equivalent * SquareRoot(symbol)
@@ -677,7 +687,7 @@ def source_derivative(
     order: _Order = 1,
     **record,
 ) -> Step:
-    """Take `factor` times the first derivative, or the matrix of second derivatives, in a column source, at zero."""
+    """Take the first derivative, or the matrix of second derivatives, by a column source at zero, times `factor`."""
     quadratic, linear, _ = polynomial(before, source)
     found = [2 * factor * matrix for matrix in (quadratic if order == 2 else linear)]
     shape = (source.shape[0], source.shape[0] if order == 2 else 1)
@@ -686,16 +696,16 @@ def source_derivative(
     return Step(rule, before, after, claims.SourceDerivative(source, order, factor), **record)
 
 
-# Stationary points: order parameters introduced and eliminated, multipliers, response, Riccati.
+# Rules for stationary points: order parameters that are introduced and eliminated, multipliers, response, Riccati.
 
 
 @checked_arguments
 def insert_order_parameter(
     before: Expr, value: MatrixExpr, symbol: MatrixSymbol, conjugate: MatrixSymbol, weight: Expr, **record
 ) -> Step:
-    """Name `value` by the order parameter `symbol`, enforced by a delta function in Fourier form.
+    """Replace `value` by the order parameter `symbol`, with a delta function in Fourier form.
 
-    The Fourier variable is `conjugate`, scaled so that the exponent gains weight tr(conjugate (value - symbol)).
+    The Fourier variable is `conjugate`, scaled such that weight tr(conjugate (value - symbol)) is added to the action.
     """
     old = dict((factors, c) for c, factors in matrix_terms(value))
     sums = [node.matrix for node in before.atoms(LogDet)]
@@ -718,7 +728,7 @@ def insert_order_parameter(
 def insert_overlap(
     before: Expr, value: MatrixExpr, symbol: MatrixSymbol, conjugate: MatrixSymbol, weight: Expr, **record
 ) -> Step:
-    """Name the column `value` by the overlap `symbol`. The exponent gains weight tr(conjugate^T (value - symbol))."""
+    """Replace the column `value` by the overlap `symbol`, and add weight tr(conjugate^T (value - symbol))."""
     after = _recognise(before, symbol, value) + normal(weight * Trace(conjugate.T * (value - symbol)))
     claim = claims.OrderParameterInserted(symbol, value, conjugate, weight)
     return Step("overlap by a delta function", before, after, claim, **record)
@@ -726,7 +736,7 @@ def insert_overlap(
 
 @checked_arguments
 def eliminate(before: Expr, variable: MatrixSymbol, **record) -> Step:
-    """Integrate over `variable` at its saddle point: solve for a vanishing gradient, and substitute."""
+    """Integrate over `variable` at its saddle point: find the zero of the gradient, and substitute it."""
     solution = solve_for(gradient(before, variable), variable)
     after, claim = normal(before.xreplace({variable: solution})), claims.Stationary(variable, solution)
     return Step("eliminated at its saddle point", before, after, claim, definitions=((variable, solution),), **record)
@@ -737,7 +747,7 @@ def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **
     """Integrate over `multiplier`, in which `before` is linear. This fixes `variable`."""
     slope = gradient(before, multiplier)
     if slope.has(multiplier):
-        raise RuleError(f"the action is not linear in {multiplier}: {slope}")
+        raise RuleError(f"the action must be linear in {multiplier}, but its gradient is {slope}")
     value = solve_for(slope, variable)
     terms = matrix_terms(value)
     if len(terms) != 1 or len(terms[0][1]) != 1:
@@ -750,7 +760,7 @@ def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **
 
 @checked_arguments
 def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
-    """Take the gradient in a symmetric matrix. For a source, this is the mean of the matrix that it multiplies."""
+    """Take the gradient by a symmetric matrix. For a source, this is the mean of the matrix that it multiplies."""
     after = expand_products(gradient(before, variable))
     return Step("differentiated", before, after, claims.MatrixDerivative(variable), **record)
 
@@ -758,7 +768,7 @@ def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
 @checked_arguments
 def linear_response(entropy: Expr, variable: MatrixSymbol, mean: MatrixExpr, force: MatrixExpr, **record) -> Step:
     """Find the first-order shift of a minimum when the term tr(force variable) is added, from the Hessian."""
-    # Solve Hessian along the displacement + force = 0.
+    # Solve (Hessian applied to the displacement) + force = 0.
     displacement = positive_definite("X", variable.shape[0])
     along = gradient(Trace(gradient(entropy, variable) * displacement), variable)
     equation = sum_of([along.xreplace({variable: mean}), force])
@@ -778,7 +788,7 @@ def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
         elif not any(factor.has(variable) for factor in factors):
             rest.append(from_terms([(-coefficient, factors)], variable.shape))
         else:
-            raise RuleError(f"{equation} = 0 is not a Riccati equation of {variable}: it has the term {factors}")
+            raise RuleError(f"{equation} = 0 is not a Riccati equation of {variable}: it contains the term {factors}")
     if not quadratic or not rest:
         raise RuleError(f"{equation} = 0 is not a Riccati equation of {variable}")
     root = square_root(sum_of(quadratic))
@@ -795,7 +805,7 @@ def solve(before: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
     return Step("solved", before, solve_for(before, variable), claims.Solves(variable), **record)
 
 
-# Many neurons: sums over spins, neurons grouped into classes of equal weights.
+# Rules for many neurons: sums over spins, and neurons that are grouped into classes of equal weights.
 
 
 @checked_arguments
@@ -810,7 +820,8 @@ def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
 def covariance_over_spins(before: Expr, spins: MatrixSymbol, value: MatrixExpr, **record) -> Step:
     """Take the covariance of `value`, a column K s + c, over independent spins s in {-1, 1}^n with weights exp(s^T u).
 
-    It is K diag(1 - tanh^2 u) K^T, since the derivative of the mean of a spin by its field is its variance.
+    The covariance is K diag(1 - tanh^2 u) K^T, because the variance of a spin is the derivative of its mean by its
+    field.
     """
     field, _ = _field(before, spins)
     variance = field.applyfunc(Lambda(ENTRY, diff(tanh(ENTRY), ENTRY)))
@@ -840,8 +851,9 @@ def gather_classes(
 ) -> Step:
     """Rewrite W f(U^T x) with an odd f, a sum over N neurons, as N C^T f(Omega x), a sum over classes.
 
-    Neurons (columns of `weights` W, U) form a class if their columns of U are equal up to a sign. Each class has a row
-    of `classes` C, Omega: U = Omega^T B and C = B W^T / N, with the `assignment` B (classes x neurons).
+    Each neuron has a column of both `weights` W and U. Neurons form a class if their columns of U are equal up to a
+    sign. Each class has a row of both `classes` C and Omega. With the `assignment` B (classes x neurons), U = Omega^T B
+    and C = B W^T / N.
     """
     (read, drive), (correlations, distinct) = weights, classes
     count = drive.shape[1]
@@ -870,8 +882,9 @@ def gather_columns(
 ) -> Step:
     """Rewrite W diag(f(U^T x)) W^T with an even f, a sum over N neurons, as N X^T diag(f(Omega x)) Xbar over classes.
 
-    Neurons form a class if their columns of both `weights` W, U are equal up to a common sign. Each class has a row
-    of `classes` Xbar, X, Omega: W = X^T B, U = Omega^T B and Xbar = B W^T / N, B (classes x neurons) the `assignment`.
+    Neurons form a class if their columns of both `weights` W and U are equal up to a common sign. Each class has a row
+    of all `classes` Xbar, X and Omega. With the `assignment` B (classes x neurons), W = X^T B, U = Omega^T B and
+    Xbar = B W^T / N.
     """
     (read, drive), (sums, columns, distinct) = weights, classes
     count = drive.shape[1]
@@ -904,11 +917,11 @@ def _of_classes(node: MatrixExpr, drive: MatrixSymbol, distinct: MatrixSymbol, p
     function = node.function
     if expand(function(-ENTRY) - parity * function(ENTRY)) != 0:
         kind = "even" if parity == 1 else "odd"
-        raise RuleError(f"{function.expr} is not {kind}: neurons of opposite weights do not share it")
+        raise RuleError(f"{function.expr} is not {kind}, so neurons of opposite weights cannot form one class")
     return (scale * product_of((distinct, *rest))).applyfunc(function)
 
 
-# Reverse accumulation: gradients through definitions, responses to displacements.
+# Rules of reverse accumulation: gradients through definitions, and responses to displacements.
 
 
 @checked_arguments
@@ -919,15 +932,16 @@ def slope(
     forces: Mapping[MatrixSymbol, MatrixSymbol] | None = None,
     **record,
 ) -> Step:
-    """Take the gradient in a matrix symbol, also `through` defined symbols that depend on it, by the chain rule.
+    """Take the gradient by a matrix symbol, with the chain rule for defined symbols that depend on it.
 
-    A symbol may depend on the previous ones. `forces` names the gradient in some of them.
+    `through` contains these symbols with their values, which may depend on earlier symbols. `forces` assigns names to
+    the gradients by some of them.
     """
     pulled: dict[MatrixSymbol, MatrixExpr] = {}
     named: list[tuple[MatrixSymbol, MatrixExpr]] = []
 
     def pull_back(value: MatrixExpr, force: MatrixExpr, target: MatrixSymbol) -> MatrixExpr:
-        # Convert a gradient in `value`, a function of `target`, to a gradient in `target`.
+        # Convert a gradient by `value`, a function of `target`, to a gradient by `target`.
         held = MatrixSymbol("held", *value.shape)
         return gradient(Trace(held.T * value), target).xreplace({held: force})
 
@@ -970,14 +984,14 @@ def _join(matrix: MatrixExpr) -> MatrixExpr:
 def response(
     before: MatrixExpr, moved: Mapping[MatrixSymbol, MatrixExpr], displacement: MatrixSymbol, **record
 ) -> Step:
-    """Return the response matrix of a column to a displacement that the symbols of `moved` follow linearly."""
-    # Use the gradient of c^T `before` with an arbitrary column c, so that only products of matrices and columns occur.
+    """Return the response matrix of a column to a displacement on which the symbols of `moved` depend linearly."""
+    # Take the gradient of c^T `before` with an arbitrary column c, so that only products of matrices and columns occur.
     probe = MatrixSymbol("c", before.shape[0], 1)
     gradients = {symbol: gradient(Trace(probe.T * before), symbol) for symbol in moved}
     pulled = [gradient(Trace(transpose(gradients[x]) * change), displacement) for x, change in moved.items()]
 
     def without_probe(factors: Factors) -> tuple[Expr, Factors]:
-        # Split a product that is linear in the probe into a number and the matrices after the probe.
+        # Split a product that is linear in the probe into a number and the matrices beside the probe.
         for i, factor in enumerate(factors):
             left, right = factors[:i], factors[i + 1 :]
             if factor == probe:

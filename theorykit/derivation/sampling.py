@@ -1,4 +1,4 @@
-"""Random numbers for the symbols of an expression."""
+"""Draw random values for the symbols of an expression."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ Values = dict[str, np.ndarray | float | int | complex]
 
 
 def random_values(expressions: Iterable[Expr], sizes: Mapping[Expr, int], rng: np.random.Generator) -> Values:
-    """Draw a value of order one for every symbol by name, with the given sizes and the declared definiteness."""
+    """Draw a value of order one for every symbol, by name. Matrices have the `sizes` and their declared symmetry."""
     values: Values = {size.name: number for size, number in sizes.items()}
     free = {symbol for expression in expressions for symbol in expression.free_symbols}
     for symbol in sorted(free, key=lambda symbol: symbol.name):

@@ -1,6 +1,6 @@
 """Record of a derivation: steps with their claims, and the evidence that the claims hold.
 
-A rule makes a step by computing `after` from `before`. The claim can be checked without knowing the rule.
+A rule computes `after` from `before` and returns a step. Its claim is checked without using the rule.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ from .document import Show, statement
 from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
 from .sampling import random_values
 
-# Number of points to try if denominators vanish.
+# Number of points to try. At some, a denominator may vanish.
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, repr=False)
 class Step(DisplayMixin):
-    """One application of a rule: `before` becomes `after`.
+    """One application of a rule, which turns `before` into `after`.
 
-    - `rule`: its name. `claim`: the relation of `after` to `before`.
-    - `equations`: numbers of the source's corresponding equations.
-    - `assumptions`: limits taken and the conditions for them, in words.
+    - `rule`: name of the rule.
+    - `before`: the expression to which the rule was applied.
+    - `after`: the resulting expression.
+    - `claim`: the relation between `before` and `after`.
+    - `equations`: the corresponding equation numbers in the paper.
+    - `assumptions`: limits that were taken and the conditions for them, in words.
     - `definitions`: symbols that the step introduces, with their values.
-    - `section`: the part of the derivation it belongs to.
+    - `section`: the part of the derivation to which the step belongs.
     """
 
     rule: str
@@ -61,14 +64,23 @@ class Step(DisplayMixin):
 
     @checked_arguments
     def error(self, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
-        """Return the error of the claim at random numbers, in units of its tolerance."""
+        """Return the error of the claim at random values of its symbols, in units of its tolerance.
+
+        Args:
+            sizes: a whole number for every symbolic size.
+            rng: generator of the random values.
+        """
         values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
         return float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
 
 
 @dataclass
 class Recorder:
-    """Derivation in progress: the steps so far, and fields recorded with the next ones."""
+    """A derivation in progress.
+
+    - `steps`: the steps so far.
+    - `section`, `equations`, `assumptions`: fields of `Step` for the next steps.
+    """
 
     steps: list[Step] = field(default_factory=list)
     section: str = ""
@@ -79,22 +91,34 @@ class Recorder:
         check_fields(self)
 
     def apply(self, rule: Callable[..., Step], *arguments, **record) -> Expr:
-        """Apply a rule, keep its step, and return its result."""
+        """Apply a rule, append its step, and return `after`.
+
+        Args:
+            rule: a function that returns a `Step`, for example one of `derivation.rules`.
+            *arguments: positional arguments of the rule.
+            **record: fields of `Step` that replace those of the recorder.
+
+        Raises:
+            TypeError: `rule` is not a function that returns a step.
+        """
         if isinstance(checked_function("rule", rule), type):
-            raise TypeError(f"rule must be a function that makes a step, got {rule.__name__}")
+            raise TypeError(f"rule must be a function that returns a step, got {rule.__name__}")
         kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
-        step = checked_instance("what the rule makes", rule(*arguments, **(kept | record)), Step)
+        step = checked_instance("the result of the rule", rule(*arguments, **(kept | record)), Step)
         self.steps.append(step)
         return step.after
 
 
 @dataclass(frozen=True, repr=False)
 class Evidence(DisplayMixin):
-    """Largest error of one step's claim over the trials up to the first failure, in units of its tolerance.
+    """The result of the check of one step's claim.
 
+    - `step`: the step.
+    - `error`: largest error over the trials up to the first failure, in units of the claim's tolerance.
     - `reason`: why the claim could not be evaluated, or is false despite its small error. The error is then infinite.
-    - `chance`: bound of the probability that a false claim would have passed, if it was proved by exact arithmetic at
-      random points. It is None for numeric checks. `numeric`: why the check was only numeric.
+    - `chance`: bound of the probability that a false claim would have passed, if the claim was checked in exact
+      arithmetic at random points. None for checks that are only numeric.
+    - `numeric`: why the check was only numeric.
     """
 
     step: Step
@@ -105,12 +129,12 @@ class Evidence(DisplayMixin):
 
     @property
     def holds(self) -> bool:
-        """Whether the error is within the claim's tolerance."""
+        """True if the error is within the claim's tolerance."""
         return bool(self.error <= 1)
 
     @property
     def proved(self) -> bool:
-        """Whether the claim holds exactly at the sizes of the trials, up to `chance`."""
+        """True if the claim passed in exact arithmetic, so it holds at the sizes of the trials, up to `chance`."""
         return self.holds and self.chance is not None
 
     def _view(self):
@@ -134,7 +158,7 @@ class Verification(DisplayMixin):
 
     @property
     def holds(self) -> bool:
-        """Whether every step holds."""
+        """True if every step holds."""
         return all(item.holds for item in self.evidence)
 
     @property
@@ -144,12 +168,12 @@ class Verification(DisplayMixin):
 
     @property
     def proved(self) -> tuple[Evidence, ...]:
-        """Evidence of the steps that were proved, at the sizes of the trials."""
+        """Evidence of the steps that passed in exact arithmetic, at the sizes of the trials."""
         return tuple(item for item in self.evidence if item.proved)
 
     @property
     def chance(self) -> float:
-        """Bound of the probability that a false step among these would have passed: the largest."""
+        """Largest bound of the probability that a false step among those in `proved` would have passed."""
         return max((item.chance for item in self.proved), default=0.0)
 
     def _view(self):
@@ -167,7 +191,11 @@ class Verification(DisplayMixin):
 
 @dataclass(frozen=True, repr=False)
 class Derivation(DisplayMixin):
-    """Steps in order, and the sizes for numeric trials of each."""
+    """The steps of a derivation.
+
+    - `steps`: the steps in order.
+    - `sizes`: for each trial of `verify`, a whole number for every symbolic size.
+    """
 
     steps: tuple[Step, ...]
     sizes: tuple[Mapping[Expr, int], ...]
@@ -176,7 +204,7 @@ class Derivation(DisplayMixin):
         check_fields(self)
 
     def verify(self, seed: int = 0) -> Verification:
-        """Check every step's claim at random numbers for every set of sizes, and identities exactly too."""
+        """Check every step's claim at random numbers for every set of sizes. Identities are also checked exactly."""
         return Verification(tuple(self.evidence(seed)))
 
     def evidence(self, seed: int = 0) -> Iterator[Evidence]:
@@ -221,14 +249,14 @@ class Derivation(DisplayMixin):
 
 @dataclass(frozen=True)
 class Points:
-    """Random points at each of several sets of sizes. One seed gives the same points for all steps of a derivation."""
+    """Random points for several sets of sizes, which all steps of a derivation share."""
 
     sizes: Sequence[Mapping[Expr, int]]
     seed: int
     drawn: dict[tuple[int, int], ExactPoint] = field(default_factory=dict)
 
     def at(self, trial: int) -> Iterator[ExactPoint]:
-        """Yield points at one of the sets of sizes."""
+        """Yield points for one set of sizes."""
         for attempt in range(_ATTEMPTS):
             key = trial, attempt
             if key not in self.drawn:
@@ -237,7 +265,7 @@ class Points:
 
 
 def chance_of_mistake(step: Step, points: Points) -> float | None:
-    """Bound the probability that a false claim holds at these points. Returns None if the claim does not hold.
+    """Bound the probability that a false claim holds at these points, or return None if the claim does not hold.
 
     Raises `NotRational` with the reason if the claim cannot be checked exactly.
     """
@@ -259,7 +287,7 @@ def chance_of_mistake(step: Step, points: Points) -> float | None:
             return None
         collisions = point.degree_of_collisions if of_any else 0
         degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
-    # A false claim is false for at least one set of sizes. It would have to hold at one of the points tried there.
+    # A false claim is false for at least one set of sizes. To pass, it must hold by chance at one of the points there.
     return _ATTEMPTS * degree / PRIME
 
 
@@ -276,9 +304,16 @@ def derivation_blocks(
     level: int = 3,
     verification: Verification | None = None,
 ) -> Iterator[Block]:
-    """Yield the numbered steps of a derivation by section. `names` are symbol names as in `symbolic.latex`.
+    """Yield the numbered steps of a derivation by section.
 
-    With its `verification`, each step is a separate part with the check and its error.
+    Args:
+        derivation: the derivation.
+        names: LaTeX names of symbols, as in `symbolic.latex`.
+        level: level of the headings of sections, 1 to 6.
+        verification: result of `derivation.verify()`. Each step then also has the method and error of its check.
+
+    Raises:
+        ValueError: `verification` is of another derivation.
     """
     if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
         raise ValueError("verification must belong to derivation, but their steps differ")
@@ -301,7 +336,7 @@ def _statement(number: int | None, step: Step, show: Show) -> Iterator[Text | Eq
     yield replace(
         statement(step.claim, show(step.before), show(step.after), show), label=f"step-{number}" if number else ""
     )
-    # A symbol that is printed as its value needs no explanation.
+    # Omit symbols that are printed as their values.
     shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
     defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
     if defined:
@@ -329,7 +364,7 @@ def _caption(number: int | None, step: Step) -> str:
 
 @checked_arguments
 def verification_blocks(verification: Verification) -> Iterator[Block]:
-    """Summarise the checks in one line for each kind of claim, with the number of proofs."""
+    """Summarise the checks in one line per kind of claim, with the number of claims that passed exactly."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
     proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
     lines = []

@@ -149,7 +149,7 @@ def test_labels_that_are_no_classes_are_refused():
     # in floating point, of which NumPy makes them, the first two are one
     assert len(bpkr.find_classes([2**63, 2**63 + 1, -1]).names) == 3
     classes = bpkr.find_classes(["a", "b", "c"])
-    with refused("labels[1] is 'd', none of the classes 'a', 'b', 'c'"):
+    with refused("labels[1] is 'd', not one of the classes 'a', 'b', 'c'"):
         classes.encode(["a", "d"])
     with refused("outputs of shape (2, 2) does not have the 3 outputs of the classes"):
         classes.decode(np.ones((2, 2)))

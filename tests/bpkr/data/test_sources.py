@@ -237,7 +237,7 @@ def test_a_file_that_a_worker_does_not_see_is_named_with_the_host(tmp_path, work
     features, labels = random_data(9)
     array = mapped(tmp_path / "a.npy", features)
     (tmp_path / "a.npy").unlink()
-    wanted = f"{tmp_path / 'a.npy'} is not there as process [0-9]+ on {socket.gethostname()} sees it: every worker"
+    wanted = f"{tmp_path / 'a.npy'} does not exist for process [0-9]+ on {socket.gethostname()}: every worker"
     with pytest.raises(FileNotFoundError, match=wanted):
         Data.of_arrays(array, labels, executor=workers, progress=False)
     with pytest.raises(FileNotFoundError, match=wanted.replace("a.npy", "b.npz")):
@@ -248,7 +248,7 @@ def test_a_file_that_a_worker_does_not_see_is_named_with_the_host(tmp_path, work
 def test_a_lazy_array_whose_file_a_worker_does_not_see_is_named(tmp_path):
     opened = xr.open_dataset(write("netcdf", tmp_path / "c", *random_data(9)))
     (tmp_path / "c.nc").unlink()
-    with local_workers(1) as pool, pytest.raises(FileNotFoundError, match=r"c\.nc is not there as process"):
+    with local_workers(1) as pool, pytest.raises(FileNotFoundError, match=r"c\.nc does not exist for process"):
         Data.of_arrays(opened["features"], opened["labels"], executor=pool, progress=False)
 
 
@@ -268,9 +268,9 @@ def broken_files(folder: Path):
     (folder / "empty.nc").write_bytes(b"")
     yield folder / "empty.nc", "empty.nc cannot be read on "
     np.savez(folder / "named.npz", x=features, y=labels)
-    yield folder / "named.npz", "named.npz has no array 'features'; it has x, y: give `variables`"
+    yield folder / "named.npz", "named.npz has no array 'features'; it has x, y: set `variables`"
     np.savez(folder / "objects.npz", features=features.astype(object), labels=labels)
-    yield folder / "objects.npz", "(ValueError: features.npy is of Python objects"
+    yield folder / "objects.npz", "(ValueError: features.npy contains Python objects"
     yield write("npz", folder / "fewer", features[1:], labels), "fewer.npz: features has 49 examples, but labels has 5"
     yield (
         write("npz", folder / "none", features[:0], labels[:0]),
@@ -282,7 +282,7 @@ def broken_files(folder: Path):
         "other.npz has (paths, features, outputs) =",
     )
     yield whole["npy"][0], "whole-features.npy has one array: pass a pair"
-    yield (whole["npz"], whole["npz"]), "whole.npz is no npy file, of which pairs are made"
+    yield (whole["npz"], whole["npz"]), "whole.npz is not an npy file"
 
 
 def test_files_that_cannot_be_summed_are_named(tmp_path):

@@ -168,11 +168,13 @@ def test_features_of_given_kernels_have_them_for_products():
 
 
 def test_kernels_that_are_of_no_features_are_refused():
-    with refused("kernels are not positive semidefinite: their smallest eigenvalue is -1"):
+    with refused(
+        "kernels are not positive semidefinite, so no features have these inner products: the smallest eigenvalue is -1"
+    ):
         bpkr.features_of_kernels(np.diag([1.0, -1.0, 2.0]))
     with refused("kernels are not symmetric"):
         bpkr.features_of_kernels(np.array([[1.0, 0.5], [0.0, 1.0]]))
-    with refused("kernels must be (paths, paths, examples, examples)"):
+    with refused("kernels must have shape (paths, paths, examples, examples)"):
         bpkr.features_of_kernels(np.ones((2, 3, 4, 4)))
     vectors = RNG.normal(size=(6, 3))
     low_rank = (vectors @ vectors.T).astype(np.float32)

@@ -273,9 +273,9 @@ def test_no_temperature_and_traced_data_are_refused(moderate):
     def estimate(architecture, labels):
         return estimate_energy(Problem(architecture, Data(moderate.features[:10], labels)), moderate.point, OPTIONS)
 
-    with refused("temperature=0 leaves no lower bound"):
+    with refused("temperature=0 gives no lower bound"):
         estimate(SQUARE.architecture(0.0), moderate.labels[:10])
-    with refused("cannot run inside jit"):
+    with refused("cannot run in jit"):
         jax.jit(lambda labels: estimate(moderate.architecture, labels))(moderate.labels[:10])
 
 

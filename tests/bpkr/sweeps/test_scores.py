@@ -29,7 +29,7 @@ def test_class_labels_become_outputs():
     assert DATA.classes.decode(DATA.labels).tolist() == named(FEATURES).tolist()
     two = bpkr.Data.of_classes(FEATURES, np.sign(FEATURES[:, 0, 0]))
     np.testing.assert_array_equal(two.labels, np.sign(FEATURES[:, 0, 0]))
-    with pytest.raises(ValueError, match=r"test_labels\[0\] is '(cat|cow|dog)', none of the classes"):
+    with pytest.raises(ValueError, match=r"test_labels\[0\] is '(cat|cow|dog)', not one of the classes"):
         bpkr.Data.of_classes(FEATURES, np.where(np.arange(24) < 12, "a", "b"), TEST_FEATURES, named(TEST_FEATURES))
     with pytest.raises(
         ValueError, match="3 classes with coding one-hot need 3 outputs, but the architecture has outputs=1"

@@ -275,7 +275,7 @@ def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]
 
 @cache
 def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
-    """Find kinks and steps within `reach` of zero, from sign changes of arguments of Abs, sign, Heaviside and others."""
+    """Find kinks and steps within `reach` of zero, from sign changes of arguments of Abs, Heaviside, Max and so on."""
     found: set[float] = set()
     for switch in _switches(function):
         numerator = switch.as_numer_denom()[0]

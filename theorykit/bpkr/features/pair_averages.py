@@ -262,7 +262,7 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
 
 
 def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Array) -> Array:
-    """Return `panel_average` for pairs for which the error `off` of Mehler's sum is large. Other results are arbitrary."""
+    """Return `panel_average` for pairs with a large error `off` of Mehler's sum, and anything for other pairs."""
     off = jax.lax.stop_gradient(off).ravel()
     order = jnp.argsort(-off)
     batches = -(-len(order) // _PAIRS)
