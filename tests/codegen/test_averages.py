@@ -281,7 +281,7 @@ def test_errors_of_averages_add_up_in_the_value_and_name_the_worst():
     each = average_errors(expression, values)
     assert set(each) == {steep, smooth} and each[steep][1] > 0.01 > 1e-6 > each[smooth][1]
     assert quadrature_error(h**2, {"h": 2.0}) == 0 and average_errors(h**2, {"h": 2.0}) == {}
-    with pytest.raises(ValueError, match="values has none for A, "):
+    with pytest.raises(ValueError, match="values has no entries for A, "):
         quadrature_error(expression, {"h": 0.3})
 
 

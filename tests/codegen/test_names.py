@@ -93,7 +93,7 @@ PLAIN, POSITIVE, MATRIX_A = Symbol("s"), Symbol("s", positive=True), MatrixSymbo
         (PLAIN + exp(POSITIVE), (PLAIN, POSITIVE), "two different symbols are named 's'"),
         (PLAIN + exp(POSITIVE), (PLAIN,), "two different symbols are named 's'"),
         (Trace(MATRIX_A) * Symbol("A"), (MATRIX_A,), "two different symbols are named 'A'"),
-        (PLAIN, (PLAIN, PLAIN), "given twice: s"),
+        (PLAIN, (PLAIN, PLAIN), "occur twice: s"),
         (Dummy("s") + 1, (), "dummy"),
     ],
 )

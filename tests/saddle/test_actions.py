@@ -190,7 +190,7 @@ def test_an_action_can_be_pickled():
         (lambda: Action(Symbol("beta") * m**2, {m: Real()}, [beta]), "another symbol called beta is declared"),
         (lambda: Action(m**2, {m: Real()}, [m]), "m: declared both as"),
         (lambda: Action(Trace(x * x.T) * x, {x: Real()}), "expression must be a scalar"),
-        (lambda: minimise(CURIE_WEISS, {beta: 1.0}), "values has none for h"),
+        (lambda: minimise(CURIE_WEISS, {beta: 1.0}), "values has no entries for h"),
         (lambda: minimise(WISHART, {K: np.eye(2)}), r"values\[K\] must have shape \(3, 3\)"),
         (lambda: minimise(WISHART, {K: np.eye(3)}, initial={U: -np.eye(3)}), r"initial\[U\] must be positive definite"),
         (

@@ -1,8 +1,8 @@
 """Operations of generated code on a batch of small matrices.
 
 A matrix is a grid of entries. An entry is the array of its values over the batch, with an axis of length one if all
-values agree. A compiler then makes a few vectorised loops of a whole program. A dimension that is too long for a grid
-becomes an axis of the entries, before the batch axes. Scalars are arrays over the batch too.
+values agree. XLA can then compile a whole program to a few vectorised loops. A dimension that is too long for a grid
+becomes an axis of the entries, before the batch axes. Scalars are also arrays over the batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +23,11 @@ Grid = tuple[tuple[Entry, ...], ...]
 
 @dataclass(frozen=True)
 class Matrix:
-    """Batch of matrices. `grid` is a tuple of rows, or of one row whose entries have the rows as first axis.
+    """A batch of matrices.
 
-    Rows or columns that are `long` are the first axis of the entries.
+    - `grid`: tuples of entries, one tuple per row.
+    - `long_rows`: if True, the grid has one row, and the rows of the matrix are the first axis of its entries.
+    - `long_columns`: if True, the grid has one column, and the columns are the first axis of its entries.
     """
 
     grid: Grid
@@ -39,7 +41,7 @@ class Matrix:
 
 
 def matrix(array: Float[Array, "n m *batch"]) -> Matrix:
-    """Convert the array `array` to a batch of matrices."""
+    """Convert an array to a batch of matrices."""
     return Matrix(tuple(map(tuple, array)))
 
 
@@ -89,7 +91,7 @@ def transpose(matrix: Matrix) -> Matrix:
 def matmul(left: Matrix, right: Matrix) -> Matrix:
     """Return left @ right."""
     if left.long_rows and right.long_columns:
-        raise NotImplementedError("a matrix with both its dimensions long is not formed for a batch")
+        raise NotImplementedError("a batch cannot have matrices with two long dimensions")
     columns = tuple(zip(*right.grid, strict=True))
     product = tuple(tuple(_dot(row, column) for column in columns) for row in left.grid)
     found = Matrix(product, left.long_rows, right.long_columns)
@@ -108,7 +110,8 @@ def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:
 
 def softmax(of: Matrix) -> Matrix:
     """Return the softmax of a column."""
-    # The result does not depend on the shift, but its derivative would be 0/0 if fused code rounds scores differently.
+    # Stop gradients of the shift, on which the result does not depend. Otherwise the derivative would be 0/0 if fused
+    # code rounds scores differently.
     if of.long_rows:
         ((scores,),) = of.grid
         weights = jnp.exp(scores - stop_gradient(jnp.max(scores, axis=0)))

@@ -1,4 +1,4 @@
-"""Bound the quadrature error of Gaussian averages, with an adaptive rule on another grid."""
+"""Bound the quadrature error of Gaussian averages with an adaptive rule on another grid."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -17,7 +17,7 @@ from .emission import CompiledFunction, compile_expressions
 from .names import symbols_of
 from .program import bound_sizes
 
-# Number of error bounds added to the averages. As a symbol, one compiled function gives both bounds.
+# Number of error bounds to add to the averages, 1 or -1. It is a symbol, so one compiled function gives both ends.
 _SIDE = Symbol("stated_errors", real=True)
 
 
@@ -25,13 +25,17 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
     """Bound the error in the value of `expression` from the quadrature of its Gaussian averages.
 
     Args:
-        expression: Scalar or matrix expression.
-        values: Numbers and arrays by symbol or by name.
+        expression: a scalar or matrix expression.
+        values: numbers and arrays by symbol or by name.
 
     Returns:
-        Array of the shape of the value: the sum over averages of the changes that their error bounds cause. It is zero
-        without averages, and infinite if an average is infinite or cannot be resolved.
+        An array with the shape of the value. It is the sum over averages of the changes that their error bounds cause.
+        It is zero if there are no averages, and infinite if an average is infinite or cannot be resolved.
 
+    Raises:
+        ValueError: a symbol has no value.
+
+    Example:
         >>> from sympy import symbols
         >>> from theorykit.codegen import quadrature_error
         >>> from theorykit.symbolic import GaussianAverage
@@ -42,7 +46,7 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
     arguments, given = _arguments(expression, values)
     found = _averages(expression, arguments, given)
     held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
-    # An average inside a function of entries is one of many, which cannot be told apart.
+    # Averages inside functions of matrix entries have a different value per entry, and stay in the expression.
     left = expression.xreplace(held)
     function = _compiled((("value", left), ("bound", bounded(left, _SIDE))), (*arguments, *held.values(), _SIDE))
     means = {symbol.name: found[average][0] for average, symbol in held.items()}
@@ -65,13 +69,18 @@ def average_errors(
     """Return the value and an error bound of every Gaussian average in `expression`.
 
     Args:
-        expression: Scalar or matrix expression.
-        values: Numbers and arrays by symbol or by name.
+        expression: a scalar or matrix expression.
+        values: numbers and arrays by symbol or by name.
 
     Returns:
-        Pairs of value and error by average. The error is infinite if the average is, or if it cannot be resolved.
-        An average inside another counts towards the outer one. Averages inside functions of matrix entries are omitted.
+        Pairs of value and error by average. The error is infinite if the average is infinite or cannot be resolved. An
+        average inside another average is included in the outer one. Averages inside functions of matrix entries are
+        omitted.
 
+    Raises:
+        ValueError: a symbol has no value.
+
+    Example:
         >>> from sympy import symbols, tanh
         >>> from theorykit.codegen import average_errors
         >>> from theorykit.symbolic import GaussianAverage
@@ -89,11 +98,11 @@ def _arguments(expression, values):
     given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}
     symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
     known = [symbol for symbol in symbols if symbol.name in given]
-    # Read sizes from shapes, because a size that is an argument has no known value in compiled code.
+    # Read sizes from shapes: a size that is an argument would have no known value in compiled code.
     sizes = bound_sizes([symbol for symbol in known if isinstance(symbol, MatrixSymbol)])
     arguments = [symbol for symbol in known if symbol not in sizes]
     if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:
-        raise ValueError(f"values has none for {', '.join(missing)}, which the expression has")
+        raise ValueError(f"values has no entries for {', '.join(missing)}, which occur in the expression")
     return tuple(arguments), {symbol.name: given[symbol.name] for symbol in arguments}
 
 
@@ -112,7 +121,7 @@ def _averages(expression, arguments, given):
 
 
 def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
-    """Yield the averages that are not inside another."""
+    """Yield the averages that are not inside another average."""
     if isinstance(expression, GaussianAverage) and not bound_outside(expression):
         yield expression
     elif not isinstance(expression, GaussianAverage):

@@ -1,7 +1,7 @@
-"""Table of the scalar functions that expressions may contain, one row each. No other place defines the coverage.
+"""Table of the scalar functions that expressions may contain, one row per function.
 
-A row has the SymPy class, its text and values in generated code, and its NumPy values for the interpreter.
-Derivatives come from `symbolic.functions.partial_derivative`, and LaTeX from the printer.
+A row contains the SymPy class, its text and JAX code in generated code, and NumPy code for the interpreter. Derivatives
+come from `symbolic.functions.partial_derivative`, and LaTeX from the printer.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,13 +28,15 @@ Numbers = Float[Array, "..."]
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """Row of the table: one covered function.
+    """A row of the table, for one function.
 
-    - `text`: the function in generated code, from `jnp` or from `theorykit.codegen.special`.
-    - `arguments`: one letter for each argument: x for any number, n for a known whole number.
-    - `domain`: the domain as the documentation states it; the real numbers by default.
-    - `value`: JAX code without derivatives; None for functions of `jnp`, whose own derivatives are correct.
-    - `is_shown`: whether the documentation lists it. Users never write the others.
+    - `kind`: SymPy class of the function.
+    - `text`: name of the function in generated code, from `jnp` or from `theorykit.codegen.special`.
+    - `numpy`: the function in NumPy.
+    - `arguments`: one letter per argument, x for any number and n for a known whole number.
+    - `domain`: description of the domain in the documentation. The default is all real numbers.
+    - `value`: JAX code without derivatives, or None for functions of `jnp`, whose derivatives are correct.
+    - `is_shown`: whether the documentation lists the function. Users do not write the other functions themselves.
     """
 
     kind: type
@@ -47,7 +49,7 @@ class ScalarFunction:
 
     @property
     def is_special(self) -> bool:
-        """Whether generated code imports it."""
+        """Check whether generated code imports the function from `theorykit.codegen.special`."""
         return not self.text.startswith("jnp.") and self.text != "abs"
 
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
@@ -55,22 +57,22 @@ class ScalarFunction:
         return tuple(i for i, letter in enumerate(self.arguments[: len(node.args)]) if letter == "n")
 
 
-# JAX values that `jax.numpy` lacks, for arrays, without derivatives.
+# JAX code, without derivatives, for functions of arrays that `jax.numpy` lacks.
 
 
 def log_cosh(x: Numbers) -> Numbers:
     """Return log cosh x."""
     size = jnp.abs(x)
-    # Near zero log 2 cancels, and only the square of the hyperbolic sine remains.
+    # Near zero log 2 would cancel, so use log cosh x = log(1 + sinh(x)^2) / 2.
     near = jnp.log1p(jnp.sinh(jnp.minimum(size, 1.0)) ** 2) / 2
     return jnp.where(size < 1.0, near, size + jnp.log1p(jnp.exp(-2 * size)) - jnp.log(2.0))
 
 
 def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
-    """Return the derivative of this order of the log of the normal distribution function."""
+    """Return the derivative of this order of the log of the normal cumulative distribution function."""
     if order:
         return jax.jvp(lambda at: log_normal_cdf(at, order - 1), (x,), (jnp.ones_like(x),))[1]
-    # Far below zero both underflow. Density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -x.
+    # Far below zero both density and probability underflow. Their ratio is t + 1 / (t + 2 / (t + 3 / ...)), t = -x.
     below = jnp.where(x < -5.0, -x, 5.0)
     ratio = jax.lax.fori_loop(0, 60, lambda i, ratio: below + (60 - i) / ratio, below)
     tail = -(below**2) / 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * ratio)
@@ -94,12 +96,12 @@ def csch(x: Numbers) -> Numbers:
 
 
 def acot(x: Numbers) -> Numbers:
-    """Return the inverse of the cotangent in (-pi/2, pi/2]."""
+    """Return the inverse cotangent in (-pi/2, pi/2]."""
     return jnp.where(x == 0, jnp.pi / 2, jnp.arctan(1 / jnp.where(x == 0, 1.0, x)))
 
 
 def gamma(x: Numbers) -> Numbers:
-    """Return the gamma function, x > 0."""
+    """Return the gamma function for x > 0."""
     return jnp.where(x > 0, special.gamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
 
 
@@ -109,12 +111,12 @@ def loggamma(x: Numbers) -> Numbers:
 
 
 def factorial(x: Numbers) -> Numbers:
-    """Return x!, x > -1."""
+    """Return x! for x > -1."""
     return gamma(x + 1)
 
 
 def binomial(n: Numbers, k: Numbers) -> Numbers:
-    """Return n over k."""
+    """Return the binomial coefficient n over k."""
     return jnp.exp(loggamma(n + 1) - loggamma(k + 1) - loggamma(n - k + 1))
 
 
@@ -142,7 +144,7 @@ def sinc(x: Numbers) -> Numbers:
 
 def spherical_jn(n: int, x: Numbers) -> Numbers:
     """Return the spherical Bessel function of the first kind."""
-    # Use the power series below n + 2, where its terms grow little, and the recurrence above, where it is stable.
+    # For |x| < n + 2 use the power series, whose terms grow little, and beyond the recurrence, which is stable there.
     far = jnp.abs(x) > n + 2
     small = jnp.where(far, 1.0, x)
     first = small**n / float(np.prod(np.arange(1.0, 2 * n + 2, 2)))
@@ -155,9 +157,9 @@ def spherical_jn(n: int, x: Numbers) -> Numbers:
 
 
 def bessel_i(n: int, x: Numbers) -> Numbers:
-    """Return the modified Bessel function of the first kind, of whole order."""
+    """Return the modified Bessel function of the first kind of integer order."""
     n, size = abs(n), jnp.abs(x)
-    # The power series has terms of one sign. For large x use the trapezoidal rule of the integral over a period.
+    # The power series has terms of one sign. For large x use the trapezoidal rule for the integral over a period.
     far = size > 20
     small = jnp.where(far, 0.0, size / 2)
     series = _series(small**n / factorial_of(n), lambda k: small**2 / (k * (k + n)), 48)
@@ -180,7 +182,8 @@ def _series(first: Numbers, ratio: Callable[[Array], Numbers], terms: int) -> Nu
     return jax.lax.fori_loop(1, terms, add, (first, first))[1]
 
 
-# Nodes of the trapezoidal rule. The integrand has width 1 / sqrt(x), and x is below 710, where exp overflows.
+# Number of nodes of the trapezoidal rule. It resolves the width 1 / sqrt(x) of the integrand for x < 710. Beyond, exp
+# overflows.
 _ANGLES = 160
 
 
@@ -195,7 +198,7 @@ def lambert_w(x: Numbers) -> Numbers:
     near = jnp.where(x > 3, 0.0, w)
 
     def halley(_, w):
-        # At the branch point both numerator and denominator vanish.
+        # At the branch point both numerator and denominator vanish, so make no step.
         miss = w * jnp.exp(w) - inner
         slope = jnp.exp(w) * (w + 1)
         curved = slope - (w + 2) * miss / (2 * jnp.where(w == -1, 1.0, w + 1))
@@ -203,25 +206,25 @@ def lambert_w(x: Numbers) -> Numbers:
 
     near = jax.lax.fori_loop(0, 4, halley, near)
     logarithm = jnp.log(jnp.where(x > 3, x, 4.0))
-    # Newton's method for w + log w = log x, which does not overflow.
+    # For large x use Newton's method for w + log w = log x, which does not overflow.
     newton = lambda _, w: w * (1 + logarithm - jnp.log(w)) / (1 + w)  # noqa: E731
     far = jax.lax.fori_loop(0, 5, newton, jnp.where(x > 3, w, 1.0))
     return jnp.where(x < -jnp.exp(-1.0), jnp.nan, jnp.where(x > 3, far, near))
 
 
 def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
-    """Return b^k times the derivative of order n by a of the mean of max(a + b z, 0)."""
+    """Return b^k times the n-th derivative with respect to a of the mean of max(a + b z, 0)."""
     size = jnp.abs(b)
     ratio = _quotient(a, size)
     if n == 0:
         return b**k * jnp.where(size > 0, size * _density(ratio) + a * special.ndtr(ratio), jnp.maximum(a, 0.0))
     if n == 1:
         return b**k * special.ndtr(ratio)
-    # Beyond 40 standard deviations the density is zero, whatever power of the slope multiplies it. Zero is also the
-    # derivative at zero slope, where only the kink itself is left.
+    # Beyond 40 standard deviations the density is zero, even if it is multiplied by a negative power of the slope. At
+    # zero slope only the kink is left, and we set the derivative to zero.
     inside = (jnp.abs(ratio) < 40) & (size > 0)
     near, width = jnp.where(inside, ratio, 0.0), jnp.where(inside, size, 1.0)
-    # Hermite polynomial whose weight is the normal density, by its recurrence.
+    # Compute the Hermite polynomial for the weight of the normal density by its recurrence.
     below, polynomial = jnp.zeros_like(near), (-1) ** n * jnp.ones_like(near)
     for i in range(n - 2):
         below, polynomial = polynomial, near * polynomial - i * below
@@ -231,7 +234,7 @@ def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
 
 
 def smoothed_abs(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
-    """Return b^k times the derivative of order n by a, at most 1, of the mean of |a + b z|."""
+    """Return b^k times the n-th derivative with respect to a of the mean of |a + b z|, for n = 0 or 1."""
     size = jnp.abs(b)
     ratio = _quotient(a, size)
     mean_sign = special.erf(ratio / jnp.sqrt(2.0))
@@ -239,7 +242,7 @@ def smoothed_abs(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
 
 
 def _quotient(a: Numbers, size: Numbers) -> Numbers:
-    """Return a / |b|: infinite at zero slope, and zero for 0/0, halfway between both signs."""
+    """Return a / |b|. It is infinite at zero slope b, and zero for 0/0."""
     quotient = a / jnp.where(size > 0, size, 1.0)
     at_zero = jnp.where(a == 0, 0.0, jnp.where(a > 0, jnp.inf, -jnp.inf))
     return jnp.where(size > 0, quotient, at_zero)
@@ -263,7 +266,7 @@ def plane_monomial(c: Numbers, d: Numbers, i: int, j: int, s: int, m: int) -> Nu
     return jnp.where(radius > 0, value * (jnp.sign(d) if s else 1.0), 0.0)
 
 
-# NumPy values.
+# NumPy code of the functions.
 
 
 def _quiet(function: Callable) -> Callable:
@@ -275,7 +278,7 @@ def _quiet(function: Callable) -> Callable:
 
 
 def _log_cosh(x):
-    # Values may be complex, because an action may be evaluated at points without a real square root.
+    # Numbers may be complex, because an action may be evaluated where a square root is not real.
     right = np.where(np.real(x) < 0, np.negative(x), x)
     return right + np.log1p(np.exp(-2 * right)) - np.log(2)
 
@@ -299,7 +302,7 @@ def _of_positive(function: Callable, shift: float = 0.0) -> Callable:
 
 
 def _spherical_bessel(n, x):
-    # SciPy implements it for positive numbers only.
+    # SciPy implements this function only for positive numbers.
     return scipy.special.spherical_jn(int(n), np.abs(x)) * np.where(np.less(x, 0), (-1.0) ** int(n), 1.0)
 
 
@@ -345,12 +348,12 @@ def _lambert_w(x):
 
 
 def _jnp(kind: type, name: str, domain: str = "") -> ScalarFunction:
-    """Make the row of a function that NumPy and `jax.numpy` share under one name, with derivatives."""
+    """Make the row of a function that has the same name in NumPy and `jax.numpy`, and correct derivatives there."""
     return ScalarFunction(kind, "abs" if name == "abs" else f"jnp.{name}", getattr(np, name), domain=domain)
 
 
 def _both(kind: type, function: Callable, arguments: str = "x", domain: str = "") -> ScalarFunction:
-    """Make the row of a function with the same code for NumPy and JAX. `function` takes the module first."""
+    """Make the row of a function with the same code in NumPy and JAX. `function` takes the module first."""
     numpy = _quiet(lambda *numbers: function(np, *numbers))
     return ScalarFunction(kind, kind.__name__, numpy, arguments, domain, lambda *numbers: function(jnp, *numbers))
 
@@ -417,6 +420,6 @@ ROWS = (
     _own(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
     _own(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
 )
-"""All rows, in the order of the documentation page."""
+"""All rows in the order of the documentation."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}
-"""Row of each covered SymPy class."""
+"""The row of each SymPy class."""

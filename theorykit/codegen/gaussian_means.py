@@ -1,10 +1,10 @@
-"""Means over a standard normal number in JAX: fixed rules, piecewise rules between kinks, and an adaptive rule.
+"""Compute means over a standard normal number in JAX, by fixed, piecewise and adaptive quadrature rules.
 
-All are sums of integrand values at points that depend differentiably on the parameters: pieces end where the integrand
-has a kink or a jump. By Leibniz' rule, automatic derivatives of the sums, of any order and in either direction, are
-then derivatives of the mean, even if a jump moves.
+All rules are sums of integrand values at points that depend differentiably on the parameters, because pieces end where
+the integrand has a kink or a jump. By Leibniz' rule, automatic derivatives of the sums are then derivatives of the
+mean, even if a jump moves. This holds for any order, in forward and reverse mode.
 
-The integrand acts elementwise. In arrays over a batch, every element has separate points.
+The integrand acts elementwise. For a batch, every element has separate points.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,28 +19,40 @@ from jax.lax import stop_gradient
 from jaxtyping import Array
 
 Function = Callable[[Array], Array]
-# Coefficients of a polynomial of degree one or two by rising powers, or any function.
+# A function whose zeros are needed: a callable, or coefficients of a polynomial of degree one or two, constant first.
 Zeros = Sequence[Any] | Function
-# Exponent a + b z + c z^2 of an exponential factor of the integrand, with b and c.
+# Exponential factor of the integrand: its exponent a + b z + c z^2, and the numbers b and c.
 Tilt = tuple[Function, Any, Any]
 
 # Edges of the first panels in standard deviations, on both sides. Above 38 the density underflows in float64. No edge
-# is a round number: a kink at an edge would leave an empty panel between them, and half of its derivative there.
+# is a round number, because kinks often are: a kink at an edge would leave an empty panel with half of the derivative.
 _GRID = np.array([0.7931, 2.2093, 4.0317, 6.5241, 10.573, 17.091, 26.947, 38.0])
-# Order of the rule on a panel and scale of the grid, for the adaptive rule and for the one that checks it.
-_ORDERS, _SCALES = (16, 20), (1.0, 0.93)
-_SPLITS_AT_ONCE, _MOST_SPLITS, _MOST_STEPS = 8, 128, 64
-# The sum always includes this many panels. It covers all panels only if they are used.
+# Order of the rule on a panel, for the adaptive rule and for the rule that checks it.
+_ORDERS = (16, 20)
+# Scale of the grid for both rules, so that they share no points.
+_SCALES = (1.0, 0.93)
+# Number of panels that are split per step.
+_SPLITS_AT_ONCE = 8
+# Largest number of splits, which sets the size of arrays.
+_MOST_SPLITS = 128
+# Largest number of steps.
+_MOST_STEPS = 64
+# The sum covers the panels of this many splits at little cost, and all panels only if there are more.
 _FEW_SPLITS = 8
 # At a singularity r^p each panel is this fraction of the previous one. At p = -1/2 order 16 is then exact to 1e-11.
 _GRADING = 1 / 8
-# Number of roots of a non-polynomial function, of points between which they are searched, and the search radius.
-# Beyond this radius the density is below rounding.
-_MOST_ROOTS, _SEARCH, _SEARCHED = 64, 4097, 9.0
+# Largest number of roots of a function that is not a polynomial.
+_MOST_ROOTS = 64
+# Number of points between which roots are searched.
+_SEARCH = 4097
+# Largest absolute value of these points in standard deviations. Beyond it, the density is below rounding.
+_SEARCHED = 9.0
+# Position of a root that does not exist, far beyond all panels.
 _NOWHERE = 1e30
-# A mean absolute value below this underflows. Width of the shortest panels in rounding errors, such that nodes stay
-# apart from the edges, which may be singularities.
-_NOTHING, _SHORTEST = 1e-100, 1200
+# A mean absolute value below this underflows.
+_NOTHING = 1e-100
+# Width of the shortest panels in rounding errors. It keeps nodes apart from the edges, which may be singularities.
+_SHORTEST = 1200
 
 
 @cache
@@ -53,15 +65,15 @@ def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of the integral from 0 to 1."""
+    """Return nodes and weights for integrals from 0 to 1."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     return (points + 1) / 2, weights / 2
 
 
 class _Weighted(NamedTuple):
-    """Integrand times the density, in a variable y that is as close to standard normal as possible.
+    """The integrand times the density, in a variable y that is as close to standard normal as possible.
 
-    With a factor exp(a + b z + c z^2), c < 1/2, y is standard normal for z = mean + deviation y.
+    With a factor exp(a + b z + c z^2), c < 1/2, we substitute z = mean + deviation y with a standard normal y.
     """
 
     function: Function
@@ -73,7 +85,7 @@ class _Weighted(NamedTuple):
 
     @classmethod
     def of(cls, function: Function, tilt: Tilt | None, zeros: Sequence[Zeros]) -> "_Weighted":
-        """Make the weighted integrand. `zeros` may have the shape of the batch, like the integrand."""
+        """Make the weighted integrand. The numbers in `zeros` may have the shape of the batch, like the integrand."""
         origin = jnp.zeros(())
         exponent, slope, curvature = tilt or (jnp.zeros_like, origin, origin)
         numbers = [exponent(origin), slope, curvature, *(n for each in zeros if not callable(each) for n in each)]
@@ -105,7 +117,7 @@ class _Weighted(NamedTuple):
         return jnp.broadcast_to(self.function(self.z(y)), (len(y), *self.shape))
 
     def integrals(self, left: Array, right: Array, order: int, used: Any = True, safe: Any = 0.0) -> Array:
-        """Sum the mean over the `used` panels. The other panels are evaluated at a `safe` point."""
+        """Integrate over the `used` panels. The integrand of other panels is evaluated at a `safe` point."""
         points, steps = _points(left, right, order)
         used = jnp.broadcast_to(used, points.shape)
         points = jnp.where(used, points, safe)
@@ -116,7 +128,8 @@ class _Weighted(NamedTuple):
 def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), tilt: Tilt | None = None) -> Array:
     """Average `function` times exp of `tilt` over a standard normal number, with `nodes` nodes.
 
-    The rule is a Gauss-Hermite sum, or with `kinks`, functions of the number, Gauss-Legendre sums between their roots.
+    The rule is a Gauss-Hermite sum. If there are `kinks`, the rule is a Gauss-Legendre sum between each two of their
+    roots.
     """
     if not kinks and tilt is None:
         points, weights = _gauss_hermite(nodes)
@@ -126,7 +139,7 @@ def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), t
         points, weights = (_column(each, of.shape) for each in _gauss_hermite(nodes))
         points = jnp.broadcast_to(points, (len(points), *of.shape))
         return of.factor() * jnp.sum(weights * jnp.exp(of.log_density(points) + points**2 / 2) * of.values(points), 0)
-    # The ends are about where the density equals the error of the rule on a piece.
+    # Cut off where the density is about as small as the error of the rule on a piece.
     reach = min(float(np.sqrt(2 * nodes)), _GRID[-1])
     end = jnp.full((1, *of.shape), reach)
     edges = jnp.concatenate([jnp.sort(jnp.concatenate([-end, of.y(_all_roots(kinks, of)[0], reach)]), axis=0), end])
@@ -139,21 +152,21 @@ def adaptive_gaussian_mean(
     """Average `function` times exp of `tilt` over a standard normal number, on adaptively split panels.
 
     The first panels end at the roots of `kinks`, and are short near the roots of `features`. A `side` of 1 or -1
-    selects another order and grid, and adds or subtracts its error bound, infinite if the mean may not exist.
+    selects another order and grid, and adds or subtracts an error bound, which is infinite if the mean may not exist.
     """
     of = _Weighted.of(function, tilt, (*kinks, *features))
     checks = not (isinstance(side, int) and side == 0)
     order, grid = _ORDERS[checks], _GRID * _SCALES[checks]
     roots, missed = _all_roots(kinks, of)
     ends, are_kinks = _first_edges(of, grid, roots, features)
-    # Panels are chosen from values alone, so that derivatives do not pass through the choice.
+    # Choose the panels from values without derivatives, so that derivatives do not pass through the choice.
     choose, constants = jax.closure_convert(lambda ends: _chosen_panels(of, order, ends, are_kinks), ends)
     panels, error, safe = choose(stop_gradient(ends), *map(stop_gradient, constants))
     is_panel = panels.depth >= 0
     used = is_panel & (panels.lost == 0)
 
     def moving(at: Array, index: Array) -> Array:
-        """Move edges of panels along with the first edge that they belong to."""
+        """Make edges of panels move with the first edge to which they belong."""
         first = _taken(ends, jnp.maximum(index, 0).astype(int))
         return jnp.where(index >= 0, at + (first - stop_gradient(first)), at)
 
@@ -185,7 +198,7 @@ def _points(left: Array, right: Array, order: int) -> tuple[Array, Array]:
 
 
 def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequence[Zeros]) -> tuple[Array, Array]:
-    """Return ascending edges, and a mask of those that are kinks."""
+    """Return ascending edges, and a mask of the edges that are kinks."""
     reach = grid[-1]
     fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
     near = (stop_gradient(_near(feature, of, reach)) for feature in features)
@@ -198,7 +211,7 @@ def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequen
 
 
 def _near(feature: Zeros, of: _Weighted, reach: float) -> Array:
-    """Return edges around points where a function of a + b z + c z^2 may be narrow, or the end if there are none."""
+    """Return edges around points where a function of a + b z + c z^2 may vary rapidly, or the end without points."""
     a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), of.shape) for each in feature)
     c = higher[0] if higher else jnp.zeros_like(a)
     discriminant = b**2 - 4 * a * c
@@ -223,19 +236,19 @@ def _polynomial_roots(polynomial: Sequence[Any], shape: tuple[int, ...]) -> list
     (c,) = higher
     discriminant = b**2 - 4 * a * c
     is_real = discriminant > 0
-    # Neither root is computed as a difference of close numbers.
+    # This form avoids differences of nearly equal numbers for both roots.
     large = -(b + jnp.where(b < 0, -1.0, 1.0) * jnp.sqrt(jnp.where(is_real, discriminant, 1.0))) / 2
     return [jnp.where(is_real, root, _NOWHERE) for root in (_quotient(large, c), _quotient(a, large))]
 
 
 def _quotient(over: Array, under: Array) -> Array:
-    # The derivative by a vanishing slope would be infinite times zero.
+    # The derivative with respect to a vanishing slope would be infinity times zero.
     is_near = (jnp.abs(over) < 1e9 * jnp.abs(under)) & (jnp.abs(under) > 1e-100)
     return jnp.where(is_near, over / jnp.where(is_near, under, 1.0), _NOWHERE)
 
 
 def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
-    """Return the roots of all functions, and whether some are missing."""
+    """Return the roots of all functions, and whether roots may be missing."""
     found, missed = [jnp.zeros((0, *of.shape))], jnp.zeros(of.shape, bool)
     for kink in kinks:
         if callable(kink):
@@ -247,7 +260,7 @@ def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
 
 
 def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
-    """Find sign changes of a function by bisection, and report whether they are too many or too close."""
+    """Find sign changes of a function by bisection, and report whether there are too many or they are too close."""
 
     def bisected(y: Array) -> tuple[Array, Array]:
         y = jnp.broadcast_to(_column(y, of.shape), (len(y), *of.shape))
@@ -288,10 +301,16 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
 class _Panels(NamedTuple):
     """Panels of an integral, along the first axis of each array.
 
-    An edge moves with the first edge of its index, unless that is -1, and may be a kink. A split is made at `between`.
-    Integrals are stored for a panel and for the two parts of a split: of the integrand, its absolute value, and a
-    bound of the part that is `lost` because it is not finite. `rate` is the change of the logarithm of `difference`
-    per split, and `depth` the number of splits, or -1 for an empty slot.
+    - `left`, `right`: edges of a panel.
+    - `left_index`, `right_index`: index of the first edge with which an edge moves, or -1.
+    - `left_kink`, `right_kink`: 1 if the edge is a kink.
+    - `between`: point at which the panel is split.
+    - `value`, `size`, `lost`: integral of the integrand, integral of its absolute value, and a bound of the part that
+      is not finite.
+    - `first`, `first_size`, `first_lost`: the same for the first part of a split.
+    - `second`, `second_size`, `second_lost`: the same for the second part.
+    - `rate`: change of the logarithm of `difference` per split.
+    - `depth`: number of splits, or -1 for an empty slot.
     """
 
     left: Array
@@ -318,26 +337,26 @@ class _Panels(NamedTuple):
         return jnp.abs(self.value - self.first - self.second)
 
 
-# Index of the first sum among the fields.
+# Index of the first integral among the fields.
 _WHOLE = _Panels._fields.index("value")
 
 
 def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> tuple[_Panels, Array, Array]:
-    """Split the panels between `ends` until the sum over each agrees with the sum over its parts.
+    """Split the panels between `ends` until the sum over each panel agrees with the sum over its parts.
 
-    Return them with an error bound, and a point at which the integrand is finite. Every step sorts the panels: largest
-    differences first, then panels that need no split, then empty slots, which receive the second parts.
+    Returns the panels, an error bound, and a point at which the integrand is finite. Every step sorts the panels:
+    first those to split, by falling difference, then the others, then empty slots, which receive the second parts.
     """
     dtype, epsilon = ends.dtype, float(jnp.finfo(ends.dtype).eps)
     largest = float(np.log(np.finfo(dtype).max)) - 1
     nodes, weights = gauss_legendre(order)
 
     def sums(left: Array, right: Array, more: Sequence[Array] = ()) -> tuple[Array, Array]:
-        """Return integral, size and lost part of panels, and the size of the weighted integrand at more points."""
+        """Return `value`, `size` and `lost` of panels, and the absolute weighted integrand at more points."""
         points, _ = _points(left, right, order)
         points = jnp.concatenate([points.reshape(-1, *of.shape), *more])
         log_density = of.log_density(points)
-        # The barrier makes XLA compute the terms once, and not again in every sum.
+        # The barrier makes XLA compute the terms once instead of again in every sum.
         terms = jax.lax.optimization_barrier(of.values(points) * jnp.exp(log_density))
         count = len(left) * order
         panels, width = terms[:count].reshape(-1, order, *of.shape), right - left
@@ -375,7 +394,7 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         few = _SPLITS_AT_ONCE
         old, empty = _Panels(*panels[:, :few]), panels[:, -few:]
         no_kink = jnp.zeros_like(old.left)
-        # An edge near a singularity moves with it. So a function of their distance has no derivative there.
+        # An edge near a singularity moves with it, so that a function of their distance has no derivative there.
         nearer = jnp.where(old.left_kink > old.right_kink, old.left_index, old.right_index)
         belongs = (old.left_kink != old.right_kink) | (old.left_index == old.right_index)
         index = jnp.where(belongs, nearer, -1.0)
@@ -406,15 +425,15 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     panels = jnp.stack([left, right, index[:-1], index[1:], kinks[:-1], kinks[1:], between, *parts, zeros, zeros])
     empty = jnp.zeros((len(panels), _MOST_SPLITS, *of.shape), dtype).at[-1].set(-1)
     _, panels = jax.lax.while_loop(goes_on, split, (0, jnp.concatenate([panels, empty], axis=1)))
-    # Sort empty slots to the end.
+    # Move empty slots to the end.
     panels = _taken(panels, jnp.argsort(-panels[-1], axis=0)[None], axis=1)
     chosen = _Panels(*panels)
     size = jnp.sum(chosen.size, axis=0)
     error = _stated_error(chosen, epsilon) + _tails(at_ends, ends[-1])
-    # The safe point is the first node of the largest panel.
+    # Use the first node of the largest panel as the safe point.
     best = jnp.argmax(jnp.where(chosen.lost == 0, chosen.size, -1.0), axis=0)[None]
     low, high = (_taken(each, best)[0] for each in (chosen.left, chosen.right))
-    # An error above a quarter of the mean absolute value leaves no valid digit, unless both underflow.
+    # If the error is above a quarter of the mean absolute value, no digit is valid, unless both underflow.
     error = jnp.where((error > size / 4) & (error > _NOTHING), jnp.inf, error)
     return chosen, error, low + (high - low) * nodes[0]
 
@@ -422,8 +441,8 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
 def _stated_error(panels: _Panels, epsilon: float) -> Array:
     """Sum the differences between panels and their parts, continued as a geometric series at a singularity.
 
-    There the difference falls by a factor r from panel to panel, so the remaining ones sum to d / (1 - r).
-    If it does not fall, the mean is infinite.
+    At a singularity the difference d falls by a factor r from panel to panel, so the remaining differences sum to
+    d / (1 - r). If it does not fall, the mean is infinite.
     """
     difference, size = panels.difference, jnp.sum(panels.size, axis=0)
     is_small = difference <= epsilon * (4 * panels.size + 32 * size)
@@ -438,7 +457,7 @@ def _stated_error(panels: _Panels, epsilon: float) -> Array:
 
 
 def _tails(values: Array, end: Array) -> Array:
-    """Bound the part beyond the first and the last edge, if the integrand keeps decaying at the same rate."""
+    """Bound the part beyond the outermost edges, assuming that the integrand keeps decaying at the same rate."""
     inner, outer = values[:2], values[2:]
     rate = (jnp.log(inner) - jnp.log(outer)) / (0.03 * end)
     tail = jnp.where(rate > 0, outer / rate, jnp.inf)

@@ -1,10 +1,10 @@
-"""Two meanings of every node of an expression: instructions of a JAX function, and literal evaluation in NumPy.
+"""Lower every node of an expression to instructions of a JAX function, or evaluate it literally in NumPy.
 
-`lower` makes a straight-line `Program`. Products are never formed if a structured application suffices: inverses
-become Cholesky solves (log-determinant and solves share one factorisation), Kronecker factors become reshapes, and
-traces of products become contractions. `interpret`, the oracle of generated code, evaluates every node as written
-(Kronecker products formed, inverses and log-determinants by LU). The two share no algorithm, only the table of nodes
-at the end of this module. A node that is not in the table is an error.
+`lower` makes a straight-line `Program`. It does not form matrices if a structured operation suffices: inverses become
+Cholesky solves (a log-determinant and solves share one factorisation), Kronecker factors become reshapes, and traces of
+products become contractions. `interpret` is the oracle of generated code. It evaluates every node as written: it forms
+Kronecker products, and computes inverses and log-determinants by LU. The two functions share no algorithm, but only the
+table of nodes at the end of this module. Nodes that are not in the table raise an error.
 """
 
 import operator
@@ -57,15 +57,15 @@ from .oracle import Value, mean_of_average
 from .program import Instruction, Program, bind_sizes
 from .scalars import as_float, average_operation, print_scalar
 
-# Scalars that are computed before the formulas that contain them.
+# Scalars that become separate instructions before the formulas that contain them.
 _OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, sp.Trace)
 
 
 def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr]) -> Program:
     """Lower the expressions `outputs`, functions of the symbols `arguments`, to one program.
 
-    Raises `ValueError` if a free symbol is neither an argument nor a size that the arguments' shapes determine, if two
-    different symbols have one name, or if a name is not allowed in generated source.
+    Raises `ValueError` if a free symbol is neither an argument nor a size that the shapes of the arguments determine,
+    if two different symbols have the same name, or if a name is not valid in generated source.
     """
     arguments = checked_sequence("arguments", arguments, "SymPy symbols")
     for i, argument in enumerate(arguments):
@@ -100,9 +100,15 @@ def check_covered(expression: sp.Expr) -> None:
 
 
 def interpret(expression: sp.Expr, values: Mapping[str, Value]) -> Value:
-    """Evaluate `expression` in NumPy, with values of its symbols and sizes by name. Matrices are 2-d arrays.
+    """Evaluate an expression in NumPy. Repeated subexpressions are evaluated once.
 
-    Repeated subexpressions are evaluated once.
+    Args:
+        expression: a scalar or matrix expression.
+        values: values of its symbols and sizes by name. Matrices are 2-d arrays.
+
+    Raises:
+        ValueError: a symbol has no value.
+        NotImplementedError: there is no rule for a part of the expression.
     """
     if not isinstance(expression, sp.Basic):
         raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
@@ -111,7 +117,7 @@ def interpret(expression: sp.Expr, values: Mapping[str, Value]) -> Value:
 
 @dataclass
 class _Builder:
-    """Value numbering: lower each expression once, and emit each operation with the same operands once."""
+    """Lower expressions by value numbering: each expression is lowered once, and each operation is emitted once."""
 
     instructions: list[Instruction] = field(default_factory=list)
     values: dict[sp.Expr, str] = field(default_factory=dict)
@@ -139,11 +145,11 @@ class _Builder:
         return self.values[expression]
 
     def scalar(self, expression: sp.Expr) -> str:
-        """Return Python text of a scalar expression. Its traces, log-determinants and averages are computed before."""
+        """Return Python text for a scalar expression, and emit instructions for its traces, averages and so on."""
         return print_scalar(self.with_results(expression, expression))
 
     def with_results(self, expression: sp.Expr, part: sp.Expr) -> sp.Expr:
-        """Replace the scalars in a `part` of `expression` that are computed before by the names of their values."""
+        """Emit instructions for scalars in a `part` of `expression`, and replace them by the names of the results."""
         found = sorted(set(_computed_before(part)), key=lambda node: node.sort_key())
         return expression.xreplace({node: sp.Symbol(self.value(node)) for node in found})
 
@@ -153,13 +159,13 @@ class _Builder:
     def cholesky(self, matrix: MatrixExpr) -> str:
         if not is_positive_definite(matrix):
             raise NotImplementedError(
-                f"{matrix} is not provably positive definite, and only Cholesky solves and log-determinants are "
-                "generated; declare its symbols with positive_definite(...), give the regulariser a positive symbol"
+                f"{matrix} is not provably positive definite, as Cholesky solves and log-determinants require; declare "
+                "its symbols with positive_definite(...), and the regulariser with positive=True"
             )
         return self.emit("cholesky", self.value(matrix))
 
     def apply(self, matrix: MatrixExpr, operand: str) -> str:
-        """Emit `matrix @ operand`, exploiting the structure of `matrix`."""
+        """Emit `matrix @ operand`, and use the structure of `matrix`."""
         if isinstance(matrix, sp.Identity):
             return operand
         if isinstance(matrix, sp.Inverse):
@@ -178,7 +184,10 @@ class _Builder:
         return operand
 
     def chain(self, factors: Sequence[MatrixExpr]) -> str:
-        """Emit the product of `factors`: split at an inner size of one, transpose a row, else apply from the right."""
+        """Emit the product of `factors`, from the right to the left.
+
+        A product with an inner size of one is split there, and the product of a row is transposed.
+        """
         if split := _inner_size_one(factors):
             return self.emit("matmul", self.chain(factors[:split]), self.chain(factors[split:]))
         if len(factors) > 1 and factors[0].shape[0] == 1 != factors[-1].shape[1]:
@@ -189,7 +198,7 @@ class _Builder:
         return operand
 
     def halves(self, factors: Sequence[MatrixExpr]) -> tuple[str, str]:
-        """Return X and Y with X^T Y the product of `factors`. A palindromic product shares as much as possible."""
+        """Return X and Y such that X^T Y is the product of `factors`. The halves of a palindrome share instructions."""
         split = _inner_size_one(factors) or len(factors) // 2
         return self.chain(_transpose_factors(factors[:split])), self.chain(factors[split:])
 
@@ -198,8 +207,8 @@ class _Builder:
 class _Evaluation:
     """Evaluate nodes from values of the symbols, and cache the results in `known`.
 
-    `symbols` maps a bound variable itself, not its name, to its value. This may be an array of many values, and scalar
-    expressions of the variable are then such arrays.
+    The keys of `symbols` are names, or bound variables themselves. The value of a bound variable may be an array, and
+    scalar expressions that contain the variable are then arrays too.
     """
 
     symbols: Mapping[str | BoundVariable, Value]
@@ -214,12 +223,12 @@ class _Evaluation:
         return self.known[node]
 
     def where(self, values: Mapping[BoundVariable, Value]) -> "_Evaluation":
-        """Add these values of variables."""
+        """Return an evaluation with additional values of bound variables."""
         return _Evaluation({**self.symbols, **values}, {})
 
 
 def _computed_before(expression: sp.Basic) -> Iterator[sp.Expr]:
-    """Yield the scalars in an expression that become separate instructions, as they contain no outer bound variable."""
+    """Yield the scalars in an expression that become separate instructions, which contain no outer bound variables."""
     if isinstance(expression, _OWN_INSTRUCTIONS) and not bound_outside(expression):
         yield expression
     else:
@@ -235,11 +244,11 @@ def _transpose_factors(factors: Sequence[MatrixExpr]) -> list[MatrixExpr]:
     return [factor.T.doit() for factor in reversed(factors)]
 
 
-# Rules: `lower_...` adds instructions to a builder and returns the operand with the result. `value_...` evaluates.
+# Rules. `_lower_...` adds instructions to a builder and returns the operand with the result. `_value_...` evaluates.
 
 
 def _operation(name: str) -> Callable[[_Builder, sp.Expr], str]:
-    """Make the rule for a node that is one operation on its arguments, matrices and scalars."""
+    """Make the rule for a node that is a single operation on its arguments."""
     return lambda builder, node: builder.emit(name, *map(builder.value, node.args))
 
 
@@ -301,14 +310,17 @@ def _value_of_softmax(node, at):
 
 def _lower_square_root(builder, node):
     if not is_positive_definite(node.matrix):
-        raise NotImplementedError(f"{node.matrix} is not provably positive definite: it may have no square root")
-    # Derivatives of eigenvectors themselves have poles at degenerate eigenvalues.
+        raise NotImplementedError(
+            f"{node.matrix} is not provably positive definite, so it may have no square root; declare its symbols with "
+            "positive_definite(...)"
+        )
+    # `spectral_function` has its own derivative, because derivatives of eigenvectors diverge at degenerate eigenvalues.
     eigen = builder.emit("eigendecomposition", builder.value(node.matrix))
     return builder.emit("spectral_function", f"lambda {ENTRY}: jnp.sqrt({ENTRY})", eigen)
 
 
 def _of_eigenvalues(operation: str) -> Callable[[_Builder, sp.Expr], str]:
-    """Make the rule for a function of a matrix's eigenvalues. All functions of a matrix share its decomposition."""
+    """Make the rule for a function of the eigenvalues of a matrix. All such functions share one decomposition."""
 
     def rule(builder, node):
         check_matrices_are_fixed(node.function.expr)
@@ -320,7 +332,7 @@ def _of_eigenvalues(operation: str) -> Callable[[_Builder, sp.Expr], str]:
 
 
 def _eigenvalues(node, at):
-    """Return the function of each eigenvalue, and orthonormal eigenvectors, by the Schur form of any matrix."""
+    """Return the function of each eigenvalue, and orthonormal eigenvectors, from the Schur form."""
     triangular, vectors = scipy.linalg.schur(at(node.matrix))
     own = EntryVariable("eigenvalue")
     value = node.function.expr.xreplace({node.function.variables[0]: own})
@@ -335,13 +347,13 @@ def _value_of_spectral_function(node, at):
 def _lower_power(builder, node):
     _, factors = coefficient_and_factors(sp.MatMul(node))
     if factors == [node]:
-        raise NotImplementedError(f"matrix powers are lowered for non-zero integer exponents, got {node}")
+        raise NotImplementedError(f"a power of a matrix must have a nonzero integer exponent, got {node}")
     return builder.chain(factors)
 
 
 def _value_of_power(node, at):
     if not node.exp.is_Integer:
-        raise NotImplementedError(f"the interpreter takes integer powers of a matrix only, got MatPow {node}")
+        raise NotImplementedError(f"a power of a matrix must have an integer exponent, got MatPow {node}")
     return np.linalg.matrix_power(at(node.base), int(node.exp))
 
 
@@ -358,7 +370,7 @@ def _value_of_product(node, at):
 
 
 def _lower_sum(builder, node):
-    """Lower a sum. Terms c I are collected and added to the diagonal."""
+    """Lower a sum. Terms c I are added to the diagonal of the other terms."""
     on_diagonal, terms = sp.Integer(0), []
     for term in node.args:
         coefficient, factors = coefficient_and_factors(sp.MatMul(term))
@@ -377,7 +389,7 @@ def _lower_kronecker(builder, node):
 
 
 def _linear_in_product(whole: str, of_product: str) -> Callable:
-    """Make the rule for a linear map of a square matrix (trace, diagonal, partial trace), without forming a product."""
+    """Make the rule for a linear map of a square matrix, such as the trace, which does not form matrix products."""
 
     def rule(builder, node, *extra: str):
         coefficient, factors = coefficient_and_factors(sp.MatMul(node.args[0]))
@@ -419,7 +431,7 @@ def _lower_trace(builder, node):
 def _value_of_log_det(node, at):
     sign, value = np.linalg.slogdet(at(node.matrix))
     if sign <= 0:
-        raise ValueError(f"LogDet of a matrix with non-positive determinant: {node.matrix}")
+        raise ValueError(f"LogDet needs a matrix with a positive determinant, got {node.matrix}")
     return value
 
 
@@ -433,7 +445,7 @@ def _value_of_cases(node, at):
     left, result = True, np.nan
     for value, condition in node.args:
         holds = np.logical_and(left, at(condition))
-        # A case may be undefined if its condition does not hold.
+        # A case may be undefined where its condition does not hold.
         if np.any(holds):
             with np.errstate(all="ignore"):
                 result = np.where(holds, at(value), result)
@@ -448,23 +460,27 @@ def _value_of_function(node, at):
 
 
 def _folded(function: Callable) -> Callable:
-    """Evaluate a node by applying a function of two numbers to one argument after another."""
+    """Make the rule that reduces the arguments of a node by a function of two numbers."""
     return lambda node, at: reduce(function, map(at, node.args))
 
 
 def _filled(array: Callable) -> Callable:
-    """Evaluate a matrix from its shape."""
+    """Make the rule for a matrix that depends only on its shape."""
     return lambda node, at: array([int(at(side)) for side in node.shape])
 
 
 class _Rules(NamedTuple):
-    """How generated code writes a node, unless it is printed, and how NumPy evaluates it."""
+    """The rules of a node.
+
+    - `lower`: adds instructions for the node. None for scalar arithmetic, which is printed as text.
+    - `evaluate`: returns the value of the node in NumPy.
+    """
 
     lower: Callable[[_Builder, Any], str] | None
     evaluate: Callable[[Any, _Evaluation], Value]
 
 
-# Scalar arithmetic is printed.
+# Rules of scalar arithmetic, which generated code contains as text.
 _SCALARS = {
     sp.Symbol: _value_of_symbol,
     sp.Number: lambda node, at: as_float(node),
@@ -531,5 +547,5 @@ _RULES = {
 
 @cache
 def _rules_for(kind: type[sp.Basic]) -> _Rules | None:
-    """Return the rules of the closest class. Matrix products derive from products, and inverses from powers."""
+    """Return the rules of the closest base class."""
     return next((_RULES[each] for each in kind.__mro__ if each in _RULES), None)

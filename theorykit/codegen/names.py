@@ -1,4 +1,4 @@
-"""Names that appear in generated source: function, arguments, sizes and results. No other text does."""
+"""Check the names that appear in generated source. No other text of the user appears there."""
 
 import ast
 import keyword
@@ -17,7 +17,7 @@ from . import primitives
 from .program import OPERATORS
 from .scalars import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
 
-# Name of the entry in a function of every entry of a matrix.
+# Name of the variable in functions of the entries of a matrix.
 ENTRY = "entry"
 # Names that scalar formulas use, in addition to symbols and earlier results.
 SCALAR_NAMES = frozenset({"abs", "jnp", SPECIAL, *SCALAR_OPERATIONS})
@@ -25,37 +25,37 @@ _TAKEN = {*SCALAR_NAMES, ENTRY, NORMAL, *OPERATORS, *vars(primitives)}
 
 
 def check_name(what: str, name: Any) -> None:
-    """Raise `ValueError` unless `name` is a normalised Python identifier that generated code does not use itself."""
+    """Raise an error unless `name` is a normalised Python identifier that generated code does not use itself."""
     if not isinstance(name, str):
         raise TypeError(f"the name of {what} must be text, got {shown(name)}")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
-        raise ValueError(f"the name {shown(name)} of {what} is no identifier of generated code; choose another")
+        raise ValueError(f"the name {shown(name)} of {what} is not valid in generated code; choose another")
     if (read := unicodedata.normalize("NFKC", name)) != name:
-        raise ValueError(f"the name {name!r} of {what} is read by Python as {read!r}; choose that, or another")
+        raise ValueError(f"the name {name!r} of {what} is read by Python as {read!r}; choose that name, or another")
     if re.sub(r"_\d+$", "", name) in _TAKEN:
-        raise ValueError(f"the name {name!r} of {what} is one that generated code uses itself; choose another")
+        raise ValueError(f"the name {name!r} of {what} is reserved in generated code; choose another")
 
 
 def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> None:
-    """Raise `ValueError` for names that generated code cannot have, and for symbols of the same name."""
+    """Raise an error for names that are not valid in generated code, and for different symbols of the same name."""
     check_name("the function", name)
     for output in outputs:
         # Outputs are keys of the dictionary of results.
         if not isinstance(output, str) or not output.isidentifier():
-            raise ValueError(f"the name {shown(output)} of an output of {name} is no identifier; choose another")
+            raise ValueError(f"the name {shown(output)} of an output of {name} is not an identifier; choose another")
     sizes = {size for argument in arguments for side in getattr(argument, "shape", ()) for size in side.free_symbols}
     functions = numeric_functions(name, outputs.values())
     for symbol in sorted({*arguments, *sizes}, key=lambda symbol: symbol.name):
         check_name(f"a symbol in {name}", symbol.name)
         if symbol.name in functions:
-            raise ValueError(f"the name {symbol.name!r} of a symbol in {name} is one that a numeric function has there")
+            raise ValueError(f"the name {symbol.name!r} of a symbol in {name} is the name of a numeric function there")
     if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
-        raise ValueError(f"{name}: arguments are given twice: {', '.join(repeated)}")
+        raise ValueError(f"{name}: arguments occur twice: {', '.join(repeated)}")
     named: dict[str, Expr] = {}
     for symbol in {*arguments, *sizes, *(s for expression in outputs.values() for s in symbols_of(expression))}:
         if isinstance(symbol, Dummy):
-            raise ValueError(f"{name}: the dummy symbol {symbol} has no name of its own; use a Symbol")
-        # Generated code could not distinguish them.
+            raise ValueError(f"{name}: the dummy symbol {symbol} has no unique name; use a Symbol")
+        # Generated code could not distinguish symbols of the same name.
         if (other := named.setdefault(symbol.name, symbol)) != symbol:
             raise ValueError(
                 f"{name}: two different symbols are named {symbol.name!r} ({_describe(other)}, and "
@@ -64,7 +64,7 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
 
 
 def symbols_of(expression: Expr) -> set[Expr]:
-    """Return the symbols of an expression, also those in matrix shapes, without variables bound in it."""
+    """Return the symbols of an expression and of the shapes of its matrices, without bound variables."""
     bound = {v for node in expression.atoms(ElementwiseApplyFunction) for v in node.function.variables}
     found = expression.atoms(Symbol, MatrixSymbol)
     return {
@@ -75,13 +75,13 @@ def symbols_of(expression: Expr) -> set[Expr]:
 
 
 def numeric_functions(name: str, expressions: Iterable[Expr]) -> dict[str, type[NumericFunction]]:
-    """Return users' functions in expressions by their names in generated code. Two with one name are an error."""
+    """Return users' functions in expressions by name in generated code. Raises an error if two have the same name."""
     named: dict[str, type[NumericFunction]] = {}
     found = {type(node) for expression in expressions for node in expression.atoms(NumericFunction)}
     for function in sorted(found, key=function_name):
         if named.setdefault(function_name(function), function) is not function:
             raise ValueError(
-                f"{name}: two different numeric functions are named {function.own_name!r}; give one another name"
+                f"{name}: two different numeric functions are named {function.own_name!r}; rename one of them"
             )
     return named
 

@@ -1,7 +1,7 @@
-"""Gaussian averages in NumPy, for the interpreter.
+"""Compute Gaussian averages in NumPy, for the interpreter.
 
-They use the double-exponential rule of Takahasi and Mori (1974), which tolerates singularities at the ends of panels.
-They share neither a quadrature rule nor an error estimate with generated code.
+This module uses the double-exponential rule of Takahasi and Mori (1974), which tolerates singularities at the ends of
+panels. It shares neither a quadrature rule nor an error estimate with generated code.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,25 +12,31 @@ import numpy as np
 from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
 
-# Edges in standard deviations. The density beyond is zero in float64.
+# Edges of panels in standard deviations. The density beyond the last edge is zero in float64.
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
 _EDGES = np.concatenate([-_EDGES[::-1], _EDGES])
+# Step of the double-exponential rule, whose error is then below rounding.
 _STEP = 0.2
 _EXPONENTS = np.pi * np.sinh(_STEP * np.arange(-26, 27))
-# Fractions of a panel below and above a node, both without rounding.
-_BELOW, _ABOVE = 1 / (1 + np.exp(-_EXPONENTS)), 1 / (1 + np.exp(_EXPONENTS))
+# Fraction of a panel below each node.
+_BELOW = 1 / (1 + np.exp(-_EXPONENTS))
+# Fraction of a panel above each node. It is computed separately, because 1 - _BELOW would lose digits.
+_ABOVE = 1 / (1 + np.exp(_EXPONENTS))
 _WEIGHTS = _STEP * np.sqrt(np.pi**2 + _EXPONENTS**2) * _BELOW * _ABOVE
+# Change of a panel on halving, relative to the mean absolute value, below which it is not halved again.
 _TOLERANCE = 1e-15
-# Limit the panels, because a function that rounding makes rough would need infinitely many.
-_MOST_PANELS, _MOST_HALVINGS = 1024, 100
+# Largest number of panels. A function with large rounding errors would need infinitely many.
+_MOST_PANELS = 1024
+# Largest number of halvings of a panel, for the same reason.
+_MOST_HALVINGS = 100
 
 Function = Callable[[np.ndarray], np.ndarray]
-# Value of an expression: complex if the imaginary unit occurs in it, true or false for a condition.
+# Value of an expression. It is complex if the expression contains the imaginary unit, and boolean for conditions.
 Value = np.ndarray | float | int | complex | bool | np.bool_
 
 
 def mean_of_average(node, at):
-    """Evaluate a `GaussianAverage`. `at` evaluates expressions."""
+    """Evaluate a `GaussianAverage`. The function `at` evaluates expressions."""
     rest, tilt = exponential_factor(node)
 
     def of_variable(expression):
@@ -45,7 +51,7 @@ def mean_of_average(node, at):
 
 
 def _breaks(node, at, shape):
-    """Return the kinks, jumps and singularities of the integrand, in arrays of the given shape."""
+    """Return the kinks, jumps and singularities of the integrand as arrays of the given shape."""
     for function in [*breaks(node), *singularities(node)]:
         if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
             continue
@@ -69,7 +75,7 @@ def _breaks(node, at, shape):
 
 
 def _narrow(functions, at, shape):
-    """Return points around which a function of a + b z + c z^2 may be narrow."""
+    """Return points around which a function of a + b z + c z^2 may vary rapidly."""
     for polynomial in functions:
         if any(variable not in at.symbols for each in polynomial for variable in bound_outside(each)):
             continue
@@ -87,7 +93,7 @@ def _narrow(functions, at, shape):
 
 
 def _roots(a, b, c):
-    """Return the real roots of a + b z + c z^2, with zero for missing ones."""
+    """Return the real roots of a + b z + c z^2. Missing roots are zero."""
     with np.errstate(all="ignore"):
         found = [-a / b] if np.all(c == 0) else [(-b + side * np.sqrt(b**2 - 4 * a * c)) / (2 * c) for side in (1, -1)]
     return [np.where(np.isfinite(root), root, 0.0) for root in found]
@@ -101,9 +107,14 @@ def normal_mean(
 ) -> np.ndarray | float | complex:
     """Average `function` over a standard normal number, to a relative accuracy of about 1e-14.
 
-    Panels are halved until the result does not change. `function` takes points whose trailing axes have `shape`, or
-    broadcast to it. It may have kinks, jumps and integrable singularities. Those listed in `places`, arrays of this
-    shape, cost little. With a `tilt` it is multiplied by exp of its first entry, a + b z + c z^2, with b and c.
+    Panels are halved until the result does not change. `function` may have kinks, jumps and integrable singularities.
+
+    Args:
+        function: takes an array of points, whose trailing axes have this `shape` or broadcast to it.
+        places: positions of kinks, jumps and singularities, arrays of this `shape`. Without them, more panels are
+            needed.
+        shape: shape of the batch.
+        tilt: a function a + b z + c z^2, b and c. `function` is multiplied by its exponential.
     """
     exponent, mean, deviation = None, np.zeros(shape), np.ones(shape)
     if tilt is not None:
@@ -112,7 +123,7 @@ def normal_mean(
         mean = np.where(narrowing > 0, tilt[1] * deviation**2, 0.0)
 
     def integrals(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Integrate over each of the panels, which are along the first axis."""
+        """Integrate over each panel. Panels are along the first axis."""
         below, above, weights = (each.reshape(1, -1, *(1 for _ in shape)) for each in (_BELOW, _ABOVE, _WEIGHTS))
         low, high = left[:, None], right[:, None]
         points = np.where(below < above, low + (high - low) * below, high - (high - low) * above)
@@ -120,9 +131,9 @@ def normal_mean(
         with np.errstate(all="ignore"):
             density = np.exp((0.0 if exponent is None else exponent(z)) - z**2 / 2)
             values = np.broadcast_to(function(z), z.shape) * density
-            # An overflow far out is set to zero, because a function with a mean is negligible there.
+            # Set overflows at large |z| to zero, because a function whose mean exists is negligible there.
             values = np.where(~np.isfinite(values) & (density < 1e-150), 0.0, values).reshape(points.shape)
-        # A node that rounds to the end of its panel may hit a singularity, and has no weight.
+        # A node that is rounded to the end of its panel may be at a singularity, and has negligible weight.
         values = np.where(((points == low) | (points == high)) & ~np.isfinite(values), 0.0, values)
         return np.sum(weights * values, axis=1) * (right - left)
 
@@ -135,7 +146,7 @@ def normal_mean(
     for halvings in range(_MOST_HALVINGS):
         middle = (left + right) / 2
         first, second = integrals(left, middle), integrals(middle, right)
-        # NaN does not improve with more panels.
+        # A NaN is not halved again, because the comparison is false.
         again = np.abs(first + second - whole) > _TOLERANCE * scale
         again = np.any(again, axis=tuple(range(1, again.ndim))) & (len(left) < _MOST_PANELS)
         again &= halvings < _MOST_HALVINGS - 1

@@ -1,4 +1,4 @@
-"""Operations that generated code calls: small pure JAX functions, every one differentiable."""
+"""Operations that generated code calls. They are small, pure and differentiable JAX functions."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,9 +15,9 @@ Scalar = Float[Array, ""] | float | int
 
 
 class Factorised(NamedTuple):
-    """Symmetric positive definite matrix and its lower Cholesky factor.
+    """A symmetric positive definite matrix and its lower Cholesky factor.
 
-    Derivatives are taken of the matrix, never of the factor. They cost solves, and nothing else.
+    Derivatives are with respect to the matrix, not the factor, so they need only solves.
     """
 
     matrix: Float[Array, "n n"]
@@ -25,14 +25,14 @@ class Factorised(NamedTuple):
 
 
 def cholesky(matrix: Float[Array, "n n"]) -> Factorised:
-    """Symmetrise the matrix and factorise it. The factor is NaN if there is none."""
+    """Symmetrise the matrix and factorise it. The factor is NaN if the matrix is not positive definite."""
     symmetric = (matrix + matrix.T) / 2
     return Factorised(symmetric, jnp.linalg.cholesky(jax.lax.stop_gradient(symmetric), symmetrize_input=False))
 
 
 @jax.custom_jvp
 def log_det(of: Factorised) -> Float[Array, ""]:
-    """log det A."""
+    """Return log det A."""
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(of.lower)))
 
 
@@ -43,7 +43,7 @@ def _log_det_jvp(primals, tangents):
 
 
 def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """A^{-1} right."""
+    """Return A^{-1} right."""
 
     def by_factor(_, right):
         return cho_solve((of.lower, True), right)
@@ -54,42 +54,42 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
 identity = jnp.eye
 kron = jnp.kron
 trace = jnp.trace
-"""Trace."""
-# tr(left^T right) as a contraction. Over two batches, all pairs form one matrix product.
+"""Return the trace."""
+# tr(left^T right) as a contraction. For all pairs of two batches, this is one matrix product.
 trace_of_product = jnp.vdot
 sum_of_entries = jnp.sum
-"""Sum of all entries."""
+"""Return the sum of all entries."""
 
 
 def zeros(rows: int, columns: int) -> Float[Array, "n m"]:
-    """Zero matrix."""
+    """Return the zero matrix."""
     return jnp.zeros((rows, columns))
 
 
 def add_identity(matrix: Float[Array, "n n"], scale: Scalar) -> Float[Array, "n n"]:
-    """matrix + scale I."""
+    """Return matrix + scale I."""
     return matrix + scale * jnp.eye(matrix.shape[0])
 
 
 def kron_left_matmul(left: Float[Array, "a b"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
-    """(left (x) I) matrix."""
+    """Return (left (x) I) matrix."""
     blocks = matrix.reshape(left.shape[1], -1)
     return (left @ blocks).reshape(-1, matrix.shape[1])
 
 
 def kron_right_matmul(right: Float[Array, "c d"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
-    """(I (x) right) matrix."""
+    """Return (I (x) right) matrix."""
     blocks = matrix.reshape(-1, right.shape[1], matrix.shape[1])
     return jnp.einsum("cd,bdk->bck", right, blocks).reshape(-1, matrix.shape[1])
 
 
 def diagonal(matrix: Float[Array, "n n"]) -> Float[Array, "n 1"]:
-    """Diagonal, as a column."""
+    """Return the diagonal as a column."""
     return jnp.diagonal(matrix)[:, None]
 
 
 def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -> Float[Array, "n 1"]:
-    """diag(left^T right), as a column."""
+    """Return diag(left^T right) as a column."""
     return jnp.sum(left * right, axis=0)[:, None]
 
 
@@ -99,46 +99,46 @@ def entrywise(function: Callable[..., Array | float | int], *matrices: Float[Arr
 
 
 def scale_rows(by: Float[Array, "n 1"], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """diag(by) matrix."""
+    """Return diag(by) matrix."""
     return by * matrix
 
 
 def diagonal_matrix(of: Float[Array, "n 1"]) -> Float[Array, "n n"]:
-    """diag(of)."""
+    """Return diag(of)."""
     return jnp.diag(of[:, 0])
 
 
 def softmax(of: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
-    """Softmax of a column."""
+    """Return the softmax of a column."""
     return jax.nn.softmax(of, axis=0)
 
 
 def sum_of_blocks(matrix: Float[Array, "m m"], outer: int) -> Float[Array, "n n"]:
-    """Return the partial trace over the first factor, of size `outer`: the sum of the diagonal blocks."""
+    """Return the sum of the `outer` diagonal blocks, which is the partial trace over the first factor."""
     inner = matrix.shape[0] // outer
     return jnp.einsum("hahb->ab", matrix.reshape(outer, inner, outer, inner))
 
 
 def trace_of_blocks(matrix: Float[Array, "m m"], inner: int) -> Float[Array, "n n"]:
-    """Return the partial trace over the second factor, of size `inner`: the matrix of traces of the blocks."""
+    """Return the traces of all blocks of size `inner`, which are the partial trace over the second factor."""
     outer = matrix.shape[0] // inner
     return jnp.einsum("aibi->ab", matrix.reshape(outer, inner, outer, inner))
 
 
 def sum_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"], outer: int) -> Float[Array, "n n"]:
-    """`sum_of_blocks(left^T right, outer)`."""
+    """Return `sum_of_blocks(left^T right, outer)`."""
     shape = (left.shape[0], outer, left.shape[1] // outer)
     return jnp.einsum("pha,phb->ab", left.reshape(shape), right.reshape(shape))
 
 
 def trace_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"], inner: int) -> Float[Array, "n n"]:
-    """`trace_of_blocks(left^T right, inner)`."""
+    """Return `trace_of_blocks(left^T right, inner)`."""
     shape = (left.shape[0], left.shape[1] // inner, inner)
     return jnp.einsum("pai,pbi->ab", left.reshape(shape), right.reshape(shape))
 
 
 def ones(rows: int, columns: int) -> Float[Array, "n m"]:
-    """Matrix of ones."""
+    """Return the matrix of ones."""
     return jnp.ones((rows, columns))
 
 
@@ -157,12 +157,12 @@ def side_by_side(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"
 
 
 def beside(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
-    """[A | B | ...]."""
+    """Return [A | B | ...]."""
     return jnp.concatenate(matrices, axis=1)
 
 
 def below(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
-    """[A; B; ...]."""
+    """Return [A; B; ...]."""
     return jnp.concatenate(matrices, axis=0)
 
 

@@ -1,4 +1,4 @@
-"""Intermediate form: a straight-line program of named matrix operations, in single-assignment form."""
+"""Intermediate form of a function: a straight-line program of named matrix operations, in single-assignment form."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -8,13 +8,13 @@ from sympy import Expr, MatrixSymbol, Mul, Symbol, factor, pycode
 
 from ..symbolic.numeric import NumericFunction
 
-# These operations are written as operators. Every other is a function of `theorykit.codegen.primitives`.
+# Operations that are written as operators. All others are functions of `theorykit.codegen.primitives`.
 OPERATORS = ("add", "matmul", "scale", "transpose")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """`target = operation(operands)`. An operand is an argument, a size, an earlier target or a scalar formula."""
+    """An instruction `target = operation(operands)`. Operands are arguments, sizes, earlier targets or formulas."""
 
     target: str
     operation: str
@@ -23,7 +23,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class SizeBinding:
-    """Size read from an argument's shape: `size = argument.shape[axis] // divisor`."""
+    """A size that is read from the shape of an argument: `size = argument.shape[axis] // divisor`."""
 
     size: str
     argument: str
@@ -33,7 +33,15 @@ class SizeBinding:
 
 @dataclass(frozen=True)
 class Program:
-    """Function of named arrays and scalars, with the operands of its outputs, and users' functions by name."""
+    """A function of named arrays and scalars.
+
+    - `name`: name of the function.
+    - `arguments`: symbols of its arguments.
+    - `sizes`: sizes that are read from the shapes of arguments.
+    - `instructions`: operations in order.
+    - `outputs`: operands that are returned, by name.
+    - `functions`: users' functions by name.
+    """
 
     name: str
     arguments: tuple[Expr, ...]
@@ -52,17 +60,17 @@ class Program:
 
 
 def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
-    """Return the symbols whose values a function of `arguments` knows: scalar arguments and sizes."""
+    """Return the symbols whose values are known from `arguments`, which are scalar arguments and sizes."""
     names = {binding.size for binding in bind_sizes(arguments)}
     sides = {symbol for _, _, dimension in _dimensions(arguments) for symbol in dimension.free_symbols}
     return frozenset({symbol for symbol in sides if symbol.name in names} | {a for a in arguments if a.is_Symbol})
 
 
 def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
-    """Bind every size symbol that the shapes determine, each after those it depends on.
+    """Bind every size symbol that the shapes determine. Each binding depends only on earlier ones.
 
-    A dimension is a product of sizes, or of sums of them. Divided by another dimension, or by a product of known sizes,
-    it may leave a single symbol, which is then known. Scalar arguments are known from the start.
+    A dimension is a product of sizes, or of sums of sizes. If its quotient by another dimension, or by a product of
+    known sizes, is a single symbol, this symbol becomes known. Scalar arguments are known from the start.
     """
     arguments = list(arguments)
     given = {argument for argument in arguments if isinstance(argument, Symbol)}
@@ -76,14 +84,14 @@ def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
         for argument, axis, dimension in dimensions
         for size, divisor in _quotients(dimension, texts, {*given, *bindings})
     ]:
-        # Bind one at a time. Sizes that a shape states directly come before those that need a longer division.
+        # Bind one size at a time. Sizes that are dimensions themselves come before sizes that need a division.
         binding, size = min(found, key=lambda candidate: len(candidate[0].divisor))
         bindings[size] = binding
     return tuple(bindings.values())
 
 
 def _quotients(dimension: Expr, texts: Mapping[Expr, str], known: Collection[Expr]) -> Iterator[tuple[Expr, str]]:
-    """Yield unknown symbols that remain when `dimension` is divided by known sizes, with the divisor's text."""
+    """Yield unknown symbols that are quotients of `dimension` and known sizes, with the text of the divisor."""
     product_of_known = Mul(*(part for part in Mul.make_args(dimension) if part.free_symbols <= set(known)))
     for divisor, text in [(product_of_known, pycode(product_of_known)), *texts.items()]:
         quotient = dimension / divisor

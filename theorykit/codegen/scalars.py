@@ -1,4 +1,4 @@
-"""Python text of scalar expressions over named numbers, and suggestions for expressions that are not covered."""
+"""Write scalar expressions as Python text, and suggest replacements for expressions that are not covered."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -25,27 +25,27 @@ from .functions import ROWS, TABLE
 NORMAL = "normal"
 """Name of the variable of an averaged function, followed by a number in nested averages."""
 SPECIAL = "special"
-"""Name of the module of functions in generated code. It is a single name, because symbols may be called beta too."""
+"""Name of the module of functions in generated code. They are its attributes, because a symbol may be called beta."""
 SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean")
 """Operations of generated code that occur in formulas."""
-# Whole numbers up to this one are exact in float64.
+# All integers up to this number are exact in float64.
 _LARGEST_EXACT = 2**53
 _ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, sp.Number, sp.NumberSymbol, NumericFunction, Pow, sp.Symbol)
-# Parts of a piecewise function.
+# Classes of the parts of a piecewise function.
 _CASES = (And, BooleanFalse, BooleanTrue, ExprCondPair, Not, Or, sp.Piecewise, Relational, sp.Tuple)
-# Exponential functions as pairs of factors and signs of exponents.
+# Exponential functions as sums: pairs of a factor and the sign of the exponent.
 _EXPONENTIALS = {exp: ((S.One, 1),), cosh: ((S.Half, 1), (S.Half, -1)), sinh: ((S.Half, 1), (-S.Half, -1))}
 
 
 def print_scalar(expression: Expr) -> str:
-    """Write scalar arithmetic over named numbers as Python text, with functions from `jnp`. Reject unknown nodes."""
+    """Write a scalar expression as Python text, with functions from `jnp`. Raises an error for unknown nodes."""
     if reason := refusal(expression):
         raise NotImplementedError(reason)
     return _ScalarPrinter().doprint(expression).replace("jax.numpy.", "jnp.")
 
 
 def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
-    """Return the operation for an average, and its operands: texts of functions of one number, and of numbers."""
+    """Return the operation for an average, and the texts of its operands."""
     depth = _depth(average)
     name = NORMAL if depth == 1 else f"{NORMAL}_{depth}"
     own = NormalVariable(name)
@@ -53,7 +53,7 @@ def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
     rest, tilt = exponential_factor(average)
 
     def zeros(function: Expr) -> str:
-        """Return the coefficients of a polynomial of degree one or two, or the text of any other function."""
+        """Return the text of the coefficients of a polynomial of degree one or two, or of any other function."""
         polynomial = coefficients(function, own)
         return numbers(polynomial) if polynomial else f"lambda {name}: {print_scalar(function)}"
 
@@ -90,7 +90,7 @@ def function_name(function: type[NumericFunction]) -> str:
 
 
 def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
-    """Write an expression with exponential or hyperbolic functions as pairs (c, u) of terms c exp(u), at most 16."""
+    """Write an expression with exponential or hyperbolic functions as at most 16 terms c exp(u), pairs (c, u)."""
     terms = []
     for term in Add.make_args(expression):
         pairs = [(S.One, S.Zero)]
@@ -106,7 +106,7 @@ def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
 
 
 def _log_without_overflow(of: Expr) -> Expr | None:
-    """Write the log of a product with powers of exponential functions or cosh as a sum."""
+    """Write the logarithm of a product of exponential functions, powers of cosh and other factors as a sum."""
     factors = {factor: factor.as_base_exp() for factor in Mul.make_args(of)}
     out, rest = S.Zero, S.One
     for factor, (base, power) in factors.items():
@@ -123,7 +123,7 @@ class _ScalarPrinter(JaxPrinter):
     def _print_log(self, expr):
         (of,) = expr.args
         if (found := _log_without_overflow(of)) is not None:
-            # The argument may be a sum with a factor in front.
+            # Add parentheses, because the logarithm may be a factor.
             return f"({self._print(found)})"
         terms = _terms_of_exponentials(of) if of.is_Add else None
         if terms is None:
@@ -140,7 +140,7 @@ class _ScalarPrinter(JaxPrinter):
         return f"{name}({', '.join(map(self._print, expr.args))})"
 
     def _print_Integer(self, expr):
-        # JAX takes no whole numbers beyond 64 bits.
+        # JAX does not accept integers beyond 64 bits.
         return str(int(expr)) if abs(expr) <= _LARGEST_EXACT else repr(as_float(expr))
 
     def _print_Rational(self, expr):
@@ -154,7 +154,7 @@ class _ScalarPrinter(JaxPrinter):
         if expr.exp == S.Half and isinstance(expr.base, Max) and S.Zero in expr.base.args:
             rest = Max(*(each for each in expr.base.args if each != 0))
             return f"{SPECIAL}.root_of_difference({', '.join(map(self._print, Add.make_args(rest)))})"
-        # Whole powers have derivatives without a pole at zero.
+        # Integer exponents have derivatives without a pole at zero.
         if expr.exp.is_Float and float(expr.exp).is_integer():
             return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
         return super()._print_Pow(expr, rational=rational)
@@ -169,7 +169,7 @@ class _ScalarPrinter(JaxPrinter):
         return f"{SPECIAL}.arcsine_of_correlation({self._print(rest)})"
 
     def _print_Mul(self, expr):
-        # A large power in a denominator has an infinite derivative before the quotient is zero, a negative power not.
+        # The derivative of a large power in a denominator overflows too early, so use a negative power.
         steep = [f for f in expr.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
         if not steep:
             return super()._print_Mul(expr)
@@ -201,21 +201,21 @@ def as_float(number: sp.Expr) -> float:
     except OverflowError:
         value = math.inf
     if math.isinf(value) and not number.is_infinite:
-        raise ValueError(f"the number {sp.Float(number, 6)} is beyond the range of double precision, 1.8e308")
+        raise ValueError(f"the number {sp.Float(number, 6)} exceeds the range of double precision, 1.8e308")
     if value == 0 and not number.is_zero:
-        raise ValueError(f"the number {sp.Float(number, 6)} is zero in double precision, which ends at 4.9e-324")
+        raise ValueError(f"the number {sp.Float(number, 6)} is below the smallest double-precision number, 4.9e-324")
     return value
 
 
 def refusal(expression: sp.Basic) -> str | None:
-    """Return why a scalar expression cannot be compiled and what to write instead, or None if it can."""
+    """Return why a scalar expression cannot be compiled and what to write instead, or None if it can be compiled."""
     return next(filter(None, map(_refusal_of_node, _written_nodes(expression))), None)
 
 
 def _refusal_of_node(node: sp.Basic) -> str | None:
     if isinstance(node, (sp.Number, sp.NumberSymbol)):
         if not node.is_real:
-            return f"{node} is no real number: actions are finite and real"
+            return f"{node} is not a real number: actions are finite and real"
         try:
             as_float(node)
         except ValueError as error:
@@ -224,10 +224,10 @@ def _refusal_of_node(node: sp.Basic) -> str | None:
     name, row = type(node).__name__, TABLE.get(type(node))
     if row is not None:
         if len(node.args) > len(row.arguments):
-            return f"{name} (in {shown(node)}) is covered with {len(row.arguments)} arguments only"
+            return f"{name} (in {shown(node)}) may have only {len(row.arguments)} arguments"
         for order in (node.args[i] for i in row.whole_numbers(node)):
             if not (order.is_Integer and abs(order) <= 64):
-                return f"{name} (in {shown(node)}) is covered for whole orders up to 64 only, got {order}"
+                return f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}"
         return None
     if isinstance(node, (*_ARITHMETIC, *_CASES)):
         return None
@@ -235,7 +235,7 @@ def _refusal_of_node(node: sp.Basic) -> str | None:
 
 
 def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
-    """Yield the nodes that generated code contains. For an average, these are in its integrand and not in its rule."""
+    """Yield the nodes that generated code contains. For an average, these are the nodes of its integrand."""
     yield expression
     for argument in (expression.integrand,) if isinstance(expression, GaussianAverage) else expression.args:
         yield from _written_nodes(argument)
@@ -249,7 +249,7 @@ def _advice(node: sp.Basic) -> str:
         and all(limit.is_Integer for limits in node.limits for limit in limits[1:])
     )
     if is_short and (done := _rewritten(node, node.doit)):
-        return f"carry it out with .doit(), which gives {shown(done)}"
+        return f"evaluate it with .doit(), which gives {shown(done)}"
     for kinds, advice in _ADVICE:
         if isinstance(node, kinds):
             return advice
@@ -257,34 +257,34 @@ def _advice(node: sp.Basic) -> str:
     if isinstance(node, AppliedUndef):
         return f"it has no definition; write an expression, or {define}"
     if not isinstance(node, sp.Function):
-        return "write it with the functions that the page on own actions lists"
+        return "write it with the functions on the documentation page about your own actions"
     for target in (exp, sp.gamma, sp.erf, sp.erfinv, log, sp.sqrt, sp.Piecewise):
         if written := _rewritten(node, partial(node.rewrite, target)):
             return f"write {shown(written)} instead"
     alike = get_close_matches(name, [row.kind.__name__ for row in ROWS if row.is_shown], n=1, cutoff=0.8)
-    return define + (f"; the covered function of the nearest name is {alike[0]}" if alike else "")
+    return define + (f"; the covered function with the most similar name is {alike[0]}" if alike else "")
 
 
-# Suggestions by class.
+# Suggested replacements by class.
 _ADVICE = (
     (ImaginaryUnit, "actions are real"),
     ((sp.arg, sp.conjugate, sp.im, sp.re), "actions are real; declare its symbols with real=True"),
-    (sp.DiracDelta, "it is no function of numbers; symbolic.gaussian_average takes its averages where they exist"),
-    (MatrixElement, "write symbolic.quadratic_form of unit columns, or a function of all with symbolic.entrywise"),
+    (sp.DiracDelta, "it is not a function of numbers; symbolic.gaussian_average computes its averages if they exist"),
+    (MatrixElement, "write symbolic.quadratic_form of unit columns, or use all entries with symbolic.entrywise"),
     (sp.Determinant, "write exp of symbolic.log_det"),
-    (sp.Subs, "carry it out with .doit()"),
-    (sp.Derivative, "carry it out, or define the function with symbolic.numeric_function"),
-    (sp.Integral, "carry it out, or take averages over normal variables with symbolic.gaussian_average"),
-    (sp.Product, "carry it out, or write the exponential of a sum of logarithms"),
-    (sp.Sum, "carry it out, or sum over the entries of matrices with symbolic.sum_of_entries"),
+    (sp.Subs, "evaluate it with .doit()"),
+    (sp.Derivative, "evaluate it, or define the function with symbolic.numeric_function"),
+    (sp.Integral, "evaluate it, or take averages over normal variables with symbolic.gaussian_average"),
+    (sp.Product, "evaluate it, or write the exponential of a sum of logarithms"),
+    (sp.Sum, "evaluate it, or sum over the entries of matrices with symbolic.sum_of_entries"),
 )
 
 
 def _rewritten(node: sp.Expr, rewrite: Callable[[], sp.Expr]) -> sp.Expr | None:
-    """Return the node written in another way, if that is covered."""
+    """Return the result of `rewrite` if it differs from the node and is covered."""
     try:
         written = rewrite()
     except Exception:
-        # SymPy raises many kinds of errors for functions that it does not know.
+        # SymPy raises many kinds of errors for functions that it cannot rewrite.
         return None
     return written if written != node and refusal(written) is None else None

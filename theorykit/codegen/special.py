@@ -1,6 +1,6 @@
 """Elementwise scalar functions that generated code calls by name.
 
-Functions of the table have symbolic derivatives, so JAX uses the same derivatives that are displayed.
+Functions in the table of `codegen.functions` have symbolic derivatives, so JAX uses the derivatives that are displayed.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ from ..symbolic.numeric import slope_along
 from .emission import differentiable, with_slopes
 from .functions import ROWS, ScalarFunction
 
-# The derivatives of exp, cosh and sinh are cut off beyond this number. Otherwise 1/(1 + exp x) would have a derivative
-# of zero times infinity once exp x, or exp x times the derivative of x, overflows.
+# The derivatives of exp, cosh and sinh are set to zero beyond this number. Otherwise the derivative of 1/(1 + exp x)
+# would be zero times infinity if exp x, or exp x times the derivative of x, overflows.
 _LARGEST_EXPONENT = 690.0
-# Rounding error of a difference, in units of its terms.
+# Rounding error of a difference, relative to its terms.
 _ROUNDING = 4 * float(jnp.finfo(jnp.float64).eps)
 
 
@@ -38,9 +38,9 @@ exp, cosh, sinh = map(_bounded, (jnp.exp, jnp.cosh, jnp.sinh))
 
 
 def root_of_difference(*terms: Array | float) -> Array:
-    """Return sqrt(Max(0, sum of terms)), with value and derivative zero if the sum does not exceed its rounding.
+    """Return sqrt(Max(0, sum of terms)). Value and derivative are zero if the sum is below its rounding error.
 
-    A kernel takes it of c_xx c_yy - c_xy^2, which vanishes for an example and itself.
+    Kernels contain the square root of c_xx c_yy - c_xy^2, which vanishes for two equal examples.
     """
     number, size = sum(terms), reduce(jnp.maximum, map(jnp.abs, terms))
     inside = number > (_ROUNDING * size if len(terms) > 1 else 0.0)
@@ -48,25 +48,26 @@ def root_of_difference(*terms: Array | float) -> Array:
 
 
 def arcsine_of_correlation(number: Array | float) -> Array:
-    """Return asin(Max(-1, Min(1, number))), with zero derivative at and beyond these ends."""
+    """Return asin(Max(-1, Min(1, number))), whose derivative is set to zero at and beyond -1 and 1."""
     inside = jnp.abs(number) < 1
     return jnp.where(inside, jnp.arcsin(jnp.where(inside, number, 0.0)), jnp.sign(number) * jnp.pi / 2)
 
 
 def log_sum_exp(*terms: tuple[Array | float | int, Array | float | int]) -> Array:
-    """Return the logarithm of a sum of c exp(u), given as pairs of c and u."""
+    """Return the logarithm of the sum of c exp(u) over pairs (c, u)."""
     largest = jax.lax.stop_gradient(reduce(jnp.maximum, (exponent for _, exponent in terms)))
     return largest + jnp.log(sum(factor * jnp.exp(exponent - largest) for factor, exponent in terms))
 
 
 Case = tuple[Callable[..., Any], Callable[..., Any]]
-"""Condition and value, functions of the same numbers."""
+"""Condition and value of a case, as functions of the same numbers."""
 
 
 def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
-    """Return the value of the first case whose condition holds, or NaN, with the derivative of this case alone.
+    """Return the value of the first case whose condition holds, or NaN.
 
-    Another case may have no finite derivative there, and zero times it would be NaN.
+    The derivative contains only this case. The derivative of another case may be infinite there, and zero times
+    infinity would be NaN.
     """
 
     def value(*numbers):
@@ -85,7 +86,7 @@ def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
 def _of_row(row: ScalarFunction) -> Callable[..., Array]:
     @cache
     def of_orders(orders: tuple[int, ...], count: int) -> Callable[..., Array]:
-        """Return the function of the numbers alone, with these whole numbers among `count` arguments."""
+        """Return the function of the other arguments for fixed whole-number arguments `orders`."""
         places = [i for i in range(count) if row.arguments[i] == "x"]
 
         def arguments(numbers, as_number):

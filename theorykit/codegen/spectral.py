@@ -1,13 +1,12 @@
 """Functions of symmetric matrices through their eigenvalues, with derivatives of any order.
 
-A function f of K = sum_i l_i P_i, with the projectors P_i on its eigenvectors, is sum_i f(l_i) P_i. By Daleckii and
-Krein its derivative along E is sum_ij f[l_i, l_j] P_i E P_j, with the divided difference (f(a) - f(b)) / (a - b), which
-is f'(a) for a = b. The next derivative has divided differences of three eigenvalues, and so on. Unlike derivatives of
-eigenvectors, none of them divides by the distance between close eigenvalues.
+Let K = sum_i l_i P_i, with projectors P_i on the eigenvectors. Then f(K) = sum_i f(l_i) P_i. By the theorem of
+Daleckii and Krein, the derivative of f(K) along E is sum_ij f[l_i, l_j] P_i E P_j, with the divided difference
+f[a, b] = (f(a) - f(b)) / (a - b), which is f'(a) for a = b. The next derivative contains divided differences of three
+eigenvalues, and so on. Unlike derivatives of eigenvectors, these derivatives remain finite for degenerate eigenvalues.
 
-The derivative of each of these products is a sum of longer ones. They are JAX primitives because of a limitation of
-custom rules: if derivatives are taken in both directions, JAX forgets that a function called inside a custom rule has a
-custom rule too.
+The derivative of each product is a sum of longer products. They are JAX primitives because of a limitation of custom
+rules: in mixed forward and reverse mode, JAX ignores the custom rule of a function that is called inside a custom rule.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +23,16 @@ from jaxtyping import Array, Float
 
 from .gaussian_means import gauss_legendre
 
-# Nodes of the quadrature of divided differences of close points, and of a coarser rule for its error estimate.
-_FINE, _COARSE = 6, 4
+# Number of quadrature nodes for divided differences of close points.
+_FINE = 6
+# Number of nodes of the coarser rule that estimates the error.
+_COARSE = 4
 
 
 class Eigendecomposition(NamedTuple):
-    """Symmetric matrix with its eigenvalues, ascending, and its eigenvectors as columns.
+    """A symmetric matrix with its ascending eigenvalues, and its eigenvectors as columns.
 
-    Derivatives are taken of the matrix, never of the eigenvectors, so they are finite at degenerate eigenvalues.
+    Derivatives are with respect to the matrix, not the eigenvectors, so they are finite at degenerate eigenvalues.
     """
 
     matrix: Float[Array, "n n"]
@@ -59,7 +60,7 @@ def spectral_function(function: Callable[[Array], Array | float | int], of: Eige
 
 
 def _with_constants(function: Callable, of: Eigendecomposition) -> tuple[Callable, tuple[Array, ...]]:
-    """Turn the arrays that a function captures into arguments. Return the new function and these arrays."""
+    """Convert the arrays that a function captures to arguments. Returns the new function and these arrays."""
     number = jax.lax.stop_gradient(of.eigenvalues[0])
     function, constants = jax.closure_convert(lambda x: jnp.asarray(function(x), number.dtype), number)
     return function, tuple(map(jnp.asarray, constants))
@@ -70,7 +71,7 @@ def _slope(function: Callable) -> Callable:
 
 
 def _along_constant(function: Callable, i: int) -> Callable:
-    """Differentiate by constant i along a direction, which is one more constant."""
+    """Differentiate with respect to constant i, along a direction that becomes an additional constant."""
 
     def derivative(x, *constants_and_direction):
         *constants, direction = constants_and_direction
@@ -130,7 +131,7 @@ def _product_jvp(primals, tangents, *, function, order):
 
 
 def _product_transpose(cotangent, matrix, eigenvalues, vectors, *between_and_constants, function, order):
-    """Return the cotangent of the matrix in which the product is linear: the same form, by cyclic permutation."""
+    """Return the cotangent of the matrix in which the product is linear. It is a cyclic permutation of the product."""
     between, constants = between_and_constants[:order], between_and_constants[order:]
     found: list[Any] = [None] * (3 + len(between_and_constants))
     (i,) = (i for i, each in enumerate(between) if ad.is_undefined_primal(each))
@@ -161,7 +162,7 @@ def _primitive(name: str, body: Callable, shape_of: Callable, jvp: Callable) -> 
     ad.primitive_jvps[made] = jvp
 
     def of_a_batch(operands, axes, **parameters):
-        # Loop instead of vectorising, because batched code would have other derivatives.
+        # Loop instead of vectorising, because batched code would have different derivatives.
         batched = [i for i, axis in enumerate(axes) if axis is not None]
 
         def of_one(chosen):
@@ -182,8 +183,8 @@ ad.primitive_transposes[_PRODUCT] = _product_transpose
 def _divided_difference(function: Callable, points: Sequence[Array]) -> tuple[Array, Array]:
     """Return the divided difference f[x_0, ..., x_k] for arrays of ascending points, and its error.
 
-    It is either the quotient of differences or the mean of the k-th derivative over the points' simplex (Hermite and
-    Genocchi), whichever has the smaller error.
+    The result is either the quotient of differences or the mean of the k-th derivative over the simplex of the points
+    (Hermite and Genocchi), whichever has the smaller error.
     """
     if len(points) == 1:
         value = _of_each(function, (), points[0])

@@ -258,7 +258,7 @@ BAD_BATCHES = {
     "labels of three axes": ((GOOD[0], np.ones((3, 1, 1))), "batch 1: labels must have shape (examples) or"),
     "lengths": ((GOOD[0], np.ones(4)), "batch 1: features has 3 examples, but labels has 4"),
     "other paths": ((np.ones((3, 2, 6)), np.ones(3)), "batch 1 has (paths, features, outputs) ="),
-    "other outputs": ((GOOD[0], np.ones((3, 2))), "are (4, 3, 2), theirs (4, 3, 1)"),
+    "other outputs": ((GOOD[0], np.ones((3, 2))), "= (4, 3, 2), but the batches before it have (4, 3, 1)"),
     "complex": (
         (GOOD[0] * 1j, np.ones(3)),
         "batch 1: features must be an array of real numbers, got an array of complex128",
