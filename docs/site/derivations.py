@@ -1,4 +1,4 @@
-"""Write pages of derivations. Its script in `derivations` derives and checks each when the site is built."""
+"""Write the pages of derivations. When the site is built, the scripts in `derivations` derive and check every step."""
 
 import re
 import runpy
@@ -10,16 +10,16 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "derivations"
-# Reading order.
+# Derivations in reading order.
 ORDER = (
     *("attention_paths", "new_depth", "finite_width", "skip_connections", "multiple_outputs", "deep_linear"),
     "self_attention_dynamics",
 )
 _INDEX = """# Derivations
 
-Follow every formula step by step. Each page is written when this site is built, from the expressions that the package
-computes with. Click a step to see its rule, the equations of the paper that it reaches, and how it was checked on
-random numbers by a method that shares nothing with the rule. Symbols link to a table of their meanings.
+Follow every formula step by step. These pages are generated when the site is built, from the expressions that the
+package uses in computations. Click a step to see its rule, the equations of the paper that it derives, and how it was
+checked at random points by a method that is independent of the rule. Symbols link to a table of their meanings.
 
 ```{toctree}
 :maxdepth: 1
@@ -29,7 +29,7 @@ random numbers by a method that shares nothing with the rule. Symbols link to a 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a derivation: its page, anchor and caption, and the numbers of the equations that it reaches."""
+    """A step of a derivation, with its page, anchor and caption, and the numbers of the equations that it derives."""
 
     page: str
     anchor: str
@@ -38,7 +38,7 @@ class Step:
 
 
 def write_derivations(target: Path) -> list[Step]:
-    """Write a page for every derivation, the notation with an anchor at every row, and their index."""
+    """Write a page for every derivation, the notation with an anchor at every row, and an index of these pages."""
     (target / "notation.md").write_text(with_anchors((SCRIPTS / "notation.md").read_text()))
     if set(ORDER) != {path.stem for path in SCRIPTS.glob("*.py")}:
         raise SystemExit("derivations.ORDER does not match the scripts in derivations")
@@ -80,7 +80,7 @@ def _raw(markup: str) -> str:
 
 
 def _text(heading: ElementTree.Element) -> str:
-    """Return a heading in Markdown, with formulas in LaTeX."""
+    """Return a heading as Markdown with formulas in LaTeX."""
     inner = (f"${each.get('data-latex')}$" if each.get("data-latex") else "".join(each.itertext()) for each in heading)
     return (heading.text or "") + "".join(text + (each.tail or "") for each, text in zip(heading, inner, strict=True))
 
@@ -130,7 +130,7 @@ def _general(latex: str, theory: int) -> str:
 
 
 def _link_to_notation(main: ElementTree.Element, theory: int) -> None:
-    """Link the rows of a page's table of symbols to their rows in the notation, if there are any."""
+    """Link symbols in the table of a page to their rows in the notation, if there are any."""
     rows = notation_rows(theory)
     for row in main.iter("tr"):
         symbol = row.find("th[@data-latex]")

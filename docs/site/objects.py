@@ -1,8 +1,9 @@
 # %% [markdown]
 # # What results look like
 #
-# Print any input or result: a prompt shows at most fifteen lines, a notebook the displays below, in light and dark.
-# `summary()` prints everything. `python docs/site/screens.py` runs the code on this page and takes the pictures.
+# You can print any input or result. A prompt shows at most fifteen lines, and a notebook shows the displays below, in
+# light or dark mode. `summary()` prints everything. `python docs/site/screens.py` runs the code on this page and takes
+# the screenshots.
 #
 # ## Attention paths
 
@@ -108,4 +109,4 @@ branch.events[0]
 dmft.derive()
 
 # %% [markdown]
-# Next: [quickstart](quickstart.md), to make the first of these results.
+# Next: follow the [quickstart](quickstart.md) to compute the first of these results.

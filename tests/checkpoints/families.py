@@ -1,6 +1,6 @@
-"""Small models of every family of transformers, saved by their own savers, and the maps that they compute.
+"""Build small models of every family in transformers, save them, and compare the attention maps that are read.
 
-`python -m tests.checkpoints.families docs/checkpoints.md` writes the table of which are read. It needs torch,
+`python -m tests.checkpoints.families docs/checkpoints.md` writes the table of families that are read. It needs torch,
 transformers and safetensors.
 """
 
@@ -24,7 +24,7 @@ import theorykit
 from theorykit.checkpoints import read_heads
 
 FEATURES, HEADS, TOKENS = 24, 3, 7
-# what configurations call the sizes of a model, the same in most families
+# Sizes of a small model, by the names that configurations of most families use.
 _SIZES = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "hidden_dim", "emb_dim"), FEATURES),
     **dict.fromkeys(("embedding_size",), FEATURES),
@@ -39,12 +39,15 @@ _SIZES = {
     **{"vocab_size": 60, "image_size": 16, "patch_size": 4, "n_routed_experts": 4},
     **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
-_MOST_PARAMETERS, _MOST_SECONDS = 5_000_000, 60
+# Largest number of parameters of a model that is built.
+_MOST_PARAMETERS = 5_000_000
+# Longest time in seconds to build and save a model.
+_MOST_SECONDS = 60
 _PATIENCE = "it takes too long"
 
 
 def families() -> list[str]:
-    """The kinds of models that transformers has, by their names in config.json."""
+    """Return the kinds of models in transformers, by their names in config.json."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     return list(CONFIG_MAPPING_NAMES)
@@ -58,7 +61,7 @@ def configuration(kind: str, **options: Any) -> Any:
     known = {*inspect.signature(made.__init__).parameters, *getattr(made, "__annotations__", {})}
     try:
         config = made(**{name: size for name, size in _SIZES.items() if name in known}, **options)
-    except Exception:  # sizes that it checks against each other
+    except Exception:  # Some configurations check that sizes are consistent.
         config = made(**options)
     return _small(config)
 
@@ -76,7 +79,7 @@ def _small(config: Any) -> Any:
 
 
 def build(config: Any) -> Any:
-    """Build a model with random non-zero weights from a configuration; raise `ValueError` if it is not small."""
+    """Build a model with random nonzero weights from a configuration. Raises `ValueError` if it is not small."""
     import torch
     from transformers import AutoModel
 
@@ -89,7 +92,7 @@ def build(config: Any) -> Any:
 
 
 def scattered(model: Any) -> Any:
-    """The model with weights large enough for maps that are far from uniform, in double precision."""
+    """Convert a model to double precision, with weights so large that attention maps are far from uniform."""
     import torch
 
     with torch.no_grad():
@@ -100,7 +103,7 @@ def scattered(model: Any) -> Any:
 
 
 def _inputs(config: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the kinds of inputs that models take; each model takes one of them."""
+    """Yield the kinds of inputs that models take. Every model takes one kind."""
     import torch
 
     text = {"input_ids": torch.randint(3, 50, (2, TOKENS))}
@@ -124,9 +127,9 @@ def _inputs(config: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def own_maps(model: Any, heads: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The inputs of the layer that has the queries of `heads`, and its maps (examples, heads, queries, keys).
+    """Return the inputs of the layer with the queries of `heads`, and its maps (examples, heads, queries, keys).
 
-    They are the first softmax that the layer takes while the model is called.
+    The maps are the first softmax that the layer computes during a call of the model.
     """
     import torch
 
@@ -158,7 +161,7 @@ def own_maps(model: Any, heads: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _layer(model: Any, heads: Any) -> Any:
-    """The layer of a model whose weights the queries of `heads` are part of, up to a factor."""
+    """Return the layer of a model whose weights contain the queries of `heads`, up to a factor."""
     query = np.asarray(heads.query).reshape(-1, heads.query.shape[2])
     for name, parameter in model.named_parameters():
         for matrix in (parameter.detach().numpy(), parameter.detach().numpy().T):
@@ -170,7 +173,13 @@ def _layer(model: Any, heads: Any) -> Any:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one family: "read", "refused" or "not built", the reason, and the `difference` of the maps read."""
+    """The result for one family.
+
+    - `kind`: name of the family in config.json.
+    - `what`: "read", "refused" or "not built".
+    - `reason`: the layout that was read, or the error message.
+    - `difference`: largest difference between the maps that were read and the model's own maps.
+    """
 
     kind: str
     what: str
@@ -179,7 +188,7 @@ class Outcome:
 
 
 def outcome(kind: str, folder: Path) -> Outcome:
-    """Build a family, save it into `folder`, and read its first layer."""
+    """Build a model of a family, save it to `folder`, and read its first layer."""
     try:
         with _limited():
             model = build(configuration(kind))
@@ -190,7 +199,7 @@ def outcome(kind: str, folder: Path) -> Outcome:
 
 
 def read(kind: str, model: Any, saved: Any, **options: Any) -> Outcome:
-    """Read the first layer of a model from what was saved of it, and compare its maps with the model's own."""
+    """Read the first layer of a saved model, and compare its maps with the model's own maps."""
     try:
         heads = read_heads(saved, layer=0, **options)
     except (ValueError, TypeError) as refusal:
@@ -220,34 +229,34 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# How the table groups the reasons for refusals.
+# Rows of the table, by patterns in error messages.
 _REASONS = {
-    r"rotary": "rotary positions, or the names of LLaMA, most of whose kin have them",
+    r"rotary": "rotary positions, or the names of LLaMA, most of whose relatives have them",
     r"relative positions": "scores depend on relative positions, or attention is in windows",
     r"norms of queries": "queries and keys are normalised",
     r"sink": "attention has sinks",
-    r"learned queries": "the attention that its names show has learned queries",
+    r"learned queries": "the attention with these names has learned queries",
     r"grouped|share keys": "heads share keys",
-    r"has attention in \d+ places": "several models in one: `prefix` says which",
-    r"has modules as": "modules of torch in lists, or two in a layer: `prefix` says which",
-    r"which transformers' (?:BERT|ViT|GPT-2) has not|that transformers' \S+ has not": (
-        "an array that the model of these names has not, which is named"
+    r"has attention in \d+ places": "several models in one file: `prefix` selects one",
+    r"has modules of": "modules of torch in lists, or two in a layer: `prefix` selects one",
+    r"which transformers' (?:BERT|ViT|GPT-2) does not have|that transformers' \S+ does not have": (
+        "an array that the model with these names does not have"
     ),
-    r"whose attention is|but its|attention_type|BROS|CANINE": "its kind has the names of a layout, but other attention",
+    r"whose attention is|but its|attention_type|BROS|CANINE": "the model has the names of a layout, but different attention",
     r"no array|one of .* without": "an array of the layout is missing",
-    r"it is not known whether": "the kind is not known to have the attention of its names",
+    r"it is not known whether": "the model is not known to have the attention of the layout",
     r"GPT-1": "its norm comes after attention",
     r"none of the layouts": "no layout",
 }
 
 
 def category(reason: str) -> str:
-    """The row of the table that a refusal belongs to."""
+    """Return the row of the table for an error message."""
     return next((row for pattern, row in _REASONS.items() if re.search(pattern, reason)), reason)
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     rows = defaultdict(list)
     for one in outcomes:
         reason = f"`{one.reason}`" if one.what == "read" else category(one.reason) if one.what == "refused" else ""
@@ -260,7 +269,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def main() -> None:
-    """Try every family, and write the page."""
+    """Try every family, and write the table to the page."""
     import transformers
 
     theorykit.enable_float64()

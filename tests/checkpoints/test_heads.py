@@ -84,7 +84,7 @@ def test_what_config_json_says_is_used(layout, tmp_path):
     with pytest.raises(ValueError, match=r"heads=2 disagrees with .*config\.json, which has 3"):
         read_heads(path, layer=1, heads=2)
     (tmp_path / "config.json").write_text(json.dumps({**settings, "model_type": "another"}))
-    with pytest.raises(ValueError, match="says that the model is 'another'"):
+    with pytest.raises(ValueError, match="states that the model is 'another'"):
         read_heads(path, layer=1)
     assert read_heads(path, layer=1, layout=layout).layout == layout
     (tmp_path / "config.json").write_text('{"is_decoder": true}')
@@ -125,7 +125,7 @@ def test_single_precision_weights_come_exactly(tmp_path):
 
 def test_inputs_that_do_not_fit_are_refused():
     heads = read_heads(case("bert").arrays, layer=0, heads=HEADS)
-    with pytest.raises(ValueError, match="do not fit a layer of 6 features"):
+    with pytest.raises(ValueError, match="must have the 6 features of the layer"):
         heads.attention(INPUTS[..., :5])
     with pytest.raises(ValueError, match=r"mask(\[0\])? must be whole numbers"):
         heads.attention(INPUTS, mask=PRESENT[:, :3])
@@ -165,6 +165,6 @@ def test_a_norm_that_keeps_what_it_made_may_be_applied_again():
 
 def test_normalised_is_refused_where_there_is_no_norm():
     heads = read_heads(case("bert").arrays, layer=0, heads=HEADS)
-    with pytest.raises(ValueError, match="normalised=True is for layers with a norm before attention"):
+    with pytest.raises(ValueError, match="normalised=True needs a norm before attention"):
         heads.attention(INPUTS, normalised=True)
     np.testing.assert_array_equal(heads.attention(INPUTS, normalised=False), heads.attention(INPUTS))

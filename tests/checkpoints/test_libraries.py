@@ -124,8 +124,8 @@ def test_every_type_comes_as_safetensors_wrote_it(torch, dtype, tmp_path):
 def test_pickles_of_torch_are_refused_by_what_is_in_them(torch, tmp_path):
     model = torch.nn.MultiheadAttention(FEATURES, HEADS)
     for name, said in (
-        ("model.pt", "is a pickle by its ending"),
-        ("model.npz", "pickles in it"),
+        ("model.pt", "has the ending of a pickle"),
+        ("model.npz", "contain pickles"),
         ("a", "ends in none"),
     ):
         torch.save(model.state_dict(), tmp_path / name)

@@ -61,11 +61,11 @@ def test_outputs_with_skip_connections_are_theirs():
         ("readout_layer.bias", (2,), "no biases"),
         ("transformer.layers.1.to_q.bias", (6,), "no biases"),
         ("transformer.layers.0.to_out.weight", (4, 4), "summed, not projected"),
-        ("transformer.layers.1.to_v.weight", (HEADS * 7, 5), "does not fit together: matrix 2 of 4"),
+        ("transformer.layers.1.to_v.weight", (HEADS * 7, 5), "is inconsistent: matrix 2 of 4"),
         ("transformer.layers.1.to_v.weight", (HEADS * 7 + 1, 4), "does not divide the 22 rows"),
-        ("transformer.layers.3.to_q.weight", (6, FEATURES), "with others missing"),
-        ("readout_layer.weight", (2, 6), "does not fit together: matrix 3 of 4"),
-        ("learned_input_layer.weight", (5, FEATURES + 1), "does not fit together: matrix 0 of 4"),
+        ("transformer.layers.3.to_q.weight", (6, FEATURES), "layers between them are missing"),
+        ("readout_layer.weight", (2, 6), "is inconsistent: matrix 3 of 4"),
+        ("learned_input_layer.weight", (5, FEATURES + 1), "is inconsistent: matrix 0 of 4"),
     ],
 )
 def test_what_the_network_of_the_theory_has_not_is_refused(name, shape, said):

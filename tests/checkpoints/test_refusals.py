@@ -35,15 +35,24 @@ UNREADABLE = {
     "Swin": (squares(f"{BERT}self.query.weight", f"{BERT}self.relative_position_bias_table"), RELATIVE),
     "BERT of relative positions": (beside("bert", f"{BERT}self.distance_embedding.weight"), RELATIVE),
     "Longformer": (beside("bert", f"{BERT}self.query_global.weight"), "windows of tokens"),
-    "BERT with norms first": (beside("bert", f"{BERT}LayerNorm.weight"), "a norm that transformers' BERT has not"),
-    "GPT-1": (beside("gpt2", "transformer.tokens_embed.weight"), "as GPT-1 and not GPT-2"),
+    "BERT with norms first": (
+        beside("bert", f"{BERT}LayerNorm.weight"),
+        "a norm that transformers' BERT does not have",
+    ),
+    "GPT-1": (beside("gpt2", "transformer.tokens_embed.weight"), "as in GPT-1 but not GPT-2"),
     "norms of queries": (beside("bert", f"{BERT}self.q_norm.weight"), "norms of queries"),
     "flax's norms": (beside("flax", "query_ln.scale"), "norms of queries and keys"),
     "flax's shared keys": (beside("flax", KEYS, np.ones((FEATURES, 1, 2))), "grouped-query"),
-    "flax's keys of others": (beside("flax", KEYS, np.ones((5, HEADS, 2))), "keys are of other tokens"),
-    "torch's keys of others": (beside("torch, separate", "attn.k_proj_weight", SQUARE[:, :5]), "keys are of other tok"),
-    "torch's further key": (beside("torch", "bias_k"), "a key that is no token's"),
-    "GPT-2 with shared keys": (beside("gpt2, bare", "h.1.attn.c_attn.weight", np.ones((6, 10))), "do they share keys"),
+    "flax's keys of others": (beside("flax", KEYS, np.ones((5, HEADS, 2))), "attention to other tokens"),
+    "torch's keys of others": (
+        beside("torch, separate", "attn.k_proj_weight", SQUARE[:, :5]),
+        "attention to other tok",
+    ),
+    "torch's further key": (beside("torch", "bias_k"), "a key that does not belong to a token"),
+    "GPT-2 with shared keys": (
+        beside("gpt2, bare", "h.1.attn.c_attn.weight", np.ones((6, 10))),
+        "heads may be pruned or share keys",
+    ),
     "GPT-2 without a norm": (
         {name: array for name, array in case("gpt2").arrays.items() if "ln_1" not in name},
         r"no array 'transformer.h.1.ln_1.weight'",
@@ -79,7 +88,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason(name):
     [
         ("bert", {"layer": 2, "heads": HEADS}, "one of the 2 layers of checkpoint, 0 to 1, got 2"),
         ("equinox", {"layer": 1, "heads": HEADS}, "one of the 1 layers of checkpoint, 0 to 0, got 1"),
-        ("bert", {"layer": 0}, "heads must be given"),
+        ("bert", {"layer": 0}, "pass heads"),
         ("bert", {"layer": 0, "heads": 4}, "heads=4 does not divide the 6 rows"),
         ("flax", {"layer": 0, "heads": 2}, "heads=2 disagrees with checkpoint, which has 3"),
         (
@@ -92,9 +101,9 @@ def test_what_cannot_be_read_is_refused_with_the_reason(name):
         (
             "bert",
             {"layer": 0, "heads": HEADS, "norm_first": True},
-            "norm_first must be given for the layout",
+            "norm_first is required for the layout",
         ),
-        ("torch_encoder", {"layer": 0, "heads": HEADS}, "norm_first must be given"),
+        ("torch_encoder", {"layer": 0, "heads": HEADS}, "norm_first is required"),
     ],
 )
 def test_what_the_caller_must_say_is_asked_for(layout, options, said):

@@ -102,7 +102,7 @@ def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
     expected = bpkr.path_features(heads.normalise(ARRAYS["x"]), [maps], one, "mean", real_tokens=lengths)
     np.testing.assert_array_equal(of_second.features, expected)
     assert not np.allclose(of_second.features, data.features)
-    with pytest.raises(ValueError, match=r"say which by the beginning of its names, such as prefix='a\.'"):
+    with pytest.raises(ValueError, match=r"select one by the beginning of its names, such as prefix='a\.'"):
         read_data(config, one, tmp_path)
 
 

@@ -1,6 +1,6 @@
-"""Read attention heads of trained transformers from checkpoint files: safetensors and npz, never pickles.
+"""Read attention heads of trained transformers from safetensors and npz files. Pickles are never read.
 
-file -> Checkpoint -> CheckpointHeads -> attention of one layer on that layer's own inputs
+file -> Checkpoint -> CheckpointHeads -> attention of one layer on the inputs of this layer
 """
 
 import lazy_loader

@@ -18,15 +18,18 @@ from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 
-# Tolerance of means and variances of normalised tokens in half precision, and the least change that is not rounding.
-_MADE, _CHANGED = 2e-3, 1e-2
+# Tolerance of the means and variances of normalised tokens, which may be in half precision.
+_MADE = 2e-3
+# Smallest relative change of normalised tokens by a second norm that is not a rounding error.
+_CHANGED = 1e-2
 
 
 class LayerNorm(DisplayMixin, eqx.Module):
-    """A layer norm: scale features to zero mean and unit variance over each token, multiply by `weight`, add `bias`.
+    """A layer norm. It shifts and scales the features of each token to zero mean and unit variance.
 
-    - `weight`, `bias`: (features,).
-    - `epsilon`: added to the variance before taking the root.
+    - `weight` (features,): factors of the normalised features.
+    - `bias` (features,): added to the result.
+    - `epsilon`: added to the variance before its square root is taken.
     """
 
     weight: Float[Array, " features"]
@@ -48,11 +51,13 @@ class LayerNorm(DisplayMixin, eqx.Module):
 class CheckpointHeads(DisplayMixin, eqx.Module):
     """The attention heads of one layer, as `read_heads` returns them. All arrays are float64.
 
-    - `query`, `key`: (heads, G, features); scores are products of queries and keys divided by sqrt(G).
-    - `query_bias`, `key_bias`: (heads, G), zero if the model has none.
-    - `norm`: the layer norm that the model first applies to the inputs of the layer, or None.
+    - `query`, `key` (heads, G, features): projections. Scores are products of queries and keys divided by sqrt(G).
+    - `query_bias`, `key_bias` (heads, G): biases, zero if the model has none.
+    - `norm`: the layer norm that the model applies to the inputs of the layer before attention, or None.
     - `causal`: whether a token attends only to itself and earlier tokens.
-    - `layout`, `layer`, `layers`: the layout of the file, the number of the layer, from 0, and the number of layers.
+    - `layout`: the layout of the file.
+    - `layer`: number of the layer, from 0.
+    - `layers`: number of layers in the file.
     """
 
     query: Float[Array, "heads G features"]
@@ -77,13 +82,13 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
 
     @usual_settings()
     def normalise(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
-        """Apply the layer's norm, if any: queries and keys act on the result.
+        """Apply the layer's norm, if any. Queries and keys act on the result.
 
         Args:
-            inputs: (examples, tokens, features), the hidden states that enter the layer, before its norm.
+            inputs: hidden states that enter the layer, before its norm, (examples, tokens, features).
 
         Raises:
-            ValueError: the inputs do not fit, or are normalised already, so that a second norm would change them.
+            ValueError: the inputs have a wrong shape, or are normalised already.
         """
         inputs = _checked_inputs(inputs, self.query.shape[2])
         if self.norm is None:
@@ -95,8 +100,8 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
         again = self.norm(inputs)
         changes = jnp.max(jnp.abs(again - inputs)) > _CHANGED * jnp.max(jnp.abs(inputs))
         requirement = Requirement(
-            "inputs are normalised already, as a hook on the attention module records them: give "
-            "attention(..., normalised=True); or normalised=False, if they do enter the layer so",
+            "inputs are normalised already, as a hook on the attention module records them: call "
+            "attention(..., normalised=True), or pass normalised=False if the layer applies its norm to them",
             ~(was_made & changes),
         )
         return require(again, [requirement])
@@ -114,18 +119,19 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
         """Compute the attention of the layer on its inputs.
 
         Args:
-            inputs: (examples, tokens, features), the hidden states that enter the layer. The layer's norm, if it has
-                one, is applied here.
-            mask, isolated, layout: as in `bpkr.attention`. A causal model adds the causal mask.
-            normalised: whether the inputs were recorded after the layer's norm, at the input of its attention module;
-                the norm is then skipped. By default inputs are assumed to be unnormalised, and refused if they are
+            inputs: hidden states that enter the layer, (examples, tokens, features). The layer's norm, if any, is
+                applied to them.
+            mask, isolated, layout: see `bpkr.attention`. The causal mask of a causal model is added.
+            normalised: whether the inputs were recorded after the layer's norm, at the input of its attention module.
+                The norm is then skipped. By default inputs are taken as unnormalised, and raise an error if they are
                 clearly outputs of the norm.
 
         Returns:
-            (examples, heads, keys, queries); every column sums to one over keys.
+            Attention (examples, heads, keys, queries). Every column sums to one over keys.
 
         Raises:
-            ValueError: inputs do not fit, or look normalised; or `normalised` is True for a layer without such a norm.
+            ValueError: the inputs have a wrong shape or look normalised, or `normalised` is True for a layer without a
+                norm before attention.
         """
         given = mask if isinstance(mask, tuple) else () if mask is None else (mask,)
         masks = ("causal", *given) if self.causal else given
@@ -134,7 +140,7 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
         else:
             is_normalised, inputs = checked_flag("normalised", normalised), _checked_inputs(inputs, self.query.shape[2])
             if is_normalised and self.norm is None:
-                raise ValueError("normalised=True is for layers with a norm before attention: this one has none")
+                raise ValueError("normalised=True needs a norm before attention, but this layer has none")
             inputs = inputs if is_normalised or self.norm is None else self.norm(inputs)
         (maps,) = bpkr.attention(
             inputs,
@@ -153,5 +159,5 @@ def _checked_inputs(inputs: ArrayLike, features: int) -> Float[Array, "examples 
     require_float64()
     inputs = jnp.asarray(checked_array("inputs", inputs, "examples tokens features"))
     if inputs.shape[2] != features:
-        raise ValueError(f"inputs of shape {inputs.shape} do not fit a layer of {features} features")
+        raise ValueError(f"inputs of shape {inputs.shape} must have the {features} features of the layer")
     return inputs

@@ -1,4 +1,4 @@
-"""The layouts of checkpoints: the names and axes with which libraries save queries, keys and norms."""
+"""Layouts of checkpoints, which are the names and axes with which libraries save queries, keys and norms."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ Vector = Float[np.ndarray, " rows"]
 
 @dataclass(frozen=True)
 class Source:
-    """The arrays of a checkpoint whose names begin with `prefix`; `called` names the checkpoint in errors."""
+    """The arrays of a checkpoint whose names begin with `prefix`. Errors call the checkpoint `called`."""
 
     arrays: Mapping[str, Any]
     called: str
@@ -28,7 +28,7 @@ class Source:
         return self.prefix + name in self.arrays
 
     def refuse(self, what: str) -> ValueError:
-        """Return an error that the layer has `what`."""
+        """Return an error with the message that the layer has `what`."""
         return ValueError(f"{self.called} has, at {shown(self.prefix)}, {what}")
 
     def array(self, name: str, axes: str) -> np.ndarray:
@@ -45,12 +45,12 @@ class Source:
             except (RuntimeError, TypeError, NotImplementedError) as error:
                 raise TypeError(
                     f"{where} must be of floating-point numbers, got a tensor of type {value.dtype} that NumPy cannot "
-                    f"take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
+                    f"convert ({first_line(error)[:120]}); quantised, sparse and meta tensors are not read"
                 ) from None
         dtype = getattr(value, "dtype", None)
-        # Ask JAX, since NumPy does not know its floating-point types.
+        # Ask JAX, because NumPy does not know its floating-point types.
         if isinstance(dtype, np.dtype) and not jax.dtypes.issubdtype(dtype, np.floating):
-            raise TypeError(f"{where} must be of floating-point numbers, got {shown(value)}: is it quantised?")
+            raise TypeError(f"{where} must be of floating-point numbers, got {shown(value)}, as if quantised")
         return np.asarray(checked_array(where, value, axes))
 
     def matrix(self, name: str) -> Matrix:
@@ -58,18 +58,18 @@ class Source:
         return self.array(name, "rows columns")
 
     def vector(self, name: str, length: int, may_lack: bool = False) -> Vector:
-        """Load an array with one axis of this length; zeros if it is missing and `may_lack`."""
+        """Load an array with one axis of this length, or return zeros if the array is missing and `may_lack`."""
         if may_lack and not self.has(name):
             return np.zeros(length)
         found = self.array(name, "entries")
         if len(found) != length:
-            raise self.refuse(f"{counted(len(found), 'entry')} of {name}, not {length}")
+            raise self.refuse(f"{counted(len(found), 'entry')} of {name} instead of {length}")
         return found
 
 
 @dataclass(frozen=True)
 class Projections:
-    """Queries and keys of all heads, stacked along rows; `heads` is their number, if the file states it."""
+    """Queries and keys of all heads, stacked along rows. `heads` is the number of heads, if the file states it."""
 
     query: Matrix
     key: Matrix
@@ -82,14 +82,19 @@ class Projections:
 class Layout:
     """The format in which one library saves attention.
 
-    - `example`: the name of an array that identifies the layout, in layer 0 if it has layers.
-    - `pattern`: the pattern of such names, with groups `prefix`, common to all layers, `layer` if there are layers, and
-      `rest`. `read` reads arrays whose names begin like these, up to `rest`.
-    - `beside`: other names with this beginning that `read` uses, or that do not affect attention; others are refused.
-    - `output`: the name of the weights of a module's output map, which identifies modules in a list.
-    - `norm`: the layer norm before attention; `epsilon` is the library's default.
-    - `namesakes`: models with different attention but the same names of layers; only config.json distinguishes them.
-    - `model_types`: names in config.json of models with exactly this attention; empty if the library writes none.
+    - `library`: name of the library or model in messages.
+    - `example`: name of an array that identifies the layout, in layer 0 if there are layers.
+    - `pattern`: pattern of such names. It has the groups `prefix`, which all layers share, `layer` if there are layers,
+      and `rest`.
+    - `read`: function that reads queries and keys from arrays whose names begin with the part before `rest`.
+    - `beside`: pattern of the other names with this beginning that `read` uses, or that do not affect attention. All
+      other names raise an error.
+    - `output`: pattern of the name of a module's output weights, which identifies modules in a list.
+    - `norm`: name of the layer norm before attention.
+    - `epsilon`: the library's default epsilon of this norm.
+    - `causal`: whether attention is causal.
+    - `namesakes`: models with different attention but the same names of layers. Only config.json distinguishes them.
+    - `model_types`: names in config.json of models with exactly this attention. Empty if the library writes none.
     """
 
     library: str
@@ -140,7 +145,9 @@ class Layout:
 
 def _check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) -> None:
     if query[1] != key[1]:
-        raise source.refuse(f"queries of {query[1]} features and keys of {key[1]}, so that keys are of other tokens")
+        raise source.refuse(
+            f"queries of {query[1]} features and keys of {key[1]}: attention to other tokens is not read"
+        )
     if query[0] != key[0]:
         raise source.refuse(f"{key[0]} rows of keys for {query[0]} of queries: grouped-query attention is not read")
 
@@ -148,7 +155,7 @@ def _check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) ->
 def _linear(source: Source, query: str, key: str, as_transformers: bool = False) -> Projections:
     """Read two linear maps with weights (rows, features), each with or without a bias.
 
-    Maps in transformers have both biases or none, and as many rows as features.
+    In transformers, both maps or neither have a bias, and there are as many rows as features.
     """
     weights = [source.matrix(f"{name}.weight") for name in (query, key)]
     _check_pair(source, *(weight.shape for weight in weights))
@@ -156,7 +163,7 @@ def _linear(source: Source, query: str, key: str, as_transformers: bool = False)
     if as_transformers and source.has(f"{query}.bias") != source.has(f"{key}.bias"):
         raise source.refuse(f"one of {query}.bias and {key}.bias without the other")
     if as_transformers and rows != features:
-        raise source.refuse(f"queries of {rows} rows for {features} features: have heads been pruned?")
+        raise source.refuse(f"queries of {rows} rows for {features} features: models with pruned heads are not read")
     return Projections(*weights, *(source.vector(f"{name}.bias", rows, may_lack=True) for name in (query, key)))
 
 
@@ -166,13 +173,13 @@ def _stacked(source: Source, name: str, transposed: bool = False) -> tuple[Matri
     features = stacked.shape[1]
     if len(stacked) != 3 * features:
         said = f"{len(stacked)} rows of {name} for {features} features, not {3 * features}"
-        raise source.refuse(f"{said}: have heads been pruned, do they share keys, or is it transposed?")
+        raise source.refuse(f"{said}: heads may be pruned or share keys, or the matrix may be transposed")
     return stacked[:features], stacked[features : 2 * features]
 
 
 def _read_torch(source: Source) -> Projections:
     if source.has("bias_k") or source.has("bias_v"):
-        raise source.refuse("bias_k, a key that is no token's, which is not read")
+        raise source.refuse("bias_k, a key that does not belong to a token, which is not read")
     if source.has("in_proj_weight"):
         query, key = _stacked(source, "in_proj_weight")
     else:
@@ -191,7 +198,7 @@ def _read_gpt2(source: Source) -> Projections:
 
 
 def _read_vit(source: Source) -> Projections:
-    # transformers uses different names for the maps in memory and in files.
+    # In transformers, the names of the maps in memory and in files differ.
     is_file = source.has("attention.attention.query.weight")
     names = ("attention.query", "attention.key") if is_file else ("q_proj", "k_proj")
     return _linear(source, *(f"attention.{name}" for name in names), as_transformers=True)
@@ -208,14 +215,14 @@ def _read_flax(source: Source) -> Projections:
         for name in ("query", "key")
     ]
     if any(bias.size != query[0].size for bias in biases):
-        raise source.refuse("biases of other shapes than the kernels")
+        raise source.refuse("biases whose shapes do not fit the kernels")
     rows = [kernel.reshape(len(kernel), -1).T for kernel in (query, key)]
     return Projections(*rows, *(bias.reshape(-1) for bias in biases), heads=query.shape[1])
 
 
-# Names of layers after any prefix, such as the name of a task's model.
+# Any prefix of the names of layers, such as the name of a model for a task.
 _IN_LAYERS = r"(?P<prefix>(?:.*\.)?)"
-# A single module is not in a list, so its path has no numbers.
+# Prefix of a single module. Modules with a number in their path are in a list.
 _ALONE = r"(?P<prefix>(?:(?!self_attn\.|multihead_attn\.)[^.\d][^.]*\.)*)"
 _WB = r"\.(?:weight|bias)"
 _CROSS = "crossattention|ln_cross_attn"

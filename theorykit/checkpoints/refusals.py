@@ -1,4 +1,4 @@
-"""Refuse attention that is not a softmax of queries and keys of the tokens alone, by names and config.json."""
+"""Raise errors for attention that is not a softmax of queries and keys alone, from names and config.json."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -13,31 +13,31 @@ from .files import read_object
 from .layouts import LAYOUTS, Layout
 
 _ROTARY = "rotary positions, which turn queries and keys"
-# Patterns in the name of any array of the model that reveal its attention.
+# Patterns in the names of all arrays of a model that reveal its attention.
 _NAMES = {
     re.compile(r"rotary|rope_freqs|(?:^|\.)freqs_cis$|att(?:n|ention)\..*inv_freq$"): _ROTARY,
     re.compile(
         r"relative_attention_bias|relative_position|rel_pos|rel_embeddings|distance_embedding|pos_(?:key|query)_proj"
         r"|pos_proj|r_[rw]_bias|query_global"
-    ): "scores that depend on relative positions, or windows of tokens, besides queries and keys",
+    ): "scores that depend on relative positions, or windows of tokens, in addition to queries and keys",
     re.compile(r"(?:^|[._/])[qk](?:uery|ey)?_(?:norm|ln|layernorm|layer_norm)[./]"): "norms of queries and keys",
-    re.compile(r"(?:^|[._])sinks?$"): "sinks, further keys that are no token's",
+    re.compile(r"(?:^|[._])sinks?$"): "sinks, which are additional keys that do not belong to tokens",
 }
-# Patterns in names of models that share names of layers with a layout.
+# Patterns in the names of models whose layers have the same names as a layout.
 NAMESAKES = {
-    re.compile(r"(?:^|\.)encoder\.embed_positions\.weight$"): "rotary positions, as RoFormer's",
-    re.compile(r"(?:^|\.)chars_to_molecules\."): "blocks of text within which tokens attend, as CANINE's",
-    re.compile(r"(?:^|\.)bbox_embeddings\."): "a term for the places of boxes, as BROS's",
-    re.compile(r"(?:^|\.)tokens_embed\.weight$"): "its norm after it, as GPT-1 and not GPT-2 has it",
+    re.compile(r"(?:^|\.)encoder\.embed_positions\.weight$"): "rotary positions, as RoFormer has",
+    re.compile(r"(?:^|\.)chars_to_molecules\."): "blocks of text within which tokens attend, as CANINE has",
+    re.compile(r"(?:^|\.)bbox_embeddings\."): "a term for the places of boxes, as BROS has",
+    re.compile(r"(?:^|\.)tokens_embed\.weight$"): "its norm after it, as in GPT-1 but not GPT-2",
 }
 # Patterns in names next to an attention module.
 _SIBLINGS = {
-    re.compile(r"(?:^|[._])(?:probe|query_tokens|latents|query)$"): "learned queries, which are of no token",
+    re.compile(r"(?:^|[._])(?:probe|query_tokens|latents|query)$"): "learned queries, which do not belong to tokens",
     re.compile(r"(?:^|[._])(?:alibi_?)?slopes$|(?:^|[._])att(?:n|ention)_(?:temperature|bias|scale)s?$"): (
-        "a term or a factor of the scores besides queries and keys"
+        "a term or a factor of the scores in addition to queries and keys"
     ),
 }
-# Patterns in names within a layer that the layout does not have.
+# Patterns in names within a layer that the layout lacks.
 _UNKNOWN = {
     re.compile(r"lora_|adapter|\.base_layer\."): "an adapter that",
     re.compile(r"scales?(?:_inv)?$|qzeros|qweight|weight_[gv]$|original[01]$|parametrizations"): (
@@ -48,14 +48,14 @@ _UNKNOWN = {
 # Pattern in the path of a cross-attention module.
 _CROSS_ATTENTION = re.compile(r"(?:^|[._/])(?:cross|enc(?:oder)?_(?:dec(?:oder)?_)?att|EncDec)", re.IGNORECASE)
 
-# Attention revealed by a key in config.json that is set.
+# Attention that a key in config.json reveals if it is set.
 _SETTINGS = {
     "multi_query": "heads share keys",
     "rope_theta": _ROTARY,
     "rope_parameters": _ROTARY,
-    "pre_norm": "a norm comes before attention, whose names are those of the one after it",
+    "pre_norm": "a norm comes before attention, with the names of the norm after attention",
     "alibi": "scores have linear biases (ALiBi)",
-    "pruned_heads": "heads were pruned, so that layers differ in their number",
+    "pruned_heads": "heads were pruned, so that layers have different numbers of heads",
     "quantization_config": "weights are quantised",
     "attn_logit_softcapping": "scores are capped",
     "sliding_window": "tokens attend within a window",
@@ -71,11 +71,11 @@ OTHERS: Mapping[str, str] = {
     "roformer": "its positions are rotary, which turn queries and keys",
     "yoso": "its attention is an approximation of a softmax, by hashing",
 }
-"""Kinds of models, by their names in config.json, with the array names of a layout but different attention."""
+"""Kinds of models, by name in config.json, whose arrays have the names of a layout but whose attention differs."""
 
-# The linear maps of LLaMA and its successors, whose files may not show that positions are rotary.
+# Names of linear maps of LLaMA and its successors, whose files may not show that positions are rotary.
 _GATED = re.compile(r"(?:.*\.)?layers\.\d+\.(?:mlp\.(?:gate_proj|gate_up_proj)|feed_forward\.w1)\.weight")
-# Parts of weights that torch.nn.utils creates for parametrisation, pruning and weight norm.
+# Names of arrays from which torch.nn.utils computes weights, for parametrisation, pruning and weight norm.
 _COMPUTED = re.compile(r"(?:^|\.)parametrizations\.|weight_(?:orig|mask|[guv])$")
 _QUERY = re.compile(r"(?P<stem>.*(?:^|[._]))(?P<query>q_proj|wq|query_proj|query)\.weight")
 _KEYS = {"q_proj": "k_proj", "wq": "wk", "query_proj": "key_proj", "query": "key"}
@@ -83,13 +83,13 @@ _KEYS = {"q_proj": "k_proj", "wq": "wk", "query_proj": "key_proj", "query": "key
 
 @dataclass(frozen=True)
 class Configuration:
-    """The content of the config.json at `path`, as transformers writes it; no `values` if there is no such file."""
+    """The content of a config.json of transformers. `values` is empty if there is no such file."""
 
     path: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, name: str) -> "Configuration":
-        """Return the part for the model with the array `name`, if there are several, such as encoder and decoder."""
+        """Return the part for the model with the array `name`, if there are several models, such as a decoder."""
         models = {
             key: value
             for key, value in self.values.items()
@@ -97,13 +97,13 @@ class Configuration:
         }
         for part in name.split("."):
             for key, value in models.items():
-                if part.partition("_")[0] == key.partition("_")[0]:  # For example vision_tower and vision_config.
+                if part.partition("_")[0] == key.partition("_")[0]:  # An example is vision_tower and vision_config.
                     return Configuration(self.path, value).of(name)
-        if not models or self.heads is not None:  # One model, possibly with others in it.
+        if not models or self.heads is not None:  # There is one model, possibly with others in it.
             return self
         raise ValueError(
-            f"{self.path} is of several models ({', '.join(models)}), and {shown(name)} does not say of which it is: "
-            "give the arrays of one model, with its options"
+            f"{self.path} has several models ({', '.join(models)}), and the name {shown(name)} does not identify one: "
+            "pass the arrays of one model, with its options"
         )
 
     @property
@@ -125,7 +125,7 @@ class Configuration:
         return value if isinstance(value, str) else None
 
     def is_set(self, name: str, default: bool = False) -> bool:
-        """Return a switch of the model."""
+        """Return whether a switch of the model is on."""
         value = self.values.get(name)
         return default if value is None else checked_flag(f"{name} in {self.path}", value)
 
@@ -136,15 +136,15 @@ class Configuration:
         """Raise `ValueError` if scores depend on more than queries and keys of the tokens."""
         values, shared = self.values, self.values.get("num_key_value_heads")
         positions = values.get("position_embedding_type")
-        # Big Bird attends to blocks unless another type is given.
+        # By default, Big Bird attends to blocks.
         attends = values.get("attention_type", "block_sparse" if self.model_type == "big_bird" else None)
         found = {}
         if shared is not None and self.heads is not None and shared != self.heads:
             found["num_key_value_heads"] = "heads share keys"
         if positions not in (None, "absolute"):
-            found["position_embedding_type"] = "positions enter the scores, relative or rotary"
+            found["position_embedding_type"] = "scores depend on relative or rotary positions"
         if attends not in (None, "original_full"):
-            found["attention_type"] = "tokens do not attend to all others"
+            found["attention_type"] = "tokens do not attend to all other tokens"
         for key, what in _SETTINGS.items():
             value = values.get(key)
             if (value is not None and positions is None) if what is _ROTARY else value:
@@ -155,7 +155,7 @@ class Configuration:
 
 
 def configuration_beside(checkpoint: Path) -> Configuration:
-    """Read config.json in the folder of `checkpoint`, if it exists; `ValueError` if it is damaged."""
+    """Read config.json in the folder of `checkpoint`, if it exists. Raises `ValueError` if it is damaged."""
     path = checkpoint.parent / "config.json"
     return Configuration(path, read_object(path, "a configuration")) if path.is_file() else Configuration()
 
@@ -169,7 +169,7 @@ def refuse_names(names: Iterable[str], called: str, patterns: Mapping[re.Pattern
 
 
 def around(name: str, stem: str) -> bool:
-    """Check whether an array belongs directly to a parent module of `stem`, not to a sibling of `stem`."""
+    """Check whether an array belongs directly to a parent module of `stem` instead of a sibling of `stem`."""
     above = {stem[: mark.end()] for mark in re.finditer(r"[./]", stem)} | {""}
     module = re.sub(r"[./](?:weight|bias|scale|kernel|embedding|inv_freq|freqs_cis|\w+_table)$", "", name)
     return module[: max(module.rfind("."), module.rfind("/")) + 1] in above
@@ -180,13 +180,14 @@ def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) 
     for name in names:
         if name.startswith(stem) and not layout.beside.fullmatch(name.removeprefix(stem)):
             what = next((what for pattern, what in _UNKNOWN.items() if pattern.search(name)), "which")
-            raise ValueError(f"{called} has {shown(name)}, {what} {layout.library} has not, and is not read")
+            raise ValueError(f"{called} has {shown(name)}, {what} {layout.library} does not have, and is not read")
 
 
 def refuse_outside(names: Collection[str], everything: Collection[str], called: str, stem: str) -> None:
     """Raise `ValueError` if there are arrays next to a single attention module at the path `stem`.
 
-    They could be a norm before it, whose name differs between models. `everything` includes names outside the prefix.
+    They could be a norm before the module, whose name differs between models. `everything` includes names outside the
+    prefix.
     """
     outer = stem[: max(stem.rfind(mark, 0, -1) for mark in "./") + 1]
     is_second = stem.endswith("multihead_attn.") and any(name.startswith(f"{outer}self_attn.") for name in everything)
@@ -200,15 +201,15 @@ def refuse_outside(names: Collection[str], everything: Collection[str], called: 
 
 def _advice(stem: str) -> str:
     return (
-        f"Names do not say what comes before it, such as a norm: give prefix={stem!r}, and to `attention` the module's "
-        "own inputs, as a forward hook on it records them"
+        f"Names do not show what comes before it, such as a norm: pass prefix={stem!r}, and pass the module's own "
+        "inputs, as recorded by a forward hook on it, to `attention`"
     )
 
 
 def refuse_unknown(
     arrays: Mapping[str, Any], names: Collection[str], called: str, examples: Mapping[str, str]
 ) -> NoReturn:
-    """Raise `ValueError` for names in none of the layouts of `examples`, and explain what the arrays are."""
+    """Raise `ValueError` for names in none of the layouts of `examples`, with an explanation of the arrays."""
     for name in names:
         if match := _QUERY.fullmatch(name):
             key = f"{match['stem']}{_KEYS[match['query']]}.weight"
@@ -220,18 +221,18 @@ def refuse_unknown(
                 )
     refuse_names(names, called)
     if gated := [name for name in names if _GATED.fullmatch(name)]:
-        raise ValueError(f"{called} has {shown(gated[0])}, as LLaMA and its successors, most of them with {_ROTARY}")
+        raise ValueError(
+            f"{called} has {shown(gated[0])}, as LLaMA and its successors do, most of which have {_ROTARY}"
+        )
     if computed := [name for name in names if _COMPUTED.search(name)]:
         raise ValueError(
-            f"{called} has {shown(computed[0])}, from which a weight is computed when the model runs: remove the "
-            "parametrisation or the pruning in torch, and save it again"
+            f"{called} has {shown(computed[0])}, which is not a weight but is used to compute one: call "
+            "torch.nn.utils.parametrize.remove_parametrizations or prune.remove, and save the checkpoint again"
         )
     for layout in LAYOUTS.values():
         stem = next((stem for stem in layout.listed_modules(names) if not _CROSS_ATTENTION.search(stem)), None)
         if stem is not None:
-            raise ValueError(
-                f"{called} has modules as {layout.library} has them, {shown(stem)} among them. {_advice(stem)}"
-            )
+            raise ValueError(f"{called} has modules of {layout.library}, such as {shown(stem)}. {_advice(stem)}")
     few = ", ".join(shown(name) for name in sorted(names)[:4])
     known = ", ".join(f"{name} ({example})" for name, example in examples.items())
     raise ValueError(
