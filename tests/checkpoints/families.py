@@ -242,7 +242,7 @@ _REASONS = {
     r"which transformers' (?:BERT|ViT|GPT-2) does not have|that transformers' \S+ does not have": (
         "an array that the model with these names does not have"
     ),
-    r"whose attention is|but its|attention_type|BROS|CANINE": "the model has the names of a layout, but different attention",
+    r"but its|attention_type|BROS|CANINE": "the model has the names of a layout, but other attention",
     r"no array|one of .* without": "an array of the layout is missing",
     r"it is not known whether": "the model is not known to have the attention of the layout",
     r"GPT-1": "its norm comes after attention",
@@ -283,11 +283,11 @@ def main() -> None:
     page, begin, end = Path(sys.argv[1]), "<!-- tests/checkpoints/families.py -->\n", "\n<!-- end -->"
     before, rest = page.read_text().split(begin)
     text = f"""
-Every kind of model of transformers {transformers.__version__}, {len(outcomes)} in all, was built small from its own
-configuration, with random weights, and saved by `save_pretrained`. `checkpoints.read_heads` then read its first layer.
-{counts["read"]} were read, with maps that differ from the model's own by at most {largest:.1g}.
-{counts["refused"]} were refused, each with the name of the array or of the entry of config.json that is the reason. The
-other {counts["not built"]} are parts of other models, or could not be built small from their configuration alone.
+We built a small model of every kind in transformers {transformers.__version__}, {len(outcomes)} in all, with random
+weights, saved it with `save_pretrained`, and read its first layer with `checkpoints.read_heads`. {counts["read"]} kinds
+were read, with maps that differ from the model's own maps by at most {largest:.1g}. {counts["refused"]} kinds raised an
+error, which names the array or the entry of config.json that is the reason. The other {counts["not built"]} are parts
+of other models, or could not be built from a small configuration.
 
 {table(outcomes)}
 """

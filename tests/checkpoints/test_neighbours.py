@@ -173,7 +173,7 @@ def test_a_layer_that_attends_to_another_model_is_causal_or_asks_for_its_mask():
 @pytest.mark.parametrize("layout", ["bert", "vit", "gpt2"])
 def test_names_alone_draw_a_warning(layout):
     one = case(layout)
-    with pytest.warns(AttentionWarning, match=f"Give layout='{layout}'"):
+    with pytest.warns(AttentionWarning, match=f"Pass layout='{layout}'"):
         read_heads(one.arrays, **options(one))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -248,7 +248,7 @@ def test_a_module_beside_the_configuration_of_a_model_is_asked_for(tmp_path):
     path = folder_of(tmp_path / "a", one.arrays, model_type="siglip", num_attention_heads=HEADS)
     with pytest.raises(ValueError, match="whose layers have none of the layouts that are read") as refused:
         read_heads(path, layer=0)
-    assert_read(one, path, layout=advised(refused, r"give layout='(\w+)'"))
+    assert_read(one, path, layout=advised(refused, r"pass layout='(\w+)'"))
 
 
 def test_types_that_are_not_read_matter_only_where_they_are(tmp_path):

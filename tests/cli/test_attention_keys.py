@@ -107,8 +107,8 @@ def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
 
 
 REFUSED = {
-    "a checkpoint alone": ({"checkpoint": "model.npz"}, "needs both `checkpoint` and `layer`"),
-    "a layer alone": ({"layer": 0}, "needs both `checkpoint` and `layer`"),
+    "a checkpoint alone": ({"checkpoint": "model.npz"}, "must have both `checkpoint` and `layer`"),
+    "a layer alone": ({"layer": 0}, "must have both `checkpoint` and `layer`"),
     "a layout alone": ({"layout": "gpt2"}, "`layout`, but no `checkpoint`"),
     "a checkpoint and heads": ({"checkpoint": "a", "layer": 0, "key_query": "W1"}, "both `checkpoint` and `key_query`"),
     "a checkpoint and maps": ({"checkpoint": "a", "layer": 0, "attention": "A1"}, "both `attention` and `checkpoint`"),
@@ -116,14 +116,14 @@ REFUSED = {
     "heads and attention": ({"attention": "A1", "key_query": "W1"}, "both `attention` and `key_query`"),
     "no test attention": ({"attention": "A1", "test_inputs": "x_test"}, "no `test_attention`"),
     "no inputs to mask": ({"test_mask": "causal"}, "`test_mask`, but no `test_inputs`"),
-    "no test mask": ({**HEADS, "mask": "lengths", "test_inputs": "x_test"}, "no `test_mask` of the `test_inputs`"),
+    "no test mask": ({**HEADS, "mask": "lengths", "test_inputs": "x_test"}, "no `test_mask` for the `test_inputs`"),
     "causal once": (
         {**HEADS, "mask": "causal", "test_inputs": "x_test", "test_mask": "real_test"},
-        'a `mask` that is "causal", which its `test_mask` is not',
+        'has the `mask` "causal", but its `test_mask` is not "causal"',
     ),
-    "causal attention": ({"attention": "A1", "mask": "causal"}, "`attention` is what is attended to already"),
-    "two lengths": ({**HEADS, "mask": ("lengths", "lengths")}, "names 2 arrays that say which tokens are real"),
-    "a mask of maps": ({"attention": ("Q1", "Q2"), "mask": "x"}, "may only say which tokens are real"),
+    "causal attention": ({"attention": "A1", "mask": "causal"}, "`attention` already contains the mask"),
+    "two lengths": ({**HEADS, "mask": ("lengths", "lengths")}, "has 2 arrays that state which tokens are real"),
+    "a mask of maps": ({"attention": ("Q1", "Q2"), "mask": "x"}, "may only state which tokens are real"),
 }
 
 

@@ -198,7 +198,7 @@ def test_a_file_of_another_kind_is_named(content, ending, tmp_path):
 def test_an_npy_file_in_the_place_of_an_archive_is_told_apart(tmp_path):
     with (tmp_path / "data.npz").open("wb") as file:
         np.save(file, ARRAYS["y"])
-    with pytest.raises(ValueError, match=r"a single array, not an npz archive: write it by numpy\.savez"):
+    with pytest.raises(ValueError, match=r"a single array instead of an npz archive: write it with numpy\.savez"):
         read_data(DataConfig("data.npz", "y", "phi"), ARCHITECTURE, tmp_path)
 
 

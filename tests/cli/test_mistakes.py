@@ -269,13 +269,16 @@ def test_help_is_given(command, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("mistake", "line"),
     [
-        (OSError(28, "No space left on device", "a.nc"), "a.nc: No space left on device; make room and run the same"),
+        (
+            OSError(28, "No space left on device", "a.nc"),
+            "a.nc: No space left on device; free disk space and run it again",
+        ),
         (PermissionError(13, "Permission denied", "a.nc"), "a.nc: Permission denied; choose a place"),
         (OSError(30, "Read-only file system", "a.nc"), "a.nc: Read-only file system; choose a place"),
         (OSError(5, "Input/output error"), "Input/output error"),
         (FileExistsError("a.nc exists"), "a.nc exists"),
         (ValueError("two\nlines"), "two lines"),
-        (MemoryError(), "there is not enough memory (for what is asked)"),
+        (MemoryError(), "there is not enough memory (for this computation)"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "there is not enough memory (RESOURCE_EXHAUSTED"),
     ],
 )

@@ -220,7 +220,7 @@ def test_a_spectrum_has_eigenvalues_and_squared_cosines():
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), alignment.eigenvalues)
     (right,) = (other for other in axes.figure.axes if other is not axes)
     np.testing.assert_allclose([bar.get_height() for bar in right.patches], alignment.cosines**2)
-    with pytest.raises(ValueError, match="are not one for each of 12 eigenvalues"):
+    with pytest.raises(ValueError, match="must be one for each of 12 eigenvalues"):
         plots.draw_kernel_spectrum(np.asarray(alignment.eigenvalues), np.ones(3))
 
 
@@ -247,7 +247,7 @@ def test_orbits_are_drawn_over_any_parameter(over):
     assert axes.get_xlabel() == over and np.allclose(image.get_extent()[:2], (0.75, 2.25))
     rows, columns = np.nonzero(np.asarray(image.get_array()) > 0)
     assert columns.tolist() == sorted(columns) and len(set(rows)) == 3
-    with pytest.raises(ValueError, match=f"the values of over='{over}' do not ascend evenly"):
+    with pytest.raises(ValueError, match=f"values of over='{over}' must ascend in equal steps"):
         plots.draw_orbits(orbits(over, (1.0, 1.2, 2.0)), over=over)
 
 

@@ -135,7 +135,7 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path):
     path = tmp_path / "part.nc"
     xr.Dataset({"mine": 1.0}, attrs={"settings": "a"}).to_netcdf(path)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"part\.nc is not a part of a run"):
+    with pytest.raises(ValueError, match=r"part\.nc is another result instead of a part of a run"):
         store.resume(path, {"settings": "a"}, lambda: pytest.fail("computed"))
     assert path.read_bytes() == before
 

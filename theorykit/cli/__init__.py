@@ -1,4 +1,4 @@
-"""The `theorykit` command; other programs with commands, such as `examples/papers`, can use `run` too."""
+"""The `theorykit` command. Other programs with commands, such as `examples/papers`, can also use `run`."""
 
 import difflib
 import errno
@@ -25,7 +25,11 @@ __all__ = ["Command", "run"]
 
 
 class Command(NamedTuple):
-    """A function, as "module:function", and the first line of its docstring, to show without importing the module."""
+    """A command of a program.
+
+    - `function`: the function, as "module:function".
+    - `summary`: the first line of its docstring, which is shown without importing the module.
+    """
 
     function: str
     summary: str
@@ -56,10 +60,15 @@ def main() -> None:
 
 
 def run(commands: Mapping[str, Command], program: str, description: str) -> None:
-    """Run the command that `sys.argv` names, with its options.
+    """Run the command in `sys.argv` with its options.
 
-    User errors are shown in one line on standard error, with exit code 1. `--version` is supported, and `--no-cache`
-    before a command. Only the module of the requested command is imported.
+    User errors are shown in one line on standard error, with exit code 1. `--version` is supported, and so is
+    `--no-cache` before a command. Only the module of the requested command is imported.
+
+    Args:
+        commands: the commands by name.
+        program: name of the program.
+        description: text for the help page of the program.
     """
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
@@ -86,11 +95,11 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
                 if "=" not in given and get_origin(options.get(argument)) is tuple and following.startswith("--"):
                     _leave(f"{program} {name}: `{given}` needs one value or more; `{program} {name} --help` shows it")
         for each, command in commands.items():
-            # Show only the summary of the other commands, so that their modules need not be imported.
+            # Show only the summaries of the other commands, so that their modules need not be imported.
             app.command(loaded if each == name else _describe(command), name=each)
         more = (
-            f"`{program} --version` prints the version; `{program} --no-cache COMMAND` keeps nothing in the user's "
-            "cache, as the environment variable THEORYKIT_CACHE=off does."
+            f"`{program} --version` prints the version. `{program} --no-cache COMMAND` runs a command without the "
+            "user's cache, like the environment variable THEORYKIT_CACHE=off."
         )
         app.cli(prog=program, description=f"{description} {more}", args=arguments)
 
@@ -147,16 +156,16 @@ def _describe(command: Command) -> Callable[[], None]:
 
 _REMEDIES = {
     **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room and run the same again: what is finished is kept"
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free disk space and run it again: finished work is kept"
     ),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a place, or a file, that you have the rights to"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder or file for which you have permission"),
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EISDIR: "name a file in it",
-    errno.ENOTDIR: "one of the folders in its name is a file",
-    errno.ENOENT: "is its name right?",
+    errno.EISDIR: "pass a file in this folder",
+    errno.ENOTDIR: "one of the folders in the path is a file",
+    errno.ENOENT: "check the path",
 }
 _USAGE, _INTERRUPTED = 2, 130
-# Seconds in which an interrupted program may end before it reports its current activity.
+# Seconds for which an interrupted program waits before it reports its current activity. Most programs end sooner.
 _GRACE = 0.3
 
 
@@ -220,14 +229,14 @@ def _answering_interrupts(program: str) -> Iterator[None]:
         reader.close()
 
 
-_RESUMED = "interrupted; run the same command again: it resumes from what was kept"
+_RESUMED = "interrupted; run the same command again to resume from what was kept"
 
 
 @contextmanager
 def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
-    """Turn user errors, and failures of disks and memory, into `SystemExit` with a message of one line.
+    """Convert user errors and failures of disks and memory to `SystemExit` with a message of one line.
 
-    Other exceptions are bugs, and are not caught.
+    Other exceptions are bugs and are not caught.
     """
     shown = warnings.formatwarning
     warnings.formatwarning = lambda message, *_: f"{program}: warning: {' '.join(str(message).split())}\n"
@@ -236,7 +245,7 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # A reader of the output, such as head, closed the pipe.
+        # The reader of the output, such as head, has closed the pipe.
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{program}: {_RESUMED}", file=sys.stderr)
@@ -247,7 +256,7 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
         if isinstance(mistake, RuntimeError) and not message.startswith("RESOURCE_EXHAUSTED"):
             raise
         if isinstance(mistake, MemoryError | RuntimeError):
-            message = f"there is not enough memory ({message or 'for what is asked'}); ask for less at a time"
+            message = f"there is not enough memory ({message or 'for this computation'}); use a smaller problem"
         elif isinstance(mistake, OSError) and mistake.errno is not None and mistake.strerror is not None:
             name = "" if mistake.filename is None else f"{os.fsdecode(mistake.filename)}: "
             remedy = f"; {_REMEDIES[mistake.errno]}" if mistake.errno in _REMEDIES else ""
@@ -255,7 +264,7 @@ def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
         sys.exit(f"{program}: {' '.join(message.split())}")
     finally:
         warnings.formatwarning = shown
-        # On a full disk Python tries to write buffered output again at exit, so redirect it.
+        # If the disk is full, Python would try to write buffered output again at exit, so redirect it.
         try:
             if sys.stdout is not None:
                 sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The commands `theorykit solve`, `sweep` and `compare`: read data, compute, and write a labelled file and a figure."""
+"""The commands `theorykit solve`, `sweep` and `compare`, which read data, and write a labelled file and a figure."""
 
 import math
 import os
@@ -27,8 +27,8 @@ _ENDINGS = {"output": ".nc", "sweep": "-sweep.nc", "compare": "-comparison.nc"}
 def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """Solve the saddle point of an architecture on data from a file, and predict test examples if there are any.
 
-    The configuration is a TOML file with the tables [architecture] and [data], and optionally [solver] and [output];
-    see docs/command-line.md. The result is one labelled netCDF file.
+    The configuration is a TOML file with the tables [architecture] and [data], and optionally [solver] and [output]. It
+    is described in docs/command-line.md. The result is one labelled netCDF file.
 
     Args:
         config: The configuration file.
@@ -67,7 +67,7 @@ def _read(
     widths: float | tuple[float, ...] | None = None,
     temperature: float | None = None,
 ) -> tuple["bpkr.Architecture", "bpkr.Data"]:
-    """Read architecture and data. The number of outputs is taken from the labels unless the configuration sets it."""
+    """Read architecture and data. The labels set the number of outputs unless the configuration does."""
     from .data import read_data
 
     architecture = settings.architecture.build(widths, temperature)
@@ -83,20 +83,20 @@ def sweep(
 ):
     """Solve the saddle point at every width and temperature of a grid, on data from a file; predict test examples.
 
-    The configuration has the tables of `theorykit solve` and a table [sweep]; see docs/command-line.md. The command
-    prints a table, and writes one labelled netCDF file and a figure. Every solved point is kept in a folder next to
-    them. A stopped sweep, or one with more widths or temperatures, resumes from there. The infinitely wide network is
-    always included.
+    The configuration has the tables of `theorykit solve` and a table [sweep], as described in docs/command-line.md. The
+    command prints a table, and writes one labelled netCDF file and a figure. Every solved point is kept in a folder
+    next to them. An interrupted sweep, or a sweep with more widths or temperatures, resumes from this folder. The
+    infinitely wide network is always included.
 
     Args:
         config: The configuration file.
-        overwrite: Replace the output file and the figure if they exist; solved points are used again.
+        overwrite: Replace the output file and the figure if they exist. Solved points are used again.
         workers: Solve this many widths in parallel, each in a separate process on one core.
         scheduler: The address of a dask scheduler whose workers solve the widths, such as tcp://10.0.0.1:8786.
     """
     settings = read_config(config)
     if settings.sweep is None:
-        raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
+        raise ValueError(f"{config} has no table [sweep]; add one with `widths` or `temperatures`, or both")
 
     def compute(folder: Path) -> "xr.Dataset":
         from ..bpkr import sweeps
@@ -130,13 +130,13 @@ def compare(
 ):
     """Check theory by sampling, on data from a file: order parameters and predictions of every approach, side by side.
 
-    The configuration has the tables of `theorykit solve` and optionally a table [compare]; see docs/command-line.md.
-    The command prints a table, and writes one labelled netCDF file and a figure. Draws are kept in a folder next to
-    them. A stopped run, or one with more draws, resumes from there.
+    The configuration has the tables of `theorykit solve` and optionally a table [compare], as described in
+    docs/command-line.md. The command prints a table, and writes one labelled netCDF file and a figure. Draws are kept
+    in a folder next to them. An interrupted run, or a run with more draws, resumes from this folder.
 
     Args:
         config: The configuration file.
-        overwrite: Replace the output file and the figure if they exist; draws are used again.
+        overwrite: Replace the output file and the figure if they exist. Draws are used again.
         workers: Run this many chains in parallel, each in a separate process on one core.
         scheduler: The address of a dask scheduler whose workers run the chains, such as tcp://10.0.0.1:8786.
     """
@@ -164,9 +164,10 @@ def compare(
 def is_completed(
     path: Path, figures: Sequence[Path], settings: Any, draw: "Callable[[xr.DataTree], object]", overwrite: bool
 ) -> bool:
-    """Draw the figures if `path` has a result with these `settings` but a figure is missing; return whether it did.
+    """Draw missing figures if `path` has a result with these `settings`, and return whether any were drawn.
 
-    This happens if a command is killed between writing its result and its figures; the same command completes it.
+    Figures are missing if a command is killed between writing its result and its figures. The same command then
+    completes them.
     """
     from ..atomic_files import is_marked
 
@@ -176,7 +177,7 @@ def is_completed(
     if result.attrs.get("settings") != _as_text(settings):
         return False
     draw(result)
-    print(f"{path} exists, with these settings: drew its figures, which were not complete; --overwrite computes again")
+    print(f"{path} exists with these settings: drew its missing figures; pass --overwrite to compute it again")
     return True
 
 
@@ -210,12 +211,12 @@ def _compute_and_report(
 
 
 def _output(config: Path, settings: SolveConfig, table: str) -> Path:
-    """Return the result file next to the configuration: `file` in the `table`, or the configuration's name."""
+    """Return the path of the result, next to the configuration: `file` in the `table`, or the configuration's name."""
     return config.parent / (getattr(settings, table).file or f"{config.stem}{_ENDINGS[table]}")
 
 
 def _checked_output(config: Path, settings: SolveConfig, table: str, overwrite: bool) -> Path:
-    """Return the result file if it, its figure and its folder can be written; raises like `store.check_outputs`."""
+    """Return the path of the result, after `store.check_outputs` for the result, its figure and its folder."""
     output, is_named = _output(config, settings, table), getattr(settings, table).file is not None
     outputs = [store.Output(f"`file` of [{table}]" if is_named else "the output", output, ".nc")]
     if table != "output" and output.suffix == ".nc":

@@ -13,10 +13,10 @@ import msgspec
 
 from .. import bpkr
 
-# One name, or one for each layer with heads.
+# One name, or one name per layer with heads.
 Names = str | tuple[str, ...]
 CAUSAL = "causal"
-# Keys that do not name arrays.
+# Keys whose values are not names of arrays.
 NOT_ARRAYS = (
     *("file", "classes", "readout", "attention_layout"),
     *("checkpoint", "layer", "prefix", "layout", "norm_first", "causal"),
@@ -24,11 +24,12 @@ NOT_ARRAYS = (
 _SAMPLERS = ("exact", "gibbs", "nuts")
 # Integers that JAX can count with, and seeds of its random numbers.
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+# A seed of JAX's random numbers.
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
-    """A layer of attention; `skip` adds a parallel skip connection with that gain."""
+    """A layer of attention. `skip` adds a parallel skip connection with this gain."""
 
     heads: int
     skip: float | None = None
@@ -40,7 +41,7 @@ class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, t
 
 
 class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="dense"):
-    """A layer without attention; `skip` adds a parallel skip connection with that gain."""
+    """A layer without attention. `skip` adds a parallel skip connection with this gain."""
 
     skip: float | None = None
     activation: str = "identity"
@@ -52,7 +53,7 @@ class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_f
 
 
 class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [architecture]; see `bpkr.Architecture`. A sweep over widths or temperatures can omit them here."""
+    """The table [architecture]; see `bpkr.Architecture`. Widths or temperatures of a sweep can be omitted here."""
 
     layers: tuple[int | AttentionConfig | DenseConfig, ...]
     widths: float | tuple[float, ...] | None = None
@@ -65,7 +66,7 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     def build(
         self, widths: float | tuple[float, ...] | None = None, temperature: float | None = None
     ) -> "bpkr.Architecture":
-        """Build the architecture; given widths and temperature replace those in the table."""
+        """Build the architecture. `widths` and `temperature` replace the values in the table."""
         return bpkr.Architecture(
             [layer if isinstance(layer, int) else layer.build() for layer in self.layers],
             _require("widths", self.widths if widths is None else widths),
@@ -84,10 +85,11 @@ def _require(name: str, value: Any) -> Any:
 
 
 class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [data]: an npz or netCDF file, and the names of the arrays in it; see docs/command-line.md.
+    """The table [data], with an npz or netCDF file and the names of the arrays in it; see docs/command-line.md.
 
-    It has either `features`, path features (examples, paths, features), or `inputs` (examples, tokens, features) with
-    their attention: `key_query`, `query` and `key`, `attention`, or one `layer` of a `checkpoint`. No key is ignored.
+    The table has either path `features` (examples, paths, features), or `inputs` (examples, tokens, features) with
+    their attention. Attention is given by `key_query`, by `query` and `key`, by `attention`, or by one `layer` of a
+    `checkpoint`. No key is ignored.
     """
 
     file: str
@@ -119,43 +121,43 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def __post_init__(self):
         given = self.given
         if (self.features is None) == (self.inputs is None):
-            raise ValueError("[data] needs either `features` or `inputs`, one of the two")
+            raise ValueError("[data] must have either `features` or `inputs`")
         if self.test_features is not None and self.test_inputs is not None:
-            raise ValueError("[data] has both `test_features` and `test_inputs`, of which one would be ignored")
+            raise ValueError("[data] has both `test_features` and `test_inputs`: remove one, which would be ignored")
         if self.test_labels is not None and not given("test_features", "test_inputs"):
-            raise ValueError("[data] has `test_labels`, but no `test_features` or `test_inputs` to predict them from")
+            raise ValueError("[data] has `test_labels`, but no `test_features` or `test_inputs`: add one of them")
         of_inputs = given("key_query", "query", "key", "query_bias", "key_bias", "checkpoint", "readout")
         if of_inputs and not given("inputs", "test_inputs"):
-            raise ValueError(f"[data] has `{of_inputs[0]}`, which `features` have been through already: leave it out")
+            raise ValueError(f"[data] has `{of_inputs[0]}`, which was already applied to `features`: remove it")
         if (self.query is None) != (self.key is None) or (self.query is not None and self.key_query is not None):
-            raise ValueError("[data] gives heads by either `key_query`, or `query` and `key`")
+            raise ValueError("[data] must have either `key_query`, or both `query` and `key`")
         if self.query is None and (biases := given("query_bias", "key_bias")):
-            raise ValueError(f"[data] has `{biases[0]}`, but no `query` and `key` that it would be added to")
+            raise ValueError(f"[data] has `{biases[0]}`, but no `query` and `key` to which to add it")
         if (self.checkpoint is None) != (self.layer is None):
-            raise ValueError("[data] needs both `checkpoint` and `layer`, or neither")
+            raise ValueError("[data] must have both `checkpoint` and `layer`, or neither")
         if self.checkpoint is None and (options := given("prefix", "layout", "norm_first", "causal")):
             raise ValueError(f"[data] has `{options[0]}`, but no `checkpoint`")
         maps, heads = given("attention", "test_attention"), given("key_query", "query", "checkpoint")
         if self.checkpoint is not None and len(heads) > 1:
-            raise ValueError(f"[data] has both `checkpoint` and `{heads[0]}`, of which one would be ignored")
+            raise ValueError(f"[data] has both `checkpoint` and `{heads[0]}`: remove one, which would be ignored")
         for prefix in ("", "test_"):
             inputs, attention, mask = f"{prefix}inputs", f"{prefix}attention", f"{prefix}mask"
             if (loose := given(attention, mask)) and not given(inputs):
-                raise ValueError(f"[data] has `{loose[0]}`, but no `{inputs}` that it would be of")
+                raise ValueError(f"[data] has `{loose[0]}`, but no `{inputs}` to which it belongs")
             if maps and given(inputs) and not given(attention):
                 raise ValueError(f"[data] has `{maps[0]}`, but no `{attention}` for its `{inputs}`")
             if CAUSAL in as_names(getattr(self, mask)) and given(attention):
-                raise ValueError(f"[data] has `{mask}`, but `{attention}` is what is attended to already")
+                raise ValueError(f"[data] has `{mask}`, but `{attention}` already contains the mask: remove it")
         if maps and heads:
-            raise ValueError(f"[data] has both `{maps[0]}` and `{heads[0]}`, of which one would be ignored")
+            raise ValueError(f"[data] has both `{maps[0]}` and `{heads[0]}`: remove one, which would be ignored")
         if self.attention_layout is not None and not maps and not given("mask", "test_mask"):
             raise ValueError("[data] has `attention_layout`, but no `attention` and no `mask`")
         if self.test_inputs is not None and self.mask is not None and self.test_mask is None and not self.is_causal:
             close = [name for name in as_names(self.mask) if difflib.get_close_matches(name.casefold(), [CAUSAL])]
             meant = f'; is {close[0]!r} in `mask` an array, or did you mean "{CAUSAL}"?' if close else ""
-            raise ValueError(f"[data] has a `mask` of the `inputs`, but no `test_mask` of the `test_inputs`{meant}")
+            raise ValueError(f"[data] has a `mask` for the `inputs`, but no `test_mask` for the `test_inputs`{meant}")
         if self.is_causal and self.test_mask is not None and CAUSAL not in as_names(self.test_mask):
-            raise ValueError('[data] has a `mask` that is "causal", which its `test_mask` is not')
+            raise ValueError('[data] has the `mask` "causal", but its `test_mask` is not "causal"')
 
     def given(self, *names: str) -> list[str]:
         """Return the keys in `names` that have a value."""
@@ -168,7 +170,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def as_names(names: Names | None) -> tuple[str, ...]:
-    """Return the names given by one key."""
+    """Return the names in the value of one key."""
     return () if names is None else (names,) if isinstance(names, str) else names
 
 
@@ -180,13 +182,13 @@ class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [output]: the file to write, next to the configuration."""
+    """The table [output], with the file to write, next to the configuration."""
 
     file: str | None = None
 
 
 class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [sweep]: the grid of `theorykit sweep`; by default the architecture's width or temperature."""
+    """The table [sweep], with the grid of `theorykit sweep`. The architecture sets missing widths or temperatures."""
 
     widths: tuple[float | tuple[float, ...], ...] | None = None
     temperatures: tuple[float, ...] | None = None
@@ -194,10 +196,10 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def __post_init__(self):
         if self.widths is None and self.temperatures is None:
-            raise ValueError("[sweep] needs `widths` or `temperatures`, or both")
+            raise ValueError("[sweep] must have `widths` or `temperatures`, or both")
 
     def grid(self, architecture: ArchitectureConfig) -> tuple[Sequence[float | tuple[float, ...]], Sequence[float]]:
-        """Return widths and temperatures."""
+        """Return the widths and temperatures of the grid."""
         widths, temperatures = self.widths, self.temperatures
         return (
             (_require("widths", architecture.widths),) if widths is None else widths,
@@ -206,7 +208,7 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [compare]: the approaches of `theorykit compare`, and lengths of sampler runs."""
+    """The table [compare], with the approaches of `theorykit compare` and the lengths of sampler runs."""
 
     approaches: tuple[Literal["saddle", "one_over_n", "infinite_width", "exact", "gibbs", "nuts"], ...] = (
         *("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
@@ -227,7 +229,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
 
     def options(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the keywords of every sampler, the length of its run."""
+        """Return the keywords of every sampler, which set the length of its run."""
         from ..bpkr.sampling.settings import DEFAULT_SCHEDULES
 
         given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
@@ -248,18 +250,18 @@ class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_config(path: Path) -> SolveConfig:
-    """Read the configuration from the TOML file `path`; `ValueError` names the file, the key and the cause."""
+    """Read the configuration from a TOML file. Errors name the file, the key and the cause."""
     if path.is_dir():
-        raise IsADirectoryError(f"the configuration {path} is a folder; name a file in it")
+        raise IsADirectoryError(f"the configuration {path} is a folder; pass a file in it")
     if not path.exists():
-        raise FileNotFoundError(f"no configuration file {path}")
+        raise FileNotFoundError(f"there is no configuration file {path}")
     text, settings = "", {}
     try:
         text = path.read_bytes().decode("utf-8-sig")
         settings = tomllib.loads(text)
         config = msgspec.convert(settings, SolveConfig)
     except UnicodeDecodeError as mistake:
-        raise ValueError(f"{path} is not text in UTF-8 (at byte {mistake.start}), which TOML is") from mistake
+        raise ValueError(f"{path} is not valid TOML: it is not UTF-8 text at byte {mistake.start}") from mistake
     except RecursionError as mistake:
         raise ValueError(f"{path} is not valid TOML: its brackets are nested too deeply") from mistake
     except tomllib.TOMLDecodeError as mistake:

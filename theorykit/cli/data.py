@@ -1,4 +1,4 @@
-"""Read the user's arrays by name from npz or netCDF, and convert raw inputs to path features."""
+"""Read the user's arrays by name from npz or netCDF files, and convert inputs to path features."""
 
 import difflib
 import re
@@ -19,14 +19,14 @@ from .config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
 _NETCDF = (".nc", ".h5", ".netcdf")
 _TEXT = "text: convert it to numbers, or, if labels are classes, set `classes = true`"
 _KINDS = {
-    "c": "complex numbers: give real and imaginary parts as features",
+    "c": "complex numbers: use real and imaginary parts as features",
     "M": "dates: convert them to numbers",
     "m": "times: convert them to numbers",
-    "O": "Python objects, as text is: convert them to numbers",
+    "O": "Python objects, such as text: convert them to numbers",
     "S": _TEXT,
     "T": _TEXT,
     "U": _TEXT,
-    "V": "records: write each of their fields as an array",
+    "V": "records: save each of their fields as an array",
 }
 # netCDF's default fill value for entries that were never written.
 _UNWRITTEN = 9.969209968386869e36
@@ -37,7 +37,7 @@ def read_data(
 ) -> bpkr.Data:
     """Read the data in `config`, with files relative to `folder`.
 
-    With `infer_outputs` the labels set the number of outputs. Otherwise they must match the architecture's outputs.
+    If `infer_outputs` is set, the labels set the number of outputs. Otherwise they must match the architecture.
     """
     keys = (key for key in config.__struct_fields__ if key not in NOT_ARRAYS)
     named = [(key, name) for key in keys for name in as_names(getattr(config, key))]
@@ -58,14 +58,14 @@ def read_data(
     if config.checkpoint is not None and config.layer is not None:
         counts = [count for count in architecture.heads if count]
         if len(counts) != 1:
-            raise ValueError(f"a `checkpoint` is of one layer, but {len(counts)} layers of [architecture] have heads")
+            raise ValueError(f"a `checkpoint` has one layer, but {len(counts)} layers of [architecture] have heads")
         options = {name: getattr(config, name) for name in ("prefix", "layout", "norm_first", "causal")}
         path = folder / config.checkpoint
         heads = checkpoints.read_heads(path, layer=config.layer, heads=counts[0], **options)
     training, test = (_features(config, arrays, architecture, heads, prefix) for prefix in ("", "test_"))
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
     make = bpkr.Data.of_classes if config.classes else bpkr.Data
-    # Check the data before the solve, not after it.
+    # Check the data before the solve instead of after it.
     data = make(training, arrays[config.labels], test, test_labels)
     if infer_outputs:
         columns = np.shape(data.labels)[1:]
@@ -80,7 +80,7 @@ def _features(
     heads: checkpoints.CheckpointHeads | None,
     prefix: str,
 ) -> ArrayLike | None:
-    """Return path features, given or computed from inputs; test examples have `prefix` "test_"."""
+    """Return path features from the file or from inputs. The `prefix` is "test_" for test examples, and else empty."""
     direct, name = getattr(config, f"{prefix}features"), getattr(config, f"{prefix}inputs")
     if direct is not None:
         return arrays[direct]
@@ -115,11 +115,11 @@ def _features(
 
 
 def read_arrays(path: Path, names: Sequence[str] | None, of_classes: Sequence[str] = ()) -> Mapping[str, np.ndarray]:
-    """Read arrays by name and check for finite numbers, or text if `of_classes`. Without names, read all unchecked."""
+    """Read arrays by name. Arrays must be finite numbers, except those in `of_classes`. None reads all, unchecked."""
     if path.is_dir():
-        raise IsADirectoryError(f"the data file {path} is a folder; name a file in it")
+        raise IsADirectoryError(f"the data file {path} is a folder; pass a file in it")
     if not path.exists():
-        raise FileNotFoundError(f"no data file {path}")
+        raise FileNotFoundError(f"there is no data file {path}")
     fills: Mapping[str, Any] = {}
     if path.suffix == ".npz":
         arrays = read_npz(path, names)
@@ -128,7 +128,7 @@ def read_arrays(path: Path, names: Sequence[str] | None, of_classes: Sequence[st
         arrays = {name: variable.values for name, variable in variables.items()}
         fills = {name: variable.encoding.get("_FillValue") for name, variable in variables.items()}
     else:
-        raise ValueError(f"data files are .npz or netCDF ({', '.join(_NETCDF)}), got {path}")
+        raise ValueError(f"data files must be .npz or netCDF ({', '.join(_NETCDF)}), got {path}")
     for name, array in arrays.items():
         if names is not None and name not in of_classes:
             _check_numbers(array, f"the array {name!r} in {path}", fills.get(name))
@@ -136,14 +136,14 @@ def read_arrays(path: Path, names: Sequence[str] | None, of_classes: Sequence[st
 
 
 def _check_numbers(array: np.ndarray, here: str, fill: Any) -> None:
-    """Raise `ValueError` unless all entries of `array` are finite real numbers and were written."""
+    """Raise `ValueError` unless all entries of `array` are finite real numbers that were written to the file."""
     if array.dtype.kind in _KINDS:
-        raise ValueError(f"{here}, of dtype {array.dtype}, is of {_KINDS[array.dtype.kind]}")
+        raise ValueError(f"{here}, of dtype {array.dtype}, contains {_KINDS[array.dtype.kind]}")
     is_wide = array.dtype.kind == "f" and array.dtype.itemsize >= np.dtype(np.float32).itemsize
     bad = np.argwhere(~np.isfinite(array) | (np.abs(array) == array.dtype.type(_UNWRITTEN) if is_wide else False))
     if len(bad):
         first = tuple(int(i) for i in bad[0])
-        missing = "" if fill is None else f", where its _FillValue {fill} says that a value is missing"
+        missing = "" if fill is None else f", where its _FillValue {fill} marks missing values"
         raise ValueError(
             f"{here} is not finite or was never written in {counted(len(bad), 'entry')}, the first {array[first]} at "
             f"index {first}{missing}: leave these examples out, or correct them"

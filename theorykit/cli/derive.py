@@ -1,4 +1,4 @@
-"""The command `theorykit derive`: print the action of an architecture, optionally with every step of its derivation."""
+"""The command `theorykit derive`, which prints the action of an architecture and the steps of its derivation."""
 
 import sys
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ _ENDINGS = {"latex": ".tex", "markdown": ".md", "html": ".html", "python": ".py"
 
 @dataclass(frozen=True)
 class Structure:
-    """The properties of a network that its action depends on.
+    """The properties of a network on which its action depends.
 
     Attributes:
         layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
             linear layer without attention, `dense:erf` for nonlinear units, and `skip:` before either for a parallel
             skip connection. `none` if the readout reads the embedding.
         embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
-        outputs: Outputs per example.
-        read_tokens: Number of tokens with separate readout weights; 1 is one token, or the mean over tokens.
+        outputs: Number of outputs per example.
+        read_tokens: Number of tokens with separate readout weights. 1 stands for one token, or the mean over tokens.
     """
 
     layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="LAYER [LAYER ...]")]
@@ -54,22 +54,22 @@ def derive(
     """Derive the action of a deep network and print it.
 
     Args:
-        network: The properties of the network that its action depends on.
-        format: LaTeX or Markdown of the action, saddle-point equations, closed forms, expansion about infinite width
-            and predictor; a web page of these with a table of symbols and all steps, which unfold; or the Python source
-            of the generated function.
+        network: The properties of the network on which its action depends.
+        format: `latex` and `markdown` write the action, saddle-point equations, closed forms, expansion about infinite
+            width and predictor. `html` writes a web page with the same content, a table of symbols and all steps, which
+            unfold. `python` writes the source of the generated function.
         steps: Add every step of the derivation, each checked on random numbers, and the form for more examples than
             features.
         finite_width: Add the exact prior at finite width, derived by a second method.
         fragment: Write LaTeX without a preamble, for `\\input` in an article that loads amsmath.
-        verify: Check every step and report on standard error; fail if a step does not hold.
-        output: File to write, ending in .tex, .md, .html or .py; by default, standard output.
+        verify: Check every step and report on standard error. Fail if a step does not hold.
+        output: File to write, ending in .tex, .md, .html or .py. The default is standard output.
         overwrite: Replace the output file if it exists.
     """
     if format == "python" and (steps or finite_width):
-        raise ValueError("the Python source has no steps: leave out --steps and --finite-width, or choose a document")
+        raise ValueError("the Python source has no steps: remove --steps and --finite-width, or choose another format")
     if fragment and format != "latex":
-        raise ValueError(f"--fragment is for --format latex, got --format {format}")
+        raise ValueError(f"--fragment needs --format latex, got --format {format}")
     if output is not None:
         store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
     architecture = network.architecture()

@@ -1,4 +1,4 @@
-"""The command `theorykit init`: write a configuration for a data file, with roles of arrays guessed from names."""
+"""The command `theorykit init`, which writes a configuration for a data file and guesses the roles of its arrays."""
 
 import json
 import os
@@ -12,15 +12,16 @@ import tyro
 from .. import store
 from ..checks import counted
 
-# Words in the names of arrays.
+# Words in the names of arrays that indicate their roles.
 _TEST, _TRAINING = {"test", "val", "valid", "validation", "eval"}, {"train", "training"}
 _LABELS = {"label", "labels", "y", "target", "targets", "class", "classes"}
 _FEATURES, _MASKS = {"phi", "features", "paths"}, {"mask", "length", "lengths"}
 _QUERIES, _KEYS = {"query", "queries", "q", "wq"}, {"key", "keys", "k", "wk"}
-# More distinct integers than this are not classes.
+# Largest number of distinct integers that we take for classes.
 _MOST_CLASSES = 100
-# Keys with one array per layer, and keys of training examples that test examples need too.
+# Keys with one array per layer.
 _OF_LAYERS = ("key_query", "query", "key", "attention")
+# Keys of arrays with one row per training example. Test examples need the same arrays.
 _OF_EXAMPLES = ("features", "inputs", "attention", "mask", "labels")
 
 Roles = dict[str, list[str]]
@@ -34,7 +35,7 @@ def init(data: tyro.conf.Positional[Path], output: Path | None = None, overwrite
 
     Args:
         data: An npz or netCDF file.
-        output: File to write, ending in .toml; by default next to the data, with the same name.
+        output: File to write, ending in .toml. The default is next to the data, with the same name.
         overwrite: Replace the output file if it exists.
     """
     output = data.with_suffix(".toml") if output is None else output
@@ -135,7 +136,7 @@ def guess(arrays: Mapping[str, np.ndarray]) -> Roles:
 
 
 def _of_test(arrays: Mapping[str, np.ndarray], words: Mapping[str, set[str]], roles: Roles) -> Roles:
-    """Find test arrays whose names match the training arrays; none if a required one is missing."""
+    """Find test arrays whose names match the training arrays. Returns none if a required array is missing."""
     found: Roles = {}
     for role in (role for role in _OF_EXAMPLES if role in roles):
         others = []
@@ -161,7 +162,7 @@ def _words(name: str) -> set[str]:
 
 
 def _layers(arrays: Mapping[str, np.ndarray], roles: Roles) -> tuple[str, str]:
-    """Return the layers, and a comment on their source."""
+    """Return the text of the layers, and a comment that explains it."""
     for role, axis in (("key_query", 0), ("query", 0), ("attention", 1)):
         if role in roles:
             counts = [arrays[name].shape[axis] for name in roles[role]]
@@ -178,7 +179,7 @@ def _are_classes(labels: np.ndarray) -> bool:
         return False
     if labels.dtype.kind in "UST":
         return True
-    # Labels -1 and 1 are classes without `classes = true`.
+    # Labels -1 and 1 do not need `classes = true`.
     values, most = np.unique(labels), min(_MOST_CLASSES, len(labels) // 2)
     return labels.dtype.kind in "iub" and 1 < len(values) <= most and not np.isin(values, (-1, 1)).all()
 

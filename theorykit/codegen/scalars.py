@@ -203,7 +203,7 @@ def as_float(number: sp.Expr) -> float:
     if math.isinf(value) and not number.is_infinite:
         raise ValueError(f"the number {sp.Float(number, 6)} exceeds the range of double precision, 1.8e308")
     if value == 0 and not number.is_zero:
-        raise ValueError(f"the number {sp.Float(number, 6)} is below the smallest double-precision number, 4.9e-324")
+        raise ValueError(f"the number {sp.Float(number, 6)} is below the range of double precision, 4.9e-324")
     return value
 
 

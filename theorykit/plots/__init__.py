@@ -1,6 +1,6 @@
-"""Figures and tables from labelled results.
+"""Draw figures of labelled results.
 
-Each exported function draws one panel for your own figures; the modules draw complete figures.
+Each exported function draws one panel for your own figures. The modules draw complete figures.
 """
 
 import lazy_loader

@@ -20,17 +20,17 @@ _LINES = {
     "critical point": {"color": "black", "marker": "o", "linestyle": ""},
     "tricritical point": {"color": "black", "marker": "D", "linestyle": ""},
 }
-# The legend goes above the axes, where nothing is drawn.
+# Place the legend above the axes, where nothing is drawn.
 _ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
 
 
 @draws_results
 def draw_landscape(landscape: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw S as curves over one order parameter, or as contours over two, with its stationary points by kind.
+    """Draw the action S as curves against one order parameter or as contours in two, with its stationary points.
 
     Args:
         landscape: the result of `saddle.landscape`.
-        axes: where to draw; new axes by default.
+        axes: where to draw. The default is new axes.
     """
     axes, values = _new_axes(axes), landscape[landscape.attrs["action"]]
     names = [str(name) for name in values.dims]
@@ -64,7 +64,7 @@ def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
 
     Args:
         diagram: the result of `saddle.PhaseDiagram.to_xarray`.
-        axes: where to draw; new axes by default.
+        axes: where to draw. The default is new axes.
     """
     axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
     kinds, lines = (diagram[diagram.attrs[name]].values for name in ("kind", "line"))

@@ -1,4 +1,4 @@
-"""Draw theory and sampling, from the result of `theorykit.bpkr.sampling.compare`."""
+"""Draw theory and sampling from the result of `theorykit.bpkr.sampling.compare`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,15 +17,18 @@ from .style import LIMITS, THEORY, _new_axes, save, use_style
 
 __all__ = ["draw", "figure"]
 
-# Length of error bars, and the largest difference by chance, in standard errors.
-_BARS, _BEYOND_CHANCE = 2, 4
+# Length of error bars in standard errors.
+_BARS = 2
+# Difference in standard errors that is marked as larger than chance.
+_BEYOND_CHANCE = 4
+# Largest number of entries of U_1 that are drawn side by side.
 _ENTRY_BY_ENTRY = 10
-# Width of the slot of an entry, if entries are at distance one.
+# Width of the slot of an entry. Entries are at distance one.
 _SLOT = 0.9
 
 
 class _Look(NamedTuple):
-    """Name and style of an approach."""
+    """Name and colour of an approach."""
 
     name: str
     color: str
@@ -43,14 +46,14 @@ _LOOKS = {
 
 @draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
-    """Write the figure of a comparison to `path`, replacing what is there."""
+    """Write the figure of a comparison to `path`. Replaces a file with theorykit's mark."""
     with use_style():
         return save(figure(result), path)
 
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """Draw U_1 entry by entry, and, if available, predictions and differences in standard errors."""
+    """Draw U_1 entry by entry and, if available, predictions and differences in standard errors."""
     shown = _not_left_out(result)
     several = shown.sizes["approach"] > 1
     panels: list[Callable[[Axes, xr.Dataset], object]] = [_order_parameters]
@@ -70,9 +73,12 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw every distinct entry of U_1: theory as lines, samplers as dots with error bars of two standard errors.
+    """Draw every distinct entry of U_1. Theories are lines, and samplers are dots with bars of two standard errors.
 
-    `result` is from `bpkr.sampling.compare`. Many entries are drawn over the exact posterior, or the first approach.
+    Args:
+        result: the result of `bpkr.sampling.compare`. If there are many entries, they are drawn against those of the
+            exact posterior, or of the first approach.
+        axes: where to draw. The default is new axes.
     """
     axes = _new_axes(axes)
     _order_parameters(axes, result)
@@ -91,7 +97,7 @@ def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
     places, looks = np.arange(len(pairs)), {approach: _LOOKS[approach] for approach in _approaches(result)}
     theories = [approach for approach in looks if approach not in SAMPLED]
     for number, approach in enumerate(theories):
-        # Later lines are shorter, so that none hides another.
+        # Make later lines shorter, so that no line hides another.
         half, look = _SLOT / 2 * 0.65**number, looks[approach]
         values = distinct(result, approach, "U_1")
         axes.hlines(values, places - half, places + half, color=look.color, linewidth=1.6, label=look.name)
@@ -107,13 +113,13 @@ def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
 
 
 def _predictions(axes: Axes, result: xr.Dataset) -> None:
-    """Draw the mean output on every test example, for every approach over the reference approach."""
+    """Draw the mean output on every test example, for every approach against the reference approach."""
     _over_measure(axes, result, "mean")
     axes.set(title="mean output on test examples")
 
 
 def _differences(axes: Axes, result: xr.Dataset) -> None:
-    """Draw differences from the exact posterior in standard errors: order parameters filled, mean outputs hollow."""
+    """Draw differences from the exact posterior in standard errors. Points are filled for order parameters."""
     others = [approach for approach in _approaches(result) if approach != MEASURE]
     kinds = {"order parameters": order_parameter_names(result), "mean outputs": ["mean"] if "mean" in result else []}
     for side, (kind, names) in zip((-1, 1), kinds.items(), strict=True):
@@ -128,7 +134,7 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
             axes.plot(at, sizes, "o", markersize=3, color=color, markerfacecolor=face, markeredgewidth=0.6)
         axes.plot([], [], "o", markersize=3, color="0.4", markerfacecolor="0.4" if side < 0 else "none", label=kind)
     axes.axhline(_BEYOND_CHANCE, color="0.4", linestyle="--", linewidth=1)
-    # Linear up to the threshold, logarithmic beyond; a sixth of the height is for the legend.
+    # The axis is linear up to the threshold and logarithmic beyond. A sixth of its height is for the legend.
     axes.set_yscale("symlog", linthresh=_BEYOND_CHANCE)
     top = max(float(axes.dataLim.ymax), 2.0 * _BEYOND_CHANCE)
     end = _BEYOND_CHANCE * 10 ** (1.2 * (1 + np.log10(top / _BEYOND_CHANCE)) - 1)
@@ -142,7 +148,7 @@ def _differences(axes: Axes, result: xr.Dataset) -> None:
 
 
 def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
-    """Draw values of `name` over the exact posterior, or the first approach, with the diagonal."""
+    """Draw values of `name` against the exact posterior or the first approach, with the diagonal."""
     approaches = _approaches(result)
     measure = MEASURE if MEASURE in approaches else approaches[0]
     values, errors = (distinct(result, measure, each) for each in (name, f"{name}_error"))
@@ -159,9 +165,11 @@ def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
 
 def _not_left_out(result: xr.Dataset) -> xr.Dataset:
     if "approach" not in result.dims:
-        raise KeyError("it has no axis approach: select approaches by a list, such as result.sel(approach=['saddle'])")
+        raise KeyError(
+            "it has no axis approach: select approaches with a list, such as result.sel(approach=['saddle'])"
+        )
     if "seed" in result.dims:
-        raise KeyError("it has an axis seed: draw one of them, such as result.isel(seed=0)")
+        raise KeyError("it has an axis seed: select one seed, such as result.isel(seed=0)")
     has_numbers = result["U_1"].notnull().any(set(result["U_1"].dims) - {"approach"})
     if not has_numbers.any():
         raise ValueError(f"nothing to draw: {'; '.join(map(str, np.unique(result['diagnosis'])))}")

@@ -1,4 +1,4 @@
-"""Single panels for your own figures: each draws one labelled result into given axes, or new ones."""
+"""Single panels for your own figures. Each function draws one labelled result into given axes, or new axes."""
 
 from __future__ import annotations
 
@@ -20,29 +20,37 @@ from ..checks import checked_arguments, checked_array, checked_choice, checked_w
 from .results import draws_results
 from .style import DIVERGING, LIMITS, THEORY, _new_axes
 
-# Largest relative deviation of parameters from even spacing.
+# Largest deviation of parameters from even spacing, relative to their range.
 _UNEVEN = 1e-6
-# Number of horizontal labels that fit next to each other.
+# Largest number of horizontal labels that fit next to each other.
 _UPRIGHT = 8
-# Line spacing per font size, and the smallest legible font size in points.
-_LINE, _SMALLEST = 1.3, 5.0
-# Most columns and rows of an orbit diagram, and the ink of a pixel with few marks.
+# Line spacing relative to the font size.
+_LINE = 1.3
+# Smallest legible font size in points.
+_SMALLEST = 5.0
+# Largest number of columns and rows of pixels in an orbit diagram.
 _PIXELS = (1600, 420)
+# Ink of a pixel with few marks, which must be visible.
 _LEAST_INK = 0.5
 _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
 
 
 @draws_results
 def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, layer: int = 1) -> Axes:
-    """Draw U_l of one solution from `bpkr.sweeps.label_saddle`, between pairs of partial paths from `layer` on.
+    """Draw U_l of one solution as a matrix over pairs of partial paths.
 
-    With several outputs "21:2" is path 21 to output 2.
+    With several outputs, "21:2" is path 21 to output 2.
+
+    Args:
+        solution: a dataset from `bpkr.sweeps.label_saddle`.
+        axes: where to draw. The default is new axes.
+        layer: the layer l, from 1.
     """
     axes = _new_axes(axes)
     name = f"U_{checked_whole_number('layer', layer, least=1)}"
     matrix = solution[name]
     if matrix.ndim != 2:
-        raise ValueError(f"{name} is of several points, along {', '.join(map(str, matrix.dims[:-2]))}: select one")
+        raise ValueError(f"{name} has several points, along {', '.join(map(str, matrix.dims[:-2]))}: select one")
     labels = [str(path) for path in solution[f"path_{layer}"].values]
     most = float(np.abs(matrix).max())
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
@@ -61,9 +69,15 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
 
 @checked_arguments
 def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes | None = None) -> Axes:
-    """Draw eigenvalues (components,) of a kernel as a line, and squared cosines with labels (components,) as bars.
+    """Draw the eigenvalues of a kernel as a line, and squared cosines of its eigenvectors with the labels as bars.
 
-    Get them from `bpkr.kernel_task_alignment`.
+    Args:
+        eigenvalues: (components,), from `bpkr.kernel_task_alignment`.
+        cosines: (components,), from `bpkr.kernel_task_alignment`.
+        axes: where to draw. The default is new axes.
+
+    Raises:
+        ValueError: the arrays have different shapes.
     """
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
@@ -85,18 +99,25 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
 
 @draws_results
 def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "beta", pattern: int = 0) -> Axes:
-    """Draw the semantic overlaps that orbits visit, over a parameter, from `dmft.diagrams.orbit_diagram`.
+    """Draw the semantic overlaps that orbits visit against a parameter.
 
     Args:
-        over: "beta", "gamma" or "epsilon", whose values must be evenly spaced and ascend.
-        pattern: The pattern, counted from 0.
+        diagram: the result of `dmft.diagrams.orbit_diagram`.
+        axes: where to draw. The default is new axes.
+        over: the parameter, "beta", "gamma" or "epsilon". Its values must be ascending and evenly spaced.
+        pattern: number of the pattern, from 0.
+
+    Raises:
+        ValueError: the values of the parameter are not ascending or not evenly spaced.
     """
     checked_choice("over", over, ("beta", "gamma", "epsilon"))
     pattern = checked_whole_number("pattern", pattern, least=0, most=diagram.sizes["pattern"] - 1)
     axes, values = _new_axes(axes), diagram[over].values
     steps = np.diff(values)
     if len(values) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(values)) or steps[0] <= 0:
-        raise ValueError(f"the values of over={over!r} do not ascend evenly: from {values.min():g} to {values.max():g}")
+        raise ValueError(
+            f"values of over={over!r} must ascend in equal steps: they are {values.min():g} to {values.max():g}"
+        )
     marks = diagram["visited"].isel(pattern=pattern).swap_dims(orbit=over)
     draw_marks(axes, marks)
     axes.set(xlabel=over, ylabel=f"semantic overlap of pattern {pattern + 1}")
@@ -105,9 +126,9 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
 
 @draws_results
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
-    """Draw marks (parameter, level) as pixels over the occupied levels; values must be evenly spaced.
+    """Draw marks (parameter, level) as pixels over the occupied levels. Values must be evenly spaced.
 
-    A pixel is inked if any mark falls into it.
+    A pixel is inked if it contains any mark.
     """
     (over,) = set(marks.dims) - {"level"}
     levels = np.flatnonzero(marks.any(over))
@@ -117,7 +138,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
     image = _ink(marks.values, side)
     values, level = marks[over].values, marks["level"].values
-    # The last pixels may reach beyond the marks.
+    # The last pixels may extend beyond the marks.
     across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
     look = {"cmap": _INK, "vmin": 0, "vmax": 1, "origin": "lower", "aspect": "auto", "interpolation": "nearest"}
     axes.imshow(image.T, extent=(*_edges(values, across), *_edges(level, upwards)), **look)
@@ -125,7 +146,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
 
 
 def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
-    """Combine `side` marks into each pixel: 0 without marks, otherwise from 0.5 to 1 by their fraction."""
+    """Combine blocks of `side` marks to pixels: 0 without marks, and otherwise 0.5 to 1 by their fraction."""
     padded = np.pad(marks, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
     pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
     share = pixels.mean(axis=(1, 3))
@@ -133,21 +154,26 @@ def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
 
 
 def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
-    """Return the beginning of the first and the end of the last of `count` evenly spaced cells."""
+    """Return the start of the first cell and the end of the last cell of `count` evenly spaced cells."""
     step = centres[1] - centres[0]
     return centres[0] - step / 2, centres[0] + (count - 0.5) * step
 
 
 @checked_arguments
 def draw_head_costs(costs: HeadCosts, axes: Axes | None = None, *, cost: str = "log_evidence") -> Axes:
-    """Draw costs from `bpkr.head_costs` as bars, and the published head scores as dots.
+    """Draw the costs of leaving out heads as bars, and the published head scores as dots.
 
     Args:
-        cost: "log_evidence", or "prediction" for the cost on test examples, with its standard error over them.
+        costs: the result of `bpkr.head_costs`.
+        axes: where to draw. The default is new axes.
+        cost: "log_evidence", or "prediction" for the cost on test examples, with its standard error over examples.
+
+    Raises:
+        ValueError: `cost` is "prediction", but the problem has no test labels.
     """
     checked_choice("cost", cost, ("log_evidence", "prediction"))
     if cost == "prediction" and not costs.measure:
-        raise ValueError('cost="prediction" needs costs of test examples: give the problem test labels')
+        raise ValueError('cost="prediction" needs costs of test examples: add test labels to the problem')
     axes = _new_axes(axes)
     lost, error = (np.concatenate(getattr(costs, name)) for name in (cost, f"{cost}_error"))
     names = [f"{layer}.{head + 1}" for layer, each in enumerate(costs.scores, 1) for head in range(len(each))]

@@ -1,4 +1,4 @@
-"""Draw phase diagrams of self-attention, from the result of `theorykit.dmft.diagrams.phase_diagram`."""
+"""Draw phase diagrams of self-attention from the result of `theorykit.dmft.diagrams.phase_diagram`."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,9 +27,10 @@ REGIME_COLORS = {
 
 @draws_results
 def phase_diagram(result: xr.Dataset) -> Figure:
-    """Draw regimes by Lyapunov exponents, if available, and by the published rule, and the number of levels visited.
+    """Draw regimes by Lyapunov exponents and by the published rule, if available, and the number of levels visited.
 
-    Axes are the inverse temperatures. The second title has the fraction of points where the rule differs.
+    The axes are the inverse temperatures. The title of the second panel contains the fraction of points where the
+    published rule differs.
     """
     names = [name for name in ("regime", "regime_by_levels") if name in result]
     if not names:
@@ -59,7 +60,7 @@ def phase_diagram(result: xr.Dataset) -> Figure:
 
 @draws_results
 def share_that_differs(result: xr.Dataset) -> float:
-    """Return the fraction of points decided by exponents for which the published rule gives another regime."""
+    """Return the fraction of points, among those that exponents decide, where the published rule differs."""
     decided = result["regime"].values != regimes.UNDECIDED
     return float(np.sum(result["differs"].values) / max(1, np.sum(decided)))
 

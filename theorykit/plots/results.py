@@ -10,7 +10,7 @@ Function = TypeVar("Function", bound=Callable)
 
 
 def draws_results(function: Function) -> Function:
-    """Decorate `function` to check types of arguments, and name what a result lacks."""
+    """Decorate `function` so that it checks types of arguments, and names what is missing in a result."""
     checked = checked_arguments(function)
     parameters = {name: kind for name, kind in get_type_hints(function).items() if name != "return"}
     results = [name for name, kind in parameters.items() if "xarray" in getattr(kind, "__module__", "")]
@@ -23,7 +23,7 @@ def draws_results(function: Function) -> Function:
             reason = str(missing.args[0]).partition("\n")[0]
             if isinstance(missing, ValueError) and any(name in reason for name in parameters):
                 raise
-            what = f"{' or '.join(results)} is not a result that {function.__name__} is for"
+            what = f"{' or '.join(results)} is not a result that {function.__name__} can draw"
             raise ValueError(f"{what}: {reason}") from missing
 
     return drawn

@@ -1,4 +1,4 @@
-"""Draw one solution, from a dataset of `theorykit.bpkr.sweeps.label_saddle`."""
+"""Draw one solution from a dataset of `theorykit.bpkr.sweeps.label_saddle`."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,7 +14,7 @@ __all__ = ["figure"]
 
 @draws_results
 def figure(solution: xr.Dataset) -> Figure:
-    """Draw head scores of every layer with heads, and U_1."""
+    """Draw U_1 and the head scores of every layer with heads."""
     layers = [str(name) for name in solution.data_vars if str(name).startswith("head_score_")]
     drawn = plt.figure(figsize=(4.2 * (1 + bool(layers)), 3.4), layout="constrained")
     *left, right = drawn.subplots(1, 1 + bool(layers), squeeze=False)[0]

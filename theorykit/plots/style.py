@@ -1,4 +1,4 @@
-"""The common style of all figures, and saving them."""
+"""Common style of all figures, and a function that saves figures."""
 
 import io
 import re
@@ -42,20 +42,31 @@ def use_style() -> Iterator[None]:
 
 
 def _new_axes(axes: Axes | None) -> Axes:
-    """Return the given axes, or new ones."""
-    # Legends outside the axes stay on the figure.
+    """Return the given axes, or new axes."""
+    # The constrained layout keeps legends outside the axes on the figure.
     return plt.figure(layout="constrained").subplots() if axes is None else axes
 
 
 @checked_arguments
 def save(figure: Figure, path: Path) -> Path:
-    """Write `figure` to `path`, which ends in .png, .pdf or .svg, create its folder, and close the figure.
+    """Write a figure to a file, and close the figure.
 
-    If several panels have titles without letters, the titles get letters from a on. A figure from this function is
-    replaced; any other file raises `FileExistsError`.
+    If several panels have titles without letters, letters are added to the titles. Figures from this function are
+    replaced.
+
+    Args:
+        figure: the figure.
+        path: a file that ends in .png, .pdf or .svg. Missing folders are created.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the file has another ending.
+        FileExistsError: the file exists and is not a figure from this function.
     """
     if path.suffix not in (".png", ".pdf", ".svg"):
-        raise ValueError(f"a figure's file ends in .png, .pdf or .svg, got {str(path)!r}")
+        raise ValueError(f"the file of a figure must end in .png, .pdf or .svg, got {str(path)!r}")
     titles = [each for each in figure.axes if each.get_title(loc="left")]
     if len(titles) > 1 and not any(re.match(r"[a-z]\b", each.get_title(loc="left")) for each in titles):
         for letter, each in zip(ascii_lowercase, titles, strict=False):

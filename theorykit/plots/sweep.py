@@ -1,4 +1,4 @@
-"""Draw a sweep over widths and temperatures, from the result of `theorykit.bpkr.sweeps.sweep`."""
+"""Draw a sweep over widths and temperatures from the result of `theorykit.bpkr.sweeps.sweep`."""
 
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from .style import THEORY, _new_axes, save, use_style
 
 __all__ = ["draw", "figure"]
 
+# Largest number of lines in a legend.
 _LEGEND_ENTRIES = 8
 # The infinitely wide network, and points that are not solutions.
 _LIMIT = {"marker": "D", "markersize": 4, "markerfacecolor": "white"}
@@ -29,14 +30,14 @@ _BESIDE_LEGEND, _DIGIT = 0.75, 0.6
 
 @draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
-    """Write the figure of a sweep to `path`, replacing what is there."""
+    """Write the figure of a sweep to `path`. Replaces a file with theorykit's mark."""
     with use_style():
         return save(figure(result), path)
 
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """Draw test accuracy or error, or else log evidence, and U_1 of single paths, both over width."""
+    """Draw test accuracy or error, or without these log evidence, and U_1 of single paths against width."""
     drawn = plt.figure(figsize=(8.4, 3.2))
     left, right = drawn.subplots(1, 2)
     draw_scores_over_width(result, left)
@@ -46,15 +47,16 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
-    """Draw a score over width, one line per temperature.
+    """Draw a score against width, one line per temperature.
 
     Bars are standard errors. The infinitely wide network is at the right end, with a dashed line for comparison. Points
     that are not solutions are crossed out.
 
     Args:
-        result: from `bpkr.sweeps.sweep`, or from `sweep_seeds` for the mean over seeds.
-        score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; by default,
-            the first of these that `result` has.
+        result: the result of `bpkr.sweeps.sweep`, or of `sweep_seeds` for the mean over seeds.
+        axes: where to draw. The default is new axes.
+        score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action". The default
+            is the first of these scores in `result`.
     """
     name = select_shown(result, score)
     axes = _new_axes(axes)
@@ -70,9 +72,12 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
 
 @draws_results
 def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw the diagonal of U_1 over width, one line per path, at the best temperature, or the lowest.
+    """Draw the diagonal of U_1 against width, one line per path, at the best or the lowest temperature.
 
-    `result` is from `bpkr.sweeps.sweep`, or from `sweep_seeds` for the mean over seeds with its standard error.
+    Args:
+        result: the result of `bpkr.sweeps.sweep`, or of `sweep_seeds` for the mean over seeds with its standard error.
+            The best temperature is used if the result contains it.
+        axes: where to draw. The default is new axes.
     """
     result = with_temperatures(result)
     axes = _new_axes(axes)

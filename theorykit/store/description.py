@@ -1,4 +1,4 @@
-"""Describe a tree of arguments, leaf by leaf, as text that is equal if and only if the values are."""
+"""Describe a tree of arguments, leaf by leaf, as text that is equal if and only if the values are equal."""
 
 import dataclasses
 import functools
@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-# Prefix of the description of a leaf that cannot be told from others.
+# Prefix of the description of a leaf that cannot be distinguished from others.
 UNKNOWN = "not known by its values: "
+# Number of hexadecimal digits of a hash in a description.
 _HEX = 32
 _LARGEST = sys.float_info.max
 
@@ -23,12 +24,15 @@ _LARGEST = sys.float_info.max
 def describe(**arguments: Any) -> dict[str, str]:
     """Describe every leaf and every node of `arguments` by its place, such as "architecture.widths[0]".
 
-    - A number is described by its value, not its type: 10, 10.0 and `jnp.float32(10)` are equal; so are -0.0 and 0.
-    - An array is described by dtype, shape and a hash of its values, a random key by its implementation and words.
-    - Containers, dataclasses, Equinox modules (static fields too), JAX pytrees, `functools.partial`, and objects that
-      pickle can reduce are described part by part, with their types.
-    - A function or class is described by its module and name. If it is not found there, such as a lambda, it is
-      `UNKNOWN`, with its type, and so is an object with hidden state: a run with them cannot be kept.
+    - A number is described by its value without its type: 10, 10.0 and `jnp.float32(10)` are equal, and so are -0.0
+      and 0.
+    - An array is described by its dtype, its shape and a hash of its values.
+    - A random key is described by its implementation and its words.
+    - Containers, dataclasses, Equinox modules (including static fields), JAX pytrees, `functools.partial`, and objects
+      that pickle can reduce are described part by part, with their types.
+    - A function or class is described by its module and name.
+    - A function that is not found by its name, such as a lambda, and an object with hidden state are `UNKNOWN`, with
+      their type. A run with such arguments cannot be kept.
     """
     found: dict[str, str] = {}
 
@@ -36,7 +40,7 @@ def describe(**arguments: Any) -> dict[str, str]:
         if (leaf := _leaf(value)) is not None:
             found[place] = leaf
             return
-        # A tree that contains itself would never end.
+        # A tree that contains itself has no finite description.
         node = None if id(value) in above else _node(value)
         if node is None:
             name = getattr(value, "__qualname__", None)
@@ -53,7 +57,7 @@ def describe(**arguments: Any) -> dict[str, str]:
 
 
 def _leaf(value: Any) -> str | None:
-    """Describe a value without parts; return None for others."""
+    """Describe a value without parts, or return None for other values."""
     if value is None or value is ...:
         return "none" if value is None else "..."
     if isinstance(value, Enum):
@@ -80,7 +84,7 @@ def _number(value: bool | int | float | complex) -> str | None:
     if isinstance(value, (float, complex)):
         plain = complex(value) if isinstance(value, complex) else float(value)
         return repr(plain + 0.0).removesuffix(".0")
-    return None  # Longer than double precision.
+    return None  # The number has a longer type than double precision.
 
 
 def _array(value: Any) -> str | None:
@@ -100,7 +104,7 @@ def _array(value: Any) -> str | None:
 
 def _hash_array(array: np.ndarray) -> str:
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-    values = native + 0 if native.dtype.kind in "fc" else native  # -0.0 is 0
+    values = native + 0 if native.dtype.kind in "fc" else native  # This makes -0.0 equal to 0.
     return f"{array.dtype.name} {array.shape} sha256 {_hash(values.tobytes())}"
 
 
@@ -113,7 +117,7 @@ def _by_name(value: Any) -> str | None:
     name = getattr(value, "__qualname__", None)
     if not isinstance(name, str):
         return None
-    module = getattr(value, "__module__", None) or "numpy"  # Universal functions name none.
+    module = getattr(value, "__module__", None) or "numpy"  # Universal functions do not state a module.
     found: Any = sys.modules.get(module) if isinstance(module, str) else None
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -126,13 +130,13 @@ def _type_name(value: Any) -> str:
 
 
 def _node(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
-    """Return the type of a value with parts, and each part with the suffix of its place."""
+    """Return the type of a value with parts, and pairs of the suffix of a part's place and the part."""
     if isinstance(value, functools.partial):
         return "partial", [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
     if isinstance(value, MethodType):
         return f"method {value.__func__.__qualname__}", [(".__self__", value.__self__), (".__func__", value.__func__)]
     if isinstance(getattr(value, "__qualname__", None), str):
-        return None  # A function or class that cannot be found by its name.
+        return None  # This function or class cannot be found by its name.
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _type_name(value), [(f".{name}", part) for name, part in zip(value._fields, value, strict=True)]
     if isinstance(value, (tuple, list, range)):
@@ -154,11 +158,11 @@ def _node(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
         children, static = jax.tree_util.default_registry.flatten_one_level(value)
         parts = [(f"[{index}]", child) for index, child in enumerate(children)]
         return _type_name(value), [*parts, (".static", static)]
-    except (TypeError, ValueError):  # Not a registered pytree: try to reduce it like pickle.
+    except (TypeError, ValueError):  # This is not a registered pytree, so try to reduce it like pickle.
         pass
     try:
         made = value.__reduce_ex__(2)
-    except Exception:  # Any error from the type's own method means that it cannot be reduced.
+    except Exception:  # Any error in the method of the type means that the value cannot be reduced.
         return None
     if isinstance(made, str) or any(items is not None for items in made[3:]):
         return None

@@ -1,6 +1,6 @@
 """Write and read results as labelled netCDF files, and check before a computation that its outputs can be written.
 
-Files are never half-written, and never overwritten without permission.
+Files are never partially written, and never replaced without permission.
 """
 
 import io
@@ -32,26 +32,54 @@ _FILE_ENDINGS = (*_SOURCES, ".nc", ".npz", ".png", ".pdf", ".toml", ".json")
 
 
 def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = False) -> None:
-    """Write a labelled result to the netCDF file `path`. A crash leaves no half-written file."""
+    """Write a labelled result to a netCDF file. A crash does not leave a partially written file.
+
+    Args:
+        result: a labelled dataset, or a tree of datasets.
+        path: the file.
+        overwrite: whether to replace a file from theorykit.
+
+    Raises:
+        FileExistsError: the file exists, and `overwrite` is False or the file is not from theorykit.
+    """
     checked_instance("result", result, (xr.Dataset, xr.DataTree))
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
     needed(_ENGINE, "saving results")
-    # Otherwise xarray asks the dask cluster of this process for a lock, which fails for files in memory.
+    # By default xarray asks the dask cluster of this process for a lock, which fails for files in memory.
     dask = sys.modules.get("dask")
     with nullcontext() if dask is None else dask.config.set(scheduler="threads"):
-        # Write in memory first, because HDF5 kills the process when the disk is full.
+        # Write to memory first, because HDF5 kills the process if the disk is full.
         content = atomic_files.with_sum(result.to_netcdf(engine=_ENGINE))
     atomic_files.write(content, path, overwrite=overwrite)
 
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
-    """Write `text` to `path` in UTF-8; only a file with theorykit's mark, as from `write_source`, is replaced."""
+    """Write text to a file in UTF-8.
+
+    Args:
+        text: the content.
+        path: the file.
+        overwrite: whether to replace a file with theorykit's mark, such as a file from `write_source`.
+
+    Raises:
+        FileExistsError: the file exists, and `overwrite` is False or the file has no mark.
+    """
     atomic_files.write(checked_instance("text", text, str).encode(), path, overwrite=overwrite)
 
 
 def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
-    """Write Markdown, LaTeX, HTML or Python, with the mark as a comment, to `path` (.md, .tex, .html or .py)."""
+    """Write Markdown, LaTeX, HTML or Python with theorykit's mark as a comment.
+
+    Args:
+        text: the content.
+        path: a file that ends in .md, .tex, .html or .py.
+        overwrite: whether to replace a file with theorykit's mark.
+
+    Raises:
+        ValueError: the file has another ending.
+        FileExistsError: the file exists, and `overwrite` is False or the file has no mark.
+    """
     content, path = checked_instance("text", text, str).encode(), checked_path("path", path)
     if path.suffix not in _SOURCES:
         raise ValueError(f"path must end in one of {', '.join(_SOURCES)}, got {str(path)!r}")
@@ -59,9 +87,19 @@ def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
 
 
 def write_document(blocks: "Iterable[Block]", stem: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write a document as Markdown and LaTeX, `stem`.md and .tex, and as .pdf if there is a LaTeX installation.
+    """Write a document as Markdown and LaTeX, and as PDF if LaTeX is installed.
 
-    Returns the paths written.
+    Args:
+        blocks: parts of the document.
+        stem: path of the files without their endings .md, .tex and .pdf.
+        overwrite: whether to replace files with theorykit's mark.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        FileExistsError: a file exists, and `overwrite` is False or the file has no mark.
+        ValueError: LaTeX failed. The message has the end of its output.
     """
     blocks, stem = checked_sequence("blocks", blocks, "parts of a document"), checked_path("stem", stem)
     contents = (as_markdown(blocks), as_latex(blocks))
@@ -85,18 +123,23 @@ def write_document(blocks: "Iterable[Block]", stem: Path, *, overwrite: bool = F
 
 
 def read(path: Path) -> xr.DataTree:
-    """Read the result in the netCDF file `path` into memory; `ValueError` if it is damaged or not netCDF 4."""
+    """Read the result in a netCDF file into memory.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or is not a netCDF file of version 4.
+    """
     path = checked_path("path", path)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise FileNotFoundError(f"no result at {path}") from None
+        raise FileNotFoundError(f"there is no result at {path}") from None
     with _opened(path, content), xr.open_datatree(io.BytesIO(content), engine=_ENGINE) as tree:
         return tree.load()
 
 
 def read_variables(path: Path, names: Collection[str] | None = None) -> dict[str, xr.Variable]:
-    """Read all variables of a netCDF file, or `names` only; raises like `read`, or `ValueError` for a missing one."""
+    """Read all variables of a netCDF file, or only `names`. Raises `ValueError` if one is missing, and like `read`."""
     content = path.read_bytes()
     with _opened(path, content), xr.open_dataset(io.BytesIO(content), engine=_ENGINE) as dataset:
         known = sorted(map(str, dataset.variables))
@@ -107,10 +150,10 @@ def read_variables(path: Path, names: Collection[str] | None = None) -> dict[str
 
 
 def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Read all arrays in the npz archive `path`, or those in `names`; raises like `read_variables`."""
+    """Read all arrays in an npz archive, or only `names`. Raises the errors of `read_variables`."""
     content = path.read_bytes()
     if content.startswith(b"\x93NUMPY"):
-        raise ValueError(f"{path} is a single array, not an npz archive: write it by numpy.savez, under a name")
+        raise ValueError(f"{path} is a single array instead of an npz archive: write it with numpy.savez, under a name")
     found, of_objects = {}, None
     with _readable(path, content, "an npz archive"), zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist()}
@@ -126,9 +169,9 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.n
                 of_objects = name
                 break
             if stream.read(1):
-                raise ValueError(f"the array {name!r} is longer than its header says")
+                raise ValueError(f"the array {name!r} is longer than its header states")
     if of_objects is not None:
-        raise ValueError(f"the array {of_objects!r} in {path} is of Python objects, not of numbers: convert it first")
+        raise ValueError(f"the array {of_objects!r} in {path} contains Python objects, not numbers: convert it first")
     _check_names(path, wanted if names is None else names, sorted(members))
     return found
 
@@ -144,7 +187,7 @@ def _opened(path: Path, content: bytes) -> Iterator[None]:
     with _readable(path, content, "a netCDF file of version 4"):
         import h5py
 
-        # Test first whether h5py can read an attribute: h5netcdf prints a traceback for a file without.
+        # Test whether h5py can read an attribute, because h5netcdf prints a traceback for a file without attributes.
         with h5py.File(io.BytesIO(content)) as file:
             file.attrs.get("_nc3_strict")
         yield
@@ -152,7 +195,7 @@ def _opened(path: Path, content: bytes) -> Iterator[None]:
 
 @contextmanager
 def _readable(path: Path, content: bytes, kind: str) -> Iterator[None]:
-    """Turn any error that readers raise for `content` into a `ValueError` that names the file."""
+    """Convert any error that readers raise for `content` to a `ValueError` that names the file."""
     if atomic_files.is_damaged(content):
         raise ValueError(f"{path} is damaged: its content does not match its checksum; remove it and create it again")
     try:
@@ -161,16 +204,21 @@ def _readable(path: Path, content: bytes, kind: str) -> Iterator[None]:
         if not content:
             reason = "it is empty"
         elif content.startswith(b"CDF"):
-            reason = "it is of version 3: convert it, as with nccopy -k nc4"
+            reason = "it has version 3: convert it, for example with nccopy -k nc4"
         elif not content.startswith((b"\x89HDF\r\n\x1a\n", b"PK")):
-            reason = "it does not begin as such files do"
+            reason = "it does not begin like such files"
         else:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
-        raise ValueError(f"{path} cannot be read as {kind} ({reason}): is it damaged, or another file?") from error
+        raise ValueError(f"{path} cannot be read as {kind} ({reason}): it may be damaged or another file") from error
 
 
 class Output(NamedTuple):
-    """A file or folder to be written: its name in errors, its path, and its ending, which is `FOLDER` for a folder."""
+    """A file or folder to be written.
+
+    - `name`: its name in error messages.
+    - `path`: its path.
+    - `ending`: the required ending, or `FOLDER` for a folder.
+    """
 
     name: str
     path: Path
@@ -178,27 +226,34 @@ class Output(NamedTuple):
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, overwrite: bool) -> None:
-    """Raise unless all `outputs` can be written, and none of them is one of `inputs`, by name, or another output.
+    """Raise an error unless all `outputs` can be written, and none of them is an input or another output.
 
     Symbolic links, `..`, hard links and case are resolved. The check writes temporary files and removes them.
 
-    Raises `ValueError` for a wrong ending or a clash, `FileExistsError` for a file that must not be replaced, and
-    `OSError` for a path that cannot be written to.
+    Args:
+        outputs: files and folders to be written.
+        inputs: paths of input files, by their names in error messages.
+        overwrite: whether files with theorykit's mark may be replaced.
+
+    Raises:
+        ValueError: an output has a wrong ending, or is an input or another output.
+        FileExistsError: a file must not be replaced.
+        OSError: a path cannot be written to.
     """
     for name, path in (*inputs.items(), *((output.name, output.path) for output in outputs)):
         if "\0" in str(path):
-            raise ValueError(f"{name} has a zero byte in its name, {str(path)!r}, which no file can have")
+            raise ValueError(f"{name} has a zero byte in its name {str(path)!r}, which file names cannot have")
     for number, (called, place, ending) in enumerate(outputs):
         if ending == FOLDER and place.suffix in _FILE_ENDINGS:
-            raise ValueError(f"{called} is a folder, but {place} ends in {place.suffix} as a file does")
+            raise ValueError(f"{called} is a folder, but {place} ends in {place.suffix} like a file")
         if ending not in (FOLDER, place.suffix):
             raise ValueError(f"{called} must end in {ending}, got {str(place)!r}")
         for name, path in inputs.items():
-            # Compare names for missing files; an existing file may have several names.
+            # Compare names for files that do not exist. An existing file may have several names.
             if _real(place) == _real(path) or _are_one(place, path):
                 raise ValueError(f"{called} would be {place}, which is {name}; choose another output")
             if ending == FOLDER and _real(place) in _real(path).parents:
-                raise ValueError(f"{called} would be {place}, where {name} is, {path}; choose another output")
+                raise ValueError(f"{called} would be {place}, which contains {name}, {path}; choose another output")
         for other in outputs[:number]:
             one, another = (str(_real(each)).casefold() for each in (place, other.path))
             if one == another or _are_one(place, other.path):
@@ -208,7 +263,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, over
             refuse_to_overwrite(place, overwrite)
             _try_file(place)
         elif _is_there(place) and not place.is_dir():
-            raise FileExistsError(f"{place} exists and is no folder, which {called} needs")
+            raise FileExistsError(f"{place} exists and is not a folder, as {called} must be")
         else:
             _try_file(place / "trial")
 
@@ -218,7 +273,7 @@ def _real(path: Path) -> Path:
 
 
 def _is_there(path: Path) -> bool:
-    # Writing reports a name that is too long.
+    # Ignore errors for names that are too long, which writing reports.
     with suppress(OSError):
         return path.exists()
     return False
@@ -229,7 +284,7 @@ def _are_one(one: Path, other: Path) -> bool:
 
 
 def _try_file(path: Path) -> None:
-    """Raise `OSError` unless `path` can be written to; folders created for the test are removed."""
+    """Raise `OSError` unless `path` can be written to. Folders that are created for the test are removed."""
     target, made = _real(path), []
     try:
         missing = [folder for folder in target.parents if not folder.exists()]
@@ -248,7 +303,7 @@ def _try_file(path: Path) -> None:
 
 
 def remove_kept(folder: Path) -> None:
-    """Remove marked files in `folder` and below, and folders that are then empty; the user's files stay."""
+    """Remove marked files in `folder` and below, and folders that are then empty. Files of the user are kept."""
     for place, _, names in os.walk(folder, topdown=False):
         for path in (Path(place) / name for name in names):
             if path.is_file() and not path.is_symlink() and atomic_files.is_marked(path):

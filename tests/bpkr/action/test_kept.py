@@ -95,7 +95,7 @@ DAMAGED = {
     "of an older derivation": (changed(derivation=0), "version 0 of the derivation"),
     "a call among the expressions": (with_row(["__import__", "os"]), "no kind of expression called __import__"),
     "code for a name": (with_row(["Symbol", "__import__('os').abort()", {"x": "y"}], 0), "assumptions"),
-    "no content": (changed(content=None), "where the action should be"),
+    "no content": (changed(content=None), "instead of an action"),
     "an unknown record": (
         with_content(lambda action: action.update(energy={"Popen": {}})),
         "'Popen' is not a known kind of record",
