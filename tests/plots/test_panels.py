@@ -49,7 +49,7 @@ def test_order_parameters_are_the_colours_of_a_matrix(sweep):
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
     with pytest.raises(ValueError, match="U_1 has several points, along width, temperature; select one"):
         plots.draw_order_parameters(sweep)
-    with pytest.raises(ValueError, match=r"is not a result that draw_order_parameters is for: .*U_2"):
+    with pytest.raises(ValueError, match=r"is not a result that draw_order_parameters can draw: .*U_2"):
         plots.draw_order_parameters(one, layer=2)
 
 

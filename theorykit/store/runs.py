@@ -179,8 +179,8 @@ def _refuse_difference(path: Path, kind: str, there: Settings, here: Settings) -
     """Raise `FileExistsError` unless the settings `there`, from `path`, equal `here`."""
     remedy = "Choose another folder, or remove this one if it is no longer wanted"
     if any(name in here and there.get(name) != value for name, value in _DESCRIPTION.items()):
-        raise FileExistsError(f"{path} has a {kind} of another version of theorykit. {remedy}")
+        raise FileExistsError(f"{path} holds a {kind} of another version of theorykit. {remedy}")
     if found := differences(there, here):
         more = [f"and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
         named = "; ".join([*found[:_NAMED], *more])
-        raise FileExistsError(f"{path} has another {kind}, which differs in {named}. {remedy}")
+        raise FileExistsError(f"{path} holds another {kind}, which differs in {named}. {remedy}")
