@@ -209,7 +209,9 @@ def _readable(path: Path, content: bytes, kind: str) -> Iterator[None]:
             reason = "it does not begin like such files"
         else:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
-        raise ValueError(f"{path} cannot be read as {kind} ({reason}): it may be damaged or another file") from error
+        raise ValueError(
+            f"{path} cannot be read as {kind} ({reason}): it may be damaged, or have another format"
+        ) from error
 
 
 class Output(NamedTuple):

@@ -1,8 +1,8 @@
 """Find the mistake that explains a difference, for layers and actions.
 
-A hypothesis gives the reference that a mistake would produce: a fixed array, and others with unknown factors. It
-explains a difference if least squares find factors for which it equals the reference at every place.
-Factors are named: sqrt(layer.width), 1/layer.heads, -2, ... The simplest explanation is reported.
+A hypothesis is the reference that a mistake would produce, as the sum of a fixed array and arrays with unknown factors.
+It explains a difference if least squares find factors for which it equals the reference at every place. Factors get
+names such as sqrt(layer.width), 1/layer.heads or -2. The simplest explanation is reported.
 """
 
 import math
@@ -12,21 +12,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Measured factors are ratios of float64 numbers.
+# Largest relative error of a measured factor, which is a ratio of float64 numbers.
 _CLOSE = 1e-7
-# Normalisations are roots of sizes.
+# Exponents of the sizes and parameters in a factor. Normalisations are square roots of sizes.
 _POWERS = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0)
+# Numbers that a factor may contain.
 _NUMBERS = (2.0, 3.0)
+# Largest number of names of one factor that are reported.
 _MOST_NAMED = 3
 EITHER = " or "
 """Separator of names that the quantities cannot distinguish."""
 
 
 class Place(NamedTuple):
-    """Point of comparison between statement and reference.
+    """A point at which statement and reference are compared.
 
     - `at`: the argument of hypotheses.
-    - `reference`, `tolerance`: the array there, and the allowed error of entries.
+    - `reference`: the array of the reference there.
+    - `tolerance`: the allowed error of its entries.
     - `quantities`: possible ingredients of a factor, by name.
     """
 
@@ -37,7 +40,12 @@ class Place(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Difference of the reference, and the mistake that causes it. Simple ones cost 1."""
+    """An explanation of a difference.
+
+    - `measured`: description of the difference.
+    - `meaning`: the mistake that causes it.
+    - `cost`: 1 for simple mistakes, and more for complicated ones.
+    """
 
     measured: str
     meaning: str
@@ -45,7 +53,12 @@ class Explanation(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Factors (places, arrays) of a fitting hypothesis, the quantities of each place, and if it fails at others."""
+    """The fit of a hypothesis.
+
+    - `factors` (places, arrays): factors of the arrays at each place.
+    - `quantities`: possible ingredients of the factors at each place.
+    - `fails_elsewhere`: whether the hypothesis fails at the further places.
+    """
 
     factors: np.ndarray
     quantities: Sequence[Mapping[str, float]]
@@ -53,11 +66,12 @@ class Fit(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """Possible mistake.
+    """A possible mistake.
 
-    - `parts`: at a place, the fixed array or 0, and the arrays with unknown factors. None if it does not apply.
-    - `words`: the explanation from a fit, or None if the fit is no difference.
-    - `is_general`: whether it applies to the further places.
+    - `parts`: function that returns the fixed array (or 0) at a place, and the arrays with unknown factors. It returns
+      None if the hypothesis does not apply.
+    - `words`: function that returns the explanation for a fit, or None if the fit is not a difference.
+    - `is_general`: whether the hypothesis applies to the further places.
     """
 
     parts: Callable[[Any], tuple[Any, Sequence[np.ndarray]] | None]
@@ -70,8 +84,8 @@ def explain(
 ) -> Explanation | None:
     """Return the simplest explanation in the first batch that has one.
 
-    `further` places have another structure, such as more heads. They distinguish quantities that are equal, or
-    constant, at all `places`.
+    The structure of the `further` places differs, for example by more heads. They distinguish quantities that are equal
+    or constant at all `places`.
     """
     for batch in batches:
         best = None
@@ -80,7 +94,7 @@ def explain(
             said = None if fit is None else hypothesis.words(fit)
             if said is not None and (best is None or said.cost < best.cost):
                 best = said
-            # Nothing costs less than 1, and later hypotheses of a batch take longer to evaluate.
+            # No explanation costs less than 1, and later hypotheses of a batch take longer to evaluate.
             if best is not None and best.cost <= 1:
                 break
         if best is not None:
@@ -98,13 +112,13 @@ def _fit(hypothesis: Hypothesis, places: Sequence[Place], further: Sequence[Plac
     others = _factors(hypothesis, further)
     if others is None or others.shape[1] < factors.shape[1]:
         return Fit(factors, quantities, fails_elsewhere=True)
-    # If there are more arrays, such as weight blocks, the first and the last correspond to the same names.
+    # If there are more arrays here, such as weight blocks, the first ones and the last one have the same names.
     others = np.concatenate([others[:, : factors.shape[1] - 1], others[:, -1:]], axis=1)
     return Fit(np.concatenate([factors, others]), quantities + [place.quantities for place in further])
 
 
 def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | None:
-    # Factors are free at every place, because sizes and parameters differ there. `name_factor` finds their dependence.
+    # Fit factors at every place, because sizes and parameters differ. `name_factor` finds how factors depend on them.
     rows = []
     for place in places:
         parts = hypothesis.parts(place.at)
@@ -115,7 +129,7 @@ def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | No
         matrix = np.stack([np.ravel(column) for column in columns], axis=1) if columns else np.zeros((len(rest), 0))
         if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(rest))):
             return None
-        # Two arrays that are multiples of each other have no separate factors.
+        # Linearly dependent arrays do not have unique factors.
         if columns and np.linalg.matrix_rank(matrix) < len(columns):
             return None
         found = np.linalg.lstsq(matrix, rest, rcond=None)[0] if columns else np.zeros(0)
@@ -128,10 +142,11 @@ def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | No
 def name_factor(
     values: Sequence[float] | np.ndarray, quantities: Sequence[Mapping[str, float]], tolerance: float = _CLOSE
 ) -> str:
-    """Name the simplest product of powers that equals `values`, each at its own `quantities` by name, or return "".
+    """Return the name of the simplest product of powers that equals `values`, or "" if there is none.
 
-    Numbers 2 and 3 are tried too. If the quantities cannot distinguish two or three products, such as a constant
-    layer.heads of 2 and the number 2, all are named. For more, the number is given. `tolerance` is relative.
+    Each value is compared with its own `quantities` by name, and with the numbers 2 and 3. If two or three products
+    cannot be distinguished, such as a constant layer.heads of 2 and the number 2, all names are returned. If there are
+    more, the numeric value is returned. `tolerance` is relative.
     """
     values = np.asarray(values, dtype=float)
     if not np.all(np.isfinite(values)) or np.any(values == 0):
@@ -146,7 +161,7 @@ def name_factor(
     bases = {name: np.asarray([each[name] for each in quantities]) for name in quantities[0]}
     bases |= {f"{number:g}": np.full(len(values), number) for number in _NUMBERS}
     bases = {name: base for name, base in bases.items() if np.all(base > 0) and not np.all(base == 1)}
-    # Occam's razor: try products of two powers only if no single power fits.
+    # Try products of two powers only if no single power fits, because the simplest name is the most likely one.
     for count in (1, 2):
         matches = [text for text, value in _monomials(bases, count) if is_worth(value)]
         if 0 < len(matches) <= _MOST_NAMED:
@@ -160,7 +175,7 @@ def name_factor(
 
 
 def is_almost_one(value: float) -> bool:
-    """Return whether a factor is one or minus one, up to rounding or constants with few digits."""
+    """Check whether a factor differs from one or minus one only by rounding or by constants with few digits."""
     return bool(0 < abs(abs(value) - 1) < 1e-5)
 
 

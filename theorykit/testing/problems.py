@@ -1,4 +1,4 @@
-"""Random problems of theory 1: order parameters of an architecture, and data that fit it."""
+"""Draw random problems of theory 1, which are order parameters of an architecture and data that fit it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from ..bpkr.evaluation.action_terms import ActionTerms
 from ..bpkr.specification import layer_functions
 from ..checks import Count, Index, checked_arguments
 
-# Sizes are few and fixed, because every shape needs another compilation.
+# Sizes are small and fixed, because every new shape needs another compilation.
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
 
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """Architecture, random positive definite order parameters, and random data: arguments of functions of `bpkr`.
+    """A random problem: arguments of functions of `bpkr`.
 
-    - `features` (examples, paths, features), `labels` (examples,), or (examples, outputs) for several outputs.
-    - `test_features` (examples, paths, features).
+    - `architecture`: the network.
+    - `order_parameters`: random positive definite order parameters.
+    - `features` (examples, paths, features): path features of training examples.
+    - `labels`: (examples,), or (examples, outputs) for several outputs.
+    - `test_features` (examples, paths, features): path features of test examples.
     - `seed`: the seed with which `random_problem(architecture, seed)` draws the problem.
     """
 
@@ -56,7 +59,12 @@ class Problem:
 
 @checked_arguments
 def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
-    """Draw a problem of `architecture` from `seed`, with 5 examples, 3 test examples and 6 input features."""
+    """Draw a problem with 5 training examples, 3 test examples and 6 input features.
+
+    Args:
+        architecture: the network.
+        seed: seed of all random numbers.
+    """
     rng = np.random.default_rng(seed)
     order_parameters = random_order_parameters(architecture, rng)
     shape, outputs = (architecture.paths, INPUT_FEATURES), architecture.outputs
@@ -72,7 +80,14 @@ def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
 
 @checked_arguments
 def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.OrderParameters:
-    """Draw positive definite (U_1, ..., U_L, u). Across a skip connection, U_{l+1} is a block of U_l."""
+    """Draw positive definite order parameters (U_1, ..., U_L, u).
+
+    Across a skip connection, U_{l+1} times the square of the gain is a block of U_l.
+
+    Args:
+        architecture: the network.
+        rng: generator of the random numbers.
+    """
 
     def positive_definite(size: int) -> np.ndarray:
         factor = rng.normal(size=(size, size + 2))
@@ -92,7 +107,7 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
 
 def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
     """Return a positive definite matrix similar to `matrix` with the leading block `block`."""
-    # A congruence keeps a matrix positive definite. It turns its leading block L L^T into `block`.
+    # A congruence preserves positive definiteness. This one transforms the leading block L L^T to `block`.
     size, change = len(block), np.eye(len(matrix))
     old = np.linalg.cholesky(matrix[:size, :size])
     change[:size, :size] = np.linalg.solve(old.T, np.linalg.cholesky(block).T).T
@@ -103,7 +118,7 @@ def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
 
 @checked_arguments
 def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
-    """Return the value of every symbol of the action by name, sizes included, for `codegen.interpret`."""
+    """Return the values of all symbols of the action, including sizes, by name, for `codegen.interpret`."""
     architecture, point = problem.architecture, problem.order_parameters
     symbols, outputs = bpkr.derive(architecture).symbols, architecture.outputs
     matrices = (*point.matrices, point.readout) if point.matrices else (point.first,)
@@ -140,12 +155,22 @@ def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
 
 @checked_arguments
 def random_inputs(rng: np.random.Generator, examples: Count = EXAMPLES) -> np.ndarray:
-    """Draw tokens (examples, 4 tokens, 6 features) of standard normal numbers."""
+    """Draw standard normal inputs (examples, 4 tokens, 6 features).
+
+    Args:
+        rng: generator of the random numbers.
+        examples: number of examples.
+    """
     return rng.normal(size=(examples, TOKENS, INPUT_FEATURES))
 
 
 @checked_arguments
 def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.AbstractHeads:
-    """Draw heads with random key-query products for every layer of `architecture` that has heads."""
+    """Draw heads with random key-query products for every layer with heads.
+
+    Args:
+        architecture: the network.
+        rng: generator of the random numbers.
+    """
     shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in architecture.heads if heads]
     return bpkr.heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])

@@ -1,4 +1,4 @@
-"""Findings of checks of user-defined layers and actions, and comparisons that several checks use."""
+"""Findings of checks of user-defined layers and actions, and comparisons that several checks share."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from ..checks import check_fields, counted
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Items, Text
 
-# Remaining relative error of derivatives by differences.
+# Largest relative error of derivatives by finite differences.
 _DIFFERENCES = 1e-6
 
 
 @dataclass(frozen=True, repr=False)
 class Finding(DisplayMixin):
-    """Result of one check.
+    """The result of one check.
 
     - `check`: the claim that was checked.
     - `measured`: the observation, with numbers.
@@ -29,7 +29,7 @@ class Finding(DisplayMixin):
 
     @property
     def holds(self) -> bool:
-        """Whether the claim holds."""
+        """True if the claim holds."""
         return not self.meaning
 
     def _view(self) -> Iterator[Block]:
@@ -42,12 +42,12 @@ class Finding(DisplayMixin):
 
 @dataclass(frozen=True, repr=False)
 class Report(DisplayMixin):
-    """Results of all checks of one object. `print` it.
+    """The results of all checks of one object. Print the report to read it.
 
     - `subject`: name of the checked object.
-    - `findings`: mistakes, empty if there are none.
-    - `passed`: checks whose claim holds.
-    - `left_out`: checks that were not made, each with the reason.
+    - `findings`: mistakes. Empty if there are none.
+    - `passed`: checks whose claims hold.
+    - `left_out`: checks that were not made, with their reasons.
     """
 
     subject: str
@@ -60,7 +60,7 @@ class Report(DisplayMixin):
 
     @property
     def holds(self) -> bool:
-        """Whether no mistake was found."""
+        """True if no mistake was found."""
         return not self.findings
 
     def __str__(self):
@@ -80,9 +80,10 @@ class Report(DisplayMixin):
 
 
 def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str]) -> Report:
-    """Make a report of `results`, joining results with equal claim and meaning. `left_out` may grow meanwhile.
+    """Make a report of `results`. Results with the same claim and the same meaning are joined.
 
-    A claim with a finding does not hold, even if it passed elsewhere.
+    A claim with a mistake does not hold, even if it holds in other results. `left_out` may grow while `results` are
+    computed.
     """
     said: dict[tuple[str, str], list[str]] = {}
     for result in results:
@@ -96,14 +97,14 @@ def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str])
 
 def slope_at_zero(function: Callable[[float], float], step: float) -> float:
     """Differentiate a function at zero by central differences, to fourth order in the step."""
-    # Richardson extrapolation: errors of second order in the step cancel between the two differences.
+    # Richardson extrapolation cancels the errors of second order in the step between the two differences.
     near = (function(step) - function(-step)) / (2 * step)
     far = (function(2 * step) - function(-2 * step)) / (4 * step)
     return float((4 * near - far) / 3)
 
 
 def check_slopes_agree(claim: str, slopes: Sequence[tuple[float, float]], meaning: str) -> Finding:
-    """Compare slopes (found, by differences) in several directions. The error is relative for slopes above one."""
+    """Compare pairs of slopes, computed and by finite differences. Errors of slopes above one are relative."""
     errors = [(abs(found - expected) / max(abs(expected), 1.0), found, expected) for found, expected in slopes]
     error, found, expected = max(errors)
     if error < _DIFFERENCES:

@@ -1,6 +1,6 @@
-"""Hypothesis strategies: layers, architectures and problems of theory 1, and actions with their points.
+"""Hypothesis strategies for layers, architectures and problems of theory 1, and for actions with their points.
 
-Shapes are few and fixed, because JAX recompiles for every new one. Numbers are arbitrary. Requires Hypothesis:
+There are few, fixed shapes, because JAX recompiles for every new shape. Numbers are arbitrary. Install Hypothesis with
 `pip install -e '.[testing]'` in a clone.
 
     from hypothesis import given
@@ -37,7 +37,7 @@ SearchStrategy = st.SearchStrategy
 
 _ATTENTION = (bpkr.Attention(1), bpkr.Attention(2), bpkr.Attention(3))
 _LAYERS = (*_ATTENTION, bpkr.Dense(), bpkr.Skip(bpkr.Attention(2), 0.7), bpkr.Skip(bpkr.Dense(), 1.3))
-# Layers, widths and outputs.
+# Layers, widths and number of outputs.
 _STRUCTURES = (
     ((3,), (30.0, 20.0), 1),
     ((3, 2), (40.0, 25.0, 30.0), 1),
@@ -52,7 +52,7 @@ _x, _b, _s, _a, _q = symbols("x b s a q", real=True)
 _Q, _J = symmetric("Q", 3), symmetric("J", 3)
 _U, _K = positive_definite("U", 3), positive_definite("K", 3)
 _weight = symbols("weight", positive=True)
-# Order parameter, its domain, its parameter, and an action that is convex in the steps of the domain.
+# An order parameter, its domain, its parameter, and an action that is convex in the coordinates of the domain.
 _CONVEX = (
     (_q, Between(0, 1), _a, -log(_q) - log(1 - _q) + _a * _q),
     (_s, Positive(), _weight, _weight * _s - log(_s)),
@@ -69,7 +69,7 @@ def seeds() -> SearchStrategy[int]:
 
 @checked_arguments
 def drawn(make: Callable[[np.random.Generator], Any]) -> SearchStrategy[Any]:
-    """Generate values that `make` draws with a generator. Hypothesis shrinks the generator's seed.
+    """Generate the results of `make`, which draws random numbers with a generator. Hypothesis shrinks its seed.
 
     Examples are `drawn(testing.random_inputs)`, or `drawn(lambda rng: testing.random_heads(architecture, rng))`.
     """
@@ -83,7 +83,7 @@ def temperatures() -> SearchStrategy[float]:
 
 @checked_arguments
 def layers(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.AbstractLayer]:
-    """Generate layers of one to three heads, dense ones, skip connections around both, and your own `kinds`."""
+    """Generate attention layers with one to three heads, dense layers, skip connections around both, and `kinds`."""
     return st.sampled_from((*_LAYERS, *kinds))
 
 
@@ -94,7 +94,7 @@ def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architectur
     Each of your `kinds` appears alone, below attention, and above a dense layer.
 
     Raises:
-        ValueError: If a kind is no layer of the theory. The message has the finding of `check_layer`.
+        ValueError: a kind is not a layer of the theory. The message contains the finding of `check_layer`.
     """
     structures = []
     for i, kind in enumerate(kinds):
@@ -115,7 +115,7 @@ def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architectur
 def problems(
     architecture: bpkr.Architecture | SearchStrategy[bpkr.Architecture] | None = None,
 ) -> SearchStrategy[Problem]:
-    """Generate problems of one architecture, or of a strategy, by default `architectures()`; see `Problem`."""
+    """Generate a `Problem` of an architecture or of a strategy of architectures. The default is `architectures()`."""
     if architecture is None:
         architecture = architectures()
     elif not isinstance(architecture, SearchStrategy):
@@ -124,7 +124,7 @@ def problems(
 
 
 def actions() -> SearchStrategy[Action]:
-    """Generate actions of one or two order parameters of any domains, each with exactly one minimum."""
+    """Generate actions with exactly one minimum, and one or two order parameters with any domains."""
 
     def action(pieces: list[int]) -> Action:
         chosen = [_CONVEX[piece] for piece in sorted(pieces)]
@@ -135,7 +135,7 @@ def actions() -> SearchStrategy[Action]:
 
 
 def action_points(action: Action | SearchStrategy[Action] | None = None) -> SearchStrategy[ActionPoint]:
-    """Generate parameters and order parameters of an action, or of a strategy, by default `actions()`."""
+    """Generate an `ActionPoint` of an action or of a strategy of actions. The default is `actions()`."""
     if action is None:
         action = actions()
     elif not isinstance(action, SearchStrategy):

@@ -22,15 +22,23 @@ from .explanations import Reference, check_reference
 from .points import ActionPoint, random_points, value_of
 
 Sampled = Callable[[int], Mapping[Any, tuple[float, float]]]
-"""Simulate a system of given size: return mean and standard error of every numeric order parameter."""
+"""Function that simulates a system of a given size, and returns mean and standard error of every order parameter."""
 
-# Number of parameter sets, and points at each. Two more points than terms of a short action decide a fit.
-_GROUPS, _POINTS = 3, 8
+# Number of sets of parameters.
+_GROUPS = 3
+# Number of points per set. Two more points than terms of an action are enough to decide a fit.
+_POINTS = 8
+# Default sizes of finite systems.
 _SIZES = (50, 200, 800)
-_ROUNDING, _AVERAGES = 1e-9, 1e-6
+# Largest relative rounding error of the action.
+_ROUNDING = 1e-9
+# Largest relative error of an action with Gaussian averages, which are computed by quadrature.
+_AVERAGES = 1e-6
+# Step of finite differences.
 _STEP = 1e-3
+# Number of starts of the search for stationary points.
 _STARTS = 16
-# Beyond this coordinate, an interval's edge is reached.
+# Absolute coordinate beyond which an order parameter is at the edge of its interval.
 _EDGE = 8.0
 # Allowed deviation of a sampled mean, in standard errors.
 _ERRORS = 4.0
@@ -48,20 +56,26 @@ def check_action(
     sizes: Sequence[Count] = _SIZES,
     seed: Seed = 0,
 ) -> Report:
-    """Check whether an action is right: what it states, what follows from it, and what runs.
+    """Check an action for mistakes: its expression, the equations that follow from it, and the generated code.
 
-    Mistakes are findings of the report, not errors. The check takes a few seconds.
+    Mistakes are findings of the report and do not raise errors. The check takes a few seconds.
 
     Args:
-        action: The action.
-        values: Values of the parameters for the check. If None, random ones of order one.
-        index: Index of the wanted stationary point, 0 for a minimum. If None, none is searched.
-        reference: The same action in plain NumPy, as a function of all symbols by name. It may differ by a constant
-            that depends on the parameters alone. If it differs otherwise, the report explains how.
+        action: the action.
+        values: values of the parameters for the check. The default is random numbers of order one.
+        index: index of the expected stationary point, 0 for a minimum. Without it, no stationary point is searched.
+        reference: the same action in plain NumPy, as a function of all symbols by name. It may differ by a constant
+            that depends only on the parameters. The report explains any other difference.
         sampled: `sampled(size)` returns, for a finite system at `values`, the mean and the standard error of each order
             parameter by name. Their distance from the saddle point must fall with the `sizes`.
-        sizes: Sizes of the finite systems, two or more.
-        seed: Seed of all random numbers. The same seed gives the same report.
+        sizes: sizes of the finite systems, at least two.
+        seed: seed of all random numbers. The same seed gives the same report.
+
+    Returns:
+        The findings, the checks that passed, and the checks that were left out.
+
+    Raises:
+        ValueError: `sampled` is given without `index` or `values`, or there are fewer than two `sizes`.
 
     Example:
         >>> import theorykit
@@ -80,9 +94,9 @@ def check_action(
     """
     require_float64()
     if sampled is not None and (index is None or values is None):
-        raise ValueError("sampled is compared with a saddle point: give its index, and the values of the parameters")
+        raise ValueError("sampled is compared with a saddle point: pass its index, and the values of the parameters")
     if len(sizes) < 2:
-        raise ValueError(f"sizes must be at least two, to see how the distance falls; got {len(sizes)}")
+        raise ValueError(f"sizes must have at least two entries, to measure how the distance falls; got {len(sizes)}")
     left_out: list[str] = []
 
     def results() -> Iterator[Finding]:
@@ -100,7 +114,7 @@ def check_action(
         averages = _check_averages(points[:6]) if action.has_averages else None
         if averages is not None:
             yield averages
-        # Values differ everywhere if averages are not resolved.
+        # If averages are not resolved, all values would differ.
         if averages is None or averages.holds:
             yield _check_compiled(points[:6])
             yield from _check_slopes(points[:3], seed)
@@ -187,7 +201,7 @@ def _check_compiled(points: Sequence[ActionPoint]) -> Finding:
     for point in points:
         expected, found = point.terms(), np.asarray(point.bound.terms(point.coordinates))
         errors.append(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1.0))
-    # Generated code uses Gauss-Hermite quadrature, and the interpreter integrates adaptively.
+    # Generated code uses Gauss-Hermite quadrature, whereas the interpreter integrates adaptively.
     if max(errors) < (_AVERAGES if action.has_averages else _ROUNDING):
         return Finding(claim, f"to {max(errors):.1g}")
     meaning = f"the generated code is wrong; {_PACKAGE}"
@@ -249,7 +263,7 @@ def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int
             if other == coordinates - index:
                 meaning = "the sign of the whole action, which turns minima into maxima"
             return f"{none}, but {kind}, as at {elsewhere[0].place}", meaning
-    # Solves that ended without a stationary point stopped at the edge of an interval, or far away.
+    # Solves without a stationary point end at the edge of an interval, or far away.
     ends = end_points(action, values, index=index, starts=_STARTS, seed=seed)
     domains = {symbol.name: domain for symbol, domain in action.order_parameters.items()}
     for solution in (one_of(ends, at) for at in range(_STARTS)):
@@ -277,13 +291,13 @@ def _check_degenerate(found: Sequence[Solution]) -> Finding:
 def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Finding:
     samples = [by_name("sampled", sampled(size)) for size in sizes]
     last = samples[-1]
-    # If there are several saddle points, finite systems choose by their own action. Compare with the nearest.
+    # If there are several saddle points, compare finite systems with the nearest one.
     nearest = min(found, key=lambda solution: sum(abs(float(solution[name]) - last[name][0]) for name in last))
     worst, lines = 0.0, []
     for name in last:
         limit = float(nearest[name])
         off = [sample[name][0] - limit for sample in samples]
-        # Fluctuations fall at least as one over the square root of the size.
+        # Fluctuations fall at least like one over the square root of the size.
         allowed = _ERRORS * last[name][1] + abs(off[0]) * (sizes[0] / sizes[-1]) ** 0.5
         lines.append(f"{name}: {', '.join(f'{value:+.2g}' for value in off)} off {limit:.4g}")
         worst = max(worst, abs(off[-1]) / max(allowed, 1e-300))

@@ -1,7 +1,7 @@
 """Compare an action with your NumPy function, and find single mistakes that explain a difference.
 
-The two may differ by a constant that depends on the parameters alone. So the mean over points with the same parameters
-is subtracted from values.
+The two may differ by a constant that depends only on the parameters. We therefore subtract the mean over points with
+the same parameters from all values.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,19 @@ from .points import ActionPoint, value_of
 Reference = Callable[..., Any]
 """The same action in plain NumPy: a function of order parameters and parameters by name to a number."""
 
-# Relative differences of the action that count as equal, since averages use quadrature.
+# Largest relative difference between equal actions. It allows for the quadrature of averages.
 _EQUAL = 1e-7
 # Factors that a standard normal variable may have by mistake.
 _SPREADS = (2.0, 0.5, np.sqrt(2.0), np.sqrt(0.5))
 
 
 class _Group(NamedTuple):
-    """Points of the same parameters, the terms (points, terms) there, and the size below which an array is zero."""
+    """Points with the same parameters.
+
+    - `points`: the points.
+    - `terms` (points, terms): the terms of the action there.
+    - `tolerance`: absolute value below which an array counts as zero.
+    """
 
     points: Sequence[ActionPoint]
     terms: np.ndarray
@@ -42,7 +47,7 @@ class _Group(NamedTuple):
 
 
 def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Reference) -> Finding:
-    """Compare action and reference at random points. The finding names a mistake that explains differences."""
+    """Compare action and reference at random points. The finding contains a mistake that explains a difference."""
     finding = partial(Finding, "the action is the reference, up to a constant")
     names, values = {symbol.name for symbol in groups[0][0].action.symbols}, []
     for point in (point for group in groups for point in group):
@@ -52,7 +57,7 @@ def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Referenc
                 said = f"the reference is complex, {np.asarray(returned).item():.4g} at {point.place}"
                 return finding(said, "an action is a real number: a logarithm or a root of a negative number is none")
             values.append(float(returned))
-        except Exception as error:  # the user's code may raise anything
+        except Exception as error:  # The user's code may raise any error.
             return finding(f"the reference fails: {raised(error)}", "it takes every symbol by its name")
         if not np.isfinite(values[-1]):
             return finding(f"the reference is not finite at {point.place}", "a domain is wider than its own")
@@ -82,7 +87,7 @@ def _centred(values: Any) -> np.ndarray:
 
 
 def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
-    # Sort by cost: factors of terms need no new values, other expressions are interpreted at every point.
+    # Put cheap hypotheses first. Factors of terms need no new values, and other expressions are evaluated everywhere.
     point, terms = group.points[0], group.points[0].action.terms
     if len(terms) > 1:
         yield _scaled(lambda group: (0, [group.total]), "is {} times the action", "it")
@@ -122,8 +127,8 @@ def _with_free_terms(group: _Group, free: tuple[int, ...]) -> tuple | None:
 
 
 def _with_term(term: Expr, known: dict, group: _Group, without: int | None = None) -> tuple | None:
-    """Return the action with a `term` of unknown factor added, or in place of the term number `without`."""
-    # Evaluate the term once for all hypotheses in which it replaces another one.
+    """Return the action with a `term` of unknown factor, added or in place of the term number `without`."""
+    # Evaluate the term only once for all hypotheses in which it replaces another term.
     at = id(group.points)
     if at not in known:
         known[at] = _centred([value_of(term, point.values) for point in group.points])
@@ -139,7 +144,10 @@ def _of_expression(expression: Expr, group: _Group) -> tuple | None:
 
 
 def _scaled(parts: Callable, said: str, what: str = "", meaning: str = "", cost: float = 1.0) -> Hypothesis:
-    """Make a hypothesis with one factor. `said` has a gap for its name. `meaning` defaults to a factor of `what`."""
+    """Make a hypothesis with one factor, whose name replaces the braces in `said`.
+
+    The default of `meaning` is that `what` must be multiplied by the factor.
+    """
 
     def words(fit: Fit) -> Explanation:
         factors = fit.factors[:, 0]
@@ -160,7 +168,7 @@ def _two_terms(terms: Sequence[str], fit: Fit) -> Explanation:
     return Explanation(f"the reference has {said}", "two terms have wrong factors", cost=2.0)
 
 
-# Guesses: an action that the reference may be, its description, and the corresponding mistake.
+# A guess is an action that may equal the reference, its description, and the corresponding mistake.
 _Guesses = Iterator[tuple[Expr, str, str]]
 
 
@@ -220,7 +228,7 @@ def _spreads(point: ActionPoint) -> _Guesses:
 
 
 def simple_terms(action: Action) -> Iterator[Expr]:
-    """Yield simple terms that an action may lack, by complexity: order parameters first, then with parameters."""
+    """Yield simple terms that may be missing in an action: first order parameters alone, then with parameters."""
     alone = [term for symbol, domain in action.order_parameters.items() for term in _of_one(symbol, domain)]
     numbers = [symbol for symbol in action.order_parameters if isinstance(symbol, Symbol)]
     alone += [one**power * other for one, other in combinations(numbers, 2) for power in (1, 2)]

@@ -1,4 +1,4 @@
-"""Random points of an action: values of its parameters, and order parameters within their domains."""
+"""Draw random points of an action, which are values of its parameters and order parameters in their domains."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 
-# Undetermined sizes of matrices get different values, so that a transpose is detected.
+# Values of undetermined sizes of matrices. They differ, so that a wrong transpose is detected.
 _SIDES = (3, 4, 2, 5)
 
 
 @dataclass(frozen=True, repr=False)
 class ActionPoint(DisplayMixin):
-    """Action with values of its parameters, sizes and order parameters, all by name.
+    """An action with values of its parameters, sizes and order parameters.
 
-    `coordinates` are the coordinates of the order parameters; see `theorykit.saddle.domains`.
+    - `action`: the action.
+    - `bound`: the compiled action with the values of the parameters.
+    - `parameters`: values of parameters and sizes by name.
+    - `coordinates`: coordinates of the order parameters; see `theorykit.saddle.domains`.
     """
 
     action: Action
@@ -55,7 +58,7 @@ class ActionPoint(DisplayMixin):
         return {**self.parameters, **self.order_parameters}
 
     def terms(self) -> np.ndarray:
-        """Evaluate each term of the action with the interpreter. Undefined terms are NaN."""
+        """Evaluate each term of the action with the interpreter. Terms that are undefined are NaN."""
         values = self.values
         return np.array([value_of(term, values) for term in self.action.terms])
 
@@ -72,15 +75,19 @@ class ActionPoint(DisplayMixin):
 
 @checked_arguments
 def random_action_point(action: Action, seed: Index, values: Values | None = None) -> ActionPoint:
-    """Draw random order parameters within their domains, at `values` of the parameters (random if None).
+    """Draw random order parameters in their domains.
 
-    Random numbers are between 0.5 and 1.5. Undetermined sizes of matrices are 2 to 5.
+    Args:
+        action: the action.
+        seed: seed of all random numbers.
+        values: values of the parameters. The default is random numbers between 0.5 and 1.5. Undetermined sizes of
+            matrices are 2 to 5.
     """
     return random_points(action, values, 1, 1, seed)[0][0]
 
 
 def value_of(expression: Expr, values: Mapping[str, Any]) -> float:
-    """Evaluate a scalar expression with the interpreter. NaN if it is not a real number."""
+    """Evaluate a scalar expression with the interpreter. The result is NaN if it is not a real number."""
     if missing := {symbol.name for symbol in expression.free_symbols} - set(values):
         raise LookupError(f"no value for {', '.join(sorted(missing))}")
     with np.errstate(all="ignore"):
@@ -94,7 +101,7 @@ def value_of(expression: Expr, values: Mapping[str, Any]) -> float:
 def random_points(
     action: Action, values: Mapping[Any, Any] | None, groups: int, points: int, seed: int
 ) -> list[list[ActionPoint]]:
-    """Draw `points` points at each of `groups` sets of parameters, or at one set if `values` are given."""
+    """Draw `points` points for each of `groups` sets of parameters, or for one set if `values` are given."""
     rng = np.random.default_rng(seed)
     free = {size for symbol in action.symbols for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
     ordered = sorted(size.name for size in free)
@@ -120,7 +127,7 @@ def random_points(
             given = {name: _plain(value) for name, value in named("values", values, action.parameters).items()}
         bound = bind(action, given, {each: np.eye(*shape(each)) for each in action.order_parameters if shape(each)})
         parameters = {**_known_sizes(action, bound, given), **given}
-        # Coordinates are unbounded and domains are their images, so any coordinates give an interior point.
+        # Domains are images of unbounded coordinates, so any coordinates give an interior point.
         drawn = [rng.standard_normal(len(bound.free)) for _ in range(points)]
         found.append([ActionPoint(action, bound, parameters, jnp.asarray(coordinates)) for coordinates in drawn])
     return found

@@ -39,22 +39,30 @@ def check_layer(
     thorough: bool = False,
     seed: Seed = 0,
 ) -> Report:
-    """Check whether the layer `kind` is right: what it states, what follows from it, and what runs.
+    """Check a layer for mistakes: its specification, the theory that follows from it, and the generated code.
 
-    The layer is tried alone, with one more head, and between other layers. Mistakes in it, and rejections, are findings
-    of the report, not errors. The check takes five to ten seconds.
+    The layer is checked alone, with one more head, and between other layers. Mistakes and rejections are findings of
+    the report and do not raise errors. The check takes five to ten seconds.
 
     Args:
-        kind: The layer.
-        reference: The same forward map in plain NumPy: `reference(weights, hidden, attention, parameters)` of arrays
-            (blocks, N_{l+1}, N_l), (N_l, tokens), (heads, keys, queries) or None without attention, and the values of
-            the parameters by their names in the layer. It returns (N_{l+1}, tokens). The report explains a difference.
-        draw_weights: Your own way to draw weights: `draw_weights(rng, shape, variance, parameters)` returns an array of
-            `shape`, (blocks, N_{l+1}, N_l). It is compared with the layer's prior.
-        checks: Some of "reference", "derivation", "networks", "numerics" and "posterior", to save time; all except
-            "posterior" if None. The specification is always checked.
-        thorough: Include "posterior": saddle points against networks sampled from the posterior. Takes half a minute.
-        seed: Seed of all random numbers. The same seed gives the same report.
+        kind: the layer.
+        reference: the same forward map in plain NumPy, `reference(weights, hidden, attention, parameters)`. The arrays
+            are weights (blocks, N_{l+1}, N_l), hidden (N_l, tokens), and attention (heads, keys, queries), or None
+            without attention. `parameters` has the values of parameters by their names in the layer. The function
+            returns (N_{l+1}, tokens). The report explains a difference.
+        draw_weights: your function that draws weights, `draw_weights(rng, shape, variance, parameters)`. It returns an
+            array of `shape`, (blocks, N_{l+1}, N_l), which is compared with the layer's prior.
+        checks: some of "reference", "derivation", "networks", "numerics" and "posterior", to save time. The default is
+            all except "posterior". The specification is always checked.
+        thorough: whether to include "posterior", which compares saddle points with networks that are sampled from the
+            posterior. This takes half a minute.
+        seed: seed of all random numbers. The same seed gives the same report.
+
+    Returns:
+        The findings, the checks that passed, and the checks that were left out.
+
+    Raises:
+        ValueError: `checks` has an unknown entry.
 
     Example:
         >>> import theorykit
@@ -96,7 +104,8 @@ def check_layer(
             (placement, check)
             for placement in placements
             for name, check in of_package.items()
-            # The first two places have the kind at the readout and elsewhere, with one output and with two. Run these.
+            # Run generated code only for the first two placements, which cover the readout, inner layers, and one or two
+            # outputs.
             if name in chosen and (name != "numerics" or placement in placements[:2])
         ]
         more_heads = of_other_heads(kind, alone.form, kind.heads + 1, seed)

@@ -1,4 +1,4 @@
-"""Single mistakes that explain a difference between a stated forward map and a reference, and their descriptions."""
+"""Find single mistakes that explain a difference between a stated forward map and a reference."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,17 +14,20 @@ from .trials import Trial, term_expressions
 
 AGREES = 1e-9
 Pair = tuple[Trial, np.ndarray]
-"""Trial, and the result of the reference there."""
-# Permutations are tried up to this number of heads or blocks.
+"""A trial and the result of the reference for it."""
+# Largest number of heads or blocks whose permutations are tried.
 _MOST_PERMUTED = 4
-# An unnamed factor explains less than any number of named differences.
+# Cost of a factor without a name, which is higher than that of any number of named differences.
 _UNNAMED = 100.0
 
 
 class _Guess(NamedTuple):
-    """Possible ingredient of the reference, `words`, and its mistake: a change of the trial, or a further term.
+    """A possible ingredient of the reference.
 
-    `is_general`: whether it applies to layers with more heads or blocks.
+    - `words`: description of the ingredient.
+    - `meaning`: the corresponding mistake.
+    - `of`: function that returns the changed trial, or the additional term.
+    - `is_general`: whether the guess applies to layers with more heads or blocks.
     """
 
     words: str
@@ -130,9 +133,9 @@ _TERMS = (
 
 
 def explain_difference(pairs: Sequence[Pair], others: Sequence[Pair] = ()) -> Explanation:
-    """Find the simplest mistake that turns the statement into the reference at every trial, or where they differ.
+    """Find the simplest mistake that turns the statement into the reference, or the place where they differ.
 
-    `others` have another number of heads, which the reference need not support.
+    `others` are trials with another number of heads, which the reference need not support.
     """
     places, further = (
         [Place(trial, target, AGREES * np.max(np.abs(target)), trial.quantities) for trial, target in each]
@@ -166,7 +169,7 @@ def _hypothesis(first: Trial, change: _Guess | None, extra: _Guess | None) -> Hy
 
 
 def _by_block(trial: Trial) -> tuple:
-    # Split into a part that does not depend on the weights, if there is one, and one part per block.
+    # Split the statement into one part per block, and a part that does not depend on the weights, if there is one.
     nothing = replace(trial, weights=np.zeros_like(trial.weights)).stated()
     found = []
     for block, weights in enumerate(trial.weights):
@@ -249,7 +252,7 @@ def _words(names: Sequence[str], change: _Guess | None, extra: _Guess | None, fi
     if not differences:
         return None
     measured, meanings = (list(dict.fromkeys(each)) for each in zip(*differences, strict=True))
-    # A statement that shares nothing with the reference explains nothing, and ambiguous names explain less.
+    # A statement without common terms with the reference explains nothing, and ambiguous names explain less.
     is_ambiguous = any(EITHER in name for name in (*factors, worth))
     cost = len(differences) + 3 * (set(factors) == {"0"}) + 0.5 * fit.fails_elsewhere + 0.25 * is_ambiguous
     cost += _UNNAMED * ("" in factors or (extra is not None and not worth))

@@ -1,4 +1,4 @@
-"""Finite networks with the kind in them: layer by layer, as a sum over paths, their prior, and their posterior."""
+"""Check finite networks with the layer: their outputs, their sum over paths, their prior, and their posterior."""
 
 import math
 import warnings
@@ -23,24 +23,29 @@ from ..report import Finding
 from .placement import Placement
 
 _EXAMPLES, _POSTERIOR_EXAMPLES = 2, 6
-# A mean over this many networks has an error of 0.7 % of a standard deviation.
-_NETWORKS, _BATCH = 20_000, 2_000
-# Largest array of overlaps to draw, in numbers.
+# Number of networks. The error of a mean over them is 0.7 % of a standard deviation.
+_NETWORKS = 20_000
+# Number of networks per batch.
+_BATCH = 2_000
+# Largest number of entries in an array of overlaps.
 _LARGEST = 2**25
 _ROUNDING = 1e-9
-# Limit for the largest of some hundred deviations. Without a mistake it is below 4.5.
+# Largest allowed deviation, in standard errors. Without a mistake, the largest of a few hundred is below 4.5.
 _STANDARD_ERRORS = 6.0
-# Relative statistical errors of a ratio.
+# Largest relative statistical error of a ratio.
 _RATIO_TOLERANCE = 0.03
 _POSTERIOR_WIDTHS = (10, 40)
 _SCHEDULE = sampling.Schedule(chains=4, warmup=300, draws=3000)
-# The distance must fall as 1/N, so to a quarter. This leaves a margin for the error of the first distance.
-_SHRINKS, _POSTERIOR_ERRORS = 0.5, 4.0
+# Largest allowed ratio of the distances at both widths. The distance falls like 1/N, so the ratio should be a quarter.
+# The margin allows for the error of the first distance.
+_SHRINKS = 0.5
+# Allowed statistical error of a distance, in standard errors.
+_POSTERIOR_ERRORS = 4.0
 _PACKAGE = "both follow from your formulas: a mistake of the package"
 
 
 def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
-    """Check the network against its sum over paths and the formulas, and its prior against the theory's moments."""
+    """Compare the network with its sum over paths and the formulas, and its prior with the moments of the theory."""
     architecture, rng = placement.architecture, np.random.default_rng(seed)
     inputs, heads = jnp.asarray(random_inputs(rng, _EXAMPLES)), random_heads(architecture, rng)
     features = bpkr.path_features(inputs, heads(inputs), architecture)
@@ -52,7 +57,7 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
         return network.weights, *shaped, tuple(to_overlaps(bpkr.empirical_order_parameters(network)))
 
     count = min(_NETWORKS, _LARGEST // architecture.overlap_sizes[0] ** 2)
-    # Draw with NumPy, whose generator needs no compilation.
+    # Use NumPy's generator, which needs no compilation.
     drawn = np.random.default_rng([seed, 1])
     white = tuple(drawn.normal(size=(count, *shape)) for shape in weight_shapes(architecture, inputs.shape[2]))
     several = jit(lambda white: jax.lax.map(draw, white, batch_size=min(_BATCH, count)))(white)
@@ -101,7 +106,7 @@ def _check_paths(placement: Placement, outputs: np.ndarray, path_outputs: np.nda
 
 
 class Sampled(NamedTuple):
-    """Weights (draws, blocks, rows, columns), the stated covariance of their blocks, and ingredients of a factor."""
+    """Weights (draws, blocks, rows, columns), the stated covariance of blocks, and possible ingredients of a factor."""
 
     weights: np.ndarray
     stated: np.ndarray
@@ -109,8 +114,8 @@ class Sampled(NamedTuple):
 
 
 def check_covariance(claim: str, samples: Sequence[Sampled], otherwise: str) -> Finding:
-    """Compare weights with the covariance of their blocks. Several sizes and variances serve to name a factor."""
-    # The mean of products of blocks in each draw is their covariance.
+    """Compare weights with the covariance of their blocks. Different sizes and variances identify factors."""
+    # In each draw, the mean of products of two blocks estimates their covariance.
     products = [
         np.einsum("daij,dbij->dab", each.weights, each.weights) / math.prod(each.weights.shape[2:]) for each in samples
     ]
@@ -151,7 +156,7 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
         return "blocks are correlated in `prior`, and drawn independently"
     if np.all(stated == stated_diagonal) and are_close(diagonal, stated_diagonal):
         return "blocks are independent in `prior`, and drawn with correlations"
-    # Permutations and rotations of the blocks preserve the spectrum.
+    # Permutations and rotations of blocks do not change the spectrum.
     if are_close(np.linalg.eigvalsh(found), np.linalg.eigvalsh(stated)):
         return "the blocks stand in another order, or are rotated into each other"
     if are_close(found, np.linalg.inv(stated)):
@@ -162,7 +167,7 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
 
 
 def _check_moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meaning: str) -> Finding:
-    # Means of samples (samples, ...) and their expected values, by name.
+    # Samples (samples, ...) and expected values of their means, by name.
     found = {name: _largest_deviation(samples, expected) for name, (samples, expected) in pairs.items()}
     worst = max(found, key=lambda name: found[name][0])
     (deviation, entry), (samples, expected) = found[worst], pairs[worst]
@@ -182,10 +187,10 @@ def _check_moments(placement: Placement, claim: str, pairs: Mapping[str, tuple],
 
 
 def _largest_deviation(samples: np.ndarray, expected: ArrayLike) -> tuple[float, tuple[int, ...]]:
-    """Return the largest deviation of the mean of `samples` (samples, ...), in standard errors, and its entry."""
+    """Return the largest deviation of a mean over `samples` (samples, ...), in standard errors, and its entry."""
     mean, expected = np.mean(samples, axis=0), np.asarray(expected)
     scale = np.max(np.abs(expected)) + np.max(np.abs(mean))
-    # Fixed entries, as across a skip connection, have only rounding errors.
+    # Entries that do not fluctuate, as across a skip connection, have only rounding errors.
     error = np.std(samples, axis=0, ddof=1) / np.sqrt(len(samples)) + 1e-13 * scale
     deviations = np.abs(mean - expected) / error
     entry = np.unravel_index(int(np.argmax(deviations)), deviations.shape)
@@ -193,7 +198,7 @@ def _largest_deviation(samples: np.ndarray, expected: ArrayLike) -> tuple[float,
 
 
 def check_posterior(placement: Placement, seed: int) -> Finding:
-    """Check that the distance between order parameters of theory and sampled networks shrinks with the width."""
+    """Check that the distance between order parameters of the theory and of sampled networks falls with the width."""
     claim, at = "the saddle point comes closer to sampled networks as the width grows", placement.place
     distances, errors, measured = [], [], []
     for width in _POSTERIOR_WIDTHS:

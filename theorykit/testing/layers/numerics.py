@@ -1,4 +1,4 @@
-"""Action with the kind in it: its derivation, both routes to it, and generated code against expressions."""
+"""Check the action with the layer: its derivation, both routes to it, and generated code against expressions."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -23,16 +23,20 @@ from .trials import make_trials
 IS_DERIVED = "an action with the layer is derived"
 _ENGINE = "steps are made of the layer's own two formulas, so this is no mistake in them"
 _PACKAGE = "both follow from your formulas: a mistake of the package"
-# At this step, fourth-order truncation and cancellation are far below the tolerance of slopes.
-_ROUNDING, _STEP = 1e-9, 1e-4
-# Remaining difference of two equal expressions, in units of their size.
+# Largest relative rounding error.
+_ROUNDING = 1e-9
+# Step of finite differences. Truncation and rounding errors are then far below the tolerance of slopes.
+_STEP = 1e-4
+# Largest difference of two equal expressions, relative to their size.
 _CANCELLED = 1e-10
-# Number of directions for gradients, and number of reported failures.
-_DIRECTIONS, _TOLD = 3, 3
+# Number of directions in which gradients are compared.
+_DIRECTIONS = 3
+# Largest number of failures that are reported.
+_TOLD = 3
 
 
 def check_derivation(placement: Placement, seed: int) -> Iterator[Finding]:
-    """Check that there is an action, that each step of its derivations holds, and that both routes lead to it."""
+    """Check that an action can be derived, that each step of its derivations holds, and that both routes agree."""
     try:
         action = bpkr.derive(placement.architecture)
         derivations = action.derivations
@@ -137,18 +141,18 @@ def _check_interpreted(problem: Problem, values: np.ndarray) -> Finding:
 
 
 def _check_equations(problem: Problem, seed: int) -> Finding:
-    """Compare the saddle-point equations with differences of the action, both by the interpreter."""
+    """Compare the saddle-point equations with finite differences of the action. Both use the interpreter."""
     action, values = bpkr.derive(problem.architecture), symbol_values(problem)
     rng, slopes = np.random.default_rng(seed), []
     for symbol, equation in action.saddle_point_equations.items():
         direction = rng.normal(size=np.shape(values[symbol.name]))
         direction = direction + direction.T if direction.ndim else direction
-        # Stay well inside the positive definite matrices.
+        # Keep the matrix positive definite.
         size = np.min(np.linalg.eigvalsh(np.atleast_2d(values[symbol.name]))) / np.linalg.norm(np.atleast_2d(direction))
         step = size * direction
 
         def total(at, name=symbol.name, step=step):
-            # `total` writes the nested order parameters as blocks of the free ones.
+            # In `total`, nested order parameters are blocks of the free order parameters.
             return interpret(action.total, {**values, name: values[name] + at * step})
 
         slopes.append((float(np.sum(interpret(equation, values) * step)), slope_at_zero(total, _STEP)))

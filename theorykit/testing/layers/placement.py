@@ -1,4 +1,4 @@
-"""Place a kind of layer alone and between ordinary layers, and reject invalid kinds before any derivation."""
+"""Place a kind of layer alone and between standard layers, and reject invalid kinds before any derivation."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
@@ -11,14 +11,14 @@ from ...bpkr.specification.layers import LayerSymbols
 from ...checks import counted
 from ..report import Finding, raised
 
-# All variances differ, so that an exchange of two is detected.
+# Prior variances. All differ, so that an exchange of two is detected.
 _VARIANCES = (1.3, 0.8, 1.7, 0.6, 1.1, 0.9)
 _TEMPERATURE = 0.3
-# Networks with more heads take minutes, or do not fit in memory.
+# Largest number of heads. Networks with more heads take minutes, or do not fit in memory.
 _MOST_HEADS = 64
 
 _ORDER = "the product of two matrices whose sizes do not match: an order of factors, or a transpose"
-# Words of a rejection, and advice. The first match is used.
+# Advice by words in the message of a rejection. The first match is used.
 _MEANINGS = {
     "biases are not covered": "a bias: leave it out, or give the inputs a constant feature, which is one",
     "attention on hidden activations": (
@@ -61,7 +61,12 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Kind in an architecture, with its position, counted from 0, and a description."""
+    """A kind of layer in an architecture.
+
+    - `architecture`: the network.
+    - `place`: position of the layer, from 0.
+    - `words`: description of the placement.
+    """
 
     architecture: bpkr.Architecture
     place: int
@@ -69,7 +74,7 @@ class Placement:
 
     @property
     def form(self) -> LayerForm:
-        """Properties of the kind at its place that the theory uses."""
+        """Properties of the layer that the theory uses."""
         return self.architecture.forms[self.place]
 
     @property
@@ -85,12 +90,12 @@ class Placement:
 
 
 def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
-    """Place the kind alone, before and after attention, with one or two outputs, or explain a rejection."""
+    """Place the kind alone, before and after attention, with one or two outputs. Returns the reason of a rejection."""
     claim = "the specification is one of the theory"
     try:
         for field in fields(kind):
             value = getattr(kind, field.name)
-            # JAX cannot compare it. The layer is accepted at first, and fails at the next use.
+            # JAX cannot compare this value, so the layer would be accepted at first and fail at the next use.
             if field.metadata.get("static", False) and not isinstance(value, Hashable):
                 raise TypeError(f"the field {field.name} is static and {type(value).__name__}: unhashable")
         if kind.heads > _MOST_HEADS:
@@ -105,7 +110,7 @@ def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
                 (dense, attention, kind, dense), 2, (4, 5, 6, 6, 7) if skip else (4, 5, 6, 7, 6), 1, "between others"
             ),
         )
-    except Exception as refusal:  # the user's code may raise anything
+    except Exception as refusal:  # The user's code may raise any error.
         said = raised(refusal)
         return (), Finding(
             claim, said, next((what for words, what in _MEANINGS.items() if words in said), "what the error says")
@@ -123,7 +128,7 @@ def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> P
 
 
 def check_scaling(form: LayerForm) -> Finding:
-    """Check that the kernel has a large-width limit: the width must enter as 1/sqrt(layer.width), and only so."""
+    """Check that the kernel has a large-width limit, for which the width must occur only as 1/sqrt(layer.width)."""
     claim, symbols = "the layer's sum over units is divided by sqrt(layer.width)", form.symbols
     widths = {symbols.width, symbols.next_width} & (form.block_tokens.free_symbols | form.gain.free_symbols)
     said = f"a path is multiplied by {form.block_tokens}"

@@ -20,10 +20,11 @@ DrawWeights = Callable[[np.random.Generator, tuple[int, int, int], float, Mappin
 """Function that draws weights: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
 
 _CLAIM = "the stated forward map is the reference"
-# Sizes are primes, so no product of powers of some is a power of another, and a factor has one name.
+# Sizes of trials. They are primes, so no product of powers of some is a power of another, and factors are unique.
 _PRIMES = (5, 7, 11, 13)
-# Units before and after a layer, and tokens, of the largest trial.
+# N_l, N_{l+1} and number of tokens of the largest trial.
 _WIDE = (41, 37, 29)
+# Number of draws of weights.
 _DRAWS = 2_000
 
 
@@ -32,7 +33,7 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
     form = placement.form
 
     def tried(sizes: Sequence[Sizes], own_numbers: bool, heads: int = kind.heads) -> list[Pair]:
-        """Return trials with `heads` heads and the reference's results, or none if there is no such layer."""
+        """Return trials with `heads` heads and results of the reference, or none if there is no such layer."""
         other = (kind, form) if heads == kind.heads else of_other_heads(kind, form, heads, seed)
         if other is None:
             return []
@@ -78,7 +79,7 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
         found = explain_difference(pairs, others)
         yield Finding(_CLAIM, f"{found.measured}{note}", found.meaning)
         return
-    # They agree at the layer's own heads. More heads and larger inputs may reveal a difference.
+    # Both agree for the layer's own number of heads. More heads and larger inputs may reveal a difference.
     wide = [(_WIDE[0], _WIDE[0] if sizes[0][0] == sizes[0][1] else _WIDE[1], _WIDE[2])]
     further = elsewhere(sizes[:1], kind.heads + 3)
     groups = [(others, further), (further, []), (elsewhere(wide, kind.heads), elsewhere(wide, kind.heads + 1))]
@@ -102,7 +103,7 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
 
 
 def _is_general(trial: Trial, reference: Reference) -> bool:
-    # Check whether it depends on every weight block and head, as a reference for any number of them does.
+    # A reference for any number of heads depends on every weight block and head, so check this.
     whole = trial.referred(reference)
     try:
         for name in ("weights", "attention"):
@@ -156,12 +157,12 @@ def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
     hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference)))
     if size == 0:
         return "the reference is zero at random weights and activations", "it depends on neither"
-    # Doubling and sign changes are exact in floating-point numbers, so a linear map differs by rounding only.
+    # Doubling and sign changes are exact in floating-point numbers, so results of a linear map differ only by rounding.
     try:
         constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
     except Unusable as problem:
         return f"{problem} for hidden activations that are zero", "it divides by their size: a norm"
-    # A bias as small as the tolerance would be mistaken for something else below.
+    # Detect a bias first, because a bias as small as the tolerance would pass for another mistake below.
     if np.max(np.abs(constant)) > 0.1 * AGREES * size:
         said = f"without hidden activations it gives {np.max(np.abs(constant)):.3g}, not zero"
         return said, "the reference has a bias, which the theory does not cover"
@@ -187,7 +188,7 @@ def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWei
     sizes = [(6, 6, 5), (11, 11, 5)] if form.has_skip else [(5, 7, 6), (11, 6, 5)]
     trials = make_trials(kind, form, sizes, seed, own_numbers=True)
     rng, samples = np.random.default_rng(seed), []
-    # Another width and another variance distinguish a factor of these from a number.
+    # Vary the width and the variance, to distinguish factors of these from numbers.
     for trial, scale in zip(trials, (1.0, 1.7), strict=True):
         drawn = []
         for _ in range(_DRAWS):
@@ -196,7 +197,7 @@ def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWei
                     draw_weights(rng, trial.weights.shape, scale * variance, copies(trial.parameters))
                 )
                 weights = returned.real.astype(float)
-            except Exception as error:  # the user's code may raise anything
+            except Exception as error:  # The user's code may raise any error.
                 return Finding(claim, raised(error), "what the error says")
             if returned.dtype.kind == "c":
                 return Finding(claim, "complex weights", "the theory is of real weights")
@@ -224,7 +225,7 @@ def _dependence(weights: np.ndarray) -> tuple[str, str] | None:
     blocks = weights.reshape(*weights.shape[:2], -1)
     blocks = blocks / np.sqrt(np.mean(blocks**2, axis=(0, 2), keepdims=True))
     overlaps = np.einsum("dai,dbj->aibj", blocks, blocks, optimize=True) / len(blocks)
-    # The same entry of two blocks may have the covariance that `prior` states.
+    # Leave out equal entries of two blocks, which may have the covariance in `prior`.
     correlation = np.max(np.abs(overlaps * (1 - np.eye(blocks.shape[2]))[None, :, None, :]), axis=(1, 3))
     if np.max(correlation) > 7 * error:
         one, other = np.argwhere(correlation > 7 * error)[0]

@@ -1,4 +1,4 @@
-"""Random arrays for testing a layer's forward map, as stated and according to the user's reference."""
+"""Draw random arrays to test the forward map of a layer against the user's reference."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,21 +18,24 @@ from ..report import raised
 from .placement import short_name
 
 Reference = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Mapping[str, ArrayLike]], ArrayLike]
-"""Forward map in NumPy: (weights, hidden, attention, parameters) -> next hidden; see `check_layer`."""
+"""Forward map in NumPy, (weights, hidden, attention, parameters) -> next hidden; see `check_layer`."""
 Sizes = tuple[int, int, int]
 """(N_l, N_{l+1}, tokens)."""
 
 
 class Unusable(Exception):
-    """The reference fails, or does not return an array of next hidden activations."""
+    """The reference raises an error, or does not return an array of next hidden activations."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """Arrays of one layer, with different sizes if possible.
 
-    - `weights` (blocks, N_{l+1}, N_l), `hidden` (N_l, tokens), `attention` (heads, keys, queries) or None.
-    - `parameters`: by their names in the layer.
+    - `form`: the symbolic form of the layer.
+    - `weights` (blocks, N_{l+1}, N_l): weight blocks.
+    - `hidden` (N_l, tokens): hidden activations.
+    - `attention` (heads, keys, queries): attention, or None.
+    - `parameters`: values of parameters by their names in the layer.
     """
 
     form: LayerForm
@@ -73,7 +76,7 @@ class Trial:
         return np.asarray(interpret(self.form.forward, self.values()))
 
     def referred(self, reference: Reference) -> np.ndarray:
-        """Return the next hidden activations according to the reference. `Unusable` explains invalid ones."""
+        """Return the next hidden activations according to the reference. Raises `Unusable` if they are invalid."""
         attention = None if self.attention is None else self.attention.copy()
         try:
             with np.errstate(all="ignore"):
@@ -81,7 +84,7 @@ class Trial:
                     reference(self.weights.copy(), self.hidden.copy(), attention, copies(self.parameters))
                 )
                 found = np.asarray(returned, dtype=float) if returned.dtype.kind != "c" else returned
-        except Exception as error:  # the user's code may raise anything
+        except Exception as error:  # The user's code may raise any error.
             raise Unusable(f"it raises {raised(error)}") from None
         if returned.dtype.kind == "c":
             size = np.max(np.abs(np.imag(returned)), initial=0.0)
@@ -124,12 +127,12 @@ def term_expressions(form: LayerForm) -> list[Expr]:
 def make_trials(
     kind: AbstractLayer, form: LayerForm, sizes: Sequence[Sizes], seed: int, own_numbers: bool
 ) -> list[Trial]:
-    """Make a trial for each of `sizes`, with the kind's own parameters if `own_numbers`, and with others if not."""
+    """Make a trial for each of `sizes`, with the kind's own parameters if `own_numbers`, and else with other ones."""
     rng, found = np.random.default_rng(seed), []
     blocks = layer_functions.count(form.blocks, {form.symbols.heads.name: kind.heads} if kind.heads else {})
     given = plain({short_name(symbol, form): value for symbol, value in kind.parameters(form.symbols).items()})
     for width, next_width, tokens in sizes:
-        # Random attention has columns that sum to one over keys, as after a softmax.
+        # Columns of random attention sum to one over keys, as after a softmax.
         scores = np.exp(rng.normal(size=(kind.heads, tokens, tokens)))
         weights, hidden = rng.normal(size=(blocks, next_width, width)), rng.normal(size=(width, tokens))
         attention = scores / scores.sum(axis=1, keepdims=True) if kind.heads else None
@@ -151,9 +154,9 @@ def _other_matrix(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def of_other_heads(
     kind: AbstractLayer, form: LayerForm, heads: int, seed: int
 ) -> tuple[AbstractLayer, LayerForm] | None:
-    """Return the kind with another number of heads and matching arrays, and its form, or None if there is none.
+    """Return the kind with another number of heads and arrays that fit, and its form, or None if this is impossible.
 
-    Another number of heads distinguishes a factor of layer.heads from a number.
+    The other number of heads distinguishes a factor of layer.heads from a number.
     """
     if not kind.heads:
         return None
@@ -162,13 +165,13 @@ def of_other_heads(
     try:
         other = _resized(kind, {old: new, kind.heads: heads}, heads, rng)
         (found,) = Architecture((other,), 6, temperature=1.0).forms
-    except Exception:  # the user's code may raise anything
+    except Exception:  # The user's code may raise any error.
         return None
     return (other, found) if other.heads == heads and found.forward == form.forward else None
 
 
 def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
-    # Resize arrays with an axis in `sizes`, also in a nested layer. A constructor may not take fields, so bypass it.
+    # Resize arrays with an axis in `sizes`, also in nested layers. Bypass the constructor, which may not accept fields.
     other = object.__new__(type(kind))
     for field in fields(kind):
         value = getattr(kind, field.name)
