@@ -104,8 +104,8 @@ def check_layer(
             (placement, check)
             for placement in placements
             for name, check in of_package.items()
-            # Run generated code only for the first two placements, which cover the readout, inner layers, and one or two
-            # outputs.
+            # Run generated code only for the first two placements, which cover the readout and inner layers, and one
+            # and two outputs.
             if name in chosen and (name != "numerics" or placement in placements[:2])
         ]
         more_heads = of_other_heads(kind, alone.form, kind.heads + 1, seed)
