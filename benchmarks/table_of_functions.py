@@ -1,4 +1,4 @@
-"""Write the table of scalar functions that actions may contain, from the code generator's table."""
+"""Write the table of scalar functions that actions may contain, from the table of the code generator."""
 
 from sympy import Expr, Symbol
 

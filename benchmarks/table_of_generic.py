@@ -1,10 +1,10 @@
-"""Write the table of both minimisers, from the results of generic.py."""
+"""Write the table that compares both minimisers, from the results of generic.py."""
 
 import kept_results
 
 
 def table() -> str:
-    """Return the table of problems, seconds of the specialised and the generic solver, and differences of minima."""
+    """Return the table of problems, times of the specialised and the generic solver, and differences of minima."""
     rows = (
         (
             row["problem"],
@@ -17,5 +17,5 @@ def table() -> str:
         )
         for row in kept_results.read("generic")["rows"]
     )
-    head = ("problem", "paths", "width", "`bpkr.solve`", "`saddle.minimise`", "ratio", "actions differ by")
+    head = ("problem", "paths", "width", "`bpkr.solve`", "`saddle.minimise`", "ratio", "difference of actions")
     return kept_results.markdown(head, rows)

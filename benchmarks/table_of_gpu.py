@@ -1,4 +1,4 @@
-"""Write the table of a GPU and the CPU of the same machine, from the results of gpu.py."""
+"""Write the table of times on a GPU and on the CPU of the same machine, from the results of gpu.py."""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +23,7 @@ SHOWN: Mapping[tuple[str, str], tuple[str, str, tuple[int, ...]]] = {
 
 
 def rows() -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield the computation, its size, seconds on both, and their ratio."""
+    """Yield the computation, its size, the time on both devices, and the ratio of times."""
     found = {(row["part"], row["name"], row["size"], row["platform"]): row for row in read("gpu")["rows"]}
     for (part, name), (what, size, sizes) in SHOWN.items():
         for each in sizes:

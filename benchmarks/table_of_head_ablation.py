@@ -1,4 +1,4 @@
-"""Write the table of head rankings against measured drops in accuracy, from the results of head_ablation.py."""
+"""Write the table that compares head rankings with measured drops in accuracy, from results of head_ablation.py."""
 
 import kept_results
 import numpy as np
@@ -7,14 +7,14 @@ HEAD = (
     "ranking by",
     "rank correlation, layer 1",
     "layer 2",
-    "points lost without the head ranked last, layer 1",
+    "accuracy lost without the last head (points), layer 1",
     "layer 2",
 )
 NAMES = ("published score", "lost log evidence", "lost expected accuracy", "magnitude")
 
 
 def table() -> str:
-    """Return Spearman's correlations with the measured drops, and the drop for the head that is ranked last."""
+    """Return rank correlations with the measured drops, and the drop without the head that is ranked last."""
     encoders = kept_results.read("head_ablation")["encoders"]
     drops = 100 * np.array([each["drop of accuracy"] for each in encoders])
     rows = []
@@ -23,7 +23,7 @@ def table() -> str:
         last = np.argmin([each[name] for each in encoders], axis=2)
         removed = np.take_along_axis(drops, last[..., None], axis=2)[..., 0]
         rows.append((name, *_means(correlations), *_means(removed)))
-    rows.append(("no ranking: a head at random", "0", "0", *_means(drops.mean(axis=2))))
+    rows.append(("none (random head)", "0", "0", *_means(drops.mean(axis=2))))
     return kept_results.markdown(HEAD, rows)
 
 

@@ -1,4 +1,4 @@
-"""Write the table of local kernel renormalisation by both programs, from the results of local_kernels.py."""
+"""Write the table of local kernel renormalisation with both programs, from the results of local_kernels.py."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,20 +10,20 @@ HEAD = (
     "examples",
     "channels",
     "`bpkr.solve`",
-    "published",
+    "published program",
     "ratio",
-    "what the published program reports",
+    "result of the published program",
 )
 
 
 def table() -> str:
-    """Return the table of cases, seconds of both programs, and the outcome of the published one."""
+    """Return the table of cases, times of both programs, and the result of the published program."""
     found = kept_results.read("local_kernels")
     return kept_results.markdown(HEAD, (row(case, found["limit_gibibytes"]) for case in found["cases"]))
 
 
 def row(case: Mapping[str, Any], gibibytes: float) -> tuple[str, ...]:
-    """Return the cells of one case; `gibibytes` is the memory limit of the published program."""
+    """Return the cells of one case. `gibibytes` is the memory limit of the published program."""
     return (
         f"{case['patches']}",
         f"{case['examples']}",
@@ -41,7 +41,7 @@ def _time(published: Mapping[str, Any]) -> str:
 
 
 def _ratio(case: Mapping[str, Any]) -> str:
-    """Return the ratio of times; a lower bound if the published program was stopped."""
+    """Return the ratio of times, or a lower bound if the published program was stopped."""
     error = case["published"].get("error")
     if error == "memory":
         return ""
@@ -52,7 +52,7 @@ def _solution(published: Mapping[str, Any], gibibytes: float) -> str:
     if published.get("error") == "memory":
         return f"more than {gibibytes:g} GiB"
     if "error" in published:
-        return f"ended after {published['evaluations']} gradients"
+        return f"stopped after {published['evaluations']} gradients"
     if not published["converged"]:
         return f"not converged: gradient {published['largest_gradient']:.0e}"
     return f"converged, Q differs by {published['difference']:.0e}"

@@ -1,11 +1,11 @@
-"""Write the table of replica actions, from the results of replicas.py."""
+"""Write the table of replica actions from the results of replicas.py."""
 
 import kept_results
 from table_of_sizes import shown
 
 
 def table() -> str:
-    """Return the table of missed and silently wrong answers among 256, and of times, for both methods."""
+    """Return the table of missed and silently wrong answers among 256, and the times of both methods."""
     rows = (
         (
             name,
@@ -15,5 +15,12 @@ def table() -> str:
         )
         for name, of in kept_results.read("replicas").items()
     )
-    head = ("action", "ours: missed, wrong", "iteration: missed, wrong", "ours, first", "ours", "iteration")
+    head = (
+        "action",
+        "theorykit: missed, wrong",
+        "iteration: missed, wrong",
+        "theorykit, first",
+        "theorykit",
+        "iteration",
+    )
     return kept_results.markdown(head, rows)

@@ -1,11 +1,11 @@
-"""Write the table of sizes, from the results of the benchmarks."""
+"""Write the table of sizes and times from the results of the benchmarks."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kept_results import markdown, read
 
-HEAD = ("what", "size", "time", "memory", "measured by")
+HEAD = ("computation", "size", "time", "memory", "results")
 _MILLION = 1e6
 
 
@@ -32,12 +32,12 @@ def of_solves(saddle: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, s
 
 
 def of_larger_solves(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield solves with more examples, on the CPU and the GPU of one machine."""
+    """Yield solves with more examples on the CPU and the GPU of one machine."""
     devices = {"cpu": f"{results['about']['cores']} cores", "gpu": f"an {results['about']['device']}"}
     for row in sorted(results["rows"], key=lambda row: (row["size"], row["platform"])):
         if row["part"] == "solves" and row["size"] > 600 and "run_s" in row:
-            time = f"{shown(row['run_s'])}, compiling {shown(row['compile_s'])}"
-            planned = f"{row['planned_bytes'] / 2**30:.1f} GiB by the compiler's plan"
+            time = f"{shown(row['run_s'])}, compilation {shown(row['compile_s'])}"
+            planned = f"{row['planned_bytes'] / 2**30:.1f} GiB planned by the compiler"
             size = f"{row['size']:,} examples, {row['name']}, on {devices[row['platform']]}"
             yield "one solve, `bpkr.solve`", size, time, planned, "gpu"
 
@@ -45,7 +45,7 @@ def of_larger_solves(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str
 def of_grid(case: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
     (grid,) = case["rows"]
     size = f"{grid['points']} points, 600 examples, 16 paths"
-    time = f"{shown(grid['seconds_with_compilation'])}, compiling included"
+    time = f"{shown(grid['seconds_with_compilation'])}, including compilation"
     yield "a sweep, `sweeps.sweep`", size, time, memory(case), "saddle"
 
 
@@ -53,14 +53,14 @@ def of_passes(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, 
     for result in sorted(results.values(), key=lambda result: result["examples"]):
         done = result["passes"][-1]
         size = f"{result['examples']:,} examples on disk, {result['columns']} features, {done['workers']} workers"
-        each = f"{max(done['worker_gib']):.2f} GiB a worker"
+        each = f"{max(done['worker_gib']):.2f} GiB per worker"
         yield "statistics, `bpkr.Data.of_files`", size, shown(done["seconds"]), each, "workers_data"
 
 
 def of_sampling(rates: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:
     names = {"exact": "sample_order_parameters", "gibbs": "sample_weights_by_gibbs", "nuts": "sample_weights"}
     for rate in rates:
-        beside = f", {rate['workers']} chains side by side" if rate["workers"] > 1 else ""
+        beside = f", {rate['workers']} chains in parallel" if rate["workers"] > 1 else ""
         size = f"100 examples, 4 paths, width {rate['N']}, a thousand effective samples{beside}"
         time = shown(1000 / rate["ess_per_second"])
         yield f"sampling, `sampling.{names[rate['sampler']]}`", size, time, "", "sampling"
@@ -69,12 +69,12 @@ def of_sampling(rates: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str,
 def of_dynamics(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
     rates = {rate["quantity"]: rate["rate"] for rate in results["rates"]["rows"] if rate["window"] == 4}
     for quantity, what in {"map": "`dmft.run`", "leading 3": "three exponents, `dmft.lyapunov_spectrum`"}.items():
-        time = f"{rates[quantity] / _MILLION:.1f} million tokens a second"
+        time = f"{rates[quantity] / _MILLION:.1f} million tokens per second"
         yield f"orbits, {what}", "256 orbits, context 4, 3 patterns", time, "", "self_attention"
     (zoom,) = results["zoom"]["rows"]
     tokens = zoom["transient"] + zoom["recorded"]
     size = f"{zoom['orbits']:,} orbits of {tokens:,} tokens, {zoom['exponents']} exponents"
-    time = f"{shown(zoom['seconds'])}, compiling included"
+    time = f"{shown(zoom['seconds'])}, including compilation"
     yield "a diagram, `dmft.diagrams.orbit_diagram`", size, time, "", "self_attention"
 
 

@@ -1,10 +1,10 @@
-"""Write the table of threads, from the results of threads.py."""
+"""Write the table of threads from the results of threads.py."""
 
 import kept_results
 
 
 def table() -> str:
-    """Return the default time over the time with one thread, on a quiet and on a busy machine, for both versions."""
+    """Return ratios of the default time to the time with one thread, on an idle and a busy machine."""
     ratios, seconds = {}, {}
     for version, rows in kept_results.read("threads").items():
         for row in rows:
@@ -17,5 +17,5 @@ def table() -> str:
     for name, examples in seconds:
         of_case = (f"{ratios[(name, examples), *column]:.2f}" for column in columns)
         body.append((f"`{name}`", str(examples), f"{1e3 * seconds[name, examples]:.3g} ms", *of_case))
-    head = ("function", "examples", "one thread", "quiet, before", "quiet, now", "busy, before", "busy, now")
+    head = ("function", "examples", "one thread", "idle, before", "idle, now", "busy, before", "busy, now")
     return kept_results.markdown(head, body)

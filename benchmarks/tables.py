@@ -2,7 +2,7 @@
 
     python benchmarks/tables.py
 
-Each table goes into its page, between its two marks. A test checks that the pages are up to date.
+Each table is written to its page, between its two marks. A test checks that the pages are up to date.
 """
 
 import re
@@ -36,7 +36,7 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
 def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
     """Return the text of a page with its tables updated from the results.
 
-    **Raises** `ValueError` if the page has no place for a table.
+    Raises `ValueError` if the page has no place for a table.
     """
     for name, table in tables.items():
         begin, end = f"<!-- benchmarks/tables.py: {name} -->", "<!-- end -->"

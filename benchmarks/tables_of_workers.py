@@ -1,4 +1,4 @@
-"""Write the tables about many workers, from the results of `workers.py` and `many_workers.py`."""
+"""Write the tables about workers from the results of `workers.py` and `many_workers.py`."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -24,7 +24,7 @@ def by_job(rows: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[st
 
 
 def times() -> str:
-    head = ("work", "1 worker", "2", "4", "of two cores, by 2 and by 4", "same bits")
+    head = ("task", "1 worker", "2", "4", "use of two cores, with 2 and with 4", "identical results")
     return markdown(head, map(_time, by_job(measured("times"))))
 
 
@@ -36,7 +36,7 @@ def _time(of_job: tuple[str, list[Mapping[str, Any]]]) -> tuple[str, ...]:
 
 
 def overhead() -> str:
-    head = ("workers", "a task", "a task alone", "100 MB to all")
+    head = ("workers", "overhead per task", "time of a single task", "100 MB to all")
     rows = (
         (
             f"{row['workers']}",
@@ -50,7 +50,7 @@ def overhead() -> str:
 
 
 def sizes() -> str:
-    head = ("examples", "one solve", "all eight here", "by two workers", "ratio")
+    head = ("examples", "one solve", "eight solves, one process", "two workers", "ratio")
     rows = (
         (
             f"{row['examples']}",
@@ -65,7 +65,7 @@ def sizes() -> str:
 
 
 def kills() -> str:
-    head = ("work", "undisturbed", "with a killed worker", "times", "same bits")
+    head = ("task", "undisturbed", "with a killed worker", "repetitions", "identical results")
     return markdown(head, map(_kills, by_job(measured("kills"))))
 
 
@@ -78,7 +78,7 @@ def _kills(of_job: tuple[str, list[Mapping[str, Any]]]) -> tuple[str, ...]:
 
 def simulation() -> str:
     found = read("many_workers")
-    head = ("mean cost of a task", "all", "workers busy", "lost to handing out", "to starting", "to last tasks")
+    head = ("mean time per task", "total", "workers busy", "lost to scheduling", "to starting", "to last tasks")
     rows = (
         (
             f"{row['mean_seconds']:g} s",
