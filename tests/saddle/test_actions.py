@@ -187,10 +187,10 @@ def test_an_action_can_be_pickled():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Action(Symbol("beta") * m**2, {m: Real()}, [beta]), "another symbol called beta is declared"),
+        (lambda: Action(Symbol("beta") * m**2, {m: Real()}, [beta]), "a symbol called beta is declared"),
         (lambda: Action(m**2, {m: Real()}, [m]), "m: declared both as"),
         (lambda: Action(Trace(x * x.T) * x, {x: Real()}), "expression must be a scalar"),
-        (lambda: minimise(CURIE_WEISS, {beta: 1.0}), "values has no entries for h"),
+        (lambda: minimise(CURIE_WEISS, {beta: 1.0}), "values needs a value for h"),
         (lambda: minimise(WISHART, {K: np.eye(2)}), r"values\[K\] must have shape \(3, 3\)"),
         (lambda: minimise(WISHART, {K: np.eye(3)}, initial={U: -np.eye(3)}), r"initial\[U\] must be positive definite"),
         (
@@ -281,7 +281,7 @@ def test_an_action_is_evaluated_as_its_expression_is():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"m": 0.3, "beta": 1.0}, "needs a value of h: call it with m=..., beta=..., h=..."),
+        ({"m": 0.3, "beta": 1.0}, "needs a value for h: call it with m=..., beta=..., h=..."),
         ({"m": 0.3, "beta": 1.0, "h": 0.0, "g": 1.0}, "names 'g', which is none of m, beta, h"),
         ({"m": [0.3, np.nan], "beta": 1.0, "h": 0.0}, "m is not finite in 1 entry"),
     ],
@@ -305,7 +305,7 @@ def test_an_action_is_evaluated_inside_its_domain_and_on_its_edges():
         action(m=2.5)
     with pytest.raises(ValueError, match="U must be positive definite"):
         WISHART(U=np.stack([np.eye(3), -np.eye(3)]), K=np.eye(3))
-    with pytest.raises(ValueError, match=r"U must have shape \(3, 3\) beside the others"):
+    with pytest.raises(ValueError, match=r"U must have shape \(3, 3\) to fit the other values"):
         WISHART(U=np.eye(2), K=np.eye(3))
 
 

@@ -73,7 +73,7 @@ def test_what_cannot_be_followed_is_refused():
     solution = minimise(CURIE_WEISS, values, initial={m: 0.3})
     with pytest.raises(ValueError, match="parameter must be a number among beta, h"):
         follow(CURIE_WEISS, values, solution, "g", (0, 1))
-    with pytest.warns(Warning), pytest.raises(ValueError, match="no stationary point to start from"):
+    with pytest.warns(Warning), pytest.raises(ValueError, match="not a stationary point, and no branch"):
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))
 
 
@@ -99,7 +99,7 @@ TWICE = (m**2 - h) ** 2 / 4 + (x**2 - h) ** 2 / 4
 BRANCHES = {
     "edge": (s - h * log(s), {s: 1.0}, (-1.0, 2.0), UPPER, "s reaches the edge of its domain"),
     "two curvatures vanish": (TWICE, {m: 1.0, x: 1.0}, (-1.0, 2.0), UPPER, UPPER),
-    "runs off": (exp(-x) + h * x, {x: 0.0}, (-1.0, 2.0), UPPER, "x moves on while h stays"),
+    "runs off": (exp(-x) + h * x, {x: 0.0}, (-1.0, 2.0), UPPER, "x keeps changing while h is constant"),
     "a pole": ((1 - h / 2) * x**2 / 2 - x, {x: 2.0}, (0.0, 3.0), "x grows without bound", LOWER),
     "log-normal": (x**2 / 2 - log_normal_cdf(h * x), {x: 0.1}, (-30.0, 30.0), UPPER, LOWER),
 }

@@ -76,7 +76,7 @@ def test_values_fulfil_their_conditions_eagerly_and_compiled(case):
 
 @pytest.mark.parametrize("assumption", ["imaginary", "infinite"])
 def test_symbols_that_no_finite_real_number_can_stand_for_are_refused(assumption):
-    with pytest.raises(ValueError, match="and values are finite real numbers"):
+    with pytest.raises(ValueError, match="but values are finite real numbers"):
         list(as_declared("values[x]", Symbol("x", **{assumption: True}), np.asarray(1.0)))
 
 

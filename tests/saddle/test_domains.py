@@ -55,11 +55,11 @@ def test_steps_have_the_length_of_the_metric(name, seed):
 @pytest.mark.parametrize(
     ("domain", "symbol", "message"),
     [
-        (Real(), Symbol("q", positive=True), "declared positive in its symbol"),
-        (Real(), positive_definite("U", 2), "declared symmetric in its symbol"),
+        (Real(), Symbol("q", positive=True), "q is declared positive, but"),
+        (Real(), positive_definite("U", 2), "U is declared symmetric, but"),
         (Positive(), Symbol("q", negative=True), "declared not to be positive"),
-        (Between(-1, 1), Symbol("q", positive=True), "reaches down to -1"),
-        (Between(-1, 1), Symbol("q", negative=True), "reaches up to 1"),
+        (Between(-1, 1), Symbol("q", positive=True), "extends down to -1"),
+        (Between(-1, 1), Symbol("q", negative=True), "extends up to 1"),
         (Positive(), positive_definite("U", 2), "U is a matrix"),
         (PositiveDefinite(), symmetric("U", 2), "made by positive_definite"),
         (Symmetric(), MatrixSymbol("U", 2, 2), "made by symmetric"),

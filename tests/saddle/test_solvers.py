@@ -113,7 +113,7 @@ def test_the_expansion_has_the_derivatives_of_the_action(case):
 
 
 def test_straight_branches_cannot_be_swept():
-    with refused("a skip connection leaves no closed form to sweep by; use Newton"):
+    with refused("sweeps have no closed form with a skip connection; use Newton"):
         solved(random_problem(SKIP_FIRST, 0), solver=bpkr.AcceleratedSweeps())
 
 

@@ -1,4 +1,4 @@
-"""Stationary points of any action of order parameters: minima and min-max points. It contains no theory.
+"""Stationary points of any action of order parameters: minima and min-max points. No particular theory is assumed.
 
 expression, domains, parameters -> Action -> minimise, stationary, search -> Solution -> follow -> SolutionBranch
 """

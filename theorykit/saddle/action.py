@@ -1,8 +1,8 @@
-"""Define your own action: an expression of order parameters, each with its domain, and of parameters.
+"""Define your own action: an expression in order parameters, each with a domain, and in parameters.
 
     expression -> Action -> compiled function -> minimise, stationary -> Solution
 
-A derivation's result and an expression typed by hand are the same kind of object.
+A derivation and an expression typed by hand give the same kind of object.
 """
 
 from __future__ import annotations
@@ -49,13 +49,19 @@ from .domains import AbstractDomain, as_declared
 
 # Name of the compiled result that holds the action's scale.
 SCALE = "scale"
-# With this many nodes, the error of the default rule becomes visible.
+# Number of nodes of the fine rule. Against it, the error of the default rule of 64 nodes becomes visible.
 _MANY_NODES = 1000
 # Number of error bounds that are added to the averages of `Action.bounds`.
 SIDE = Symbol("stated_errors_of_averages", real=True)
-# Costs of assigning an equation to an order parameter: the equation is solved for it, it also occurs elsewhere in the
-# equation, or its coefficient depends on order parameters.
-_SOLVED, _IMPLICIT, _VARYING, _NONE = 0, 1, 3, 1000
+# Costs of assigning an equation to an order parameter x. The cheapest assignment is used.
+# The equation is solved for x.
+_SOLVED = 0
+# x also occurs elsewhere in the equation.
+_IMPLICIT = 1
+# The coefficient of x depends on order parameters.
+_VARYING = 3
+# The equation has no term that gives x. The cost exceeds every sum of other costs.
+_NONE = 1000
 
 
 def _checked_symbol(name: str, symbol: Any) -> Expr:
@@ -96,11 +102,11 @@ class Action(DisplayMixin):
     """Action S, or a free energy, to be made stationary in its `order_parameters`.
 
     - `expression`: S, a scalar SymPy expression.
-    - `order_parameters`: the domain of each, by symbol.
-    - `parameters`: all other symbols of S: numbers, matrices and columns of data. Sizes of matrices may be left out if
-      the shape of a given matrix determines them.
-    - `scale`: the large number that S is proportional to, such as N. Gradients and curvatures are given per scale.
-    - `derivation`: the recorded steps that led to S, if any. `derivation.verify()` checks each.
+    - `order_parameters`: the domain of every order parameter, by symbol.
+    - `parameters`: all other symbols of S: numbers, matrices and columns of data. You may omit the size of a matrix if
+      the shape of a given matrix determines it.
+    - `scale`: the large number that S is proportional to, such as N. Gradients and curvatures are divided by it.
+    - `derivation`: the recorded steps that led to S, if any. `derivation.verify()` checks every step.
 
         >>> from sympy import cosh, log, symbols
         >>> from theorykit.saddle import Action, Real
@@ -130,8 +136,8 @@ class Action(DisplayMixin):
         names = Counter(symbol.name for symbol in dict.fromkeys(self.symbols))
         if twice := sorted(name for name, count in names.items() if count > 1):
             raise ValueError(
-                f"{', '.join(twice)}: declared by two symbols of different assumptions or shapes, but values and "
-                "results go by name"
+                f"{', '.join(twice)}: declared by two symbols with different assumptions or shapes, but values and "
+                "results are identified by name; rename one of the symbols"
             )
         total = self.expression + self.scale
         free = {symbol for symbol in total.free_symbols if isinstance(symbol, (Symbol, MatrixSymbol))}
@@ -139,7 +145,7 @@ class Action(DisplayMixin):
         if unknown := sorted(symbol.name for symbol in free - sides - set(self.symbols)):
             why = "declare each in order_parameters, with its domain, or in parameters"
             if alike := [name for name in unknown if name in names]:
-                why = f"another symbol called {alike[0]} is declared, of other assumptions or another shape"
+                why = f"a symbol called {alike[0]} is declared, but with other assumptions or another shape"
             raise ValueError(f"the symbols {', '.join(unknown)} of {shown(self.expression)} are not declared; {why}")
         for name in ("expression", "scale"):
             try:
@@ -168,11 +174,11 @@ class Action(DisplayMixin):
     ) -> Float[Array, "..."]:
         """Evaluate S at values of all order parameters and parameters, as keywords or as a dictionary by symbol.
 
-        Numbers may be arrays, and matrices may have leading axes; all are broadcast against each other. Order
+        Numbers may be arrays, and matrices may have leading axes. All values are broadcast against each other. Order
         parameters may lie on an edge of their domain.
 
         Raises:
-                ValueError: If a value is missing, unknown, not finite, outside its domain, or has the wrong shape.
+            ValueError: If a value is missing, unknown, not finite, outside its domain, or has the wrong shape.
 
         Example:
             >>> import theorykit
@@ -190,7 +196,7 @@ class Action(DisplayMixin):
         values = named("values", {**checked_instance("values", values, Mapping), **by_name}, self.symbols)
         if missing := [symbol.name for symbol in self.symbols if symbol.name not in values]:
             keywords = ", ".join(f"{symbol.name}=..." for symbol in self.symbols)
-            raise ValueError(f"the action needs a value of {', '.join(missing)}: call it with {keywords}")
+            raise ValueError(f"the action needs a value for {', '.join(missing)}: call it with {keywords}")
         sizes = {s.name: checked_whole_number(s.name, values[s.name], least=1) for s in self.sizes}
         arrays, conditions = {}, []
         for symbol in self.symbols:
@@ -208,16 +214,17 @@ class Action(DisplayMixin):
         shapes = shapes_of(self, arrays | first | sizes, first)
         for name, array in arrays.items():
             if shapes[name] and array.shape[-2:] != shapes[name]:
-                raise ValueError(f"{name} must have shape {shapes[name]} beside the others, got {array.shape}")
+                raise ValueError(f"{name} must have shape {shapes[name]} to fit the other values, got {array.shape}")
         arrays = require({name: jnp.asarray(array) for name, array in arrays.items()}, conditions)
         return _evaluated(self, arrays, sizes)
 
     def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
-        """Draw S over one or two order parameters, into matplotlib's `axes` or new ones, with its stationary points.
+        """Draw S against one or two order parameters, with its stationary points.
 
         Args:
-            values: as in `saddle.landscape`: order parameters with a range (low, high), and numbers for all else.
-            axes: where to draw.
+            values: As in `saddle.landscape`: a range (low, high) for every order parameter on an axis, and a number for
+                everything else.
+            axes: Matplotlib axes to draw into. New axes by default.
         """
         from ..plots import draw_landscape
         from .landscapes import landscape
@@ -237,7 +244,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def sizes(self) -> tuple[Symbol, ...]:
-        """Parameters that are matrix sizes: whole numbers."""
+        """Parameters that are sizes of matrices. They are whole numbers."""
         sides = [side for symbol in self.symbols for side in getattr(symbol, "shape", ())]
         return tuple(symbol for symbol in self.parameters if any(side.has(symbol) for side in sides))
 
@@ -253,7 +260,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def standard_equations(self) -> Mapping[Expr, Expr] | None:
-        """`equations` in standard form, for solvers. None for matrices, or if there is a jump."""
+        """`equations` in standard form, for solvers. None if an order parameter is a matrix, or if S has a jump."""
         if not all(isinstance(symbol, Symbol) for symbol in self.order_parameters):
             return None
         try:
@@ -264,7 +271,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def fixed_point(self) -> Mapping[Expr, Expr] | None:
-        """Values that the saddle-point equations assign to order parameters, or None without this form."""
+        """Expression that the equations assign to each order parameter, or None if they lack this form."""
         return None if self.standard_equations is None else _fixed_point_map(self.standard_equations)
 
     @property
@@ -320,10 +327,10 @@ class Action(DisplayMixin):
 def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
     """Return the expression that the equations assign to each order parameter, or None if they lack this form.
 
-    Replica theories iterate their equations: q <- E[tanh^2(beta (sqrt(q) z + h))], and an overlap is set to the value
-    from the equation of its conjugate. The map keeps overlaps in their physical range, even from a distant start, and
-    so provides good starts for Newton's method. Each equation c x + r = 0 gives -r / c to one order parameter x, with c
-    free of order parameters if possible (a linear assignment).
+    Replica theories iterate their equations, such as q <- E[tanh^2(beta (sqrt(q) z + h))]. The equation of a conjugate
+    order parameter sets its overlap. The map keeps overlaps in their physical range, even from a distant start, and so
+    provides good starts for Newton's method. Each equation c x + r = 0 assigns -r / c to one order parameter x. A
+    linear assignment chooses x so that c is free of order parameters if possible.
     """
     symbols = tuple(equations)
     choices = [[_update(equation, symbol, symbols) for symbol in symbols] for equation in equations.values()]
@@ -352,7 +359,7 @@ def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tupl
 
 
 def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every symbol of the action, () for numbers. Raises `ValueError` if one is undetermined."""
+    """Return the shape of every symbol of the action, () for numbers. Raises `ValueError` if no value determines it."""
     given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
     given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
     arrays = [symbol for symbol in action.symbols if symbol.name in given]
@@ -361,7 +368,7 @@ def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, An
         for axis, side in enumerate(getattr(symbol, "shape", ())):
             if unknown := sorted(size.name for size in side.free_symbols - known):
                 raise ValueError(
-                    f"no value determines the size {unknown[0]} of {symbol}; give initial={{...}} "
+                    f"no value determines the size {unknown[0]} of {symbol}; pass initial={{...}} "
                     f"with a start for {symbol}, or declare {unknown[0]} among the parameters"
                 )
             sides[f"{symbol.name}_{axis}"] = side
@@ -371,10 +378,10 @@ def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, An
 
 
 def named(what: str, values: Mapping[Expr | str, Any], admitted: Iterable[Expr]) -> dict[str, Any]:
-    """Return `values` by name. Raises `ValueError` for a name outside the symbols `admitted`."""
+    """Return `values` by name. Raises `ValueError` for a name that is not in `admitted`."""
     given, names = by_name(what, values), [symbol.name for symbol in admitted]
     if unknown := [key for key in given if key not in names]:
-        raise ValueError(f"{what} names {shown(unknown[0])}, which is none of {', '.join(names) or 'none'}")
+        raise ValueError(f"{what} names {shown(unknown[0])}, which is not one of {', '.join(names) or 'none'}")
     return given
 
 
@@ -399,9 +406,11 @@ def render_latex(action: Action, symbol_names: Mapping[Expr, str] | None = None)
 
 @checked_arguments
 def render_markdown(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """Write the action and saddle-point equations as Markdown, with domains of order parameters and other symbols.
+    """Write the action and its saddle-point equations as Markdown, with a list of domains and parameters.
 
-    `symbol_names` are LaTeX names for symbols that should be printed under another name.
+    Args:
+        action: The action to write.
+        symbol_names: LaTeX names of symbols that should be printed under another name.
     """
     return as_markdown(_blocks(action, symbol_names or {}))
 
@@ -427,6 +436,6 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
     try:
         equations = action.equations
     except NotImplementedError as reason:
-        yield Text(f"None in symbols: {reason}")
+        yield Text(f"The equations have no symbolic form: {reason}")
         return
     yield from equations._view(names)

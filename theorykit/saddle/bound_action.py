@@ -33,27 +33,39 @@ from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 Values = Mapping[Expr | str, Any]
 """Numbers and arrays, by symbol or by the symbol's name."""
 
-# Coordinates of order parameters close to an edge of their domain. A solve stops at EDGE. BEYOND represents the edge
-# itself, 1e-35 of the unit away from zero.
-EDGE, BEYOND = 45.0, 80.0
-# Relative change of order parameters at which the fixed-point map has settled, and a floor against division by zero.
-_SETTLED, _SMALL = 1e-7, 1e-300
-# Iterations of the map at first, and after each Newton step on its misfit. Number of such steps, and the largest change
-# of a coordinate in one.
-_ITERATIONS, _ITERATIONS_AFTER, _NEWTON_STEPS, _LONGEST = 200, 10, 100, 3.0
-# Rounding errors of the coordinates over which the noise of S is measured.
+# A solve stops at this coordinate, where the order parameter is exp(-45) = 3e-20 from an edge of its domain.
+EDGE = 45.0
+# This coordinate represents the edge itself. The order parameter is then exp(-80) = 2e-35 from the edge.
+BEYOND = 80.0
+# The fixed-point map has settled if the relative change of every order parameter is below this.
+_SETTLED = 1e-7
+# Added to the denominators of relative changes, to avoid division by zero.
+_SMALL = 1e-300
+# Maximum number of fixed-point iterations before the first Newton step on the misfit.
+_ITERATIONS = 200
+# Maximum number of fixed-point iterations after each Newton step.
+_ITERATIONS_AFTER = 10
+# Maximum number of Newton steps on the misfit.
+_NEWTON_STEPS = 100
+# Largest change of a coordinate in one Newton step on the misfit.
+_LONGEST = 3.0
+# Distance over which the noise of S is measured, in units of the rounding errors of the coordinates.
 _ULPS = 8.0
 
 
 class BoundAction(AbstractSaddleProblem):
-    """Action as a function of coordinates, with arrays as parameters. It is differentiable in these too.
+    """Action as a function of coordinates, with arrays as parameters. It is differentiable in the parameters too.
 
     Steps are orthonormal in the metric of the domains, so the metric of an expansion is the identity.
 
-    - `shapes`: of the order parameters, in order. Their `coordinates` are concatenated in the same order.
-    - `units`: a coordinate times its unit is a coordinate of the domain. Numbers with a small start have small units.
-    - `parameters`, `sizes`: values by name.
-    - `free`: zero for a coordinate that is fixed because its order parameter is on an edge of its domain.
+    - `of`: the action.
+    - `shapes`: shapes of the order parameters, in order. Their `coordinates` are concatenated in the same order.
+    - `units` (coordinates,): a coordinate times its unit is a coordinate of the domain. Numbers with a small start have
+      small units.
+    - `parameters`: values of the parameters, by name.
+    - `sizes`: values of the parameters that are sizes of matrices, with their names.
+    - `free` (coordinates,): zero if the coordinate is fixed because its order parameter is on an edge of its domain,
+      and otherwise one.
     """
 
     of: Action = eqx.field(static=True)
@@ -108,7 +120,7 @@ class BoundAction(AbstractSaddleProblem):
         return jnp.concatenate([domain.coordinates(values[name]) for name, domain in self.domains.items()]) / self.units
 
     def edges(self, coordinates: Coordinates, beyond: float, *, finite: bool = False) -> Bool[Array, " coordinates"]:
-        """Find coordinates so far out that their order parameter is next to an edge, or to a `finite` one."""
+        """Mask coordinates so far out that their order parameter is next to an edge. `finite`: skip infinite edges."""
 
         def near(domain: AbstractDomain, part: Array) -> Array:
             if not domain.has_edges:
@@ -145,10 +157,11 @@ class BoundAction(AbstractSaddleProblem):
         return jnp.sum(self.terms(coordinates))
 
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
-        """Return the gradient of S in steps, after one `step`, and the sum of the sizes of the terms in each entry.
+        """Return the gradient of S, and for each entry the sum of the absolute values of its terms.
 
-        Without a step, both are by name in the order parameters themselves. The equations in standard form are
-        evaluated if all order parameters are numbers. Otherwise S is differentiated.
+        The gradient is taken in steps, after one `step`. Without a `step`, the gradient is taken in the order
+        parameters themselves, and both results are by name. The equations in standard form are evaluated if all order
+        parameters are numbers. Otherwise S is differentiated.
         """
         if step is None:
             values = self.values(coordinates)
@@ -198,10 +211,10 @@ class BoundAction(AbstractSaddleProblem):
     def fixed_point(self, coordinates: Coordinates) -> Coordinates:
         """Find the end of the fixed-point map of the saddle-point equations.
 
-        Damped iterations come first, until they settle or stall. Then Newton's method reduces the misfit, the step that
-        the map would take. A few iterations after each step restore the relations between order parameters, and steps
-        are cut until the misfit falls. Close to a critical point, iterations alone stall along one direction, and
-        Newton steps alone diverge in the others.
+        Damped iterations run first, until they settle or stall. Newton's method then reduces the misfit, which is the
+        step that the map would take. A few iterations after each Newton step restore the relations between order
+        parameters, and steps are shortened until the misfit falls. Both are needed: close to a critical point,
+        iterations alone stall along one direction, and Newton steps alone diverge in the other directions.
         """
         settled = self.iterated(coordinates, _ITERATIONS)
 
@@ -256,7 +269,7 @@ def _terms_of(results: Mapping[str, Any]) -> Float[Array, " terms"]:
 
 
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:
-    """Bind an action to numbers for its parameters. These, or `initial`, determine shapes of order parameters.
+    """Bind an action to values of its parameters. The values, or `initial`, determine the shapes of order parameters.
 
     Raises:
         ValueError: If a value is missing or not finite, violates its symbol's assumptions, or has the wrong shape.
@@ -264,7 +277,7 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
     require_float64()
     given = named("values", values, action.parameters)
     if missing := sorted({symbol.name for symbol in action.parameters} - set(given)):
-        raise ValueError(f"values has none for {', '.join(missing)}, on which the action depends")
+        raise ValueError(f"values needs a value for {', '.join(missing)}, on which the action depends")
     sizes = {s.name: checked_whole_number(f"values[{s.name}]", given[s.name], least=1) for s in action.sizes}
     numbers, arrays = [symbol for symbol in action.parameters if symbol not in action.sizes], {}
     for symbol in numbers:
@@ -279,12 +292,14 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
     shapes = shapes_of(action, parameters | sizes, guesses)
     for name, value in parameters.items():
         if value.shape != shapes[name]:
-            raise ValueError(f"values[{name}] must have shape {shapes[name]} beside the others, got {value.shape}")
+            raise ValueError(
+                f"values[{name}] must have shape {shapes[name]} to fit the other values, got {value.shape}"
+            )
     units = []
     for symbol, domain in action.order_parameters.items():
         unit = jnp.array(1.0)
         if symbol.name in guesses and isinstance(domain, Real):
-            # Relative to the size of its start, an overlap of 1e-7 is not smaller than others.
+            # The start sets the unit, so an overlap of 1e-7 is as well resolved as an overlap of order one.
             guess = jax.lax.stop_gradient(jnp.ravel(jnp.asarray(guesses[symbol.name], dtype=float)))
             size = jnp.linalg.norm(guess)
             unit = jnp.where((size > 0) & (size < 1), size, 1.0)
@@ -295,7 +310,11 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
 
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
-    """Return the coordinates of a point. `ValueError` if a value is missing or invalid, or the action not finite."""
+    """Return the coordinates of the point `initial`.
+
+    Raises:
+        ValueError: If a value is missing or invalid, or if the action is not finite at the point.
+    """
     given = named("initial", initial, bound.of.order_parameters)
     if missing := [name for name in bound.domains if name not in given]:
         raise ValueError(f"initial has no start for {', '.join(missing)}")
@@ -312,7 +331,7 @@ _terms = jit(BoundAction.terms)
 
 
 def _finite_terms(action: Action, terms: Float[Array, " terms"]) -> Iterator[Requirement]:
-    advice = "Start where it is defined, or give an order parameter the domain on which it is"
+    advice = "Start where it is defined, or give an order parameter the domain on which the term is defined"
     terms = terms if is_traced(terms) else np.asarray(terms)
     for term, value in zip(action.terms, terms, strict=True):
         message = f"the term {shown(term)} of the action is not finite at initial"

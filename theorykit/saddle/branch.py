@@ -1,7 +1,7 @@
 """Branches of stationary points, followed through a parameter and around folds.
 
-At a first-order transition, two minima coexist. They are ends of one branch, which turns back twice at folds (limits of
-metastability, spinodals) and is a maximum along one direction between them.
+At a first-order transition, two minima coexist. Both lie on one branch, which turns back at two folds (spinodals, the
+limits of metastability). Between the folds, the branch is a maximum along one direction.
 """
 
 from __future__ import annotations
@@ -34,20 +34,35 @@ from .solution import Solution, place_in_words
 from .solve import PositiveNumber
 
 _FOLD, _BRANCH_POINT = "fold", "branch point"
-# Largest change of a coordinate in a step, in its unit. First and smallest step, as fractions of the largest.
-_LARGEST, _FIRST, _SMALLEST = 0.5, 0.1, 1e-9
-# Corrections of a predicted point: their number, tolerance, and largest total as a fraction of the step.
-_CORRECTIONS, _CONVERGED, _ASTRAY = 12, 1e-11, 0.3
-# Least cosine between tangents at both ends of a step, and the cosine above which the next is longer by this factor.
-STRAIGHT, _VERY_STRAIGHT, LONGER = 0.95, 0.995, 1.5
-# Turns that are closer than this fraction of the step are the same.
+# Length of the largest step, in units of the coordinates.
+_LARGEST = 0.5
+# Length of the first step, as a fraction of the largest.
+_FIRST = 0.1
+# The branch ends if a step of this fraction of the largest fails.
+_SMALLEST = 1e-9
+# Maximum number of Newton corrections of a predicted point.
+_CORRECTIONS = 12
+# Corrections end when the last one is shorter than this, in units of the coordinates.
+_CONVERGED = 1e-11
+# Reject a step if the total length of its corrections exceeds this fraction of the step. Longer corrections may lead to
+# another branch.
+_ASTRAY = 0.3
+# Reject a step if the cosine between the tangents at its ends is below this.
+STRAIGHT = 0.95
+# Lengthen the next step if this cosine is above this value.
+_VERY_STRAIGHT = 0.995
+# Factor by which the next step is longer.
+LONGER = 1.5
+# Turns closer to each other than this fraction of the step are the same turn.
 _SAME_PLACE = 1e-6
-# Coordinates next to an edge of a domain, at which a branch ends. This is an order parameter of 1e-11, which a
-# parameter with precision 1e-16 hardly determines.
+# Stop a branch when a coordinate exceeds this value, next to an edge of its domain. The order parameter is then
+# exp(-25) = 1e-11 from the edge, and double precision of the control parameter no longer resolves it.
 _EDGE = 25.0
-# Largest value of a real order parameter in units, and the value above which its unit grows.
-_FAR, _MANY = 1e8, 8.0
-# After so many steps with a constant parameter, a branch is considered to run off.
+# Stop a branch when a real order parameter exceeds this many units: it grows without bound.
+_FAR = 1e8
+# Enlarge the unit of a real order parameter when the order parameter exceeds this many units.
+_MANY = 8.0
+# Stop a branch after this many steps in which the parameter does not change.
 _STANDING = 3
 
 
@@ -59,7 +74,9 @@ def free_name(name: str, taken: Collection[str]) -> str:
 class Turn(DisplayMixin, eqx.Module):
     """Point of a branch at which an eigenvalue of the Hessian vanishes.
 
-    `kind` is "fold" if the branch turns back in the parameter, or "branch point" if another branch crosses.
+    - `kind`: "fold" if the branch turns back in the parameter, or "branch point" if another branch crosses.
+    - `parameter`: value of the parameter that changes along the branch.
+    - `order_parameters`: values of the order parameters, by name.
     """
 
     kind: str = eqx.field(static=True)
@@ -71,10 +88,13 @@ class Turn(DisplayMixin, eqx.Module):
 
 
 class SolutionBranch(DisplayMixin, eqx.Module):
-    """Stationary points along a branch, in order. `branch[i]` are the order parameters of one, for `initial=`.
+    """Stationary points along a branch, in order. `branch[i]` returns the order parameters of a point, for `initial=`.
 
-    - `parameters`: values of `parameter`. `order_parameters`: by name.
-    - `hessian_eigenvalues`, `quadrature_error`: as in `Solution`.
+    - `parameter`: name of the parameter that changes.
+    - `parameters` (point,): its values.
+    - `order_parameters` (point, ...): values of the order parameters, by name.
+    - `action` (point,): values of S.
+    - `hessian_eigenvalues` (point, coordinates), `quadrature_error` (point,): as in `Solution`.
     - `turns`: folds and branch points, in order, each with its `kind`, `parameter` and `order_parameters`.
     - `ended`: the reason why the branch stops.
     """
@@ -124,9 +144,9 @@ class SolutionBranch(DisplayMixin, eqx.Module):
         return tuple(turn for turn in self.turns if turn.kind == _FOLD)
 
     def near(self, value: float | int) -> tuple[dict[str, Float[Array, "..."]], ...]:
-        """Interpolate the order parameters at a value of the parameter, once per pass of the branch.
+        """Interpolate the order parameters at a value of the parameter, once for every pass of the branch.
 
-        The results are good starts, `initial=`, for `minimise` and `stationary` at this value.
+        Pass a result as `initial=` to `minimise` or `stationary` to find the stationary point at this value.
         """
         off = np.asarray(self.parameters) - float(checked_number("value", value))
         found = []
@@ -139,10 +159,12 @@ class SolutionBranch(DisplayMixin, eqx.Module):
         return tuple(found)
 
     def to_xarray(self) -> xr.Dataset:
-        """Return the branch as a dataset: every order parameter, `action`, `index` and `hessian_eigenvalue` by point.
+        """Return the branch as a dataset.
 
-        `turn_kind` and `turn_parameter` are by turn. The parameter is the coordinate of its name. A variable or axis
-        gets a trailing underscore, such as `action_`, if an order parameter or the parameter already has its name.
+        Every order parameter, `action`, `index` and `hessian_eigenvalue` have the axis `point`. `turn_kind` and
+        `turn_parameter` have the axis `turn`. The parameter is a coordinate, under its own name. If an order parameter
+        or the parameter has the name of another variable or axis, the other one gets a trailing underscore, such as
+        `action_`.
         """
         free = partial(free_name, taken={self.parameter, *self.order_parameters})
         point, turn = free("point"), free("turn")
@@ -163,9 +185,11 @@ class SolutionBranch(DisplayMixin, eqx.Module):
 
 
 class _Place(eqx.Module):
-    """Stationary point, its parameter, and the tangent of the branch there, of length one in units of the branch.
+    """Stationary point, its parameter, and the tangent of the branch there. Lengths are in units of the branch.
 
-    `residual`: the last correction. `led`: the sum of all, in the same units.
+    - `tangent` (unknowns,): a vector of length one.
+    - `residual`: length of the last correction.
+    - `led`: total length of all corrections.
     """
 
     coordinates: Coordinates
@@ -176,7 +200,7 @@ class _Place(eqx.Module):
     led: Float[Array, ""]
 
     def ends(self, length: float) -> bool:
-        """Return whether a step of this length ends here."""
+        """Return whether the place is a valid end of a step of this length."""
         return float(self.residual) <= NEAR and float(self.led) <= _ASTRAY * length
 
 
@@ -191,12 +215,12 @@ class _Branch(eqx.Module):
         return replace(self.bound, parameters={**self.bound.parameters, self.name: parameter})
 
     def ahead(self, place: _Place, length: float) -> _Place:
-        """Find the next point, by a step of this length along the tangent and corrections across it."""
+        """Find the next point by a step of this length along the tangent, and corrections orthogonal to it."""
         step = jnp.asarray(length, dtype=float) * place.tangent
         return _corrected(self, place.coordinates, place.parameter, place.tangent, step)
 
     def between(self, start: _Place, end: _Place) -> Array:
-        """Return the difference in units. To first order, steps of all domains are differences of coordinates."""
+        """Return the step in units of the branch. To first order, steps in all domains are coordinate differences."""
         return jnp.append(end.coordinates - start.coordinates, end.parameter - start.parameter) / self.units
 
     def text(self, place: _Place) -> str:
@@ -215,7 +239,7 @@ def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, ste
     ahead = step * branch.units
 
     def slope(at, by, value):
-        """Return the gradient after a step in the unknowns. For a fixed coordinate it is the step itself."""
+        """Return the gradient after a step in the unknowns. The entry of a fixed coordinate is the step itself."""
         moved = by * branch.units
         found, _ = branch.at(value + moved[-1]).slopes(at, moved[:-1])
         return found * branch.units[:-1] + (1 - bound.free) * by[:-1]
@@ -274,26 +298,32 @@ def follow(
 ) -> SolutionBranch:
     """Follow the branch of stationary points through `solution` as one parameter changes, also around folds.
 
-    It ends if the parameter leaves `bounds`, the branch closes or reaches the edge of a domain, or no step succeeds.
-    `SolutionBranch.ended` gives the reason. Averages use adaptive quadrature if the action's own quadrature leaves a
-    point unresolved. The method is pseudo-arclength continuation.
+    The method is pseudo-arclength continuation. It stops if the parameter leaves `bounds`, the branch closes or reaches
+    the edge of a domain, or no step succeeds. Averages use adaptive quadrature if the action's own quadrature leaves a
+    point unresolved.
 
     Args:
         action: The action that was solved. Its averages may have another number of nodes.
-        values: The parameters of `solution`.
+        values: Values of the parameters of `solution`.
         solution: A converged solution. Order parameters on an edge of their domain are fixed there.
-        parameter: The number among `values` that changes.
-        bounds: Its least and greatest value.
-        direction: 1 to start towards larger values, -1 towards smaller ones.
-        largest_step: Largest change of the parameter in a step, by default a 20th of the range. Two folds within a
+        parameter: The parameter that changes, a number among `values`.
+        bounds: Least and greatest value of the parameter.
+        direction: 1 to start towards larger values, -1 to start towards smaller values.
+        largest_step: Largest change of the parameter in a step, by default a 20th of the range. Two folds within one
             step are missed.
         most_points: Largest number of points.
-        progress: Report progress on a branch that takes longer than a second.
+        progress: Report progress if the branch takes longer than a second.
+
+    Returns:
+        The points in order. `ended` gives the reason why the branch stops.
+
+    Raises:
+        ValueError: If `solution` did not converge, belongs to another action, or is itself a fold or a branch point.
     """
     if solution.of.refined != action.refined:
-        raise ValueError("solution is one of another action; give that, or solve this one first")
+        raise ValueError("solution belongs to another action; pass that action, or solve this one first")
     if np.ndim(solution.converged) or not solution.converged:
-        raise ValueError(f"solution is no stationary point to start from: {solution.diagnosis}")
+        raise ValueError(f"solution is not a stationary point, and no branch starts from it: {solution.diagnosis}")
     name, (low, high) = checked_parameter(action, parameter), checked_bounds("bounds", bounds)
     bound = bind(action, values, solution.order_parameters)
     if direction not in (-1, 1):
@@ -347,8 +377,9 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
     bound = replace(bound, free=jnp.where(at_edge, 0.0, 1.0))
     here, none = bound.parameters[name], jnp.zeros(len(start) + 1)
     along = none.at[-1].set(float(direction))
-    # The unit of the parameter makes its largest step _LARGEST. The units of unconstrained numbers are their size and
-    # their change over the range, so that they need not be of order one. Other coordinates are relative.
+    # With this unit of the parameter, its largest step has length _LARGEST. The unit of an unconstrained number is its
+    # size, or its change over the range if that is larger, so that numbers need not be of order one. The steps of other
+    # coordinates are relative changes, with unit one.
     units = jnp.append(jnp.ones(len(start)), largest / _LARGEST)
     slope = _corrected(_Branch(bound, units, name), start, here, along, none).tangent
     moves = jnp.abs(slope[:-1] / jnp.where(slope[-1] == 0, jnp.inf, slope[-1])) * (bounds[1] - bounds[0]) / units[-1]
@@ -358,8 +389,8 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
     first = _corrected(branch, start, here, along, none)
     if not first.residual <= NEAR:
         raise ValueError(
-            f"the solution is no point that a branch starts from, as {name} changes: the correction is "
-            f"{float(first.residual):.3g}. It may be at a fold or a branch point itself; start a little beside it"
+            f"no branch starts from the solution as {name} changes: the correction is {float(first.residual):.3g}. "
+            "The solution may itself be a fold or a branch point; start from a solution at a slightly different value"
         )
     places, turns, length = [first], [], _FIRST * _LARGEST
     ended = _end_at(branch, places, bounds, far)
@@ -384,7 +415,7 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
         places.append(ahead)
         report.update(note=branch.text(ahead))
         ended = _end_at(branch, places, bounds, far)
-        # Order parameters that have grown get larger units, so that steps grow too.
+        # Enlarge the units of order parameters that have grown, so that steps grow too.
         sizes, units = np.append(np.abs(ahead.coordinates), 0.0), np.asarray(branch.units)
         is_large = np.append(bound.is_real, False) & (sizes > _MANY * units)
         if is_large.any():
@@ -405,7 +436,7 @@ def passes(step: Array, to_first: Array) -> bool:
 
 
 def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, float]) -> tuple[_Place | None, float]:
-    """Return the next point, or None if there is none, and the length of the step to try after it."""
+    """Return the next point, or None if no step succeeds, and the length of the step to try after it."""
     while length > _SMALLEST * _LARGEST:
         ahead = branch.ahead(place, length)
         cosine, value = float(place.tangent @ ahead.tangent), float(ahead.parameter)
@@ -430,7 +461,7 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
 
 
 def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
-    """Find folds and branch points on a step: the tangent turns back, or a curvature changes its sign."""
+    """Find folds, where the tangent turns back, and branch points, where a curvature changes sign, on a step."""
     length, places = float(start.tangent @ branch.between(start, end)), {0.0: start, 1.0: end}
 
     def place(share: float) -> _Place:
@@ -455,11 +486,11 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
 
 
 def _end_at(branch: _Branch, places: list[_Place], bounds: tuple[float, float], far: np.ndarray) -> str | None:
-    """Return the reason to stop at the last of these points, or None."""
+    """Return the reason to stop at the last of these points, or None to continue."""
     place, bound, name = places[-1], branch.bound, branch.name
     value, leads = float(place.parameter), float(place.tangent[-1])
     if (value >= bounds[1] and leads > 0) or (value <= bounds[0] and leads < 0):
-        return f"{name} reached {value:g}, which is {'the upper' if leads > 0 else 'the lower'} one of bounds"
+        return f"{name} reached {value:g}, {'the upper' if leads > 0 else 'the lower'} one of bounds"
     at_edge = np.asarray(bound.edges(place.coordinates, _EDGE)) & (np.asarray(bound.free) > 0)
     if at_edge.any():
         return f"{bound.owners[int(np.argmax(at_edge))]} reaches the edge of its domain at {branch.text(place)}"
@@ -473,4 +504,4 @@ def _end_at(branch: _Branch, places: list[_Place], bounds: tuple[float, float], 
     if max(changes) > np.finfo(float).eps * float(branch.units[-1]):
         return None
     moved = np.abs(place.coordinates - before.coordinates) / np.asarray(branch.units[:-1])
-    return f"{bound.owners[int(np.argmax(moved))]} moves on while {name} stays where it is, at {branch.text(place)}"
+    return f"{bound.owners[int(np.argmax(moved))]} keeps changing while {name} is constant, at {branch.text(place)}"

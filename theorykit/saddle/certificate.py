@@ -21,28 +21,51 @@ from .solvers.davidson import smallest_eigenvalue
 from .solvers.quadratic_model import QuadraticModel
 
 SOLVED, NOT_FINITE, SLOPING, FAR, ROUNDED, KINKED, FLAT, INFLECTED, OTHER_INDEX, AT_EDGE, UNKNOWN_AVERAGE = range(11)
-"""Verdicts, of which the first that applies is given: a solution; something is not finite; the gradient is too large; a
-Newton step would leave the point; rounding leaves the point unknown; the action has a kink or a jump there; it is
-constant along a direction; it rises on one side only; the signature is another one; the slope at an edge of a domain is
-not zero; the quadrature of an average leaves the point unknown."""
+"""Verdicts about an end point. If several apply, the list in `evidence` decides which one is given.
+
+- `SOLVED`: the point is a solution.
+- `NOT_FINITE`: the action or a derivative is not finite.
+- `SLOPING`: the gradient is too large.
+- `FAR`: a Newton step would leave the point.
+- `ROUNDED`: rounding errors leave the point unknown.
+- `KINKED`: the action has a kink or a jump at the point.
+- `FLAT`: the action is constant along a direction.
+- `INFLECTED`: the action rises on one side only along a direction.
+- `OTHER_INDEX`: the number of negative curvatures differs from the requested index.
+- `AT_EDGE`: the slope at an edge of a domain is not zero.
+- `UNKNOWN_AVERAGE`: quadrature errors of an average leave the point unknown.
+"""
 
 # A point is known if its error is at most this fraction of its largest coordinate.
 NEAR = 1e-6
-# Number of softest directions that are probed on both sides. Distance of the probes: in units of the remaining Newton
-# step, of the distance at which the slope exceeds rounding, of rounding errors of the coordinates, and at most.
-_PROBED, _STEPS, _ABOVE, _ULPS, _FARTHEST = 8, 10.0, 1e3, 1e3, 0.1
-# Number of Newton steps that bring a probe back to the valley, and their tolerance relative to the distance.
-_CORRECTIONS, _BESIDE_VALLEY = 30, 1e-12
-# A probe is harmonic if the slope there is this close to the curvature times the distance.
+# Probe this many of the softest directions, on both sides.
+_PROBED = 8
+# The probe distance is the largest of three. The first is this multiple of the remaining Newton step.
+_STEPS = 10.0
+# The second is this multiple of the distance at which the slope exceeds its rounding error.
+_ABOVE = 1e3
+# The third is this multiple of the rounding error of the coordinates.
+_ULPS = 1e3
+# The probe distance is at most this fraction of the largest coordinate, so that the probe remains local.
+_FARTHEST = 0.1
+# Maximum number of Newton steps that bring a probe back to the valley.
+_CORRECTIONS = 30
+# A probe is in the valley if its distance from the valley is below this fraction of the probe distance.
+_BESIDE_VALLEY = 1e-12
+# A probe is harmonic if its slope deviates from curvature times distance by at most this fraction.
 _HARMONIC = 0.5
-# A smooth action changes by at most this many times the slope at a probe times its distance.
+# A smooth action changes by at most this multiple of the slope at a probe times its distance.
 _LEAP = 2.0
-# Random directions in which kinks are searched, and the ratio of a kink to smooth changes.
-_RANDOM, _SHARP = 2, 1e3
-# Coordinates next to an edge at which its one-sided derivatives are taken.
+# Number of random directions that are searched for kinks, in addition to the lowest and the highest.
+_RANDOM = 2
+# A change of S or of its gradient is a kink or a jump if it exceeds smooth changes by this factor.
+_SHARP = 1e3
+# Coordinates next to an edge at which one-sided derivatives are taken. Their signs must agree at both.
 _BESIDE = (16.0, 12.0)
-# Number of products with a Hessian that is not formed, and relative error of its smallest eigenvalue.
-_PRODUCTS, _TOLERANCE = 16, 0.1
+# Maximum number of products with a Hessian that is too large to form.
+_PRODUCTS = 16
+# Relative error of the smallest eigenvalue from these products.
+_TOLERANCE = 0.1
 
 
 def least_curvature(
@@ -50,9 +73,9 @@ def least_curvature(
 ) -> Float[Array, ""]:
     """Return the smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`.
 
-    It is positive at a minimum. It refers to the affine-invariant metric, in which the prior's own curvature is of
-    order one. It comes from the `model` of S, or is an upper bound from a few products if the Hessian is too large to
-    form.
+    The eigenvalue is positive at a minimum. It refers to the affine-invariant metric, in which the curvature of the
+    prior is of order one. It comes from the `model` of S. Without a model, because the Hessian is too large to form,
+    the result is an upper bound from a few products.
     """
     if model is not None:
         return model.curvatures[0] / problem.scale
@@ -77,8 +100,15 @@ def judged_minimum(result: optx.RESULTS, point: Point, curvature: Array, toleran
 class LocalModel(eqx.Module):
     """S to second order about a point.
 
-    The curvature along a coordinate fixed on an edge is the one-sided second derivative there. If S has a slope there,
-    it is that slope: `slope_at_edge`. `unclear`: the curvature near the edge has no definite sign.
+    The curvature along a coordinate fixed on an edge is the one-sided second derivative there, or the slope of S if
+    that is not zero.
+
+    - `model`: the quadratic model of S.
+    - `slope` (coordinates,): the gradient of S in steps.
+    - `magnitude` (coordinates,): the sum of the absolute values of the terms in each entry of the gradient.
+    - `hessian` (coordinates, coordinates): the Hessian of S in steps.
+    - `slope_at_edge` (coordinates,): the inward slope of S for coordinates fixed on an edge, and otherwise zero.
+    - `unclear` (coordinates,): whether the curvature near the edge has no definite sign.
     """
 
     model: QuadraticModel
@@ -107,9 +137,14 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
 class Evidence(eqx.Module):
     """Evidence about an end point.
 
-    - `verdict`: one of the numbers above. `model`: S to second order there.
-    - `terms`, `action_error`: the terms of S and the rounding error of their sum. `slope`: the gradient in steps.
-    - `error`: bound of the shift by rounding and by the remaining Newton step, in the metric of the domains.
+    - `verdict`: one of the verdicts above.
+    - `terms` (terms,): the terms of S.
+    - `action_error`: rounding error of the sum of the terms.
+    - `gradient_norm`: norm of the gradient per scale.
+    - `model`: the quadratic model of S about the point.
+    - `error`: bound on the shift of the point by rounding and by the remaining Newton step, in the metric of the
+      domains.
+    - `slope` (coordinates,): the gradient of S in steps.
     """
 
     verdict: Int[Array, ""]
@@ -122,7 +157,7 @@ class Evidence(eqx.Module):
 
 
 def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, index: int, tolerance: Array) -> Evidence:
-    """Judge whether `coordinates`, with the `local` model there, are a stationary point of this index."""
+    """Judge whether `coordinates`, about which S has the model `local`, are a stationary point of this index."""
     model, reach = local.model, reach_of(coordinates)
     rough = _roughness(bound, coordinates, local)
     rounding = (4 * jnp.finfo(coordinates.dtype).eps * local.magnitude + rough.noise) * bound.free
@@ -170,11 +205,11 @@ class _Probes(NamedTuple):
 
 
 def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel, rounding, left, terms) -> _Probes:
-    """Return slopes a short distance away on both sides along the softest directions of the model, `which`.
+    """Probe the slope of S a short distance away, on both sides along the softest directions of the model (`which`).
 
-    The probes follow the valley: the slope along stiffer directions is brought to zero. So a degenerate point is judged
-    by the action reduced to its soft direction (Lyapunov-Schmidt), not by the sign of a curvature that is zero within
-    its error.
+    The probes follow the valley, that is, Newton steps bring the slope along stiffer directions to zero. A degenerate
+    point is therefore judged by the action reduced to its soft direction (Lyapunov-Schmidt reduction), and not by the
+    sign of a curvature that is zero within its error.
     """
     sizes, reach, eps = jnp.abs(model.curvatures), reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
     # A fixed coordinate has separate evidence.
@@ -208,7 +243,8 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     harmonic = ((off <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
     # If the valley bends, the slope that remains across it has a component along it.
     floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
-    # If the slope grows with distance, the action changes by at most the last slope times distance. More is a jump.
+    # If the slope grows with distance, the change of S is at most the slope at the probe times its distance. A larger
+    # change is a jump.
     changes = jax.lax.map(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))), steps) - jnp.sum(terms)
     rounded = 1e3 * eps * jnp.sum(jnp.abs(terms))
     leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * distances + rounded
@@ -234,10 +270,10 @@ class _Roughness(NamedTuple):
 
 
 def _roughness(bound: BoundAction, coordinates: Coordinates, local: LocalModel) -> _Roughness:
-    """Compare S and its gradient at neighbouring points: noise of the gradient, kinks, and whether S `rises` all round.
+    """Compare S and its gradient at neighbouring points to find noise, kinks, and whether S `rises` on all sides.
 
     Noise is measured a few rounding errors away. Jumps are searched slightly farther away, on both sides along the
-    lowest, the highest, and random directions. Noise differs between two points on one side, and a jump does not.
+    lowest, the highest, and random directions. Noise differs between two points on one side, and a jump is the same.
     """
     model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
     random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
@@ -271,8 +307,8 @@ def _at_edges(
     """Return the one-sided second derivative on edges, the inward slope (zero if S is stationary), and unclear cases.
 
     Each order parameter is moved off its edge alone, while the others stay on their edges. If they moved together, a
-    product of two could hide the change of S along one. Free ones follow the valley (Schur complement of their
-    Hessian).
+    product of two order parameters could hide the change of S along one of them. Free order parameters follow the
+    valley (Schur complement of their Hessian).
     """
     side, number = -jnp.sign(coordinates), len(coordinates)
 
@@ -306,8 +342,8 @@ def _at_edges(
     rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
     first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
     is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
-    # At a corner of edges from which S rises, a product of two order parameters that lowers it may outweigh squares.
-    # The same holds if S falls.
+    # S may rise when each order parameter is moved off its edge alone, and still fall when two are moved together,
+    # because their cross term is negative. Report such corners as unclear, and likewise with all signs reversed.
     signs = jnp.sign(curvature)
     others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
     outweighed = jnp.any(others + others.T < 0)
@@ -318,10 +354,10 @@ def _at_edges(
 
 
 def quadrature_error(bound: BoundAction, known: LocalModel | Evidence, coordinates: Coordinates) -> Float[Array, ""]:
-    """Return the length of the Newton step caused by errors of Gaussian averages, from `model` and `slope` there.
+    """Return the length of the Newton step caused by errors of Gaussian averages, from the `known` model and slope.
 
-    For adaptive averages it uses their error bounds, on the worse side. For others it uses twice the change with many
-    nodes.
+    The errors of adaptive averages are their error bounds, with the sign that gives the longer step. The errors of
+    other averages are estimated as twice the change with many nodes.
     """
     action, model = bound.of, known.model
     if not action.has_averages:

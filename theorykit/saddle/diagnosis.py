@@ -32,19 +32,19 @@ class AbstractOutcome(eqx.Module):
 
     @property
     def converged(self) -> bool | Bool[Array, "..."]:
-        """Whether `result` is success. For a batch, or for traced values, this is an array."""
+        """Whether `result` is a success. This is an array for a batch, or for traced values."""
         successful = self.result == optx.RESULTS.successful
         return successful if is_traced(successful) or np.ndim(successful) else bool(successful)
 
     @property
     def failures(self) -> int | Int[Array, ""]:
-        """Number of solves of a batch, or of this one, that did not converge."""
+        """Number of solves that did not converge, in a batch or for this single solve."""
         failed = jnp.sum(~jnp.asarray(self.converged))
         return failed if is_traced(failed) else int(failed)
 
     @property
     def diagnosis(self) -> str:
-        """Outcome in words, with advice if the solve did not converge. For a batch, this covers the first failures."""
+        """Outcome in words, with advice if the solve did not converge. In a batch, the first failures are described."""
         converged = np.asarray(self.converged)
         if converged.ndim == 0:
             return self.describe()
@@ -64,7 +64,7 @@ Outcome = TypeVar("Outcome", bound=AbstractOutcome)
 
 
 def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "") -> Outcome:
-    """Return `outcome`. If values are known and a solve failed, warn, or raise an error if `throw`."""
+    """Return `outcome`. If values are not traced and a solve failed, issue a warning, or raise an error if `throw`."""
     if is_traced(outcome):
         failed = outcome.result != optx.RESULTS.successful
         return outcome.result.error_if(outcome, failed) if throw else outcome

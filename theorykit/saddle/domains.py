@@ -28,10 +28,11 @@ from .problem import Coordinates
 
 Shape = tuple[int, ...]
 Value = Float[Array, "..."]
-# Values are known or traced. NumPy computes conditions on known arrays.
+# Values are concrete or traced. NumPy evaluates conditions on concrete arrays.
 Numbers = Float[np.ndarray, "..."] | Value
 
-# SymPy closes assumptions under implication. These imply all others that a real number can contradict.
+# Check these assumptions only. SymPy closes assumptions under implication, so all others that a real number can
+# contradict follow from them.
 _ASSUMPTIONS = {
     "zero": (lambda x: x == 0, "zero"),
     "positive": (lambda x: x > 0, "above zero"),
@@ -46,8 +47,8 @@ _ASYMMETRY = 1e-8
 _TINY = 1e-30
 
 
-# Lower triangular matrices as vectors. The rows of a square hold a folded triangle. Only slices, reversals and products
-# are used, since XLA takes long to compile gathers, scatters and selections.
+# Store lower triangular matrices as vectors: fold the triangle into the rows of a square. Use only slices, reversals
+# and products, because XLA takes long to compile gathers, scatters and selections.
 
 
 def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
@@ -56,7 +57,7 @@ def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "siz
 
 def _entries_of(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
     size = len(lower)
-    # Every entry is in the square once. A second place holds zero.
+    # The square contains every entry once. Its second place for the same entry is zero.
     again, whole = jnp.split(lower.ravel(), [size * (size - 1) // 2])
     return whole[::-1] + jnp.pad(again, (size, 0))
 
@@ -102,19 +103,22 @@ class AbstractDomain(eqx.Module):
         """Return the coordinates of `value`."""
 
     def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
-        """Return the coordinates after a step from `coordinates`, whose metric length is the step's to first order."""
+        """Return the coordinates after a step. To first order, the metric length of the move is the step's length."""
         return coordinates + step
 
     def requirements(self, name: str, value: Numbers, *, closed: bool = False) -> Iterator[Requirement]:
-        """Yield the conditions for a finite `value`, known or traced, to be in the domain. Errors call it `name`.
+        """Yield the conditions for a finite `value`, concrete or traced, to be in the domain.
 
-        Edges belong to the domain if `closed`. Numbers may be arrays, and matrices may have leading axes.
+        Args:
+            name: Name of the value in error messages.
+            value: Number, array of numbers, or matrix with any leading axes.
+            closed: Whether the edges belong to the domain.
         """
         return iter(())
 
     @abc.abstractmethod
     def latex(self, symbol: str) -> str:
-        """Return the condition that the order parameter written `symbol` obeys."""
+        """Return the domain as a condition on `symbol`, in LaTeX."""
 
     def towards(self, here: Value, ahead: Value) -> Value:
         """Return the midpoint between the numbers `here` and `ahead`, or halfway to the edge if `ahead` is outside."""
@@ -129,7 +133,7 @@ class AbstractDomain(eqx.Module):
         raise NotImplementedError
 
     def all_requirements(self, name: str, array: Numbers, shape: Shape) -> Iterator[Requirement]:
-        """Yield `requirements` of an array, after checks of its shape and of finite entries."""
+        """Check the shape of an array. Then yield the condition that its entries are finite, and `requirements`."""
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
         yield finite_entries(name, array)
@@ -141,9 +145,11 @@ class Real(AbstractDomain):
 
     def check_symbol(self, symbol):
         if isinstance(symbol, SymmetricSymbol):
-            raise ValueError(f"{symbol} is declared symmetric in its symbol: its domain is not Real(), but Symmetric()")
+            raise ValueError(
+                f"{symbol} is declared symmetric, but its domain is Real(): use Symmetric() or PositiveDefinite()"
+            )
         if isinstance(symbol, Symbol) and symbol.is_nonnegative:
-            raise ValueError(f"{symbol} is declared positive in its symbol, but its domain is Real()")
+            raise ValueError(f"{symbol} is declared positive, but its domain is Real(): use Positive() or Between()")
 
     def size(self, shape):
         return int(np.prod(shape, dtype=int))
@@ -163,9 +169,9 @@ class Symmetric(AbstractDomain):
 
     def check_symbol(self, symbol):
         if not isinstance(symbol, SymmetricSymbol):
-            raise ValueError(f"a Symmetric order parameter is made by symmetric(name, size), got {shown(symbol)}")
+            raise ValueError(f"a Symmetric order parameter must be made by symmetric(name, size), got {shown(symbol)}")
         if isinstance(symbol, PositiveDefiniteSymbol):
-            raise ValueError(f"{symbol} is declared positive definite in its symbol: use PositiveDefinite()")
+            raise ValueError(f"{symbol} is declared positive definite: use PositiveDefinite() instead of Symmetric()")
 
     def size(self, shape):
         return shape[0] * (shape[0] + 1) // 2
@@ -190,13 +196,14 @@ class Symmetric(AbstractDomain):
 class PositiveDefinite(AbstractDomain):
     """Symmetric positive definite matrix U = C C^T, with the coordinates of its Cholesky factor C.
 
-    These are the lower triangle of C, with the logarithm of its diagonal. A step turns C into C T, T lower triangular.
+    The coordinates are the lower triangle of C, with the logarithm of its diagonal. A step replaces C by C T with a
+    lower triangular T.
     """
 
     def check_symbol(self, symbol):
         if not isinstance(symbol, PositiveDefiniteSymbol):
             raise ValueError(
-                f"a PositiveDefinite order parameter is made by positive_definite(name, size), got {shown(symbol)}"
+                f"a PositiveDefinite order parameter must be made by positive_definite(name, size), got {shown(symbol)}"
             )
 
     def size(self, shape):
@@ -231,11 +238,11 @@ class _AbstractInterval(AbstractDomain):
 
     def check_symbol(self, symbol):
         if isinstance(symbol, MatrixSymbol):
-            raise ValueError(f"{symbol} is a matrix, but its domain {type(self).__name__} is one of numbers")
+            raise ValueError(f"{symbol} is a matrix, but its domain {type(self).__name__} contains only numbers")
         if symbol.is_nonnegative and self.low < 0:
-            raise ValueError(f"{symbol} is declared positive in its symbol, but its domain reaches down to {self.low}")
+            raise ValueError(f"{symbol} is declared positive, but its domain extends down to {self.low}")
         if symbol.is_nonpositive and self.high > 0:
-            raise ValueError(f"{symbol} is declared not to be positive, but its domain reaches up to {self.high}")
+            raise ValueError(f"{symbol} is declared not to be positive, but its domain extends up to {self.high}")
 
     def size(self, shape):
         return 1
@@ -304,12 +311,12 @@ def _is_symmetric(name: str, value: Numbers) -> Requirement:
     return Requirement(
         message,
         difference <= _ASYMMETRY * abs(value).max(),
-        lambda: f"{message}, it differs from its transpose by up to {difference:.3g}",
+        lambda: f"{message}, but it differs from its transpose by up to {difference:.3g}",
     )
 
 
 def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirement:
-    """Require that eigenvalues of a symmetric matrix are positive, or non-negative, beyond their rounding."""
+    """Require positive eigenvalues of a symmetric matrix, or non-negative ones if not `strictly`, beyond rounding."""
     eigenvalues = array_module(value).linalg.eigvalsh(value)
     smallest, largest = eigenvalues[..., 0].min(), eigenvalues[..., -1].max()
     rounding = value.shape[-1] * np.finfo(np.float64).eps * abs(eigenvalues).max()
@@ -317,14 +324,15 @@ def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Require
     return Requirement(
         message,
         smallest > rounding if strictly else smallest >= -rounding,
-        lambda: f"{message}, its smallest eigenvalue is {smallest:.3g} of {largest:.3g}",
+        lambda: f"{message}, but its eigenvalues range from {smallest:.3g} to {largest:.3g}",
     )
 
 
 def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
-    """Yield the conditions for `value`, known or traced, to be finite and to fulfil the assumptions of `symbol`.
+    """Yield the conditions for `value`, concrete or traced, to be finite and to satisfy the assumptions of `symbol`.
 
-    Raises `ValueError` for a symbol that excludes all finite real numbers.
+    Raises:
+        ValueError: If the assumptions exclude all finite real numbers.
     """
     if isinstance(symbol, MatrixSymbol):
         yield finite_entries(name, value)
@@ -336,7 +344,7 @@ def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
     declared = symbol.assumptions0
     for assumption in ("real", "finite"):
         if declared.get(assumption) is False:
-            raise ValueError(f"{name}: {symbol} is declared not to be {assumption}, and values are finite real numbers")
+            raise ValueError(f"{name}: {symbol} is declared not to be {assumption}, but values are finite real numbers")
     finite = f"{name} must be finite"
     yield Requirement(finite, abs(value) < float("inf"), lambda: f"{finite}, got {_got(value)}")
     # Report the first violated condition: a zero that must be positive is not also reported as having to be non-zero.

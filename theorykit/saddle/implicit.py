@@ -27,8 +27,8 @@ class NoDerivativeWarning(UserWarning):
 def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool) -> Coordinates:
     """Return `coordinates` of the minimum of `problem`, as a differentiable function of everything in `problem`.
 
-    Its derivative is a step (see `AbstractSaddleProblem.moved`) that solves H d(step) = -d(gradient) by conjugate
-    gradients. `form_hessian` preconditions them with the exact Hessian, so that one or two products suffice.
+    The derivative is a step (see `AbstractSaddleProblem.moved`). Conjugate gradients solve H d(step) = -d(gradient).
+    With `form_hessian`, the exact Hessian preconditions them, so that one or two products suffice.
     """
     return _implicit_point(problem, coordinates, form_hessian, None)
 
@@ -36,10 +36,10 @@ def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, f
 def implicit_stationary_point(
     problem: AbstractSaddleProblem, coordinates: Coordinates, exists: Bool[Array, ""]
 ) -> Coordinates:
-    """Apply `implicit_minimum` to an action with eigenvalues of both signs. The Hessian is formed and factorised.
+    """Return `coordinates` as in `implicit_minimum`, for a Hessian with eigenvalues of both signs, which is formed.
 
-    The derivative does not exist if the solve failed or the point is on an edge of its domain. It is then NaN, and
-    computing it issues a warning.
+    The derivative does not exist if the solve failed or the point is on an edge of its domain. The derivative is then
+    NaN, and its computation issues a `NoDerivativeWarning`.
     """
     return _implicit_point(problem, coordinates, True, exists)
 
@@ -47,8 +47,8 @@ def implicit_stationary_point(
 def _warn_of_no_derivative(exists) -> None:
     if not np.all(exists):
         warnings.warn(
-            "a stationary point has no derivative here, and NaN is returned: the solve did not converge, or an order "
-            "parameter is on an edge of its domain",
+            "the derivative of a stationary point does not exist, and NaN is returned: the solve did not converge, or "
+            "an order parameter is on an edge of its domain",
             NoDerivativeWarning,
             stacklevel=2,
         )
@@ -80,7 +80,7 @@ def _implicit_point_jvp(primals, tangents):
     if exists is not None:
         formed = jax.vmap(hessian)(jnp.eye(len(root)))
         jax.debug.callback(_warn_of_no_derivative, exists)
-        # A factor keeps NaN linear in the change. With a constant, reverse mode would return zero.
+        # Multiply by NaN, which is linear in the change. With a constant NaN, reverse mode would return zero.
         step = jnp.linalg.solve(formed, -of_problem) * jnp.where(exists, 1.0, jnp.nan)
         return root, jax.jvp(after, (no_step,), (step,))[1]
     structure, options = jax.ShapeDtypeStruct(root.shape, root.dtype), {}
@@ -114,8 +114,8 @@ def stationary_value(
 ) -> Float[Array, ""]:
     """Return `value`, already computed as `function(problem, coordinates)` and stationary in the coordinates.
 
-    Its derivative is therefore taken at fixed coordinates, and no linear system is solved. Second derivatives go
-    through the coordinates.
+    Its first derivative is therefore taken at fixed coordinates, without solving a linear system. Second derivatives
+    include the change of the coordinates.
     """
     at_coordinates = Partial(lambda at, problem: function(problem, at), coordinates)
     return with_derivative_of(value, at_coordinates, (problem,))

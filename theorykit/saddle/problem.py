@@ -13,15 +13,18 @@ Tangent = Float[Array, " tangents"]
 
 
 def reach_of(coordinates: Coordinates) -> Array:
-    """Return the largest coordinate or one, as the scale for small lengths."""
+    """Return the largest absolute coordinate, or one if that is larger, as the scale for small lengths."""
     return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
 
 
 class Point(eqx.Module):
-    """Action at some coordinates: one evaluation.
+    """Result of one evaluation of the action.
 
-    `magnitude`: sum of absolute values of the action's terms, which sets its rounding. `gradient_norm`: in the
-    affine-invariant metric, per scale. `details`: intermediate results for `expansion` and `majorise_minimise`.
+    - `coordinates` (coordinates,): where the action was evaluated.
+    - `action`: S.
+    - `magnitude`: sum of the absolute values of the terms of S, which sets the rounding error of S.
+    - `gradient_norm`: norm of the gradient per scale, in the affine-invariant metric.
+    - `details`: intermediate results for `expansion` and `majorise_minimise`.
     """
 
     coordinates: Coordinates
@@ -37,9 +40,11 @@ class Point(eqx.Module):
 
 
 class Expansion(eqx.Module):
-    """Action to second order in steps from a point (see `AbstractSaddleProblem.moved`), and the metric there.
+    """Action to second order in steps from a point (see `AbstractSaddleProblem.moved`).
 
-    `magnitude`: the sum of the sizes of the terms in each entry of the gradient, if it is known.
+    - `gradient` (coordinates,), `hessian` (coordinates, coordinates): derivatives of S in steps.
+    - `metric` (coordinates, coordinates): the metric at the point.
+    - `magnitude` (coordinates,): sum of the absolute values of the terms in each entry of the gradient, if known.
     """
 
     gradient: Coordinates
@@ -49,7 +54,7 @@ class Expansion(eqx.Module):
 
 
 class AbstractSaddleProblem(eqx.Module):
-    """Action S over unconstrained coordinates: every real vector is a set of order parameters.
+    """Action S as a function of unconstrained coordinates. Every real vector represents a set of order parameters.
 
     `moved` takes steps from a point, so coordinates need not be additive. Lengths are in the affine-invariant metric of
     the order parameters.
@@ -62,7 +67,7 @@ class AbstractSaddleProblem(eqx.Module):
 
     @abc.abstractmethod
     def action(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return S, not divided by the scale. It is differentiable in everything."""
+        """Return S, not divided by the scale. It is differentiable in the coordinates and in the problem's arrays."""
 
     @abc.abstractmethod
     def at(self, coordinates: Coordinates) -> Point:
@@ -88,15 +93,15 @@ class AbstractSaddleProblem(eqx.Module):
     def majorise_minimise(self, point: Point, share: Array | float) -> Coordinates:
         """Return the coordinates after majorise-minimise sweeps, without evaluating S there.
 
-        `share` in (0, 1] is the fraction of the convex part of the data's term that is bounded. The rest is linearised.
-        At share 1, S does not rise. Smaller shares give longer steps, mostly closer to the minimum.
+        `share` in (0, 1] is the fraction of the convex part of the data term that is bounded. The rest is linearised.
+        At share 1, S does not rise. Smaller shares give longer steps, which usually end closer to the minimum.
         """
         raise NotImplementedError
 
     def action_on_tangent(self, point: Point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
         """Return S as a function of a tangent at `point` in directions of unit length, and the number of directions.
 
-        It is used if the Hessian is too large to form.
+        Solvers use this function if the Hessian is too large to form.
         """
         raise NotImplementedError
 

@@ -35,7 +35,7 @@ _ELSEWHERE = "Start from elsewhere (initial=...)"
 
 
 def place_in_words(values: Mapping[str, Any]) -> str:
-    """Write numbers by name in a line, and matrices by their first entry."""
+    """Write values on one line, by name. Matrices are represented by their first entry."""
 
     def text(value):
         return f"{float(value):.4g}" if np.ndim(value) == 0 else f"[{float(np.ravel(value)[0]):.4g}, ...]"
@@ -54,26 +54,36 @@ def in_words(value: Any) -> str:
 class Solution(DisplayMixin, AbstractOutcome):
     """Outcome of `minimise` or `stationary`, differentiable in the values of the parameters.
 
-    - `order_parameters`: by name. `solution[symbol]` is one of them.
-    - `action`: S there. `action_error`: rounding error of the sum of its terms.
-    - `error`: bound of the shift by rounding, by the remaining Newton step and by quadrature, in the metric of the
-      domains.
-    - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains (`theorykit.saddle.domains`).
-    - `hessian_eigenvalues`: of S per scale, in that metric, in increasing order. `index`: the number of negative ones.
-      An order parameter on an edge of its domain contributes the one-sided second derivative of S.
-    - `result`: `optimistix.RESULTS.successful` if and only if the point is proved to be as requested: stationary to the
-      tolerance and to rounding, of the requested index, and at a smooth point of the action. If a curvature is zero
-      within its error, the gradient on both sides decides. `diagnosis` explains a failure.
-    - `quadrature_error`: first-order shift of the order parameters with finer quadrature of the Gaussian averages, in
+    - `order_parameters`: values of the order parameters, by name. `solution[symbol]` returns one of them.
+    - `action`: value of S.
+    - `action_error`: rounding error of the sum of the terms of S.
+    - `error`: bound on the shift of the point by rounding, by the remaining Newton step and by quadrature, in the
+      metric of the domains (`theorykit.saddle.domains`).
+    - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains.
+    - `hessian_eigenvalues` (coordinates,): eigenvalues of the Hessian of S per scale, in the metric of the domains and
+      in increasing order. An order parameter on an edge of its domain contributes the one-sided second derivative of S.
+    - `index`: number of negative eigenvalues.
+    - `quadrature_error`: first-order shift of the order parameters under finer quadrature of the Gaussian averages, in
       the metric of the domains. It is zero without averages.
-    - `terms`: the value of every term of `of.terms`, the action that was solved.
-    - `stats`: number of `evaluations` and `hessians`, the `tolerance`, the index `asked` for, the `coordinates` of the
-      point and the distance `travelled` from the start; the length of the `remaining` Newton step; `softest` and
-      `lowest`, the directions of the smallest and of the lowest curvature, whose entries belong to `owners`; a mask of
-      coordinates `at_edge`. From `search`: the number of starts that `reached` it.
-    - `parameters`: the parameter values by name. Empty if they were traced.
+    - `result`: `optimistix.RESULTS.successful` if and only if the point is certified: it is stationary to the tolerance
+      and to rounding, has the requested index, and the action is smooth there. If a curvature is zero within its error,
+      the gradient on both sides decides. `diagnosis` explains a failure.
+    - `stats`: details of the solve, by name:
 
-    Under `vmap` every leaf has the batch's axes.
+      - `evaluations`, `hessians`: numbers of evaluations of the action and of Hessians.
+      - `tolerance`, `asked`: the requested tolerance and index.
+      - `coordinates`, `travelled`: coordinates of the point, and its distance from the start.
+      - `remaining`: length of the remaining Newton step.
+      - `softest`, `lowest`: directions of the curvature with the smallest absolute value, and of the lowest curvature.
+      - `at_edge`: mask of coordinates on an edge of their domain.
+      - `reached` (from `search` only): number of starts that led to this point.
+
+    - `terms` (terms,): value of every term of the action, `of.terms`.
+    - `of`: the action that was solved.
+    - `owners`: name of the order parameter of each coordinate.
+    - `parameters`: values of the parameters, by name. Empty if they were traced.
+
+    Under `vmap`, every leaf has the axes of the batch.
     """
 
     order_parameters: Mapping[str, Float[Array, "..."]]
@@ -94,7 +104,7 @@ class Solution(DisplayMixin, AbstractOutcome):
         """Return the order parameter, by symbol or by name."""
         name = getattr(symbol, "name", symbol)
         if not isinstance(name, str) or name not in self.order_parameters:
-            raise KeyError(f"{shown(symbol)} is none of the order parameters {', '.join(self.order_parameters)}")
+            raise KeyError(f"{shown(symbol)} is not one of the order parameters {', '.join(self.order_parameters)}")
         return self.order_parameters[name]
 
     @property
@@ -105,17 +115,17 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Order parameters on an edge of their domain, as equations."""
+        """Order parameters on an edge of their domain, as equations such as `m = 0`."""
         names = [name for name, at in zip(self.owners, self.stats["at_edge"], strict=True) if at]
         return tuple(f"{name} = {float(self.order_parameters[name]):g}" for name in names)
 
     @property
     def place(self) -> str:
-        """Order parameters in a line, with matrices by their first entry."""
+        """Order parameters on one line. Matrices are represented by their first entry."""
         return place_in_words(self.order_parameters)
 
     def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
-        """Draw S over one or two order parameters, with all others held at the solution: `Action.plot_landscape`."""
+        """Draw S against one or two order parameters as in `Action.plot_landscape`. All others stay at the solution."""
         return self.of.plot_landscape({**self.parameters, **self.order_parameters, **by_name("values", values)}, axes)
 
     def _view(self) -> Iterator[Block]:
@@ -160,44 +170,46 @@ class Solution(DisplayMixin, AbstractOutcome):
             return (
                 f"the action falls without bound: it is {float(self.action):.3g} at {self.place} after {spent} "
                 f"evaluations, its {norm}, and the Hessian's smallest eigenvalue {eigenvalues[0]:.3g}, mostly along "
-                f"{lowest}. For a maximum along some directions, ask for stationary(..., index=their number)"
+                f"{lowest}. For a maximum along some directions, use stationary(..., index=number of these directions)"
             )
         tolerance = f"tolerance {float(self.stats['tolerance']):.3g}"
         if verdict == SLOPING:
             return (
                 f"no stationary point was reached: after {spent} evaluations the {norm} per scale exceeds the "
-                f"{tolerance}, at {self.place}. There may be none; else {_ELSEWHERE.lower()}, or raise max_steps"
+                f"{tolerance}, at {self.place}. There may be none; otherwise {_ELSEWHERE.lower()}, or raise max_steps"
             )
         if verdict == FAR or (verdict in (FLAT, INFLECTED) and is_far):
             return (
                 f"the gradient is small at {self.place} ({norm} per scale), but so is the curvature, "
                 f"{float(np.min(np.abs(eigenvalues))):.3g}: a Newton step would still move the point by "
-                f"{float(self.stats['remaining']):.3g}. It may level off towards infinity or the edge of a domain"
+                f"{float(self.stats['remaining']):.3g}. S may level off towards infinity or the edge of a domain"
             )
         other = f"not a {kind}: {self.index} eigenvalues of the Hessian are negative, the smallest "
-        other += (
-            f"{eigenvalues[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or ask for stationary(..., index={self.index})"
-        )
+        other += f"{eigenvalues[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or use stationary(..., index={self.index})"
         if self.index == asked:
-            other = f"not a {kind}, by the gradient on both sides along {softest}, where the curvature vanishes"
+            other = f"not a {kind}: the curvature along {softest} vanishes, and the gradient on both sides shows this"
         reasons = {
             ROUNDED: (
                 f"rounding may move the point by {float(self.error):.3g}: large terms cancel in the gradient (the "
-                f"action is known to {float(self.action_error):.3g}). Let them cancel by symbols, or change units"
+                f"action is known to {float(self.action_error):.3g}). Simplify the expression so that they cancel "
+                "symbolically, or change units"
             ),
-            KINKED: "the action has a kink or a jump there (Abs, Max, sign): the point is not certified. Smooth it",
+            KINKED: (
+                "the action has a kink or a jump there (Abs, Max, sign), so the point is not certified. Use a smooth "
+                "function instead"
+            ),
             FLAT: (
                 f"degenerate: the action does not change along a direction, mostly {softest}. If it has a continuous "
-                "symmetry, remove that, by a constraint or fewer order parameters"
+                "symmetry, remove the symmetry by a constraint or by fewer order parameters"
             ),
             INFLECTED: (
-                f"neither a minimum nor a maximum along a direction of vanishing curvature, mostly {softest}: it is at "
-                "a fold or a branch point. Change a parameter, and follow the branch through it"
+                f"neither a minimum nor a maximum along a direction of vanishing curvature, mostly {softest}. It is a "
+                "fold or a branch point: change a parameter, and follow the branch through the point"
             ),
-            AT_EDGE: f"on the edge of a domain, {edges}, where the action has a slope. {_ELSEWHERE}",
+            AT_EDGE: f"on the edge of a domain, {edges}, where the slope of the action is not zero. {_ELSEWHERE}",
             UNKNOWN_AVERAGE: (
-                "the quadrature of a Gaussian average may be off by as much as moves the point by "
-                f"{float(self.quadrature_error):.3g}: the average is infinite there, or too hard"
+                "the quadrature error of a Gaussian average may move the point by "
+                f"{float(self.quadrature_error):.3g}: the average is infinite there, or too hard to integrate"
             ),
             OTHER_INDEX: other,
         }
@@ -205,7 +217,7 @@ class Solution(DisplayMixin, AbstractOutcome):
 
 
 class Solutions(DisplayMixin, tuple):
-    """Stationary points that `search` found, by increasing action. `reason` explains an empty result."""
+    """Stationary points that `search` found, in order of increasing action. `reason` explains an empty result."""
 
     def __new__(cls, solutions: Iterable[Solution] = (), reason: str = ""):
         found = super().__new__(cls, solutions)

@@ -41,21 +41,25 @@ from .solvers.quadratic_model import QuadraticModel
 PositiveNumber = Annotated[float | int, partial(checked_number, above=0.0)]
 """Number above zero, known or traced."""
 
-# Default number of random starts, and the distance within which two points count as one.
-_STARTS, _SAME = 8, 1e-5
-# The solver's tolerances: on the gradient, relative to the requested one, and on the remaining Newton step.
-_FINER, _NEAR = 1e-4, 1e-9
-# The fixed-point map is skipped if the Newton step of a start is below this.
+# Default number of random starts.
+_STARTS = 8
+# Two points count as one if no coordinate differs by more than this.
+_SAME = 1e-5
+# Tolerance of the solver on the gradient, relative to the requested tolerance.
+_FINER = 1e-4
+# Tolerance of the solver on the remaining Newton step, relative to the largest coordinate.
+_NEAR = 1e-9
+# Skip the fixed-point map if the Newton step at the start is shorter than this, relative to the largest coordinate.
 _NEARBY = 0.1
-# Beyond this coordinate, a failed solve may be on its way to an edge.
+# A failed solve may be on its way to an edge if a coordinate is larger than this.
 _NEXT_TO_EDGE = 10.0
-# Fraction of a point's error that is too small for a separate warning.
+# Do not warn of a quadrature error below this fraction of a point's total error.
 _KNOWN = 0.1
-# Starts of the attempts of a solve.
+# Kinds of attempts in a solve: from the given start, from the end of the fixed-point map, or on an edge.
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
 # Number of Newton steps that polish a point.
 _POLISHING_STEPS = 30
-# An average is unresolved if its error may move the point by this fraction of its largest coordinate.
+# An average is unresolved if its error may move the point by more than this fraction of the largest coordinate.
 _UNRESOLVED = 1e-3
 
 
@@ -77,13 +81,26 @@ def minimise(
     max_steps: Count = 1000,
     throw: bool = False,
 ) -> Solution:
-    """Minimise an action at `values` of its parameters, by name or symbol, starting from the point `initial`.
+    """Minimise an action at given values of its parameters.
 
-    Without `initial`, order parameters start at eight random points, always the same, and the lowest minimum is
-    returned. `search` returns all of them. The end point is a solution if the gradient norm is at most `tolerance` per
-    scale and every eigenvalue of the Hessian is positive (see `Solution`). Otherwise `result` reports the failure, and
-    a `ConvergenceWarning` names the likely cause, or an error if `throw`.
+    Args:
+        action: The action to minimise.
+        values: Values of the parameters of the action, by name or symbol.
+        initial: Values of the order parameters at the start, by name or symbol. By default, the solve starts at eight
+            fixed pseudorandom points, and the lowest minimum is returned. `search` returns all minima.
+        tolerance: Largest gradient norm per scale of a solution.
+        max_steps: Largest number of steps.
+        throw: Raise an error if the solve fails. By default, a `ConvergenceWarning` reports the likely cause.
 
+    Returns:
+        The end point. It is a minimum if the gradient norm is at most `tolerance` and every eigenvalue of the Hessian
+        is positive (see `Solution`). Otherwise its `result` reports the failure.
+
+    Raises:
+        ValueError: If a value is missing or invalid, or if the action is not finite at `initial`.
+        RuntimeError: If the solve fails and `throw` is set.
+
+    Example:
         >>> import theorykit
         >>> from sympy import cosh, log, symbols
         >>> from theorykit.saddle import Action, Real, minimise
@@ -112,10 +129,11 @@ def stationary(
     max_steps: Count = 1000,
     throw: bool = False,
 ) -> Solution:
-    """Find a stationary point whose Hessian has `index` negative eigenvalues: S is maximal in as many directions.
+    """Find a stationary point whose Hessian has `index` negative eigenvalues: S is maximal along `index` directions.
 
-    Examples are the min-max points of replica theories and of Lagrange multipliers. Arguments are as in `minimise`. If
-    no `initial` is given and random starts lead to several points, a `SeveralSolutionsWarning` lists them.
+    Examples are the min-max points of replica theories and of Lagrange multipliers. All other arguments, and the errors
+    raised, are documented in `minimise`. If no `initial` is given and random starts lead to several points, a
+    `SeveralSolutionsWarning` lists the points.
     """
     task = _Task.of(action, values, initial, index, tolerance, max_steps)
     found, ends = _solved(*task)
@@ -126,7 +144,7 @@ def stationary(
         more = f"; and {len(kept) - 3} more" if len(kept) > 3 else ""
         warnings.warn(
             f"{len(kept)} stationary points of index {index} were found: {listed}{more}. The first is returned; choose "
-            "by initial=..., or take all from search",
+            "another with initial=..., or get all with search",
             SeveralSolutionsWarning,
             stacklevel=3,
         )
@@ -145,17 +163,26 @@ def search(
     max_steps: Count = 1000,
     progress: bool = True,
 ) -> Solutions:
-    """Find all different stationary points of an index that random starts lead to, by increasing action.
+    """Find all different stationary points of an index that are reached from random starts.
 
-    The result is a tuple. If it is empty, its `reason` describes the end of the best start.
+    Args:
+        action: The action to search.
+        values: Values of the parameters of the action, by name or symbol.
+        index: Number of negative eigenvalues of the Hessian: 0 for minima.
+        starts: Number of random starts.
+        seed: Seed of the random starts.
+        tolerance: Largest gradient norm per scale of a solution.
+        max_steps: Largest number of steps of each solve.
+        progress: Report progress if the search takes longer than a second.
 
-    Points count as one if no coordinate differs by more than 1e-5. `progress`: report progress on a search that takes
-    longer than a second.
+    Returns:
+        A tuple of solutions, in order of increasing action. Points count as one if no coordinate differs by more than
+        1e-5. If the tuple is empty, its `reason` describes the end of the best start.
     """
     with Progress("search", shown=progress, cost=f"{starts} random starts"):
         ends = end_points(action, values, index, starts, seed, tolerance, max_steps)
     known, found = bind(action, values).values_of_parameters, _distinct_solutions(ends)
-    reason = "" if found else f"Of {starts} starts, the one of least gradient ended so: {_best(ends).diagnosis}"
+    reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {_best(ends).diagnosis}"
     return Solutions((replace(each, parameters=known) for each in found), reason)
 
 
@@ -177,8 +204,9 @@ def end_points(
 class _Task(NamedTuple):
     """Arguments of `_solved`.
 
-    Adaptive quadrature takes as long to compile as everything else. Inside other programs it is part of the solve.
-    Otherwise a second program `refines` the end points if the error of the action's own quadrature requires it.
+    Adaptive quadrature takes as long to compile as everything else. Inside other compiled functions it is part of the
+    solve. Otherwise a second function `refines` the end points, only if the error of the action's own quadrature
+    requires it.
     """
 
     bound: BoundAction
@@ -227,10 +255,10 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
     has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
 
     def searched(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _End:
-        """Return the first of several attempts that ends in a solution, or else the first attempt.
+        """Return the first of several attempts that ends in a solution, or the first attempt if all fail.
 
         Attempts start at `start` and at the end of the fixed-point map, which comes first for a min-max point. If an
-        attempt left towards an edge of a domain, another one starts there on the edge.
+        attempt went towards an edge of a domain, another attempt starts on that edge.
         """
         kinds = [_FROM_START, _FROM_MAP] if index == 0 else [_FROM_MAP, _FROM_START]
         kinds = kinds if has_map else [_FROM_START]
@@ -285,7 +313,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         return replace(end, quadrature=error)
 
     def refined(bound: BoundAction, start: Coordinates, last: _End, tolerance) -> _End:
-        """Find the end point by adaptive quadrature, next to `last` or else from the end of the fixed-point map."""
+        """Find the end point by adaptive quadrature, next to `last` or from the end of the fixed-point map."""
         finer, was_solved = replace(bound, of=bound.of.refined), last.evidence.verdict == SOLVED
 
         def polished(here: BoundAction, at: Coordinates):
@@ -338,7 +366,8 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         arrays, others = eqx.partition((fixed, start, end, solver, tolerance, max_steps), eqx.is_array)
         alone = lambda arrays: found(*eqx.combine(arrays, others))  # noqa: E731
         if jax.default_backend() == "cpu":
-            # A batch takes as many steps and attempts as its hardest member, and batching does not speed up a CPU.
+            # Solve one by one on a CPU. A batch takes as many steps and attempts as its hardest member, and batching
+            # saves no time there.
             alone = jax.custom_batching.sequential_vmap(alone)
         end = alone(arrays)
         known, quadrature = end.evidence, end.quadrature
@@ -394,7 +423,7 @@ def one_of(batch: Solution, at: Any) -> Solution:
 
 @jit
 def _best(batch: Solution) -> Solution:
-    """Return the converged solution of least action, or the one of least gradient if none converged."""
+    """Return the converged solution of least action, or the end point of least gradient if none converged."""
     converged = jnp.asarray(batch.converged)
     among = jnp.where(converged, batch.action, jnp.inf)
     norms = jnp.where(jnp.isnan(batch.gradient_norm), jnp.inf, batch.gradient_norm)
@@ -415,7 +444,7 @@ def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
 
 
 def _distinct_solutions(batch: Solution) -> list[Solution]:
-    """Return one converged solution per end point, by increasing action, and how many starts `reached` it."""
+    """Return one converged solution per end point, by increasing action, and set how many starts `reached` it."""
     (converged,) = np.nonzero(np.asarray(batch.converged))
     actions, points = np.asarray(batch.action)[converged], np.asarray(batch.stats["coordinates"])[converged]
     found = []
@@ -454,4 +483,4 @@ def _worst_average(bound: BoundAction, solution: Solution) -> str:
     what = f"The average of {shown(average.integrand)} over {average.variable}"
     if not np.all(np.isfinite(error)):
         return f"{what} is infinite there, or cannot be resolved"
-    return f"{what} is {float(np.max(np.abs(value))):.6g}, known to {float(np.max(error)):.1g}"
+    return f"{what} is {float(np.max(np.abs(value))):.6g}, with an error of up to {float(np.max(error)):.1g}"

@@ -14,9 +14,12 @@ from ..problem import Coordinates
 
 
 class AndersonMemory(eqx.Module):
-    """Secants of an iteration, newest first: differences of successive points, and of the changes g(x) - x there.
+    """Secants of an iteration, newest first.
 
-    Unused rows are zero. `point` and `change` are the last ones, if there are any since `restarted`.
+    - `steps` (memory, coordinates): differences of successive points. Unused rows are zero.
+    - `turns` (memory, coordinates): differences of the changes g(x) - x at these points.
+    - `point`, `change` (coordinates,): the last point, and the change there.
+    - `has_last`: whether there is a last point since `restarted`.
     """
 
     steps: Float[Array, "memory coordinates"]
@@ -27,7 +30,7 @@ class AndersonMemory(eqx.Module):
 
     @classmethod
     def empty(cls, memory: int, coordinates: int) -> "AndersonMemory":
-        """Make an empty memory for this many secants. With none, the iteration is not accelerated."""
+        """Make an empty memory for this many secants. With 0, the iteration is not accelerated."""
         rows, last = jnp.zeros((memory, coordinates)), jnp.zeros(coordinates)
         return cls(rows, rows, last, last, jnp.array(False))
 
@@ -37,9 +40,9 @@ class AndersonMemory(eqx.Module):
 
     @jit
     def next_point(self, point: Coordinates, image: Coordinates) -> tuple[Coordinates, "AndersonMemory"]:
-        """Return the point of least g(x) - x if it is linear along the secants, and the memory with `point` added.
+        """Return the next point, and the memory with `point` and its `image` g(`point`) added.
 
-        `image` is g(`point`).
+        The next point minimises g(x) - x under the assumption that g is linear along the secants.
         """
         change = image - point
         steps, turns = (

@@ -1,7 +1,7 @@
 """Smallest eigenvalue of a large symmetric matrix by Davidson's method, from few products and a cheap model.
 
-The next search vector is M^{-1} r for the residual r. M is an approximate matrix with cheap products that is most
-accurate in its softest directions.
+The next search vector is M^{-1} r for the residual r. The model M approximates the matrix, has cheap products, and is
+most accurate in its softest directions.
 
 Sources: E. R. Davidson, J. Comput. Phys. 17 (1975) 87; R. B. Morgan, D. S. Scott, "Generalizations of Davidson's method
 for computing eigenvalues of sparse symmetric matrices", SIAM J. Sci. Stat. Comput. 7 (1986) 817.
@@ -18,20 +18,24 @@ from jaxtyping import Array, Float, Int
 Vector = Float[Array, " size"]
 Product = Callable[[Vector], Vector]
 
-# Conjugate-gradient iterations with the model per direction. A rough solution suffices.
-_MODEL_TOLERANCE, _MODEL_STEPS = 0.01, 20
-# Number of inverse iterations with the model that produce the second vector.
+# Relative tolerance of solves with the model. A rough search direction suffices.
+_MODEL_TOLERANCE = 0.01
+# Maximum number of conjugate-gradient iterations of such a solve.
+_MODEL_STEPS = 20
+# Number of inverse iterations with the model that produce the second search vector.
 _WARMUP = 2
-# Products before the residual is trusted. It may be small by chance for a wrong eigenvalue.
+# Minimum number of products. After fewer, the residual of a wrong eigenvalue may be small by chance.
 _LEAST = 5
-# Two directions count as the same if their cosine is this close to one.
+# Two directions count as the same if their cosine differs from one by less than this.
 _ALIKE = 1e-6
 
 
 class Eigenvalue(eqx.Module):
-    """Eigenvalue of a symmetric matrix, the smallest within the searched space, and so an upper bound of the smallest.
+    """Smallest eigenvalue of a symmetric matrix in a subspace.
 
-    `residual`: some eigenvalue is no farther than this from `value`. `products`: the number of products used.
+    - `value`: an upper bound on the smallest eigenvalue of the matrix.
+    - `residual`: some eigenvalue of the matrix is within this distance of `value`.
+    - `products`: the number of products used.
     """
 
     value: Float[Array, ""]
@@ -50,10 +54,14 @@ class _State(eqx.Module):
 def smallest_eigenvalue(
     product: Product, model: Product, start: Vector, *, products: int, tolerance: float
 ) -> Eigenvalue:
-    """Find the smallest eigenvalue of the matrix behind `product`. `model` multiplies by a similar matrix.
+    """Find the smallest eigenvalue of a symmetric matrix. Memory: two vectors per product.
 
-    `start` is random, and directions orthogonal to it are not found. The search ends when the residual is below
-    `tolerance` times the value, or after `products` products. Memory: two vectors per product.
+    Args:
+        product: Function that multiplies a vector by the matrix.
+        model: Function that multiplies a vector by an approximate matrix.
+        start: First search vector (size,). Choose it at random: directions orthogonal to it are not found.
+        products: Maximum number of products.
+        tolerance: Stop when the residual is below this multiple of the value.
     """
     size, turn = len(start), _unit(start)
     products = min(products, size)
@@ -81,14 +89,14 @@ def smallest_eigenvalue(
         basis = state.basis.at[taken].set(state.ahead)
         images = state.images.at[taken].set(product(state.ahead))
         projected = basis @ images.T
-        # Unused rows get an eigenvalue beyond all others.
+        # Give unused rows an eigenvalue larger than all others, so that they are not selected.
         used = jnp.arange(products) <= taken
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
         projected = jnp.where(used[:, None] & used, (projected + projected.T) / 2, beyond * jnp.eye(products))
         values, vectors = jnp.linalg.eigh(projected)
         weights = vectors[:, 0]
         residual = weights @ images - values[0] * (weights @ basis)
-        # A model that does not distinguish directions, such as the identity, has not softened any.
+        # A model that does not distinguish directions, such as the identity, leaves the start unchanged.
         is_second = (taken == 0) & (jnp.abs(softened @ turn) < 1 - _ALIKE)
         ahead = jnp.where(is_second, softened, solve(residual))
         remaining = _beyond(basis, _unit(ahead))

@@ -1,4 +1,4 @@
-"""Minimisers of an action, as Optimistix minimisers that use its structure.
+"""Optimistix minimisers that use the structure of an action.
 
 They minimise the action of an `AbstractSaddleProblem`, which Optimistix passes as `args`, or make it stationary.
 """
@@ -24,26 +24,43 @@ from .quadratic_model import QuadraticModel
 MAX_STEPS = "max_steps"
 # Relative change of the action that counts as rounding.
 _ROUNDING = 1e-12
-# After this many steps without progress, only rounding is left.
+# Stop after this many steps without progress: further changes are rounding.
 _PATIENCE = 6
-# Initial, least and largest radius of the trust region, in the affine-invariant metric (relative changes).
-_RADIUS, _NARROWEST, _WIDEST = 10.0, 1e-8, 1e8
-# Number of sweeps before a Newton step is tried, at the start and after a failed one.
-_FIRST_SWEEPS, _SWEEPS = 4, 2
-# Initial fraction of the convex part of the data's term that combined sweeps bound: for sweeps until convergence, and
-# for sweeps before Newton's method. These are the fastest values on many problems.
-_SHARE, _NEWTON_SHARE = 0.25, 0.8
+# Initial radius of the trust region, in the affine-invariant metric (relative changes).
+_RADIUS = 10.0
+# Below this radius, a shorter step is not expected to help, and rejected steps count as no progress.
+_NARROWEST = 1e-8
+# Largest radius of the trust region.
+_WIDEST = 1e8
+# Number of sweeps before the first Newton step, and of sweeps that are combined there.
+_FIRST_SWEEPS = 4
+# Number of sweeps after a failed Newton step.
+_SWEEPS = 2
+# Initial fraction of the convex part of the data term that sweeps bound if they run until convergence. This value was
+# the fastest on many problems.
+_SHARE = 0.25
+# The same fraction for sweeps before Newton's method. This value was the fastest on many problems.
+_NEWTON_SHARE = 0.8
 # Newton's method is faster if a sweep changes every coordinate by less than this.
 _NEAR = 0.04
-# For min-max points: initial radius, radius that indicates a trap, and largest radius.
-_FIRST_RADIUS, _TRAP, _LARGEST_RADIUS = 1.0, 1e-4, 1e6
+# Initial radius of the trust region for min-max points.
+_FIRST_RADIUS = 1.0
+# The iteration towards a min-max point is trapped if the radius falls below this.
+_TRAP = 1e-4
+# Largest radius of the trust region for min-max points.
+_LARGEST_RADIUS = 1e6
 # Newton's method converges below this gradient norm, if rounding permits.
 _CLOSE = 1e-6
-# The iteration is trapped if in so many steps the gradient norm has not fallen below this fraction of its minimum.
-_STALE, _PROGRESS = 30, 0.999
-# Error of the predicted change of the gradient, relative to that change: beyond the first, steps are rejected; beyond
-# the second, the next step is shorter; below the last, it may be longer.
-_REFUSED, _POOR, _GOOD = 0.5, 0.25, 0.1
+# The iteration towards a min-max point is also trapped after this many steps without progress.
+_STALE = 30
+# Progress means that the gradient norm falls below this fraction of its previous minimum.
+_PROGRESS = 0.999
+# Reject a step if the error of the predicted change of the gradient, relative to that change, is at least this.
+_REFUSED = 0.5
+# Shorten the next step if this relative error is above this value.
+_POOR = 0.25
+# Allow a longer step if this relative error is below this value.
+_GOOD = 0.1
 
 
 def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
@@ -54,7 +71,10 @@ def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
 class Progress(eqx.Module):
     """Current point of a solver, and its counts.
 
-    `idle` counts steps since the gradient norm had its minimum, `best`, or the action fell by more than rounding.
+    - `point`: the current point.
+    - `evaluations`, `curvatures`: numbers of evaluations of the action and of Hessians.
+    - `best`: smallest gradient norm so far.
+    - `idle`: number of steps since `best` was reached, or since the action last fell by more than rounding.
     """
 
     point: Point
@@ -74,9 +94,12 @@ class Progress(eqx.Module):
         return first | (point.is_finite & (point.action <= self.point.action + self.rounding))
 
     def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
-        """Update after the evaluation of `point`, which becomes the current point if it is `accepted`.
+        """Update after the evaluation of `point`.
 
-        `promising`: whether a shorter step is expected to do better if the point is rejected.
+        Args:
+            point: The evaluated point.
+            accepted: Whether it becomes the current point.
+            promising: Whether a shorter step is expected to do better if the point is rejected.
         """
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
@@ -97,8 +120,8 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
     """Minimiser that takes an `AbstractSaddleProblem` as `args`. Its state has a `progress`.
 
     `atol` applies to the gradient norm in the affine-invariant metric, per scale. `options[MAX_STEPS]`, if given,
-    limits the steps. If a solver has a `near`, its end point counts as found only if the next Newton step is at most
-    `near` times the largest coordinate.
+    limits the steps. If a solver has the attribute `near`, its end point counts as found only if the next Newton step
+    is at most `near` times the largest coordinate.
     """
 
     atol: float = eqx.field(default=1e-9, converter=partial(checked_number, "atol", above=0.0))
@@ -109,7 +132,7 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         checked_function("norm", self.norm)
 
     def init(self, fn, y, args, options, f_struct, aux_struct, tags):
-        # Before the first evaluation, any point is better.
+        # Start from an infinite action, so that the first evaluated point is accepted.
         shapes = eqx.filter_eval_shape(args.at, y)
         point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
         return self.start(args, y, Progress(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0)))
@@ -119,7 +142,7 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         """Return the state before the first evaluation, which will be at `coordinates`."""
 
     def terminate(self, fn, y, args, options, state, tags):
-        # Optimistix itself would recompile for every value of `max_steps`.
+        # Count steps here. Optimistix itself would recompile for every value of `max_steps`.
         out_of_steps = state.progress.evaluations >= options.get(MAX_STEPS, jnp.inf)
         has_left = (state.progress.evaluations > 0) & args.has_left(state.progress.point.coordinates)
         stuck = self._is_finished(state) | has_left
@@ -149,17 +172,20 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
 
 
 def end_of(problem: AbstractSaddleProblem, found: optx.Solution) -> dict[str, Any]:
-    """Return the end `point` of an Optimistix minimiser and, for the minimisers above, counts and the `model` there."""
+    """Return the end `point` of an Optimistix minimiser. Minimisers of this module add counts and the `model` there."""
     if "point" in found.stats:
         return found.stats
     return {"point": problem.at(found.value), "evaluations": jnp.array(0), "curvatures": jnp.array(0)}
 
 
 class _Sweeps(eqx.Module):
-    """Majorise-minimise sweeps that bound a `share`, combined by Anderson acceleration.
+    """Majorise-minimise sweeps, combined by Anderson acceleration.
 
-    If a combination raises the action, the plain sweep replaces it, memory is dropped, and the share doubled.
-    `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
+    If a combination raises the action, a plain sweep replaces it, the memory is cleared, and the share is doubled.
+
+    - `share`: fraction of the convex part of the data term that a sweep bounds.
+    - `memory`: memory of Anderson acceleration.
+    - `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
     """
 
     share: Float[Array, ""]
@@ -168,17 +194,17 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def combined(cls, share: float, memory: int, coordinates: int) -> "_Sweeps":
-        # Without memory, sweeps are not combined, and bound all.
+        # Without memory, sweeps are not combined. Bound the whole convex part, so that the action never rises.
         return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates), jnp.array(False))
 
     def after(self, accepted: Bool[Array, ""]) -> tuple["_Sweeps", Array]:
-        """Return the sweeps after a point that was `accepted` or not, and the share that the next one bounds."""
+        """Return the sweeps after a point that was `accepted` or rejected, and the share that the next sweep bounds."""
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
         return _Sweeps(share, self.memory, ~accepted), jnp.where(accepted, share, 1.0)
 
     def ahead(self, here: Point, swept: Coordinates) -> tuple[Coordinates, "_Sweeps"]:
         """Return the next point instead of `swept`, the end of a sweep from `here`, and the updated sweeps."""
-        # With too small a share there is no minimum. The end of the sweep is then not finite, and will be rejected.
+        # If the share is too small, the bound has no minimum. The end of the sweep is then not finite and is rejected.
         combines = ~self.plain & jnp.all(jnp.isfinite(swept))
         ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
         nothing = jax.tree.map(jnp.zeros_like, memory)
@@ -199,10 +225,14 @@ class _NewtonState(eqx.Module):
 class Newton(AbstractSaddleSolver):
     """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps if they do better.
 
-    The model's minimum within the region is found exactly, so negative eigenvalues of the Hessian lead away from saddle
-    points. Sweeps, combined as in `AcceleratedSweeps`, run at the start and after a failed step. If a skip connection
-    leaves no closed form to sweep by, only the region shrinks. The Hessian is formed at the end point too, as evidence.
-    `near`: largest relative length of the next Newton step for the point to count as found, if required at all.
+    The minimum of the quadratic model within the region is found exactly, so negative eigenvalues of the Hessian lead
+    away from saddle points. Sweeps, combined as in `AcceleratedSweeps`, run at the start and after a failed step. If
+    the network has a skip connection, sweeps have no closed form, and only the region shrinks. The Hessian is also
+    formed at the end point, as evidence.
+
+    - `atol`: tolerance on the gradient norm per scale, in the affine-invariant metric.
+    - `near`: if given, the point counts as found only if the next Newton step is at most `near` times the largest
+      coordinate.
     """
 
     near: float | None = eqx.field(static=True, default=None, converter=_checked_near)
@@ -217,8 +247,8 @@ class Newton(AbstractSaddleSolver):
         problem = args
         point = problem.at(state.proposal)
         accepted = state.progress.accepts(point)
-        # Widen the region after a step of full length that matched the model's prediction, and narrow it after one that
-        # did not. If both changes are rounding, trust the model.
+        # Widen the region after a step of full length that lowered S as the model predicted, and narrow it after a step
+        # that did not. If both changes are rounding, trust the model.
         lowered = state.progress.point.action - point.action
         lowered = jnp.where(state.lowered > state.progress.rounding, lowered, state.lowered)
         narrower, as_predicted = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
@@ -241,14 +271,14 @@ class Newton(AbstractSaddleSolver):
                 end = problem.majorise_minimise(here, share)
                 return end, *sweeps.ahead(here, end)
 
-            # No sweeps if the minimum is near.
+            # Switch to Newton's method if the minimum is near.
             end, swept, sweeps = jax.lax.cond(
                 left > 0, sweep, lambda: (here.coordinates, here.coordinates, state.sweeps)
             )
             near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
             left = jnp.where(near, 0, left)
         newton = (left == 0) | self._is_finished(replace(state, progress=progress))
-        # A failed step keeps the point and its model.
+        # After a failed step, the point and its model stay the same.
         renewed = newton & (accepted | (state.left > 0))
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         step, length, lowered = model.least_within(radius)
@@ -264,10 +294,11 @@ class _SweepState(eqx.Module):
 
 
 class AcceleratedSweeps(AbstractSaddleSolver):
-    """Majorise-minimise sweeps with Anderson acceleration. No curvature is ever formed, for very many paths.
+    """Majorise-minimise sweeps with Anderson acceleration, for very many paths. No Hessian is ever formed.
 
-    `memory` sweeps are combined. 0 gives the plain sweep, which never raises the action and converges linearly. If a
-    combination raises the action, the plain sweep replaces it, and the memory is dropped.
+    - `atol`: tolerance on the gradient norm per scale, in the affine-invariant metric.
+    - `memory`: number of sweeps that are combined. With 0, sweeps are not combined: they never raise the action, and
+      converge linearly. If a combination raises the action, a plain sweep replaces it, and the memory is cleared.
     """
 
     memory: int = eqx.field(static=True, default=10)
@@ -278,7 +309,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
     def start(self, problem, coordinates, progress):
         if not problem.has_sweeps:
             raise ValueError(
-                "a skip connection leaves no closed form to sweep by; use Newton, or a minimiser of Optimistix"
+                "sweeps have no closed form with a skip connection; use Newton, or a minimiser of Optimistix"
             )
         return _SweepState(progress, coordinates, _Sweeps.combined(_SHARE, self.memory, len(coordinates)))
 
@@ -292,7 +323,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
 
 
 class _IndexState(eqx.Module):
-    """State since the last kick: `fresh` if no step was taken yet, the `best` gradient norm, steps `stale`."""
+    """State since the last kick: `fresh` before its first step, `best` gradient norm, and number of `stale` steps."""
 
     progress: Progress
     proposal: Coordinates
@@ -311,10 +342,10 @@ class IndexNewton(AbstractSaddleSolver):
     """Newton's method towards a stationary point whose Hessian has `index` negative eigenvalues.
 
     The action is maximised along the `index` lowest eigenvectors of the Hessian, and minimised along all others. A step
-    is judged by how well the quadratic model predicted the next gradient. If steps become so short that the iteration
-    is trapped, as at a crossing of two eigenvalues, it restarts from a random point, farther away every time. It ends
-    at a stationary point, or after `options[MAX_STEPS]` steps. The problem must have `slopes`, and a metric that is the
-    identity.
+    is accepted if the quadratic model predicted the next gradient well. If steps become so short that the iteration is
+    trapped, as at a crossing of two eigenvalues, it restarts from a random point, which is farther away every time. The
+    iteration ends at a stationary point, or after `options[MAX_STEPS]` steps. The problem must have a method `slopes`,
+    and its metric must be the identity.
 
     Source: C. J. Cerjan, W. H. Miller, "On finding transition states", J. Chem. Phys. 75 (1981) 2800. The acceptance
     test for steps is ours.
@@ -332,7 +363,7 @@ class IndexNewton(AbstractSaddleSolver):
     def step(self, fn, y, args, options, state, tags):
         problem = args
         point = problem.at(state.proposal)
-        # Error of the predicted gradient, relative to the predicted change.
+        # Error of the predicted gradient, relative to the predicted change of the gradient.
         change = jnp.linalg.norm(state.predicted - state.progress.point.details)
         error = jnp.linalg.norm(problem.slopes(y, state.step)[0] - state.predicted)
         error = error / jnp.maximum(change, jnp.finfo(change.dtype).tiny)
@@ -349,7 +380,8 @@ class IndexNewton(AbstractSaddleSolver):
         stale, best = jnp.where(nearer, 0, state.stale + 1), jnp.where(nearer, point.gradient_norm, best)
         trapped = ~(best <= _CLOSE) & ((stale >= _STALE) | (radius < _TRAP))
         progress = state.progress.moved(point, accepted)
-        # Close to a solution that rounding keeps above the tolerance, steps without progress end the iteration.
+        # Close to a solution, rounding may keep the gradient above the tolerance. Stop then after steps without
+        # progress.
         idle, curvatures = jnp.where(best <= _CLOSE, stale, 0), progress.curvatures + jnp.where(accepted, 1, 0)
         progress, here = replace(progress, idle=idle, curvatures=curvatures), progress.point
         model = jax.lax.cond(accepted, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)

@@ -1,4 +1,4 @@
-"""Action to second order about a point, for the steps of Newton's method and to certify its end point."""
+"""Action to second order about a point, for the steps of Newton's method and the certificate of its end point."""
 
 import equinox as eqx
 import jax
@@ -17,8 +17,10 @@ _BISECTIONS = 16
 class QuadraticModel(eqx.Module):
     """Action to second order about a point, in directions of unit length that diagonalise its Hessian.
 
-    Lengths are in the affine-invariant metric at the point. The columns `directions` are steps for
-    `AbstractSaddleProblem.moved`.
+    Lengths are in the affine-invariant metric at the point.
+
+    - `slopes`, `curvatures` (directions,): first and second derivative of S along each direction.
+    - `directions` (coordinates, directions): the columns are steps for `AbstractSaddleProblem.moved`.
     """
 
     slopes: Float[Array, " directions"]
@@ -27,7 +29,7 @@ class QuadraticModel(eqx.Module):
 
     @classmethod
     def of(cls, expansion: Expansion) -> "QuadraticModel":
-        """Make the model of an expansion, by the eigenvectors of its Hessian in its metric."""
+        """Diagonalise the Hessian of an expansion in its metric."""
         factor = jnp.linalg.cholesky(expansion.metric)
         half = solve_triangular(factor, expansion.hessian, lower=True)
         curvatures, vectors = jnp.linalg.eigh(solve_triangular(factor, half.T, lower=True))
@@ -42,7 +44,7 @@ class QuadraticModel(eqx.Module):
         return self.directions @ along, jnp.linalg.norm(along), lowered
 
     def _shifted(self, is_regular: Array, low: Array, radius: Array) -> Float[Array, " directions"]:
-        """Return the step after the shift of all curvatures that cuts it to `radius`, by bisection in its log."""
+        """Shift all curvatures so that the step has length `radius`, by bisection in the logarithm of the shift."""
 
         def step(shift):
             return -self.slopes / (self.curvatures + shift)
@@ -61,10 +63,10 @@ class QuadraticModel(eqx.Module):
     def towards_index(
         self, index: int, radius: Float[Array, ""]
     ) -> tuple[Float[Array, " directions"], Float[Array, ""]]:
-        """Return the step within `radius` up along the `index` lowest curvatures, down along others, and its length.
+        """Return a step of at most `radius` in components along the `directions`, and its length.
 
-        The step is given in components along the `directions`. With the right signature it is Newton's step, if short
-        enough.
+        The step goes up along the `index` lowest curvatures, and down along all others. If exactly `index` curvatures
+        are negative, it is the Newton step, provided that this is short enough.
         """
         sizes = jnp.abs(self.curvatures)
         slopes = jnp.where(jnp.arange(len(sizes)) < index, -self.slopes, self.slopes)
@@ -73,7 +75,7 @@ class QuadraticModel(eqx.Module):
         return along, jnp.linalg.norm(along)
 
     def remaining(self) -> Float[Array, ""]:
-        """Return how much a Newton step would lower the model, with absolute values of negative curvatures."""
+        """Return how much a Newton step would lower the model if negative curvatures had their absolute values."""
         return jnp.sum(self.slopes**2 / jnp.abs(self.curvatures)) / 2
 
     def newton_length(self) -> Float[Array, ""]:
@@ -81,6 +83,6 @@ class QuadraticModel(eqx.Module):
         return jnp.linalg.norm(self.along_newton())
 
     def along_newton(self) -> Float[Array, " directions"]:
-        """Return the components of the Newton step along the directions, zero along a direction without slope."""
+        """Return the components of the Newton step along the directions. They are zero where the slope is zero."""
         flat = self.slopes == 0
         return jnp.where(flat, 0.0, -self.slopes / jnp.where(flat, 1.0, self.curvatures))
