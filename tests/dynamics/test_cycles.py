@@ -132,14 +132,14 @@ def test_the_ghost_of_a_cycle_is_not_taken_for_one():
 
 
 def test_impossible_questions_are_refused():
-    with pytest.raises(ValueError, match="from shape"):
+    with pytest.raises(ValueError, match="it maps shape"):
         find_cycle(lambda state, parameter: state[:1] * parameter, np.array([0.1, 0.2]), 1.0, 1)
     cycle = find_cycle(logistic, np.array([0.6]), 2.8, 1)
-    with pytest.raises(ValueError, match="out of the bounds"):
+    with pytest.raises(ValueError, match="outside the bounds"):
         follow(logistic, cycle, (3, 4))
     with pytest.raises(NoCycleError, match="take it from find_cycle with the same step"):
         follow(logistic, eqx.tree_at(lambda c: c.points, cycle, jnp.array([[1e200]])), (2, 4))
-    with pytest.raises(ValueError, match="this event is a fold"):
+    with pytest.raises(ValueError, match="must be a period doubling, got a fold"):
         double_period(logistic, Event("fold", cycle.points, cycle.parameter, jnp.array(1.0 + 0j)))
 
 
@@ -177,7 +177,7 @@ def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birt
     growth = onwards.parameters
     np.testing.assert_allclose(onwards.multipliers[:, 0], 4 + 2 * growth - growth**2, atol=1e-9)
     back = follow(logistic, onwards[5], (2.5, 3.55), direction=-1)
-    assert kinds(back) == ["period doubling"] and back.ended == "it meets the cycles that it doubles"
+    assert kinds(back) == ["period doubling"] and back.ended == "the branch meets the cycles that it doubles"
     assert abs(at_events(back)[0] - 3) < 1e-10
     assert back.events[0].period == 1 and abs(back.events[0].multiplier + 1) < 1e-7
     assert np.min(back.parameters) > 3 - 1e-12
@@ -245,7 +245,7 @@ def test_a_transcritical_bifurcation_is_located_although_newton_is_singular_ther
 
 def test_a_closed_branch_ends_at_its_start():
     branch = follow(circle, find_cycle(circle, np.array([1.0]), 0.0, 1), (-2, 2), largest_step=0.2)
-    assert branch.ended == "it closes" and kinds(branch) == ["fold", "fold"]
+    assert branch.ended == "the branch closes" and kinds(branch) == ["fold", "fold"]
     np.testing.assert_allclose(at_events(branch), [1, -1], atol=1e-10)
     np.testing.assert_allclose(branch.points[:, 0, 0] ** 2 + branch.parameters**2, 1, atol=1e-10)
     np.testing.assert_array_equal(branch.points[-1], branch.points[0])

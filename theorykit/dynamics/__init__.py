@@ -1,4 +1,4 @@
-"""Orbits of maps: cycles and their bifurcations, bases of tangent vectors, regimes, time series. No theory is used."""
+"""Orbits of any map: cycles and their bifurcations, bases of tangent vectors, regimes, and time series."""
 
 from .branches import (  # noqa: F401  kinds of events, and types of results
     BRANCH_POINT,

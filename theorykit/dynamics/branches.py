@@ -1,6 +1,6 @@
 """Branches of cycles, followed through a parameter by pseudo-arclength continuation, and their bifurcations.
 
-Branches are followed around folds. Arclength is measured in the plane of the first point and the parameter, so both
+Branches are followed around folds. Arclength is measured in the space of the first point and the parameter, so both
 should be of order one. Bifurcations occur where multipliers cross the unit circle.
 """
 
@@ -47,27 +47,42 @@ FOLD = "fold"
 BRANCH_POINT = "branch point"
 """A multiplier passes through 1, and two branches of cycles meet."""
 
-# Least cosine between the tangents at both ends of a step, and the cosine above which the next may be longer.
-_STRAIGHT, _VERY_STRAIGHT = 0.95, 0.995
-# Largest distance of a cycle from the tangent's prediction, in units of the tangent's part of the step.
+# Reject a step if the cosine between the tangents at its ends is below this.
+_STRAIGHT = 0.95
+# Lengthen the next step if this cosine is above this value.
+_VERY_STRAIGHT = 0.995
+# Reject a step if the cycle is farther than this from the prediction, relative to the largest change that the tangent
+# predicts. The cycle may then be on another branch.
 _ASTRAY = 0.25
-# Largest change of a multiplier's modulus in a step, if the modulus is below _LARGE.
-_CHANGE, _LARGE = 0.25, 2.0
-# A closed branch may miss its start by this much, in units of the step.
+# Reject a step if the modulus of a multiplier changes by more than this, so that no crossing is missed.
+_CHANGE = 0.25
+# Changes of a modulus above this value are ignored, because they are far from the unit circle.
+_LARGE = 2.0
+# A branch is closed if it passes its start within this distance, relative to the step.
 _BESIDE = 0.05
-# Fractions of the largest step: the first step, the step below which multipliers may change freely, and the smallest.
-_FIRST, _SHORT, _SMALLEST = 0.1, 1e-3, 1e-7
+# Length of the first step, relative to the largest.
+_FIRST = 0.1
+# In steps shorter than this, relative to the largest, multipliers may change freely.
+_SHORT = 1e-3
+# The branch ends if a step of this length, relative to the largest, fails.
+_SMALLEST = 1e-7
+# Factor by which the next step is longer.
 _LONGER = 1.5
 # Distances from the unit circle below this are rounding.
 _ON_CIRCLE = 1e-9
-# Error of an event along the branch, as a fraction of the segment on which it was noticed.
+# Tolerance on the position of an event, relative to the segment on which it was found.
 _LOCATED = 1e-11
-# Residual of a quantity at its located zero, which is less accurate if branches meet.
+# Largest residual of a quantity at its zero. It is far above rounding, because zeros are less accurate where branches
+# meet.
 _CONTINUOUS = 1e-5
-# Interpolation where branches meet: distance of the points, in units of the segment; their positions, in units of that;
-# largest difference from the result of Newton's method, which is nearly singular there.
-_AROUND, _NODES, _AGREES = 1e-2, (-1.5, -0.5, 0.5, 1.5), 1e-4
-# Number of halvings of a segment to separate the crossings on it.
+# Newton's method is nearly singular where branches meet, so the event is located by interpolation. This is the spacing
+# of the interpolation nodes, relative to the segment.
+_AROUND = 1e-2
+# Positions of the interpolation nodes, in units of the spacing.
+_NODES = (-1.5, -0.5, 0.5, 1.5)
+# Largest accepted difference between interpolation and Newton's method, relative to the segment.
+_AGREES = 1e-4
+# Maximum number of halvings of a segment to separate the crossings on it.
 _HALVINGS = 16
 
 
@@ -76,8 +91,10 @@ class Event(DisplayMixin, eqx.Module):
 
     - `kind`: "period doubling" (through -1), "Neimark-Sacker" (a pair), "fold" (through 1 where the branch turns back)
       or "branch point" (another branch crosses, in a pitchfork or transcritical bifurcation).
-    - `points` (period, state), `parameter`: the cycle. At the end of a branch of doubled cycles, the original cycle.
-    - `multiplier`: the crossing multiplier. Of a pair, the one in the upper half plane.
+    - `points` (period, state): points of the cycle. At the end of a branch of doubled cycles, they belong to the
+      original cycle.
+    - `parameter`: value of the parameter.
+    - `multiplier`: the crossing multiplier, or the member of a pair in the upper half plane.
     """
 
     kind: str = eqx.field(static=True)
@@ -92,7 +109,7 @@ class Event(DisplayMixin, eqx.Module):
 
     @property
     def angle(self) -> float:
-        """Argument of the multiplier, from 0 to pi. At a Neimark-Sacker bifurcation, the rotation per period."""
+        """Argument of the multiplier, 0 to pi. At a Neimark-Sacker bifurcation, it is the rotation angle per period."""
         return float(np.angle(self.multiplier))
 
     def _view(self) -> Iterator[Block]:
@@ -109,7 +126,13 @@ class Event(DisplayMixin, eqx.Module):
 
 
 class Branch(DisplayMixin, eqx.Module):
-    """Cycles along a branch, in order, with the fields of `Cycle`, and the reason why it ends."""
+    """Cycles along a branch, in order. `branch[i]` returns a `Cycle`.
+
+    - `points` (cycle, period, state), `parameters` (cycle,), `multipliers` (cycle, state), `residuals` (cycle,): as in
+      `Cycle`.
+    - `events`: all changes of stability, in order.
+    - `ended`: the reason why the branch ends.
+    """
 
     points: Float[Array, "cycle period state"]
     parameters: Float[Array, " cycle"]
@@ -126,7 +149,7 @@ class Branch(DisplayMixin, eqx.Module):
 
     @property
     def stable(self) -> np.ndarray:
-        """Mask of stable cycles (cycle,)."""
+        """Mask (cycle,) of stable cycles."""
         return np.abs(np.asarray(self.multipliers[:, 0])) < 1
 
     def _view(self) -> Iterator[Block]:
@@ -146,10 +169,10 @@ class Branch(DisplayMixin, eqx.Module):
             f"first coordinate at parameters {low:.4g} to {high:.4g}",
             self.parameters,
         )
-        yield Text("`to_xarray()` has all of it with names of axes.")
+        yield Text("`to_xarray()` returns all of it with named axes.")
 
     def to_xarray(self) -> xr.Dataset:
-        """Return the branch as a dataset that netCDF can store. A cycle of half the period appears twice."""
+        """Return the branch as a dataset that netCDF can store. Points of a cycle of half the period are repeated."""
         shape = self.points.shape[1:]
         repeated = [np.resize(np.asarray(event.points), shape) for event in self.events]
         crossing = np.array([complex(event.multiplier) for event in self.events], dtype=complex)
@@ -182,17 +205,25 @@ def follow(
     largest_step: Positive | None = None,
     most_cycles: Count = 1000,
 ) -> Branch:
-    """Follow the branch of cycles through `cycle` until its parameter leaves `bounds`. Cycles may be unstable.
+    """Follow the branch of cycles through `cycle`, also around folds. Cycles may be unstable.
 
-    It starts towards larger parameters with `direction=1`, towards smaller with -1, and continues around folds. It also
-    ends if it closes on its start, meets the cycles that it doubles, reaches `most_cycles`, or if the smallest step
-    fails; `ended` gives the reason. `largest_step`, of the first point and the parameter together, is by default a 20th
-    of the range of parameters. Two bifurcations that undo each other within a step are missed. Raises `NoCycleError` if
-    `cycle` is not a cycle of `step`.
+    The branch ends if its parameter leaves `bounds`, if it closes on its start or meets the cycles that it doubles, or
+    if the smallest step fails.
+
+    Args:
+        step: The map, `step(state, parameter) -> state`.
+        cycle: The cycle to start from.
+        bounds: Least and greatest value of the parameter.
+        direction: 1 to start towards larger parameters, -1 to start towards smaller parameters.
+        largest_step: Largest step in the space of the first point and the parameter, by default a 20th of the range of
+            parameters. Two bifurcations that undo each other within a step are missed.
+        most_cycles: Largest number of cycles.
 
     Returns:
-        Cycles in order: `points` (cycle, period, state), `parameters`, `stable` and `residuals` (cycle,), `multipliers`
-        (cycle, state); and `events`, every change of stability, with its `kind`, `parameter`, `points`, `multiplier`.
+        The cycles in order, and `events`, all changes of stability. `ended` gives the reason why the branch ends.
+
+    Raises:
+        NoCycleError: If `cycle` is not a cycle of `step`, or is at a fold.
     """
     low, high = map(float, bounds)
     if not low < high:
@@ -202,12 +233,12 @@ def follow(
     largest = (high - low) / 20 if largest_step is None else float(largest_step)
     points, parameter = checked_step(step, cycle.points, cycle.parameter, "cycle")
     if not low <= float(parameter) <= high:
-        raise ValueError(f"the cycle is at parameter {float(parameter)}, out of the bounds {bounds}")
+        raise ValueError(f"the cycle is at parameter {float(parameter)}, which is outside the bounds {bounds}")
     first = at_parameter(step, Unknowns(points, parameter), direction)
     if not first.solved or not np.all(np.isfinite(first.tangent.first)):
         raise NoCycleError(
-            f"the cycle to start from solves the map's equations to {float(first.residual):.3g} only, or is at a fold "
-            f"itself, at parameter {float(parameter):.12g}; take it from find_cycle with the same step"
+            f"no branch starts from the cycle at parameter {float(parameter):.12g}: it solves the map's equations only "
+            f"to {float(first.residual):.3g}, or is at a fold itself; take it from find_cycle with the same step"
         )
 
     def reached(station: BranchPoint) -> str | None:
@@ -225,17 +256,17 @@ def follow(
             break
         events += happened
         if any(event.period < len(points) for event in happened):
-            ended = "it meets the cycles that it doubles"
+            ended = "the branch meets the cycles that it doubles"
             break
         stations.append(segment.end)
-        ended = "it closes" if segment.end is first else reached(segment.end)
+        ended = "the branch closes" if segment.end is first else reached(segment.end)
     columns = jax.tree.map(lambda *of_cycles: jnp.stack(of_cycles), *(station.cycle for station in stations))
     return Branch(*vars(columns).values(), events=tuple(events), ended=ended or f"most_cycles={most_cycles} were found")
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """Piece of a branch, short enough to be a graph over the distance along the tangent at its start."""
+    """Piece of a branch, so short that the distance along the tangent at its start parametrises it."""
 
     step: Step
     start: BranchPoint
@@ -294,23 +325,23 @@ class _Segment:
         return station
 
     def root(self, quantity: Callable[[BranchPoint], float]) -> float:
-        """Return the distance at which a quantity that changes sign is zero, by Brent's method.
+        """Find the distance along the segment at which `quantity` changes sign, by Brent's method.
 
-        If it jumps instead, the ends belong to two nearby branches, and `NoCycleError` is raised.
+        Raises `NoCycleError` if it jumps across zero: the ends of the segment are then on two different branches.
         """
         distance = brentq(lambda distance: quantity(self.at(distance)), 0.0, self.length, xtol=_LOCATED * self.length)
         left = abs(quantity(self.at(distance)))
         if not left < _CONTINUOUS:
-            raise NoCycleError(f"the branch is lost near another: a quantity that should vanish there is {left:.3g}")
+            raise NoCycleError(f"the branch is lost near another one: a quantity that should vanish is {left:.3g}")
         return distance
 
     def root_where_branches_meet(self, quantity: Callable[[BranchPoint], float], near: float) -> tuple[float, Unknowns]:
-        """Return `root` and the cycle there, by cubic interpolation, because Newton's method is singular there."""
+        """Return `root` and its cycle by cubic interpolation. Newton's method is singular where branches meet."""
         spread = _AROUND * self.length
         stations = [self.at(near + spread * node) for node in _NODES]
         values = [quantity(station) for station in stations]
         if values[0] * values[-1] > 0:
-            raise NoCycleError("the quantity that was located where branches meet does not vanish there")
+            raise NoCycleError("the quantity does not change sign near the located meeting of branches")
         ahead = brentq(KroghInterpolator(_NODES, values), _NODES[0], _NODES[-1])
         at = jax.tree.map(
             lambda *leaves: jnp.asarray(KroghInterpolator(_NODES, leaves)(ahead)), *(s.at for s in stations)
@@ -331,11 +362,11 @@ def _stride(
             return segment, list(_events_on(segment)), longer
         except NoCycleError:
             length /= 2
-    raise NoCycleError(f"steps of {length:.3g} fail from parameter {float(start.at.parameter):.12g} on")
+    raise NoCycleError(f"steps of length {length:.3g} fail at parameter {float(start.at.parameter):.12g}")
 
 
 def _ahead(step: Step, start: BranchPoint, length: float, *, is_short: bool) -> _Segment:
-    """Return the segment of this `length`. `NoCycleError` if it bends so much that it may end on another branch."""
+    """Return the segment of this `length`. Raises `NoCycleError` if the segment may end on another branch."""
     guess = start.at.move(start.tangent, length)
     direction = start.tangent.first
     end = correct(step, guess, direction, direction @ start.at.first + length)
@@ -344,12 +375,12 @@ def _ahead(step: Step, start: BranchPoint, length: float, *, is_short: bool) -> 
     if not end.solved or astray or not segment.cosine > _STRAIGHT:
         raise NoCycleError("the step is too long")
     if not is_short and segment.change > _CHANGE:
-        raise NoCycleError("the step is too long for the multipliers")
+        raise NoCycleError("the multipliers change too much in the step")
     return segment
 
 
 def _up_to_start(segment: _Segment, first: BranchPoint) -> _Segment:
-    """Cut the segment at the start of the branch if the branch is closed and passes there."""
+    """Cut the segment at the start of the branch if the branch is closed and passes its start."""
     distance = float(segment.direction @ (first.at.first - segment.start.at.first))
     if not 0 < distance <= segment.length or segment.direction @ first.tangent.first < _STRAIGHT:
         return segment
@@ -358,7 +389,7 @@ def _up_to_start(segment: _Segment, first: BranchPoint) -> _Segment:
 
 
 def _up_to_bounds(segment: _Segment, bounds: tuple[float, float]) -> _Segment:
-    """Cut the segment at the bound if it goes beyond."""
+    """Cut the segment at the bound if it goes beyond the bound."""
     parameter, (low, high) = float(segment.end.at.parameter), bounds
     if low <= parameter <= high:
         return segment
@@ -381,16 +412,17 @@ def _largest(change: Unknowns) -> float:
 def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
     """Yield the bifurcations on a segment, in order.
 
-    They are detected by changes in the number of multipliers outside the unit circle, and in the parities of the
-    numbers beyond 1 and -1. A multiplier that crosses and returns within the segment is missed. Events closer than
-    2^-halvings of the segment may not be resolved, nor the branches of an imperfect branch point with multipliers
-    within 1e-5 of 1.
+    Bifurcations are detected by changes in the number of multipliers outside the unit circle, and in the parities of
+    the numbers of real multipliers above 1 and below -1. A multiplier that crosses and returns within the segment is
+    missed. Two cases may not be resolved: events closer than 2^-halvings of the segment, and the two branches of an
+    imperfect branch point with multipliers within 1e-5 of 1.
     """
 
     def excess(rank: int) -> Callable[[BranchPoint], float]:
         return lambda station: abs(station.multipliers[rank]) - 1
 
-    # The k-th largest modulus is continuous along the branch, whichever multiplier has it. Keep one per conjugate pair.
+    # Follow the k-th largest modulus. It is continuous along the branch even if multipliers exchange ranks. Keep one
+    # multiplier per conjugate pair.
     crossings = []
     inside, outside = sorted(int(np.sum(np.abs(multipliers) > 1)) for multipliers in segment.multipliers)
     for rank in range(inside, outside):
@@ -404,7 +436,7 @@ def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
     crossings.sort(key=lambda crossing: crossing[0])
 
     def gained(number: int) -> int:
-        """Return the increase in the number of real multipliers beyond 1 or -1 from start to end of the segment."""
+        """Return how many more real multipliers are beyond `number`, 1 or -1, at the end of the segment."""
         before, after = (np.sum((m.imag == 0) & (m.real * number > 1 + _ON_CIRCLE)) for m in segment.multipliers)
         return int(after) - int(before)
 
@@ -438,9 +470,9 @@ def _turning(station: BranchPoint) -> float:
 
 
 def _meeting(segment: _Segment) -> Event:
-    """Find the bifurcation at which this branch begins, if it turns back although no multiplier crosses 1.
+    """Find the bifurcation at which this branch begins. There it turns back although no multiplier crosses 1.
 
-    The other branch may consist of cycles of half the period. Then this is a period doubling.
+    If the other branch consists of cycles of half the period, the bifurcation is a period doubling.
     """
     _, at = segment.root_where_branches_meet(_turning, segment.root(_turning))
     kind, number = BRANCH_POINT, 1
@@ -454,17 +486,22 @@ def _meeting(segment: _Segment) -> Event:
 
 @checked_arguments
 def double_period(step: Step, event: Event, *, amplitude: Positive = 1e-2) -> Cycle:
-    """Find the cycle of twice the period that bifurcates at a period doubling, on either side of its parameter.
+    """Find a cycle of twice the period that bifurcates at a period doubling, on either side of its parameter.
 
-    `amplitude` is half the distance between its first points, in units of the event's largest coordinate (or of one, if
-    that is more). Smaller values are closer to the event. Raises `NoCycleError` if none is found, or if `amplitude` is
-    too small to distinguish it from the original cycle.
+    Args:
+        step: The map, `step(state, parameter) -> state`.
+        event: The period doubling.
+        amplitude: Half the distance between the first points of the two halves of the cycle, in units of the largest
+            coordinate of the event (or of one, if that is larger). Smaller amplitudes give a cycle closer to the event.
+
+    Raises:
+        NoCycleError: If no cycle is found, or if `amplitude` is too small to distinguish the cycle from the original.
     """
     if event.kind != PERIOD_DOUBLING:
-        raise ValueError(f"cycles are doubled at a period doubling, but this event is a {event.kind}")
+        raise ValueError(f"event must be a period doubling, got a {event.kind}")
     points, parameter = checked_step(step, event.points, event.parameter, "event")
     distance = amplitude * max(1.0, float(jnp.max(jnp.abs(points))))
-    # Perturbation that changes sign after a period, of length one at the first point.
+    # Find the perturbation that changes sign after a period. It has length one at the first point.
     linearisation, still = _linearised(step, Unknowns(points, parameter)), jnp.zeros_like(points)
     eigenvalues, vectors = np.linalg.eig(np.asarray(linearisation.condense(still)[0]))
     vector = vectors[:, np.argmin(np.abs(eigenvalues + 1))].real
@@ -474,7 +511,7 @@ def double_period(step: Step, event: Event, *, amplitude: Positive = 1e-2) -> Cy
     station = correct(step, Unknowns(guess, parameter), jnp.append(flipped[0], 0.0), target)
     if not station.solved or smallest_period(station.at.points) < len(guess):
         raise NoCycleError(
-            f"no cycle of period {len(guess)} was found beside the period doubling at {float(parameter):.12g} with an "
+            f"no cycle of period {len(guess)} was found near the period doubling at {float(parameter):.12g} with an "
             f"amplitude of {amplitude}: Newton's method ends with a residual of {float(station.residual):.3g} on "
             f"points of period {smallest_period(station.at.points)}. Try another amplitude"
         )

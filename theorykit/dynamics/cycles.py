@@ -1,10 +1,10 @@
 """Cycles of a smooth map, stable or not: periodic points, and the multipliers of small perturbations.
 
 The map is `step(state, parameter) -> state`, any function that JAX can differentiate, with a state of shape (state,).
-It is compiled once for each period: pass the same function every time, and its arrays in an Equinox module.
+It is compiled once for each period if you pass the same function every time. Keep its arrays in an Equinox module.
 
-Cycles are found by multiple shooting: the unknowns are all points of the cycle, and the parameter. The equations are
-then as well conditioned as one step of the map, unlike equations for the iterated map on a chaotic orbit.
+Cycles are found by multiple shooting: the unknowns are all points of the cycle, and the parameter. These equations are
+as well conditioned as one step of the map. Equations for the iterated map are not, if the orbit is chaotic.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ..symbolic.documents.document import Block, Table, Text
 from ..symbolic.documents.sketches import brief
 
 Step = Callable[[Array, Array], Array]
-"""One step of a smooth map: (state, parameter) to state, a vector. The parameter is a number."""
+"""One step of a smooth map: a function of a state vector and a parameter, a number, that returns the next state."""
 
-# Largest defect of a solved cycle, in units of its largest coordinate.
+# A cycle is solved if its defect is below this, relative to its largest coordinate.
 _SOLVED = 1e-12
 # Newton's method has failed after this many evaluations of the map.
 _MOST_EVALUATIONS = 100
-# Changes below this are rounding, in units of the machine precision.
+# Changes below this multiple of the machine precision are rounding.
 _ROUNDING = 4.0
-# Shortening a Newton step below this fraction is useless.
+# Stop if a Newton step has been shortened to less than this fraction.
 _SHORTEST = 2.0**-12
-# Points closer than this coincide up to rounding, in units of the largest coordinate.
+# Points coincide up to rounding if they are closer than this, relative to the largest coordinate.
 _COINCIDE = 1e-7
-# Largest distance between an orbit and its cycle, in units of the largest state.
+# An orbit has settled on a cycle if its distance from the cycle is below this, relative to the largest coordinate.
 _BESIDE = 1e-3
 
 
@@ -49,12 +49,13 @@ class NoCycleError(RuntimeError):
 
 
 class Cycle(DisplayMixin, eqx.Module):
-    """Cycle of the map at a `parameter`.
+    """Cycle of the map.
 
-    - `points` (period, state): in order. The first is the image of the last.
-    - `multipliers` (state,): eigenvalues of the product of the Jacobians, by decreasing modulus. They multiply a small
-      perturbation in each period. Small ones have the absolute rounding error of the largest.
-    - `residual`: largest coordinate difference between a point and the image of the previous one.
+    - `points` (period, state): points of the cycle, in order. The first is the image of the last.
+    - `parameter`: value of the parameter.
+    - `multipliers` (state,): eigenvalues of the product of the Jacobians, by decreasing modulus. They are the factors
+      by which small perturbations grow per period. All have the absolute rounding error of the largest.
+    - `residual`: largest coordinate difference between a point and the image of the previous point.
     """
 
     points: Float[Array, "period state"]
@@ -87,9 +88,16 @@ class Cycle(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
-    """Find the cycle of `period` near `guess`: its points (period, state), or the first (state,), which is iterated.
+    """Find the cycle near a guess. It may be unstable.
 
-    Raises `NoCycleError` if Newton's method does not end on a cycle, or on one of a shorter period.
+    Args:
+        step: The map, `step(state, parameter) -> state`.
+        guess: Points of the cycle (period, state), or only the first point (state,), which the map then iterates.
+        parameter: Value of the parameter.
+        period: Period of the cycle.
+
+    Raises:
+        NoCycleError: If Newton's method does not end on a cycle, or ends on a cycle of a shorter period.
     """
     states, number = checked_step(step, guess, parameter, "guess")
     if states.ndim == 1:
@@ -106,13 +114,13 @@ def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
         raise NoCycleError(
             f"no cycle of period {period} was found at parameter {float(number):.12g}: from the guess, Newton's method "
             f"ends with a residual of {float(station.residual):.3g}. There may be none at this parameter (it may end "
-            "in a fold nearby), or the guess is too far off; cycle_near takes it from an orbit"
+            "in a fold nearby), or the guess is too far off; cycle_near finds stable cycles from an orbit"
         )
     shortest = smallest_period(station.at.points)
     if shortest < period:
         raise NoCycleError(
-            f"the cycle found from the guess has period {shortest}, of which {period} is a multiple; ask for that, or "
-            "start from points that differ more from each other"
+            f"the cycle found from the guess has period {shortest}, of which {period} is a multiple; pass "
+            f"period={shortest}, or start from points that differ more from each other"
         )
     return station.cycle
 
@@ -127,11 +135,21 @@ def cycle_near(
     transient: Index = 10_000,
     tolerance: Positive = 1e-6,
 ) -> Cycle:
-    """Find the stable cycle, of at most `max_period`, of the orbit from the state `start` after `transient` steps.
+    """Find the stable cycle on which an orbit settles. Newton's method refines the cycle.
 
-    The period is the least after which the orbit returns to within `tolerance` times the largest coordinate (or one,
-    if that is more), `max_period` times in succession. Newton's method refines the cycle. Raises `NoCycleError` if the
-    orbit has not settled on a cycle: it is aperiodic, or escapes, or needs a longer transient or period.
+    Args:
+        step: The map, `step(state, parameter) -> state`.
+        start: First state (state,) of the orbit.
+        parameter: Value of the parameter.
+        max_period: Largest period to consider. The period is the smallest number of steps after which the orbit
+            returns, `max_period` times in succession.
+        transient: Number of steps to discard.
+        tolerance: Distance within which the orbit must return, in units of the largest coordinate (or of one, if that
+            is larger).
+
+    Raises:
+        NoCycleError: If the orbit has not settled on a cycle: it is aperiodic, escapes, or needs a longer transient or
+            period.
     """
     state, number = checked_step(step, start, parameter, "start")
     if state.ndim != 1:
@@ -147,7 +165,7 @@ def cycle_near(
         raise NoCycleError(
             f"the orbit at parameter {float(number):.12g} does not return to within {tolerance * scale:.3g} in "
             f"{max_period} steps; its closest return is to {min(returns):.3g}, after {1 + int(np.argmin(returns))}. It "
-            "is aperiodic, or of a longer period, or the transient is too short"
+            "is aperiodic, or has a longer period, or the transient is too short"
         )
     cycle = find_cycle(step, orbit[:period], number, period)
     apart = float(np.max(np.abs(cycle.points - orbit[:period])))
@@ -161,12 +179,12 @@ def cycle_near(
 
 
 def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
-    """Return `state` (..., state), called `name` in errors, and `parameter` () in float64, checked to fit `step`."""
+    """Return `state` (..., state) and the number `parameter` in float64 after checks that both fit `step`."""
     require_float64()
     states = jnp.asarray(checked_array(name, state))
     number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
     if states.ndim == 0 or 0 in states.shape:
-        raise ValueError(f"{name} must be (state,), or such states, got shape {states.shape}")
+        raise ValueError(f"{name} must have shape (state,) or (..., state), got shape {states.shape}")
     one = jax.ShapeDtypeStruct(states.shape[-1:], states.dtype)
     try:
         image = eqx.filter_eval_shape(step, one, number)
@@ -177,7 +195,7 @@ def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Arr
     found = getattr(image, "shape", None), getattr(image, "dtype", None)
     if found != (one.shape, one.dtype):
         raise ValueError(
-            f"step must take {name} to a state of the same size and float64, but from shape {one.shape} it goes to "
+            f"step must map {name} to a float64 state of the same size, but it maps shape {one.shape} to "
             f"{found[1]}{found[0]}"
         )
     return states, number
@@ -208,7 +226,7 @@ def _orbit(step, state, parameter, length):
 
 
 class Unknowns(eqx.Module):
-    """Points of a cycle in order, and the parameter of the map, or changes of these."""
+    """Points of a cycle in order, and the parameter of the map. Also used for changes of both."""
 
     points: Float[Array, "period state"]
     parameter: Float[Array, ""]
@@ -219,12 +237,12 @@ class Unknowns(eqx.Module):
 
     @property
     def first(self) -> Float[Array, " coordinates"]:
-        """First point, then parameter: coordinates (state + 1,) of the plane in which arclength is measured."""
+        """First point and parameter (state + 1,), the coordinates in which arclength is measured."""
         return jnp.append(self.points[0], self.parameter)
 
 
 class Linearisation(eqx.Module):
-    """Derivatives of the map at each point of a cycle: by the state, `jacobians`, and by the parameter, `drifts`."""
+    """Derivatives of the map at each point of a cycle, with respect to the state and to the parameter."""
 
     jacobians: Float[Array, "period state state"]
     drifts: Float[Array, "period state"]
@@ -236,7 +254,7 @@ class Linearisation(eqx.Module):
         return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
 
     def condense(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
-        """Return (P, c, d): changes x of the first point and m of the parameter map to P x + c m + d in a period."""
+        """Return (P, c, d): in a period, changes x of the first point and m of the parameter become P x + c m + d."""
 
         def through(affine, one):
             jacobian, drift, defect = one
@@ -261,9 +279,11 @@ class Linearisation(eqx.Module):
 class BranchPoint(eqx.Module):
     """End of a Newton correction: a point on a branch of cycles if `solved`.
 
-    `multipliers` are sorted by decreasing modulus. In a conjugate pair, the one in the upper half plane is first.
-    `tangent` points along the branch, has length one in the coordinates of `Unknowns.first`, and has a positive product
-    with the `direction` of the correction.
+    - `at`: the cycle and the parameter.
+    - `residual`: largest defect of the equations.
+    - `multipliers` (state,): by decreasing modulus. In a conjugate pair, the member in the upper half plane is first.
+    - `tangent`: direction along the branch. It has length one in the coordinates of `Unknowns.first`, and a positive
+      product with the `direction` of the correction.
     """
 
     at: Unknowns
@@ -273,7 +293,7 @@ class BranchPoint(eqx.Module):
 
     @property
     def solved(self) -> bool:
-        """Whether the equations hold. The tangent may still be NaN, exactly where branches meet or this one turns."""
+        """Whether the equations hold. The tangent may still be NaN, exactly at a branch point or a fold."""
         scale = max(1.0, float(np.max(np.abs(self.at.points))))
         return bool(np.all(np.isfinite(self.multipliers))) and float(self.residual) <= _SOLVED * scale
 
@@ -284,7 +304,7 @@ class BranchPoint(eqx.Module):
 
 
 def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
-    """Find the cycle at the parameter of `guess`. Its tangent points to larger parameters, or smaller for `sign` -1."""
+    """Find the cycle at the parameter of `guess`. Its tangent points to larger parameters for `sign=1`."""
     axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
     return correct(step, guess, axis, sign * guess.parameter)
 
@@ -292,7 +312,7 @@ def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
 def correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> BranchPoint:
     """Find the cycle with direction . `Unknowns.first` = target, by Newton's method from `guess`.
 
-    A direction along the parameter's axis fixes the parameter. The tangent of a branch of cycles fixes the arclength.
+    A direction along the parameter axis fixes the parameter. The tangent of a branch as direction fixes the arclength.
     """
     at, residual, monodromy, tangent = _correct(step, guess, direction, target)
     return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
@@ -308,7 +328,7 @@ def _correct(step, guess, direction, target):
         return images - jnp.roll(at.points, -1, axis=0), direction @ at.first - target
 
     def border(monodromy: Array, drift: Array) -> Float[Array, "coordinates coordinates"]:
-        """Return the Jacobian of the condensed equations, bordered by `direction`. It is regular also at a fold."""
+        """Return the Jacobian of the condensed equations, bordered by `direction`. It is regular even at a fold."""
         return jnp.vstack([jnp.column_stack([monodromy - jnp.eye(len(drift)), drift]), direction])
 
     def newton_change(at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
@@ -326,7 +346,7 @@ def _correct(step, guess, direction, target):
         return (moves > rounding) & (length >= _SHORTEST) & (evaluations < _MOST_EVALUATIONS)
 
     def evaluate(state):
-        """Accept the proposal if it reduces the defects, else propose half of the last step."""
+        """Accept the proposal if it reduces the defects. Otherwise propose half of the last step."""
         here, proposal, change, length, size, evaluations = state
         defects = defects_at(proposal)
         better = optx.two_norm(defects) < size

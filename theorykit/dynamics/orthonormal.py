@@ -1,7 +1,7 @@
 """Orthonormal bases of a batch of subspaces, by two methods, and the logarithms of the diagonal of R.
 
-Vectors are `(size, *batch)`, logarithms `(vectors, *batch)`. A vector in the span of previous ones gives minus
-infinity.
+Each vector has shape `(size, *batch)`, and the logarithms have shape `(vectors, *batch)`. The logarithm is minus
+infinity for a vector in the span of previous vectors.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ Vectors = Annotated[Sequence[Float[Array, "size *batch"]], _vectors]
 Basis = tuple[tuple[Float[Array, "size *batch"], ...], Float[Array, "vectors *batch"]]
 Orthonormalise = Callable[[Vectors], Basis]
 
-# Up to this many vectors are orthonormalised pair by pair. More are processed in a loop over panels of this size.
-_MOST_IN_PAIRS, _PANEL = 12, 4
-# Numbers that a loop processes at once, so that they stay in a cache of a megabyte.
+# Up to this many vectors are orthonormalised pair by pair. More would take too long to compile.
+_MOST_IN_PAIRS = 12
+# Number of vectors in a panel. More than _MOST_IN_PAIRS vectors are processed in a loop over panels.
+_PANEL = 4
+# Number of values that a loop processes at once, so that they fit into a cache of one megabyte.
 _CACHED = 2**17
 
 
@@ -45,7 +47,11 @@ _CACHED = 2**17
 def gram_schmidt(vectors: Vectors) -> Basis:
     """Orthonormalise by modified Gram-Schmidt, the fastest method. Strongly graded vectors lose orthogonality.
 
-    Vectors are `(size, *batch)`, at most `size` of them. Returns the basis, and the logarithms of the diagonal of R.
+    Args:
+        vectors: At most `size` vectors of shape `(size, *batch)`.
+
+    Returns:
+        The basis, and the logarithms `(vectors, *batch)` of the diagonal of R.
     """
     if len(vectors) <= _MOST_IN_PAIRS:
         basis, lengths = _pair_by_pair(vectors)
@@ -57,7 +63,7 @@ def gram_schmidt(vectors: Vectors) -> Basis:
 
 
 def _pair_by_pair(vectors: Sequence[Array]) -> tuple[tuple[Array, ...], list[Array]]:
-    """Return the basis, and the remaining lengths of the vectors."""
+    """Return the basis, and the length of each vector after the projections on previous vectors are removed."""
     rest, basis, lengths = list(vectors), [], []
     while rest:
         first, *others = rest
@@ -73,7 +79,7 @@ def _pair_by_pair(vectors: Sequence[Array]) -> tuple[tuple[Array, ...], list[Arr
 def _in_panels(
     vectors: Float[Array, "vectors size batch"],
 ) -> tuple[Float[Array, "vectors size batch"], Float[Array, "vectors batch"]]:
-    """Orthonormalise many vectors, one part of the batch after another. Zeros pad the last panel and the last part."""
+    """Orthonormalise many vectors in panels, one part of the batch at a time. Zeros pad the last panel and part."""
     count, size, batch = vectors.shape
     lanes = min(batch, max(8, 2 ** int(np.log2(_CACHED / (count * size)))))
     filled = jnp.pad(vectors, ((0, -count % _PANEL), (0, 0), (0, -batch % lanes)))
@@ -97,7 +103,7 @@ def _panels(panels: Float[Array, "panels panel size lanes"]):
 
         start = panels[number], _inner_products(basis[0], panels[number])
         panel, _ = jax.lax.fori_loop(0, number, without, start)
-        # Repeat, because strong cancellation leaves vectors that are not orthogonal to the others.
+        # Orthonormalise twice, because strong cancellation leaves vectors that are not orthogonal to the others.
         units, first = _pair_by_pair(tuple(panel))
         units, second = _pair_by_pair(units)
         length = jnp.stack([a * b for a, b in zip(first, second, strict=True)])
@@ -116,9 +122,10 @@ def _inner_products(
 
 @checked_arguments
 def householder(vectors: Vectors) -> Basis:
-    """Orthonormalise by Householder reflections, by LAPACK. They are slower, but orthogonal even for graded vectors.
+    """Orthonormalise by Householder reflections in LAPACK: slower, but accurate even for strongly graded vectors.
 
-    Do not call this from several threads at once on a CPU: concurrent batches of factorisations may deadlock.
+    Arguments and results are documented in `gram_schmidt`. On a CPU, do not call this function from several threads at
+    once: concurrent batches of factorisations may deadlock.
     """
     columns = jnp.moveaxis(jnp.stack(vectors, axis=1), (0, 1), (-2, -1))
     basis, triangle = jnp.linalg.qr(columns)
@@ -127,5 +134,5 @@ def householder(vectors: Vectors) -> Basis:
 
 
 def unchecked(method: Orthonormalise) -> Orthonormalise:
-    """Return `method` without its checks, if it is one of these two. A compiled loop would check every token."""
+    """Return `method` without its checks, which a compiled loop would repeat for every token. Others are unchanged."""
     return method.__wrapped__ if method in (gram_schmidt, householder) else method

@@ -1,6 +1,6 @@
 """Classify the regime of an orbit, from its Lyapunov exponents or from the number of distinct values that it visits.
 
-These are NumPy functions of finished runs. Every axis but the last is a batch axis.
+The functions use NumPy on finished runs. Every axis but the last is a batch axis.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ REGIMES = (PERIODIC, QUASI_PERIODIC, DOUBLY_QUASI_PERIODIC, CHAOTIC, HYPERCHAOTI
 
 
 def _leading(name: str, exponents: Any, *, least: int = 1) -> Float[np.ndarray, "*batch exponents"]:
-    """Return exponents (..., exponents) after checking that they are finite or -inf, and at least `least` many."""
+    """Return exponents (..., exponents) after checking that there are at least `least`, all finite or -inf."""
     array = real_array(name, exponents)
     if array.ndim == 0 or array.shape[-1] < least or 0 in array.shape:
         raise ValueError(
-            f"{name} must have at least {least} along their last axis, got shape {array.shape}; give a "
-            "LyapunovSpectrum itself, not its exponents, whose axis of exponents comes first"
+            f"{name} must have at least {least} along their last axis, got shape {array.shape}; pass a "
+            "LyapunovSpectrum itself, not its `exponents`, whose axis of exponents comes first"
         )
     bad = np.argwhere(np.isnan(array) | (array == np.inf))
     if len(bad):
         index = tuple(bad[0].tolist())
-        raise ValueError(f"{name}: {array[index]} at index {index} is neither finite nor -inf: did the run diverge?")
+        raise ValueError(
+            f"{name}: {array[index]} at index {index} is neither finite nor -inf; the run may have diverged"
+        )
     return array
 
 
@@ -44,9 +46,13 @@ def kaplan_yorke_dimension(exponents: Exponents) -> Float[np.ndarray, "*batch"]:
     """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}| of exponents (..., exponents).
 
     j is the largest number of leading exponents with a non-negative sum, or 0. Exponents may be -inf and in any order.
-    Use the exponents of the attentions only, since the zeros of the positions add no direction in which the orbit
-    spreads. The exponents of every orbit must sum to a negative number; `kaplan_yorke_lower_bound` accepts fewer.
+    For `dmft`, use the exponents of the attentions only: the zero exponents of the positions add no direction in which
+    the orbit spreads. `kaplan_yorke_lower_bound` accepts fewer exponents.
 
+    Raises:
+        ValueError: If the exponents of an orbit do not sum to a negative number.
+
+    Example:
         >>> import numpy as np
         >>> from theorykit import dynamics
         >>> float(dynamics.kaplan_yorke_dimension(np.array([0.5, 0.0, -1.0])))
@@ -57,17 +63,17 @@ def kaplan_yorke_dimension(exponents: Exponents) -> Float[np.ndarray, "*batch"]:
     if len(short):
         index = tuple(short[0].tolist())
         raise ValueError(
-            f"exponents {ordered[index].tolist()} at index {index} do not sum to a negative number: "
-            "more exponents are needed for the dimension (kaplan_yorke_lower_bound takes these)"
+            f"exponents {ordered[index].tolist()} at index {index} do not sum to a negative number, so the dimension "
+            "needs more exponents; kaplan_yorke_lower_bound accepts these"
         )
     return kaplan_yorke_lower_bound(exponents)
 
 
 @checked_arguments
 def kaplan_yorke_lower_bound(exponents: Exponents) -> Float[np.ndarray, "*batch"]:
-    """Return the `kaplan_yorke_dimension`, or the number of exponents if these do not sum to a negative number.
+    """Return the `kaplan_yorke_dimension`, or the number of exponents if they do not sum to a negative number.
 
-    The dimension is then at least that number, and equal to it if there are no other exponents.
+    In the second case, the dimension is at least that number, and equal to it if there are no other exponents.
     """
     ordered = -np.sort(-exponents, axis=-1)
     sums = np.cumsum(ordered, axis=-1)
@@ -81,18 +87,23 @@ def kaplan_yorke_lower_bound(exponents: Exponents) -> Float[np.ndarray, "*batch"
 
 @checked_arguments
 def classify(exponents: Any, errors: Any = None, threshold: Positive = 1e-4) -> Shaped[np.ndarray, "*batch"]:
-    """Classify the regime of every orbit with leading exponents (..., exponents), at least two.
+    """Classify the regime of every orbit from its two largest Lyapunov exponents.
 
-    The two largest decide. If lambda_1 is below -threshold, the orbit is "periodic"; within it "quasi-periodic"
-    ("quasi-periodic (double)" if lambda_2 is within it too); above it "chaotic" ("hyperchaotic" if lambda_2 is above it
-    too). The exponent 0 of a quasi-periodic orbit of T steps is found as a number of order 1/T.
+    - "periodic": lambda_1 < -threshold.
+    - "quasi-periodic": |lambda_1| <= threshold.
+    - "quasi-periodic (double)": |lambda_1| and |lambda_2| are both at most the threshold.
+    - "chaotic": lambda_1 > threshold.
+    - "hyperchaotic": lambda_1 and lambda_2 are both above the threshold.
+    - "undecided": an error bar contains the decisive threshold.
 
     Args:
-        exponents: A spectrum from `dmft.lyapunov_spectrum`. It needs no transpose, has the errors, and marks exponents
-            hidden by rounding. Or an array (..., exponents) with exponents on the last axis (they are on the first axis
-            of `LyapunovSpectrum.exponents`). If there is only a single exponent, append -inf.
-        errors: Half widths of error bars, of the shape of `exponents`. If a bar contains the decisive threshold, the
-            result is "undecided". Without errors this is the published rule, which always decides.
+        exponents: A spectrum from `dmft.lyapunov_spectrum`, which includes the errors and marks exponents hidden by
+            rounding. Or an array (..., exponents) of at least two exponents per orbit on the last axis; if there is
+            only one, append -inf. (In `LyapunovSpectrum.exponents`, exponents are on the first axis.)
+        errors: Half widths of error bars, with the shape of `exponents`. Without errors, the published rule applies,
+            which always decides.
+        threshold: Largest absolute value of an exponent that counts as zero. In T steps, the zero exponent of a
+            quasi-periodic orbit is computed as a number of order 1/T.
     """
     unresolved = None
     if hasattr(exponents, "exponents"):
@@ -133,17 +144,23 @@ def classify(exponents: Any, errors: Any = None, threshold: Positive = 1e-4) -> 
 def classify_by_levels(
     counts: Annotated[Any, checked_array], periodic: int = 80, quasi_periodic: int = 625
 ) -> Shaped[np.ndarray, "*batch"]:
-    """Classify orbits by the number of visited levels out of 5001: periodic, quasi-periodic, or else chaotic.
+    """Classify orbits by the number of visited levels out of 5001: periodic, quasi-periodic, or otherwise chaotic.
 
-    The published phase diagram uses this rule, and the bifurcation diagram uses it with 79 and 2499. It is a rule of
-    thumb: counts grow with the length of an orbit and the range that it fills. A small chaotic orbit is taken for
-    quasi-periodic, and a slow transient for chaos. `classify` uses the exponents instead.
+    The published phase diagram uses this rule with the default thresholds, and the published bifurcation diagram uses
+    79 and 2499. It is a rule of thumb, because counts grow with the length of an orbit and the range that it fills. The
+    rule takes a small chaotic orbit for quasi-periodic, and a slow transient for chaotic. `classify` uses exponents
+    instead.
+
+    Args:
+        counts: Number of visited levels of each orbit.
+        periodic: Largest number of levels of a periodic orbit.
+        quasi_periodic: Largest number of levels of a quasi-periodic orbit.
     """
     return np.select([counts <= periodic, counts <= quasi_periodic], [PERIODIC, QUASI_PERIODIC], default=CHAOTIC)
 
 
 def differ(regimes: np.ndarray, by_levels: np.ndarray) -> Bool[np.ndarray, "*batch"]:
-    """Mask orbits with decided `classify` regimes that differ from `classify_by_levels`, which has fewer kinds."""
+    """Mask orbits whose regime from `classify` is decided and differs from `classify_by_levels`, with fewer kinds."""
     conditions = [regimes == DOUBLY_QUASI_PERIODIC, regimes == HYPERCHAOTIC]
     coarse = np.select(conditions, [QUASI_PERIODIC, CHAOTIC], default=regimes)
     return np.asarray((regimes != UNDECIDED) & (coarse != by_levels))

@@ -1,7 +1,7 @@
-"""Statistics of orbits: chaos, spectrum, correlation, period.
+"""Statistics of orbits: the 0-1 test for chaos, spectrum, autocorrelation and period.
 
-These are NumPy functions of finished series. Time is the last axis, in steps of the map. Every axis before it (values
-of a parameter, patterns, starting windows) is a batch axis.
+The functions use NumPy on finished series. Time is the last axis, in steps of the map. Every axis before it (values of
+a parameter, patterns, starting windows) is a batch axis.
 """
 
 from __future__ import annotations
@@ -39,21 +39,26 @@ def zero_one_test(series: _LongSeries, *, key: Key, draws: Count = 100) -> Float
     """Return K of the 0-1 test for chaos for every series (..., time): near 0 if regular, near 1 if chaotic.
 
     The series drives a walk in the plane, p + i q = sum_t x_t exp(i c t), which stays bounded for regular dynamics and
-    diffuses for chaotic dynamics. K_c is the correlation between the lag and the mean-square displacement of the walk
-    over lags up to a tenth of the series. K is its median over `draws` random frequencies c.
+    diffuses for chaotic dynamics. K_c is the correlation between the lag and the mean-square displacement of the walk,
+    over lags up to a tenth of the series. K is the median of K_c over random frequencies c.
 
     About 1000 values distinguish regular from strongly chaotic dynamics. A series sampled too finely in time always
     looks regular. A constant series has K = 0, and a series that still relaxes to a constant has negative K.
 
-    G. A. Gottwald, I. Melbourne, SIAM J. Appl. Dyn. Syst. 8, 129 (2009).
+    Args:
+        series: Series (..., time) of at least 100 values.
+        key: Random key of the frequencies.
+        draws: Number of frequencies.
+
+    Source: G. A. Gottwald, I. Melbourne, SIAM J. Appl. Dyn. Syst. 8, 129 (2009).
     """
     require_float64()
     # Rescale first, so that sums and squares neither overflow nor vanish.
     largest = np.max(np.abs(series), axis=-1, keepdims=True)
     series = series / np.where(largest > 0, largest, 1.0)
     spread = np.ptp(series, axis=-1, keepdims=True)
-    # Subtracting the mean of the series removes an oscillating term from the displacement. The computed mean of equal
-    # values may differ from that value.
+    # Subtract the mean of the series, which removes an oscillating term from the displacement. Set a constant series to
+    # zero explicitly, because rounding may make its computed mean differ from its value.
     centred = np.where(spread == 0, 0.0, _centre(series) / np.where(spread > 0, spread, 1.0))
     frequencies = np.asarray(jax.random.uniform(key, (draws,), minval=_FREQUENCIES[0], maxval=_FREQUENCIES[1]))
     lags = np.arange(series.shape[-1] // 10, dtype=float)
@@ -69,7 +74,7 @@ def zero_one_test(series: _LongSeries, *, key: Key, draws: Count = 100) -> Float
 
 
 def _mean_square_displacement(series: Float[np.ndarray, "*batch time"], frequency: float) -> np.ndarray:
-    """Return <|z_{t+n} - z_t|^2> of the walk at one frequency, n = 1, ..., time // 10, over as many t for every n."""
+    """Return <|z_{t+n} - z_t|^2> of the walk at one frequency, n = 1, ..., time // 10, over equally many t per n."""
     time = series.shape[-1]
     lags = np.arange(1, time // 10 + 1)
     starts = time - len(lags)
@@ -85,16 +90,18 @@ def _mean_square_displacement(series: Float[np.ndarray, "*batch time"], frequenc
 def autocorrelation(series: Series, lags: int) -> Float[np.ndarray, "*batch lags"]:
     """Return the autocorrelation r_k (..., lags + 1) of a series (..., time) at lags k = 0, ..., `lags`, with r_0 = 1.
 
-    sum_t (x_t - mean) (x_{t+k} - mean) / sum_t (x_t - mean)^2: the numerator has k terms less than the denominator, so
-    r_k of a periodic series of T steps falls as 1 - k/T.
+    r_k = sum_t (x_t - mean) (x_{t+k} - mean) / sum_t (x_t - mean)^2. The numerator has k fewer terms than the
+    denominator, so r_k of a periodic series of T steps falls as 1 - k/T.
     """
     checked_whole_number("lags", lags, least=0, most=series.shape[-1] - 1)
     spread = np.ptp(series, axis=-1, keepdims=True)
     constant = np.argwhere(spread[..., 0] == 0)
     if len(constant):
         index = tuple(constant[0].tolist())
-        raise ValueError(f"series is constant at index {index}, {series[index][0]}: it has no autocorrelation")
-    # The spread cancels, and keeps the squares of a tiny series from underflow.
+        raise ValueError(
+            f"the series at index {index} is constant, {series[index][0]}, so its autocorrelation is not defined"
+        )
+    # Divide by the spread, which cancels in the result, so that the squares of a tiny series do not underflow.
     centred = _centre(series) / spread
     products = _correlations(centred, centred, lags).real
     return products / np.sum(centred**2, axis=-1, keepdims=True)
@@ -109,10 +116,15 @@ def _correlations(first: np.ndarray, second: np.ndarray, lags: int) -> Complex[n
 
 @checked_arguments
 def amplitude_spectrum(series: Series, axes: Sequence[str] = ()) -> xr.DataArray:
-    """Return the modulus of the Fourier transform of a series (..., time) over `frequency`, 0 to 1/2 cycles per step.
+    """Return the amplitude spectrum of a series at frequencies from 0 to 1/2 cycles per step.
 
-    It is scaled such that a cosine of amplitude a at one of the frequencies k/T gives a. The mean gives its modulus at
-    0. `axes` names the axes before time.
+    Args:
+        series: Series (..., time).
+        axes: Names of the axes before time.
+
+    Returns:
+        The modulus of the Fourier transform, with `frequency` as its last axis. It is scaled so that a cosine of
+        amplitude a at one of the frequencies k/T gives a. The value at frequency 0 is the modulus of the mean.
     """
     time = series.shape[-1]
     if len(axes) != series.ndim - 1:
@@ -127,12 +139,17 @@ def amplitude_spectrum(series: Series, axes: Sequence[str] = ()) -> xr.DataArray
 
 @checked_arguments
 def detect_period(series: Any, max_period: Count, tolerance: NonNegative = 1e-9) -> Int[np.ndarray, "*batch"]:
-    """Return the smallest period up to `max_period` of every series (..., time), or 0 if there is none.
+    """Return the smallest period of every series, or 0 if it has none up to `max_period`.
 
-    With period p, values p steps apart differ by at most `tolerance` over the whole series, which has at least twice
-    `max_period` steps. The components of one orbit have the least common multiple of their periods:
-    `np.lcm.reduce(periods, axis=-1)`, again 0 if one of them has none.
+    The period of an orbit is the least common multiple of the periods of its components,
+    `np.lcm.reduce(periods, axis=-1)`. It is 0 if a component has no period.
 
+    Args:
+        series: Series (..., time) of at least twice `max_period` steps.
+        max_period: Largest period to consider.
+        tolerance: Largest difference between values that are one period apart, over the whole series.
+
+    Example:
         >>> import numpy as np
         >>> from theorykit import dynamics
         >>> int(dynamics.detect_period(np.array([0.0, 1.0, 2.0] * 10), max_period=5))
