@@ -149,9 +149,9 @@ def test_bad_starts_are_refused():
     for bits in (np.ones(100), np.arange(99) % 2):
         with pytest.raises(ValueError, match="bits must be 99 semantic bits"):
             dmft.prompt(WEIGHTS, bits)
-    with pytest.raises(ValueError, match="3 steps do not fill it"):
+    with pytest.raises(ValueError, match="at least the context, 4, to fill a window, got 3"):
         dmft.discard_transient(model, parameters, _start(model, parameters), 3)
-    with pytest.raises(ValueError, match="2 attentions were recorded, a window has 4"):
+    with pytest.raises(ValueError, match="a window needs 4 attentions, but only 2 were recorded"):
         dmft.run(model, parameters, _start(model, parameters), steps=1).window(model)
 
 

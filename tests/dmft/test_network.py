@@ -199,5 +199,5 @@ def test_a_power_law_is_found_within_its_error():
 def test_a_slope_of_networks_that_do_not_differ_from_the_mean_field_is_refused(certain):
     with pytest.raises(ValueError, match="no network of 99 neurons differs from the mean field"):
         published_convergence(certain, repeats=(1, 2))
-    with pytest.raises(ValueError, match=r"got parameters of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"must be one set of parameters, got a batch of shape \(2,\)"):
         published_convergence((np.ones(2), 1.0, 0.1), repeats=(1, 2))

@@ -60,11 +60,13 @@ def test_the_parameter_scanned_is_the_one_named_after_any_number_of_tokens(scann
 
 def test_times_at_which_the_clock_is_elsewhere_are_refused():
     for tokens in (3, 6):
-        with pytest.raises(ValueError, match=f"after {tokens} tokens the position clock of 4 is not where it was"):
+        with pytest.raises(
+            ValueError, match=f"after {tokens} tokens the position clock of period 4 is not where it was"
+        ):
             dmft.Stroboscope(MODEL, driven(1.0), tokens=tokens)
     with pytest.raises(ValueError, match="after 0 tokens"):
         dmft.Stroboscope(MODEL, dmft.Parameters(1.0, GAMMA, 0.0), tokens=0)
-    with pytest.raises(ValueError, match="next token is at position 1, not at 0"):
+    with pytest.raises(ValueError, match="next token of window must be at position 0, got 1"):
         TURN.state(dmft.Window(np.zeros((CONTEXT, 3)), 1))
 
 

@@ -34,7 +34,7 @@ def objects():
         "beta     0.5, 1.5 ": batch,
         "1 of 4 tokens remembered": start,
         "Trajectory of 40 tokens.": trajectory,
-        "Window of the 4 latest attentions.": window,
+        "Window of the 4 most recent attentions.": window,
         f"{float(spectrum.exponents[0]):.4g}": spectrum,
         "3 Lyapunov exponents per token of 2 orbits": dmft.lyapunov_spectrum(
             model, batch, window, steps=40, exponents=3
@@ -70,7 +70,7 @@ def test_a_tree_without_values_has_the_usual_representation(objects):
 
 def test_a_window_and_a_state_in_each_other_s_place_are_told_how_to_convert(objects):
     model, parameters = dmft.self_attention_limit(WEIGHTS, 4), objects["gamma    127 "]
-    start, window = objects["1 of 4 tokens remembered"], objects["Window of the 4 latest attentions."]
+    start, window = objects["1 of 4 tokens remembered"], objects["Window of the 4 most recent attentions."]
     with pytest.raises(TypeError, match=r"state_from_window.*got a Window"):
         dmft.run(model, parameters, window, steps=1)
     with pytest.raises(TypeError, match=r"discard_transient.*got a State"):

@@ -76,11 +76,11 @@ ONES = np.ones((4, 2, 5), dtype=int)
 @pytest.mark.parametrize(
     "semantic, positional, message",
     [
-        (ONES * 2, ONES, "must be \\+1 or -1, got 40 others, such as 2"),
+        (ONES * 2, ONES, "must be \\+1 or -1, got 40 other values, such as 2"),
         (ONES, 0 * ONES, "positional weights must be \\+1 or -1"),
         (ONES[:, :0], ONES[:, :0], "must be \\(4, patterns, bits\\)"),
         (ONES[:3], ONES, "must be \\(4, patterns, bits\\)"),
-        (ONES, ONES[:, :1], "semantic weights are of 2 patterns, positional ones of 1"),
+        (ONES, ONES[:, :1], "semantic weights have 2 patterns, but positional weights have 1"),
     ],
 )
 def test_bad_weights_are_refused(semantic, positional, message):
@@ -89,10 +89,12 @@ def test_bad_weights_are_refused(semantic, positional, message):
 
 
 def test_positions_that_the_bits_do_not_tell_apart_are_refused():
-    with pytest.raises(ValueError, match="2 positional bits tell 4"):
+    with pytest.raises(
+        ValueError, match="context=5 must be at most 4, the number of positions that 2 positional bits can"
+    ):
         dmft.self_attention_limit(dmft.published_weights(position_bits=2), 5)
     one = np.ones((2, 6), dtype=int)
-    with pytest.raises(ValueError, match="leave no semantic bit"):
+    with pytest.raises(ValueError, match="position_bits=6 must be less than the 6 columns"):
         dmft.weights_from_arrays(one, one, one, one, 6)
 
 

@@ -93,7 +93,7 @@ def test_results_do_not_hide_what_is_the_users(names):
     assert len(labelled.variables) == 8
 
 
-UPPER, LOWER = "which is the upper one of bounds", "which is the lower one of bounds"
+UPPER, LOWER = "the upper bound", "the lower bound"
 # an action, a start at h = 1, bounds of h, and why the branch ends towards larger and towards smaller h
 TWICE = (m**2 - h) ** 2 / 4 + (x**2 - h) ** 2 / 4
 BRANCHES = {
@@ -128,7 +128,7 @@ def test_steps_are_in_units_of_the_problem(unit):
     action = Action((x - h) ** 2 / 2, {x: Real()}, [h])
     start = minimise(action, {h: unit}, initial={x: 0.0})
     branch = follow(action, {h: unit}, start, h, (-unit, unit), direction=-1)
-    assert len(branch.parameters) < 100 and "which is the lower" in branch.ended
+    assert len(branch.parameters) < 100 and "the lower bound" in branch.ended
     assert_close(branch.order_parameters["x"] / unit, branch.parameters / unit, 1e-12)
 
 

@@ -1,9 +1,10 @@
-"""Theory 2: dynamical mean-field theory of self-attention networks of +-1 neurons, an iterated map.
+"""Theory 2: dynamical mean-field theory of self-attention networks with +-1 neurons.
 
     Weights -> ColumnLaw -> SelfAttention -> run -> Trajectory, LyapunovSpectrum
 
-`derive` obtains the map from the generating functional of the network, and the functions that run are compiled from it.
-`network` has networks of finitely many neurons, `diagrams` orbits over parameters.
+In the limit of many neurons, the network is an iterated map. `derive` obtains the map from the generating functional,
+and `run` and `lyapunov_spectrum` use functions compiled from it. `network` simulates networks of finite size, and
+`diagrams` computes orbits over a range of parameters.
 """
 
 import importlib
@@ -73,7 +74,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # `diagrams` imports the rest of the package, so it is loaded on first use.
+    # Load `diagrams` on first use, because it imports the rest of the package.
     if name == "diagrams":
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Orbits of self-attention over parameters and starts, computed in blocks, labelled and resumable.
+"""Orbits of the self-attention map over a range of parameters and starts. Runs work in blocks and can be resumed.
 
 parameters, start -> transient -> recorded orbit and exponents -> labelled dataset along "orbit"
 """
@@ -55,21 +55,27 @@ __all__ = [
 ORBIT = "orbit"
 Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
 
-# Published pairs of patterns (shown, held at zero).
+# Sections of the published diagrams, as pairs of patterns (shown, held at zero).
 _SECTIONS = ((0, 1), (0, 2), (1, 0), (2, 0))
-# Tokens recorded at a time, blocks for the errors of exponents, and levels that counting distinguishes.
+# Number of tokens that are recorded at a time, which limits memory.
 _RECORDED_AT_ONCE = 4096
+# Number of stretches of an orbit from which the errors of exponents are computed.
 _BLOCKS = 20
+# Number of levels of the published count of distinct values.
 _FINE_LEVELS = 5001
-# Orbits that are iterated together: enough for long vectors, few enough for a cache.
-_ORBITS, _FEWEST_ORBITS = 256, 32
+# Largest number of orbits in a block on a CPU: enough for long vectors, few enough for the cache.
+_ORBITS = 256
+# Smallest number of orbits for which a separate block pays off.
+_FEWEST_ORBITS = 32
 # Number of blocks if there are enough orbits. It does not depend on the processor, so that runs resume anywhere.
 _BLOCKS_OF_ORBITS = 8
-# An accelerator takes little longer for these than for 256. A block of this size needs a GiB or two.
+# Largest number of orbits in a block on an accelerator, which takes little longer for these than for 256. A block of
+# this size needs 1 to 2 GiB.
 _ORBITS_OF_AN_ACCELERATOR = 4096
 # Number of orbits whose windows are stored together.
 _KEPT_TOGETHER = 25
-# Increase this whenever a diagram, or continued orbits, give other numbers for the same arguments.
+# Increase this number whenever a diagram or continued orbits change for the same arguments, so that stored blocks of an
+# earlier version are not reused.
 _VERSION = 1
 
 _Levels = Annotated[int, partial(checked_whole_number, least=2)]
@@ -78,13 +84,16 @@ _Tokens = Annotated[int, partial(checked_whole_number, least=_BLOCKS)]
 
 @dataclass(frozen=True)
 class OrbitSettings:
-    """Length of orbits, and the quantities to keep.
+    """Length of orbits, and the quantities to record.
 
-    - `transient`: tokens to discard. `recorded`: number of tokens, rounded up, for marks and exponents.
-    - `exponents`: number of leading exponents, 0 for none. They use `measured` tokens, by default those recorded.
-    - `levels`: number of levels of each overlap from -1 to 1, which are marked if visited.
-    - `sections`: pairs (a, b) of patterns counted from 0. a is marked if b is within `width` of zero. By default the
-      published pairs whose patterns the network has.
+    - `transient`: number of tokens to discard.
+    - `recorded`: number of tokens for marks and exponents. It may be rounded up.
+    - `exponents`: number of leading exponents, or 0 for none.
+    - `levels`: number of levels of each overlap from -1 to 1. A level is marked if the orbit visits it.
+    - `sections`: pairs (a, b) of patterns, counted from 0. The level of a is marked if b is within `width` of zero. By
+      default, the published pairs whose patterns exist in the network.
+    - `width`: largest distance of b from zero.
+    - `measured`: number of tokens for exponents. By default, the recorded tokens are used.
     """
 
     transient: Index = 100_000
@@ -98,13 +107,13 @@ class OrbitSettings:
     def __post_init__(self):
         check_fields(self)
         if self.recorded < _BLOCKS:
-            raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
+            raise ValueError(f"recorded must be at least {_BLOCKS} tokens, got recorded={self.recorded}")
 
     def _for(self, model: dmft.SelfAttention) -> OrbitSettings:
-        """Return the settings with the published sections whose patterns `model` has."""
+        """Return the settings with those published sections whose patterns exist in `model`."""
         there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
         if there != self.sections and self.sections != _SECTIONS:
-            raise ValueError(f"sections must be of patterns 0 to {model.patterns - 1}, got {self.sections}")
+            raise ValueError(f"sections must contain patterns 0 to {model.patterns - 1}, got {self.sections}")
         return replace(self, sections=there)
 
     @property
@@ -130,28 +139,36 @@ def orbit_diagram(
     """Compute settled orbits at many parameters along one axis.
 
     Args:
-        start: Makes the initial state of orbits from (model, parameters), such as `window_start` of a prompt.
-        folder: Stores finished blocks of orbits, so that an interrupted run resumes.
-        executor: Runs the blocks: spawned processes, or a dask `Client`; by default threads on all cores. Results do
-            not depend on it.
+        model: The network in the limit of many neurons.
+        parameters: Parameters with one batch axis.
+        start: Function of (model, parameters) that returns the initial state of all orbits, such as `window_start` of a
+            prompt.
+        settings: Length of orbits, and the quantities to record.
+        folder: Folder for finished blocks of orbits, so that an interrupted run can be resumed.
+        executor: Spawned processes or a dask `Client` that run the blocks. By default, threads on all cores run them.
+            Results do not depend on the executor.
         label: Label of the progress bar.
+        progress: Report progress.
 
     Returns:
-            A dataset with one entry per parameter along "orbit". For the semantic overlap of the output,
-            (1 - epsilon) <w^o tanh>:
+        A dataset with one entry per parameter along "orbit". These variables describe the semantic overlap of the
+        output, (1 - epsilon) <w^o tanh>:
 
-        - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
-            - `distinct` (orbit, pattern): number of visited levels out of 5001. `lowest`, `highest` (orbit, pattern).
+        - `visited` (orbit, pattern, level): 1 for levels that the orbit visits, otherwise 0.
+        - `in_section` (orbit, section, level): the same in sections of the orbit.
+        - `distinct` (orbit, pattern): number of visited levels out of 5001.
+        - `lowest`, `highest` (orbit, pattern): range of the overlap.
 
-            For the orbit, unless `settings.exponents` is 0:
+        These are included unless `settings.exponents` is 0:
 
-        - `exponent`, `exponent_error` (orbit, number), largest first, and `regime` (orbit) if there are two or more.
-            - `dimension` (orbit): the Kaplan-Yorke dimension, or a lower bound if there are too few exponents.
+        - `exponent`, `exponent_error` (orbit, number): Lyapunov exponents, largest first.
+        - `regime` (orbit): result of `dynamics.classify`, if there are two or more exponents.
+        - `dimension` (orbit): the Kaplan-Yorke dimension, or a lower bound if there are too few exponents.
 
-            Also `window` (orbit, age, pattern), the final attentions, newest first, to resume from. The attribute
-            `position` belongs to the next token. `beta`, `gamma`, `epsilon` (orbit) are coordinates without an index:
-            to plot over one of them, use `swap_dims(orbit="beta")`. `pattern` and `number` count from 1, `level` is the
-            overlap, `section` a text such as "1 where 2 is zero".
+        `window` (orbit, age, pattern) contains the final attentions, newest first, from which orbits can be resumed.
+        The attribute `position` is the position of the next token. `beta`, `gamma` and `epsilon` (orbit) are
+        coordinates without an index: to plot against one of them, use `swap_dims(orbit="beta")`. `pattern` and `number`
+        count from 1, `level` is the overlap, and `section` is a text such as "1 where 2 is zero".
     """
     settings = (OrbitSettings() if settings is None else settings)._for(model)
     every = _along_one_axis(parameters)
@@ -166,7 +183,7 @@ def orbit_diagram(
 def _along_one_axis(parameters: dmft.Parameters) -> dmft.Parameters:
     shape = parameters.batch_shape
     if len(shape) != 1:
-        raise ValueError(f"orbits are along one axis, got parameters of shape {shape}")
+        raise ValueError(f"parameters must have one batch axis, got shape {shape}")
     return dmft.Parameters(*(jnp.broadcast_to(value, shape) for value in jax.tree.leaves(parameters)))
 
 
@@ -179,7 +196,7 @@ def _begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters)
 
 
 def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
-    """Return the state of some orbits, from the state of all or from one shared state."""
+    """Return the state of the orbits in `block`, from the state of all orbits or from one shared state."""
     if state.batch_shape in ((), (1,)):
         return state
     return map_batch(state, lambda entry, _: entry[..., block])
@@ -192,7 +209,7 @@ def _block(
     parameters, start = jax.tree.map(lambda values: values[block], every), _select_orbits(begun, block)
     window = dmft.discard_transient(model, parameters, start, max(settings.transient, model.context))
     shape, (pieces, tokens) = (len(block), model.patterns), settings._pieces
-    # Keep orbits on the device instead of sending them to the host.
+    # Accumulate marks on the device, instead of sending orbits to the host.
     marks = {
         "visited": jnp.zeros((*shape, settings.levels), dtype=jnp.uint8),
         "in_section": jnp.zeros((len(block), len(settings.sections), settings.levels), dtype=jnp.uint8),
@@ -238,7 +255,7 @@ def _record(model, parameters, state, *, steps):
 
 @eqx.filter_jit
 def _mark(marks: Mapping[str, Array], overlaps: Float[Array, "steps patterns orbits"], sections, width) -> dict:
-    """Mark the levels that a piece of all orbits visits."""
+    """Mark the levels that orbits visit in one piece of their run."""
     levels = marks["visited"].shape[2]
     orbit, pattern = jnp.arange(overlaps.shape[2]), jnp.arange(overlaps.shape[1])[:, None]
 
@@ -247,7 +264,7 @@ def _mark(marks: Mapping[str, Array], overlaps: Float[Array, "steps patterns orb
 
     coarse, in_section = level(levels), marks["in_section"]
     for number, (shown, near_zero) in enumerate(sections):
-        # A level out of range drops the mark.
+        # Outside the section, the index is out of range, which drops the mark.
         marked = jnp.where(jnp.abs(overlaps[:, near_zero]) <= width, coarse[:, shown], levels)
         in_section = in_section.at[orbit, number, marked].set(1, mode="drop")
     return {
@@ -260,7 +277,7 @@ def _mark(marks: Mapping[str, Array], overlaps: Float[Array, "steps patterns orb
 
 
 def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
-    """Return the exponents of orbits along one axis, with errors, `dimension`, and, for two or more, `regime`."""
+    """Return exponents of orbits along one axis, their errors, `dimension`, and `regime` if there are two or more."""
     exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
     described = {
         "exponent": ((ORBIT, "number"), exponents),
@@ -288,12 +305,21 @@ def in_blocks(
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
-    """Build the dataset of all orbits from `compute`, which returns the dataset of the orbits with given numbers.
+    """Build the dataset of all orbits, block by block.
 
-    Blocks have one size, so that a function is compiled once: at most `orbits_per_block`, by default 256 on a CPU and
-    4096 on an accelerator. On a CPU they run in threads, because compiled code holds no lock, and on an accelerator one
-    after another. An `executor` replaces both, and pickles `compute`. A `folder` stores each finished block with
-    `settings`, which hold all inputs of the result. A run resumes from blocks of any device.
+    All blocks have the same size, so that each function is compiled once. By default, blocks run in threads on a CPU,
+    because compiled code does not hold the interpreter lock, and one after another on an accelerator. A run can be
+    resumed from blocks that another kind of device computed.
+
+    Args:
+        compute: Function that returns the dataset of the orbits with given numbers.
+        orbits: Number of orbits.
+        settings: All inputs on which the result depends. They are stored with each block.
+        folder: Folder for finished blocks.
+        orbits_per_block: Largest size of a block, by default 256 on a CPU and 4096 on an accelerator.
+        executor: Processes or dask `Client` that run the blocks instead. They pickle `compute`.
+        label: Label of the progress bar.
+        progress: Report progress.
     """
     check_executor(executor)
     size = _size(orbits, orbits_per_block, folder)
@@ -314,7 +340,7 @@ def in_blocks(
 
 
 def _size(orbits: int, orbits_per_block: int | None, folder: Path | None) -> int:
-    """Return the number of orbits per block: as in the files of the folder, or as suits the device."""
+    """Return the number of orbits per block. It agrees with files in the folder, or else suits the device."""
     most = _ORBITS if orbits_per_block is None else orbits_per_block
     small = -(-orbits // max(-(-orbits // most), min(_BLOCKS_OF_ORBITS, orbits // _FEWEST_ORBITS)))
     if orbits_per_block is not None:
@@ -353,24 +379,34 @@ def phase_diagram(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Compute settled orbits for every gamma and beta, `dmft.Parameters(betas, gammas[:, None], epsilon)`.
+    """Compute settled orbits for every gamma and beta.
 
-    - `regime`: from the two largest exponents, "undecided" if an error bar contains the threshold.
-    - `regime_by_levels`: the published rule of thumb, from the number of distinct levels of the first output overlap.
-      `dynamics.regimes.classify_by_levels` applies other thresholds to `distinct`.
-    - `differs`: whether `regime` is decided and differs from the published rule. Both quasi-periodic kinds count as
-      one, and so do both chaotic kinds.
+    Args:
+        model: The network in the limit of many neurons.
+        parameters: `dmft.Parameters(betas, gammas[:, None], epsilon)`.
+        start: Function of (model, parameters) that returns the initial state of all orbits.
+        settings: As in `orbit_diagram`, with at least two exponents, or with none for the published rule only.
+        folder: Folder for finished blocks of orbits, so that an interrupted run can be resumed.
+        executor: Spawned processes or a dask `Client` that run the blocks, as in `orbit_diagram`.
+        progress: Report progress.
 
-    The dataset also has the rest of `orbit_diagram` with axes (gamma, beta) instead of (orbit), except for marks.
-    `settings` must ask for at least two exponents, or for none, which gives only the published rule.
+    Returns:
+        The dataset of `orbit_diagram` with axes (gamma, beta) instead of (orbit) and without marks, and with these
+        variables (gamma, beta):
+
+        - `regime`: regime from the two largest exponents, or "undecided" if an error bar contains the threshold.
+        - `regime_by_levels`: regime by the published rule of thumb, from the number of distinct levels of the first
+          output overlap. `dynamics.regimes.classify_by_levels` applies other thresholds to `distinct`.
+        - `differs`: whether `regime` is decided and differs from the published rule. Both quasi-periodic kinds count as
+          one, and so do both chaotic kinds.
     """
     settings = OrbitSettings(100_000, 20_000, exponents=2, measured=100_000) if settings is None else settings
     if settings.exponents == 1:
-        raise ValueError("settings: a regime needs two exponents, got exponents=1")
+        raise ValueError("settings: a regime needs at least two exponents, got exponents=1")
     gamma, beta, epsilon = (np.asarray(value) for value in (parameters.gamma, parameters.beta, parameters.epsilon))
     if len(parameters.batch_shape) != 2 or gamma.shape[1:] != (1,) or beta.ndim != 1 or epsilon.ndim:
         raise ValueError(
-            "parameters of a phase diagram are gammas (gammas, 1), betas (betas,) and one epsilon, such as "
+            "parameters of a phase diagram must be gammas (gammas, 1), betas (betas,) and one epsilon, such as "
             f"Parameters(betas, gammas[:, None], 0.02); got shapes {gamma.shape}, {beta.shape} and {epsilon.shape}"
         )
     axes, epsilon = {"gamma": gamma[:, 0], "beta": beta}, float(epsilon)
@@ -388,7 +424,7 @@ def phase_diagram(
     return folded
 
 
-# ---- continuation: from another start or another end, the same parameters may lead to another attractor
+# ---- continuation: orbits that start from their neighbour, because several attractors may coexist
 
 
 @usual_settings()
@@ -404,10 +440,11 @@ def continuation_diagram(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Compute the `orbit_diagram` of `parameters` with orbits that continue from one parameter to the next.
+    """Compute an `orbit_diagram` whose orbits continue from one parameter to the next.
 
-    `start` begins the orbit at index `centre`, by default the middle. Each orbit runs for the `transient` of
-    `settings`. Its last attentions are the initial window of its neighbour, on both sides, one after another.
+    `start` begins the orbit at index `centre`, by default in the middle. Each orbit runs for the `transient` of
+    `settings`. Its last attentions are then the initial window of its neighbour, away from the centre on both sides.
+    All other arguments are documented in `orbit_diagram`.
     """
     check_executor(executor)
     settings = OrbitSettings(recorded=150_000) if settings is None else settings
@@ -416,7 +453,7 @@ def continuation_diagram(
     (orbits,) = every.batch_shape
     centre = orbits // 2 if centre is None else checked_whole_number("centre", centre, least=-orbits, most=orbits - 1)
     settling, centre = settings.transient, centre % orbits
-    # Every orbit is one transient further from the centre.
+    # Every orbit starts one transient later than its neighbour. Whole turns keep the positions of all windows equal.
     if settling < model.context or (orbits > 1 and settling % model.context):
         raise ValueError(f"settings: transient={settling} tokens must be a multiple of the context, {model.context}")
     with Progress("settling", orbits, "orbit", shown=progress, cost=f"{settling:,} tokens each") as report:
@@ -431,7 +468,7 @@ def continuation_diagram(
 
 
 def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, report: Progress) -> dmft.Window:
-    """Return the initial windows of orbits, from the last attentions of their neighbours."""
+    """Return the initial windows of all orbits, which are the last attentions of their neighbours."""
     first = _select(every, centre)
     begun = _begin(start, model, first)
     run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}
@@ -439,7 +476,7 @@ def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, fol
     window = dmft.discard_transient(model, first, begun, settling)
     latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
     found = {centre: np.asarray(window.attention)}
-    # Indices move away from the centre in both directions. At an end, the last one repeats.
+    # Move away from the centre in both directions. After the end of one side, its last index repeats.
     (count,) = every.batch_shape
     distances = range(1, max(centre, count - 1 - centre) + 1)
     steps = [(min(centre + distance, count - 1), max(centre - distance, 0)) for distance in distances]
@@ -476,7 +513,7 @@ def _settle_in_turn(model, every: dmft.Parameters, latest: dmft.Window, pairs, s
 def nearby_windows(window: dmft.Window, count: Count, spread: NonNegative, *, key: Key) -> dmft.Window:
     """Return a batch of `count` windows: the attentions of `window` plus normal noise of width `spread`."""
     if window.batch_shape:
-        raise ValueError(f"window must be a single one, got a batch of shape {window.batch_shape}")
+        raise ValueError(f"window must be a single window, got a batch of shape {window.batch_shape}")
     noise = jax.random.normal(key, (*window.attention.shape, count))
     return dmft.Window(window.attention[..., None] + spread * noise, window.position)
 
@@ -496,16 +533,22 @@ def coexisting_attractors(
 ) -> xr.Dataset:
     """Compute the `orbit_diagram` for a batch of starts at one set of `parameters`, and group equal attractors.
 
-    - `attractor` (orbit): number of the attractor, from 1, by decreasing number of starts. Two orbits share one if the
-      lowest and highest value of every output overlap, and the leading exponent, differ by less than `tolerance` (or
-      two errors of the exponent).
-    - `share`, `share_error` (basin): fraction of starts that end there, and `typical` (basin), an orbit that does.
+    Two orbits have the same attractor if the lowest and highest value of every output overlap, and the leading
+    exponent, differ by less than `tolerance` (or by two errors of the exponent). All other arguments are documented in
+    `orbit_diagram`.
+
+    Returns:
+        The dataset of `orbit_diagram` with these variables:
+
+        - `attractor` (orbit): number of the attractor, from 1, by decreasing number of starts.
+        - `share`, `share_error` (basin): fraction of starts that end on the attractor, and its standard error.
+        - `typical` (basin): index of one orbit on the attractor.
     """
     if parameters.batch_shape:
         raise ValueError(f"parameters must be one set of parameters, got a batch of shape {parameters.batch_shape}")
     fitting("windows", windows, model)
     if len(windows.batch_shape) != 1:
-        raise ValueError(f"windows must be a batch of one axis, got shape {windows.batch_shape}")
+        raise ValueError(f"windows must have one batch axis, got shape {windows.batch_shape}")
     (count,) = windows.batch_shape
     every = dmft.Parameters(np.full(count, parameters.beta), parameters.gamma, parameters.epsilon)
 

@@ -1,23 +1,23 @@
 """Lyapunov exponents of the map, from its derived Jacobian; Eq. (8) of Poc-Lopez and Aguilera.
 
-The Jacobian of the map on a window of `context` attentions is block companion: one row of blocks for the newest
-attention, while every other attention moves to the next place. Perturbations, and the derivatives of keys and values,
-are stored in the ring buffer of the tokens, so that only the newest row is computed. The position of the token is
-periodic, and would add zero exponents.
+The Jacobian of the map on a window of `context` attentions is a block companion matrix: it has one row of blocks for
+the newest attention, and every other attention moves to the next place. Perturbations, and the derivatives of keys and
+values, are stored in the ring buffer of the tokens, so that only the newest row is computed. The position of the token
+is periodic. It is left out, because it would add zero exponents.
 
-`Resolution` decides which perturbations double precision resolves. It computes a running error bound along with
-products of Jacobians and QR. Householder QR is backward stable: Q R = J Q_old + E. Column j of E is at most n^2 u times
-column j of J Q_old (n the size, u the unit of rounding; Higham, Accuracy and Stability of Numerical Algorithms,
-Theorem 19.4). Computing J Q_old adds n u times the terms in the sums of its entries. Relative to the previous vector,
-the vector j that token s produces therefore has, at a later token, the error
+`Resolution` decides which perturbations double precision resolves. It computes a running error bound along with the
+products of Jacobians and the QR factorisations. Householder QR is backward stable: Q R = J Q_old + E. Column j of E is
+at most n^2 u times column j of J Q_old, where n is the size and u the unit of rounding (Higham, Accuracy and Stability
+of Numerical Algorithms, Theorem 19.4). Computing J Q_old adds n u times the terms in the sums of its entries. Relative
+to the previous vector, the vector j that token s produces therefore has, at a later token, the error
 
     |J_last ... J_(s+1)| (n^2 u |J_s| + n u |terms of J_s|)
 
-The vector itself has grown by R_jj of s times ... times R_jj of the last token. The error is bounded from the norms of
+The vector itself has grown by R_jj of s times ... times R_jj of the last token. The error is bounded by the norms of
 the Jacobians' blocks along the orbit. If the errors of all tokens of a context exceed half of the vector, the
-perturbation cannot be distinguished from one that the map annihilates. For all others R_jj is correct to a factor of 2
-over a context, and exponents to log 2 per context. Older errors are in attentions that have left the window, or have
-grown like the perturbation.
+perturbation cannot be distinguished from a perturbation that the map annihilates. For all others, R_jj is correct to a
+factor of 2 over a context, and exponents are correct to log 2 per context. Older errors need no bound: they are in
+attentions that have left the window, or have grown like the perturbation.
 """
 
 from __future__ import annotations
@@ -73,20 +73,21 @@ from .map import (
     with_token,
 )
 
-# A lost exponent with growth per token below this is as good as minus infinity.
+# Do not report a lost exponent as unresolved if its growth per token is below this: it is as good as minus infinity.
 _KNOWN = -1.0
 # Number of exponents that a view lists.
 _SHOWN = 6
 # Seed of the random initial directions of perturbations.
 _SEED = 0
+# Unit of rounding in double precision.
 _UNIT = float(jnp.finfo(jnp.float64).eps) / 2
 # Number of groups of tokens in a context. In a shorter context, every token is a group.
 _GROUPS = 4
-# Bounds beyond this count as infinite.
+# Bounds above this count as infinite, so that their products do not overflow.
 _LARGEST = 1e150
 
 Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
-"""Derivatives dm/dA of the overlaps m of every token in the context, by pattern of m, then of A."""
+"""Derivatives dm/dA of the overlaps m of every token in the context, by pattern of m, then by pattern of A."""
 
 
 _MADE_BY = "discard_transient(model, parameters, start, steps) or the window(model) of a Trajectory makes one"
@@ -94,12 +95,13 @@ _FromWindow = Annotated[Window, partial(checked_instance, kind=Window, example=_
 
 
 class LyapunovSpectrum(DisplayMixin, eqx.Module):
-    """Lyapunov exponents per token, largest first, natural logarithm.
+    """Lyapunov exponents per token (natural logarithm), largest first.
 
-    - `exponents`, `errors`: `(exponents, *batch)`, with standard errors from the scatter of `blocks`.
-    - `blocks`: `(blocks, exponents, *batch)`, means over successive stretches of the orbit.
-    - `unresolved`: `(exponents, *batch)`, marks exponents that are minus infinity because double precision does not
-      resolve them, and not because the map annihilates the perturbation.
+    - `exponents` `(exponents, *batch)`: the exponents.
+    - `errors` `(exponents, *batch)`: standard errors of the exponents, from the scatter of `blocks`.
+    - `blocks` `(blocks, exponents, *batch)`: mean growth per token over successive stretches of the orbit.
+    - `unresolved` `(exponents, *batch)`: whether an exponent is minus infinity because double precision does not
+      resolve it, and not because the map annihilates the perturbation.
     """
 
     exponents: Float[Array, "exponents *batch"]
@@ -119,7 +121,7 @@ class LyapunovSpectrum(DisplayMixin, eqx.Module):
             yield Table(
                 tuple((str(name), str(n)) for name, n in zip(named, numbers, strict=True)), ("regime", "orbits")
             )
-            yield Text("`dynamics.classify(spectrum)` has the regime of every orbit.")
+            yield Text("`dynamics.classify(spectrum)` returns the regime of every orbit.")
             return
         dimension = f"{float(kaplan_yorke_lower_bound(leading)):.4g}"
         dimension = dimension if np.sum(leading) < 0 else f"at least {dimension}"
@@ -129,7 +131,7 @@ class LyapunovSpectrum(DisplayMixin, eqx.Module):
         yield Table(tuple(rows), ("Lyapunov exponent", "per token", "standard error"))
         yield bars(self.exponents, self.errors, f"all {count} exponents, with standard errors")
         if hidden := int(np.sum(self.unresolved)):
-            yield Text(f"Double precision does not resolve {hidden} exponents, here minus infinity.")
+            yield Text(f"Double precision does not resolve {hidden} exponents, which are set to minus infinity.")
 
 
 @usual_settings()
@@ -145,20 +147,27 @@ def lyapunov_spectrum(
     blocks: int = 20,
     orthonormalise: Orthonormalise = householder,
 ) -> LyapunovSpectrum:
-    """Compute the largest exponents of the orbit from `window` over `steps` tokens, by default all, largest first.
+    """Compute the Lyapunov exponents of the orbit from `window`, largest first.
 
-    An exponent is minus infinity if its perturbations fall below twice the rounding bound within as many tokens as the
-    context. Either the map annihilates them, or double precision cannot resolve them. `unresolved` and a warning report
-    the latter. Such perturbations are then left out, so that later exponents belong to the other perturbations alone.
-    Rounding changes these by at most log 2 per context, and mostly far less.
+    An exponent is minus infinity if its perturbations fall below twice the rounding bound within a context. Either the
+    map annihilates the perturbations, or double precision cannot resolve them. In the second case, the exponents are
+    marked in `unresolved`, and a warning is issued. These perturbations are then left out, so that later exponents
+    belong to the other perturbations alone. Rounding changes the other exponents by at most log 2 per context, and
+    usually far less.
 
     Args:
-        exponents: Number of exponents, with perturbations that always start in the same random directions; or the
-            initial perturbations `(exponents, context, patterns)`, newest attention first, whose order is then kept.
-        every: Tokens between orthonormalisations, by default a quarter of the context, or less so that it divides
-            `steps`.
+        model: The network in the limit of many neurons.
+        parameters: Parameters of the map.
+        window: The attentions at which the orbit begins.
+        steps: Number of tokens.
+        exponents: Number of exponents, by default all. Perturbations then start in fixed random directions.
+            Alternatively, the initial perturbations `(exponents, context, patterns)`, newest attention first; exponents
+            are then returned in the order of the perturbations.
+        every: Number of tokens between orthonormalisations. By default, a quarter of the context, or less so that it
+            divides `steps`.
         blocks: Number of stretches of the orbit whose means give the errors.
-        orthonormalise: `dynamics.householder` or, faster and with large batches on all cores, `dynamics.gram_schmidt`.
+        orthonormalise: `dynamics.householder`, or `dynamics.gram_schmidt`, which is faster and uses all cores for large
+            batches.
     """
     window = fitting("window", window, model, parameters)
     if every is None:  # a group of `Resolution` treats its tokens as one
@@ -166,7 +175,7 @@ def lyapunov_spectrum(
         every = max(number for number in range(1, most + 1) if steps % number == 0)
     if steps < every * blocks or steps % every or blocks < 2:
         raise ValueError(
-            f"steps={steps} cannot be cut into {blocks} blocks, two at least, of multiples of every={every}"
+            f"steps={steps} cannot be divided into {blocks} blocks (at least two) of multiples of every={every} tokens"
         )
     rounds = steps // every
     is_chosen = has_entries(exponents) and not isinstance(exponents, str)
@@ -180,12 +189,13 @@ def lyapunov_spectrum(
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
     if not is_chosen:  # no exponent is above a lost one
         lost, floor = jnp.cumsum(lost, axis=0) > 0, jax.lax.cummax(floor, axis=0)
-    # If the map annihilates a perturbation, rounding is far smaller than perturbations that shrink as usual.
+    # Report an exponent as unresolved only if rounding grows at a usual rate. If the map annihilates a perturbation,
+    # rounding is far smaller.
     unresolved = lost & (floor / model.context > _KNOWN)
     if not is_traced(unresolved) and np.any(unresolved):
         warnings.warn(
             f"{np.sum(unresolved)} of {unresolved.size} Lyapunov exponents are minus infinity because double precision "
-            "does not tell them: the map multiplies rounding by too much, as at a very large gamma",
+            "does not resolve them: the map amplifies rounding errors too much, as at a very large gamma",
             stacklevel=4,
         )
     totals, means = (jnp.where(lost, -jnp.inf, values) for values in (totals, means))
@@ -202,19 +212,19 @@ def lyapunov_spectrum(
 def _perturbations(
     model: SelfAttention, exponents: Any, is_chosen: bool, orthonormalise: Orthonormalise
 ) -> Float[Array, "exponents context patterns"]:
-    """Return the initial perturbations: given ones, or random ones, of which the first do not depend on the number."""
+    """Return the given initial perturbations, or random ones. The first ones do not depend on their number."""
     shape, size = (model.context, model.patterns), model.context * model.patterns
     if is_chosen:
         drawn = checked_array("exponents", exponents)
         if drawn.shape[1:] != shape or not 1 <= len(drawn) <= size:
             expected = f"(exponents, {shape[0]}, {shape[1]}), at most {size} of them"
-            raise ValueError(f"exponents: perturbations are {expected}, got shape {drawn.shape}")
+            raise ValueError(f"exponents: perturbations must be {expected}, got shape {drawn.shape}")
         drawn = drawn.reshape(len(drawn), -1)
         if np.linalg.matrix_rank(drawn) < len(drawn):
-            raise ValueError("exponents: the perturbations are not independent of each other")
+            raise ValueError("exponents: the perturbations must be linearly independent")
     else:
         number = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
-        # The map may annihilate a unit vector, but not the others in the plane that it spans with the next one.
+        # Use random directions, because the map may annihilate a unit vector exactly.
         drawn = np.random.default_rng(_SEED).standard_normal((number, size))
     vectors = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for _ in drawn)
     try:
@@ -223,21 +233,23 @@ def _perturbations(
     except Exception as error:
         raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {first_line(error)}") from error
     if not fits:
-        raise ValueError("orthonormalise must return as many vectors as it is given, of their sizes, and their lengths")
+        raise ValueError("orthonormalise must return as many vectors as it gets, of the same shapes, and their lengths")
     return jnp.asarray(np.linalg.qr(drawn.T)[0].T.reshape(len(drawn), *shape))
 
 
 class Resolution(eqx.Module):
-    """Bounds of the rounding errors in perturbations, by the group of tokens in which they arose.
+    """Bounds on the rounding errors in perturbations, by the group of tokens in which the errors arose.
 
-    In a long context, a group of tokens is treated as one token whose Jacobian is their product.
+    In a long context, a group of tokens is treated as one token whose Jacobian is the product of their Jacobians.
 
-    - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one at the start of the latest group.
-    - `errors` `(groups, context, *batch)`: the same for errors that arose in each group, propagated until now.
+    - `vector` `(context, *batch)`: bounds by slot on a perturbation of length one at the start of the latest group.
+    - `errors` `(groups, context, *batch)`: bounds by slot on the errors that arose in each group, propagated until now.
     - `growth` `(groups, exponents, *batch)`: logarithmic growth of perturbations since each group began.
-    - `lost`: perturbations that errors of a group have exceeded. `floor`: the logarithm of the growth over a context
-      that could not have been resolved there; minus infinity for others.
-    - `latest`: the number of the latest group. `rounds`: orthonormalisations in a group.
+    - `lost` `(exponents, *batch)`: perturbations that errors of a group have exceeded.
+    - `floor` `(exponents, *batch)`: logarithm of the smallest growth over a context that could have been resolved when
+      the perturbation was lost, or minus infinity if it was not lost.
+    - `latest`: number of the latest group.
+    - `rounds`: number of orthonormalisations in a group.
     """
 
     vector: Float[Array, "context *batch"]
@@ -250,7 +262,7 @@ class Resolution(eqx.Module):
 
     @classmethod
     def begin(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> Resolution:
-        """Start at the beginning of an orbit whose perturbations are orthonormalised `every` so many tokens."""
+        """Start at the beginning of an orbit. Perturbations are orthonormalised once per `every` tokens."""
         rounds = -(-context // (_GROUPS * every))
         groups = -(-context // (rounds * every)) + (rounds * every > 1)  # a context may begin within a group
         return cls(
@@ -264,7 +276,7 @@ class Resolution(eqx.Module):
         )
 
     def enter(self, number: Int[Array, ""]) -> Resolution:
-        """Prepare a round. A group that begins replaces the oldest."""
+        """Prepare a round. A group that begins replaces the oldest group."""
         begins = number % self.rounds == 0
         latest = number // self.rounds % len(self.errors)
         fresh = begins & self._is(latest)
@@ -295,7 +307,7 @@ class Resolution(eqx.Module):
         return replace(self, lost=lost, floor=jnp.where(lost & ~self.lost, told, self.floor))
 
     def unresolved(self, growth: Float[Array, "exponents *batch"]) -> Bool[Array, "exponents *batch"]:
-        """Return whether errors of a group exceed half of each vector, given the logarithms of R_jj of a round."""
+        """Return whether errors of any group exceed half of each vector, given the logarithms of R_jj of a round."""
         groups = zip(self.errors, self.growth + growth, strict=True)
         return jnp.any(jnp.stack([grown < self._least(errors) for errors, grown in groups]), axis=0)
 
@@ -304,14 +316,15 @@ class Resolution(eqx.Module):
         return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
 
     def _least(self, errors: Float[Array, "context *batch"]) -> Float[Array, "*batch"]:
-        """Return the logarithm of the least resolvable growth if the errors of all groups are like these."""
+        """Return the logarithm of the smallest resolvable growth if all groups have these errors."""
         return jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))
 
 
 class Tangent(eqx.Module):
     """Tangent vectors at a window of attentions, and the derivatives D = dm/dA of the keys and values in the context.
 
-    - `vectors`: by pattern, then by slot. An attention has the slot of the token that follows it.
+    - `vectors` (exponents, patterns, context, *batch): by pattern and slot. The slot of an attention is the slot of the
+      token that follows it.
     - `values`, `keys`: D^v and D^k of every token.
     """
 
@@ -349,15 +362,15 @@ def _resolved(
 ) -> tuple[Array, Array, Resolution]:
     """Apply `_orthonormal` without lost perturbations, which become zero.
 
-    A vector of pure rounding would remove the leading direction from all vectors after it. So it is set to zero, and
-    the others are orthonormalised again, until no more are lost.
+    A vector of pure rounding would remove the leading direction from all vectors after it. It is therefore set to zero,
+    and the other vectors are orthonormalised again, until no more are lost.
     """
 
     def attempt(at):
         _, _, resolution, _ = at
         lost = resolution.lost
         basis, growth = _with_zeros(jnp.where(lost[:, None, None], 0.0, vectors), lost, orthonormalise)
-        # Vectors after the first may appear lost only because of the direction that it removed.
+        # Mark only the first lost vector. Later vectors may appear lost only because of the direction that it removed.
         new = resolution.unresolved(growth) & ~lost
         first = new & (jnp.cumsum(new, axis=0) == 1)
         return basis, growth, resolution.losing(lost | first), jnp.any(first)
@@ -368,10 +381,10 @@ def _resolved(
 
 
 def _with_zeros(vectors: Array, are_zero: Array, orthonormalise: Orthonormalise) -> tuple[Array, Array]:
-    """Apply `_orthonormal` to vectors of which some are zero and stay so."""
+    """Apply `_orthonormal` to vectors some of which are zero and remain zero."""
     if orthonormalise is gram_schmidt:
         return _orthonormal(vectors, orthonormalise)
-    # Reflections may replace a zero by a unit vector. So zeros come last, where that does not affect other vectors.
+    # Reflections may replace a zero vector by a unit vector. Put zeros last, where this does not affect other vectors.
     order = jnp.argsort(are_zero, axis=0, stable=True)
     places = jnp.argsort(order, axis=0)
     basis, growth = _orthonormal(jnp.take_along_axis(vectors, order[:, None, None], axis=0), orthonormalise)
@@ -425,7 +438,7 @@ def _tangent_step(
     jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
     vectors = tangent.vectors
     for pattern, row in enumerate(jacobian.grid):
-        # Only one entry of J v is new. All others keep their slots.
+        # Compute one entry of J v. All others keep their slots.
         of_slots = (
             reduce(plus, (entries[at] * tangent.vectors[:, number, at] for number, entries in enumerate(row)))
             for at in range(model.context)
@@ -440,7 +453,7 @@ def _jacobian(
 ) -> tuple[Matrix, Float[Array, "*batch"]]:
     """Differentiate the next attention by the attention that generated each token, one block per slot; Eq. (8).
 
-    Also return a bound of the norms of the terms that the blocks sum.
+    Also return a bound on the norms of the terms whose sums are the blocks.
     """
     tokens, gamma = read_memory(state), parameters.gamma
     attending = compiled("attention_response")(q=query, gamma=gamma, **tokens)
@@ -453,7 +466,7 @@ def _jacobian(
 
     jacobian = _by_slots(blocks, weights, row, values, keys, _marks(state, state.position))
     largest_key = jnp.sqrt(jnp.max(squares(tokens["K"]), axis=0))
-    # Bound the norm of D, and the terms of 1 - tanh^2 in it, which may itself be far smaller.
+    # Bound the norm of D, and the terms of its factor 1 - tanh^2, which may be far smaller than its terms.
     largest_response = len(row) * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
     by_scores = (
         length(query) * jnp.sqrt(jnp.sum(weights * squares(keys), axis=0))
@@ -466,7 +479,7 @@ def _jacobian(
 def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:
     """Apply `function` to matrices and arrays over slots in a loop over parts. The result is a matrix over slots.
 
-    A compiler merges a computation into each of its uses, and so repeats it. It does not do this across loops.
+    The loop keeps the compiler from merging a computation into each of its uses, which would repeat the computation.
     """
     context = len(arguments[0])
     part = next(size for size in range(max(context // 2, 1), 0, -1) if context % size == 0)

@@ -2,13 +2,13 @@
 
     weights -> ColumnLaw, positional overlaps -> SelfAttention -> advance(model, parameters, state, steps) -> state
 
-Any number of states are iterated side by side: arrays have batch axes last, and parameters broadcast against them. A
-token is stored in the slot of its position. The context is a ring buffer of slots.
+Any number of states are iterated in parallel. Batch axes are the last axes of arrays, and parameters broadcast against
+them. The context is a ring buffer, in which each token has the slot of its position.
 
-A run starts from a window of attentions, or from a prompt in one of two conventions. In the token-exact convention the
-prompt is the token at position 0, remembered like any other. In the window convention, used by the published program,
-the prompt attends only to itself. Its value is the first attention, it is not remembered, and the next token has
-position 0.
+A run starts from a window of attentions, or from a prompt in one of two conventions. In the token-exact convention, the
+prompt is the token at position 0 and is stored like any other token. In the window convention, which the published
+program uses, the prompt attends only to itself. Its value is the first attention, the prompt is not stored, and the
+next token has position 0.
 """
 
 from __future__ import annotations
@@ -59,21 +59,22 @@ from .weights import FAMILIES, ColumnLaw, Weights, column_law, positional_overla
 OUTPUT, VALUE, QUERY, KEY = range(len(FAMILIES))
 """Indices of the four kinds of weights in `FAMILIES`."""
 
-# Largest parameter. Overlaps are at most one, so infinite scores would need far more patterns.
+# Largest parameter. Scores do not overflow, because overlaps are at most one.
 _LARGEST = 1e300
-# Rounding error of overlaps, which are means of signs.
+# Tolerance for the rounding of overlaps, which are means of signs.
 _ROUNDING = 1e-12
-# Orbits in a part that justify a thread, and number of tokens that justifies threads.
+# Smallest number of orbits for which a separate thread pays off.
 _FEWEST = 64
+# Smallest number of tokens for which threads pay off.
 _MANY = 10_000
-# Number of tokens in a drawing.
+# Number of tokens in a plot.
 _SHOWN = 120
 
 Found, Kept = TypeVar("Found"), TypeVar("Kept")
 Family = Annotated[int, partial(checked_whole_number, least=0, most=len(FAMILIES) - 1)]
 Values = Annotated[Any, checked_array]
 
-# Results of each compiled function, by the letters of its formulas, as names in the derived theory.
+# Results of each compiled function: the letter in its formula, and the attribute of the derived theory.
 _OUTPUTS = {
     "overlap": {"m": "overlap"},  # Eqs. (5), (6)
     "attention": {"A": "attention"},  # Eq. (2)
@@ -96,8 +97,9 @@ def compiled(name: str) -> CompiledFunction:
 class Parameters(DisplayMixin, eqx.Module):
     """Control parameters of the map, each a number or an array over a batch.
 
-    - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
-    - `epsilon`: share of the positions in the overlaps, Eq. (1), from 0 to 1.
+    - `beta`: inverse temperature of the output, Eq. (4).
+    - `gamma`: inverse temperature of the attention, Eq. (3).
+    - `epsilon`: share of the positions in the overlaps, from 0 to 1, Eq. (1).
     """
 
     beta: Float[Array, "*batch"]
@@ -134,10 +136,10 @@ def _of_batch(shape: tuple[int, ...]) -> str:
 
 
 def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Requirement]:
-    """Yield the conditions on values of the parameter `name`. Errors may use the name `called`."""
+    """Yield the conditions on values of the parameter `name`. Error messages use the name `called` if it is given."""
     called = name if called is None else called
     if 0 in values.shape:
-        raise ValueError(f"{called} is an empty array, of shape {values.shape}")
+        raise ValueError(f"{called} must not be empty, got shape {values.shape}")
     limits = {
         "finite": array_module(values).isfinite(values),
         "of a size at which scores do not overflow": abs(values) <= _LARGEST,
@@ -156,18 +158,20 @@ def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Req
 
 @checked_arguments
 def attention_gain(inverse_temperature: Values, scale: Number, patterns: Count) -> ArrayLike:
-    """Return gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3)."""
+    """Return gamma from the inverse temperature of the attention and the scale of its scores; Eq. (3)."""
     if not inverse_temperature.size:
-        raise ValueError(f"inverse_temperature is an empty array, of shape {inverse_temperature.shape}")
+        raise ValueError(f"inverse_temperature must not be empty, got shape {inverse_temperature.shape}")
     return inverse_temperature * scale / np.sqrt(patterns)  # Eq. (3)
 
 
 class State(DisplayMixin, eqx.Module):
     """State of the map, for a batch of networks: the attention, and the keys and values in the context.
 
-    - `attention`: A, one array over the batch for each pattern.
-    - `keys`, `values`: m^k and m^v of the tokens in the context, `(context, *batch)` for each pattern, by position.
-    - `position`: of the next token. `tokens`: number of stored tokens, up to the context.
+    - `attention`: A, as one array `(*batch)` per pattern.
+    - `keys`, `values`: m^k and m^v of the tokens in the context, as one array `(context, *batch)` per pattern, ordered
+      by position.
+    - `position`: position of the next token.
+    - `tokens`: number of stored tokens, at most the context.
     """
 
     attention: tuple[Float[Array, "*batch"], ...]
@@ -178,12 +182,12 @@ class State(DisplayMixin, eqx.Module):
 
     @property
     def context(self) -> int:
-        """Number of slots of the context, which store keys and values of tokens."""
+        """Number of slots of the context. Each slot stores the key and the value of a token."""
         return self.keys[0].shape[0]
 
     @property
     def patterns(self) -> int:
-        """M, number of patterns of each family of weights."""
+        """M, the number of patterns in each family of weights."""
         return len(self.attention)
 
     @property
@@ -200,9 +204,10 @@ class State(DisplayMixin, eqx.Module):
 
 
 class Window(DisplayMixin, eqx.Module):
-    """Latest attentions of a run, from which it can resume at the same or at other parameters.
+    """The most recent attentions of a run, from which it can be resumed with the same or other parameters.
 
-    - `attention`: `(context, patterns, *batch)`, newest first. `position`: of the next token, from 0 to context - 1.
+    - `attention` `(context, patterns, *batch)`: attentions, newest first.
+    - `position`: position of the next token, from 0 to context - 1.
     """
 
     attention: Float[Array, "context patterns *batch"]
@@ -225,7 +230,7 @@ class Window(DisplayMixin, eqx.Module):
 
     @property
     def context(self) -> int:
-        """Number of tokens in the window, which attention reads."""
+        """Number of attentions in the window, one per token of the context."""
         return self.attention.shape[0]
 
     @property
@@ -239,14 +244,14 @@ class Window(DisplayMixin, eqx.Module):
         return self.attention.shape[2:]
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"Window of the {self.context} latest attentions{_of_batch(self.batch_shape)}.")
+        yield Text(f"Window of the {self.context} most recent attentions{_of_batch(self.batch_shape)}.")
         rows = [
             (f"latest attention to pattern {number}", brief(each)) for number, each in enumerate(self.attention[0], 1)
         ]
         yield Table((*rows, ("position of the next token", str(int(self.position)))))
         yield Text(
-            "Give it to `dmft.lyapunov_spectrum`; `dmft.state_from_window(model, parameters, window)` makes the state "
-            "that `dmft.run` begins with."
+            "Pass it to `dmft.lyapunov_spectrum`. `dmft.state_from_window(model, parameters, window)` returns a state "
+            "for `dmft.run`."
         )
 
 
@@ -259,8 +264,9 @@ _FromState = Annotated[
 class SelfAttention(DisplayMixin, eqx.Module):
     """Self-attention network in the limit of many neurons; Eqs. (2), (5) of Poc-Lopez and Aguilera.
 
-    - `directions`: `(classes, patterns)`, `moments`: `(families, classes, patterns)`; a `ColumnLaw`.
-    - `positional`: `(context, families, patterns)`, overlaps of every position with the positional weights.
+    - `directions` `(classes, patterns)`, `moments` `(families, classes, patterns)`: the fields of the `ColumnLaw` of
+      the weights.
+    - `positional` `(context, families, patterns)`: overlaps of each position with the positional weights.
     """
 
     directions: Float[Array, "classes patterns"]
@@ -272,7 +278,7 @@ class SelfAttention(DisplayMixin, eqx.Module):
         require_float64()
         if positional.shape[1:] != (len(FAMILIES), law.directions.shape[1]) or not len(positional):
             shape = f"(context, {len(FAMILIES)}, {law.directions.shape[1]})"
-            raise ValueError(f"positional must be {shape}, got shape {positional.shape}")
+            raise ValueError(f"positional must have shape {shape}, got {positional.shape}")
         self.directions, self.moments = jnp.asarray(law.directions), jnp.asarray(law.moments)
         self.positional = jnp.asarray(positional, dtype=float)
 
@@ -283,11 +289,11 @@ class SelfAttention(DisplayMixin, eqx.Module):
 
     @property
     def context(self) -> int:
-        """Largest number of tokens that attention reads. Positions repeat after it."""
+        """Largest number of tokens that the attention reads. Positions have this period."""
         return self.positional.shape[0]
 
     def _view(self) -> Iterator[Block]:
-        yield Text("Self-attention network of 1-bit neurons, in the limit of many.")
+        yield Text("Self-attention network of 1-bit neurons, in the limit of many neurons.")
         yield Table(
             (
                 ("patterns of each family of weights", str(self.patterns)),
@@ -295,19 +301,19 @@ class SelfAttention(DisplayMixin, eqx.Module):
                 ("classes of neurons with equal output weights", str(len(self.directions))),
             )
         )
-        yield Text("Begin with `dmft.token_start(model, parameters, prompt)`, then `dmft.run`.")
+        yield Text("Start with `dmft.token_start(model, parameters, prompt)`, then call `dmft.run`.")
 
 
 @checked_arguments
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
-    """Return the network of `weights` in the limit of many neurons, with columns repeated in proportion."""
+    """Return the limit of the network of `weights` in which all its neurons are repeated equally often."""
     return SelfAttention(column_law(weights), positional_overlaps(weights, context))
 
 
 def fitting(name: str, start: Any, model: SelfAttention, *parameters: Parameters) -> Any:
-    """Return `start`, a finite state or window, if its shapes fit `model` and its batch fits any given `parameters`.
+    """Return `start`, a finite state or window, after checks that it fits `model` and the batch of `parameters`.
 
-    Other weights with the same shapes are not detected.
+    A start of a network with the same shapes but other weights is not detected.
     """
     require_float64()
     expected, found = (model.context, model.patterns), (start.context, start.patterns)
@@ -317,7 +323,7 @@ def fitting(name: str, start: Any, model: SelfAttention, *parameters: Parameters
         common_batch_shape(**{"parameters": given.batch_shape, name: start.batch_shape})
     position = start.position if is_traced(start.position) else int(start.position)
     conditions = [
-        Requirement(f"{name} has numbers that are not finite", array_module(leaf).isfinite(leaf))
+        Requirement(f"{name} must contain finite numbers", array_module(leaf).isfinite(leaf))
         for leaf in jax.tree.leaves(start)
     ]
     is_place = (position >= 0) & (position < model.context)
@@ -334,13 +340,13 @@ def common_batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"batch shapes do not broadcast: {told}") from None
 
 
-# ---- one token, with arguments that are known to fit
+# ---- one token, without checks
 
 
 def overlap(
     model: SelfAttention, family: int, parameters: Parameters, attention: tuple[Array, ...], position: Int[Array, "*_"]
 ) -> tuple[Float[Array, "*batch"], ...]:
-    """Return m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5)."""
+    """Return m of one family, by pattern, for the token at `position` that follows `attention`; Eq. (5)."""
     result = compiled("overlap")(
         Omega=matrix(model.directions),
         C=matrix(model.moments[family]),
@@ -353,7 +359,7 @@ def overlap(
 
 
 def next_state(model: SelfAttention, parameters: Parameters, state: State) -> State:
-    """Return the state after the next token: its query, key and value from the attention, and its attention."""
+    """Return the state after the next token, whose query, key and value follow from the current attention."""
     key, value, query = (
         overlap(model, family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
     )
@@ -379,7 +385,7 @@ def with_token(kept: Kept, position: Int[Array, ""], token: Any) -> Kept:
 
 
 def read_memory(state: State) -> dict[str, Matrix]:
-    """Return keys K and values V of the context, and the mask `ell` added to the scores: -inf without a token."""
+    """Return keys K and values V of the context, and the mask `ell` of the scores, which is -inf for empty slots."""
     context, *batch = state.keys[0].shape
     live = jnp.where(jnp.arange(context) < state.tokens, 0.0, -jnp.inf)
     return {
@@ -393,9 +399,13 @@ def read_memory(state: State) -> dict[str, Matrix]:
 def semantic_overlap(
     model: SelfAttention, family: Family, parameters: Parameters, attention: Values
 ) -> Float[Array, "patterns *batch"]:
-    """Return the contribution of semantic bits to one family's overlap after `attention`: (1 - epsilon) <w tanh>.
+    """Return the contribution of semantic bits to the overlap of one family, (1 - epsilon) <w tanh>.
 
-    `attention` is `(patterns, *batch)`.
+    Args:
+        model: The network in the limit of many neurons.
+        family: Index of the family, such as `dmft.OUTPUT`.
+        parameters: Parameters of the map.
+        attention: The previous attention `(patterns, *batch)`.
     """
     require_float64()
     if attention.shape[:1] != (model.patterns,):
@@ -410,7 +420,7 @@ def semantic_overlap(
 
 
 def broadcast_to_batch(values: Array, leading: int, batch: tuple[int, ...]) -> Array:
-    """Broadcast `values`, with `leading` axes before its batch axes, to the batch shape `batch`."""
+    """Broadcast the batch axes of `values`, which follow `leading` other axes, to the shape `batch`."""
     first, own = values.shape[:leading], values.shape[leading:]
     aligned = values.reshape(*first, *(1 for _ in range(len(batch) - len(own))), *own)
     return jnp.broadcast_to(aligned, (*first, *batch))
@@ -433,8 +443,9 @@ def over_cores(
 ) -> Found:
     """Run `compute(parameters, start)`, whose arrays have trailing batch axes, on all cores of a CPU.
 
-    XLA runs a step of the map on one core, because its operations are small. The batch stays whole if it is small,
-    traced, on an accelerator, or in a thread with others. LAPACK of many matrices cannot run in threads.
+    XLA runs a step of the map on one core, because its operations are small. The batch is not divided if it is small or
+    traced, on an accelerator, or outside the main thread. `compute` must not call batched LAPACK, which may deadlock in
+    threads.
     """
     batch = jnp.broadcast_shapes(parameters.batch_shape, start.batch_shape)
     orbits = max(batch, default=1)
@@ -443,7 +454,7 @@ def over_cores(
     if parts < 2 or is_beside_others or jax.default_backend() != "cpu" or is_traced(parameters, start):
         return compute(parameters, start)
     axis = batch.index(orbits) - len(batch)
-    # All parts have one size, so that they share one program.
+    # Pad the last part. All parts then have the same shape, so that `compute` is compiled once.
     numbers = np.pad(np.arange(orbits), (0, -orbits % parts), mode="edge").reshape(parts, -1)
 
     @usual_settings()
@@ -470,15 +481,15 @@ def over_cores(
 
 @checked_arguments
 def prompt(weights: Weights, bits: Values) -> Float[np.ndarray, "families patterns"]:
-    """Return the prompt with semantic `bits` +-1, `(neurons,)`, as their overlaps with the four families."""
+    """Return the prompt with the semantic `bits` +-1 `(neurons,)`, as overlaps with the four families of weights."""
     if bits.shape != (weights.neurons,) or not np.isin(bits, (-1, 1)).all():
-        raise ValueError(f"bits must be {weights.neurons} semantic bits of +-1, got shape {bits.shape}")
+        raise ValueError(f"bits must be {weights.neurons} semantic bits +-1, got shape {bits.shape}")
     return weights.semantic @ bits / weights.neurons
 
 
 @checked_arguments
 def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> Float[np.ndarray, "families patterns"]:
-    """Return the prompt whose semantic bits are a row of the weights, by default the first output row."""
+    """Return the prompt whose semantic bits are a row of the weights, by default the first row of the output family."""
     checked_whole_number("pattern", pattern, most=weights.patterns - 1)
     return prompt(weights, weights.semantic[family, pattern])
 
@@ -486,7 +497,7 @@ def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> 
 @usual_settings()
 @checked_arguments
 def token_start(model: SelfAttention, parameters: Parameters, of: Values) -> State:
-    """Return the state after a prompt, such as `pattern_prompt`, remembered as a token. The next position is 1."""
+    """Return the state after a prompt, such as `pattern_prompt`. The prompt is stored, and the next position is 1."""
     overlaps = _first_overlaps(model, parameters, of)
     first = store(_blank(model, overlaps[VALUE]), overlaps[KEY], overlaps[VALUE])
     return eqx.tree_at(lambda at: at.position, first, jnp.asarray(1 % model.context))
@@ -495,15 +506,15 @@ def token_start(model: SelfAttention, parameters: Parameters, of: Values) -> Sta
 @usual_settings()
 @checked_arguments
 def window_start(model: SelfAttention, parameters: Parameters, of: Values) -> State:
-    """Return the state after a prompt, such as `pattern_prompt`, of which only the attention remains, at position 0."""
+    """Return the state after a prompt, such as `pattern_prompt`. Only its attention is kept, at position 0."""
     return _blank(model, _first_overlaps(model, parameters, of)[VALUE])
 
 
 def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Any) -> list[tuple[Array, ...]]:
     require_float64()
     if of.shape != (expected := (len(FAMILIES), model.patterns)):
-        raise ValueError(f"of: overlaps of a prompt are {expected}, got {of.shape}")
-    of = require(of, [Requirement("of: overlaps of a prompt are from -1 to 1", abs(of) <= 1 + _ROUNDING)])
+        raise ValueError(f"of: overlaps of a prompt must be {expected}, got {of.shape}")
+    of = require(of, [Requirement("of: overlaps of a prompt must be from -1 to 1", abs(of) <= 1 + _ROUNDING)])
     share, batch = parameters.epsilon, parameters.batch_shape
     semantic, positional = (each.reshape(*of.shape, *(1 for _ in batch)) for each in (of, model.positional[0]))
     mixed = (1 - share) * semantic + share * positional  # Eq. (1)
@@ -511,7 +522,7 @@ def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Any) -> li
 
 
 def _blank(model: SelfAttention, attention: tuple[Array, ...]) -> State:
-    """Return a state without remembered tokens, at position 0."""
+    """Return a state without stored tokens, at position 0."""
     slots = tuple(jnp.zeros((model.context, *entry.shape)) for entry in attention)
     return State(attention, slots, slots, jnp.asarray(0), jnp.asarray(0))
 
@@ -543,7 +554,7 @@ def state_of(model: SelfAttention, parameters: Parameters, attention: Array, pos
 
 
 def attention_table(attention: Array) -> Table:
-    """List the last attention (times, patterns, ...), and the range of the second half, by pattern."""
+    """List the last attention of (times, patterns, ...), and its range over the second half, by pattern."""
     settled = np.asarray(attention[len(attention) // 2 :])
     rows = [
         (f"pattern {number}", brief(settled[-1, number - 1]), f"{each.min():.4g} to {each.max():.4g}")
@@ -560,7 +571,7 @@ def attention_curves(attention: Array, what: str = "attention") -> Picture:
 
 
 class Trajectory(DisplayMixin, eqx.Module):
-    """Successive attentions, `positions` of the tokens between them, and the state at the `end`."""
+    """Result of `run`, which explains the attributes."""
 
     attention: Float[Array, "times patterns *batch"]
     positions: Int[Array, " steps"]
@@ -571,8 +582,8 @@ class Trajectory(DisplayMixin, eqx.Module):
         yield attention_table(self.attention)
         yield attention_curves(self.attention)
         yield Text(
-            "`window(model)` is where `dmft.lyapunov_spectrum` begins, `end` where `dmft.run` continues; "
-            "`overlaps(model, parameters)` are those of the tokens."
+            "Pass `window(model)` to `dmft.lyapunov_spectrum`, and `end` to `dmft.run`. "
+            "`overlaps(model, parameters)` returns the overlaps of all tokens."
         )
 
     @checked_arguments
@@ -580,7 +591,7 @@ class Trajectory(DisplayMixin, eqx.Module):
         """Return the last attentions, as a start for other parameters."""
         end = fitting("trajectory", self.end, model)
         if len(self.attention) < model.context:
-            raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
+            raise ValueError(f"a window needs {model.context} attentions, but only {len(self.attention)} were recorded")
         return Window(self.attention[::-1][: model.context], end.position)
 
     @checked_arguments
@@ -602,7 +613,7 @@ def _overlaps(model, parameters, attention, positions):
 @usual_settings()
 @checked_arguments
 def advance(model: SelfAttention, parameters: Parameters, state: _FromState, steps: Any) -> State:
-    """Advance by `steps` more tokens, a non-negative number that may change without recompiling."""
+    """Return the state after `steps` more tokens. Other numbers of steps do not recompile the function."""
     state = fitting("state", state, model, parameters)
     if is_traced(steps):
         check_is_whole("steps", steps)
@@ -623,21 +634,32 @@ def _advance(model, parameters, state, steps):
 def run(model: SelfAttention, parameters: Parameters, start: _FromState, *, steps: Index) -> Trajectory:
     """Run `steps` tokens after `start`, and record every attention.
 
-    Returns:
-        `attention` `(steps + 1, patterns, *batch)`, with the start first; `positions` `(steps,)` of the tokens; `end`,
-        the state to resume from; `window(model)`, the last attentions, as a start for other parameters; and
-        `overlaps(model, parameters)` `(steps, families, patterns, *batch)`, m^o, m^v, m^q, m^k of every token.
+    Args:
+        model: The network in the limit of many neurons.
+        parameters: Parameters of the map.
+        start: State from which to run.
+        steps: Number of tokens.
 
-    >>> import jax
-    >>> import theorykit
-    >>> from theorykit import dmft
-    >>> theorykit.enable_float64()
-    >>> weights = dmft.iid_weights(patterns=3, neurons=100, position_bits=3, key=jax.random.key(0))
-    >>> model = dmft.self_attention_limit(weights, context=4)
-    >>> parameters = dmft.Parameters(beta=2.0, gamma=1.0, epsilon=0.1)
-    >>> start = dmft.token_start(model, parameters, dmft.pattern_prompt(weights, 0))
-    >>> dmft.run(model, parameters, start, steps=50).attention.shape  # (tokens, patterns)
-    (51, 3)
+    Returns:
+        A trajectory with these attributes and methods:
+
+        - `attention` `(steps + 1, patterns, *batch)`: the attentions, with the start first.
+        - `positions` `(steps,)`: positions of the tokens.
+        - `end`: the last state, from which to resume.
+        - `window(model)`: the last attentions, as a start for other parameters.
+        - `overlaps(model, parameters)` `(steps, families, patterns, *batch)`: m^o, m^v, m^q and m^k of every token.
+
+    Example:
+        >>> import jax
+        >>> import theorykit
+        >>> from theorykit import dmft
+        >>> theorykit.enable_float64()
+        >>> weights = dmft.iid_weights(patterns=3, neurons=100, position_bits=3, key=jax.random.key(0))
+        >>> model = dmft.self_attention_limit(weights, context=4)
+        >>> parameters = dmft.Parameters(beta=2.0, gamma=1.0, epsilon=0.1)
+        >>> start = dmft.token_start(model, parameters, dmft.pattern_prompt(weights, 0))
+        >>> dmft.run(model, parameters, start, steps=50).attention.shape  # (tokens, patterns)
+        (51, 3)
     """
     return _run(model, parameters, fitting("start", start, model, parameters), steps)
 
@@ -658,10 +680,10 @@ def _run(model, parameters, start, steps):
 @usual_settings()
 @checked_arguments
 def discard_transient(model: SelfAttention, parameters: Parameters, start: _FromState, steps: int) -> Window:
-    """Return the window of attentions after `steps` tokens from `start`, at least as many as the context holds."""
+    """Return the window of attentions after `steps` tokens from `start`. `steps` must be at least the context."""
     fitting("start", start, model, parameters)
     if steps < model.context:
-        raise ValueError(f"a window has {model.context} attentions, and {steps} steps do not fill it")
+        raise ValueError(f"steps must be at least the context, {model.context}, to fill a window, got {steps}")
     nearly = advance(model, parameters, start, steps - model.context)
     return run(model, parameters, nearly, steps=model.context).window(model)
 
@@ -670,12 +692,12 @@ def discard_transient(model: SelfAttention, parameters: Parameters, start: _From
 
 
 class Stroboscope(DisplayMixin, eqx.Module):
-    """Window of attentions, sampled at regular intervals of tokens, as a map with one parameter.
+    """Map of a window of attentions over a fixed number of tokens, as a function of one parameter.
 
-    Call it with `(context * patterns,)` attentions, newest first, and the value of `scanned`. It returns the attentions
-    after `tokens` tokens. By default this is a whole turn of the position clock, after which the map is the same again.
-    One token is enough if `epsilon` = 0. Inside compiled functions the result is NaN for an invalid state or value.
-    `theorykit.dynamics` finds and follows cycles with it as `step`.
+    Use it as the `step` of `theorykit.dynamics`, to find and follow cycles. Call it with `(context * patterns,)`
+    attentions, newest first, and a value of the parameter `scanned`. It returns the attentions after `tokens` tokens.
+    By default, this is a whole turn of the position clock, after which the map is the same again. One token is enough
+    if `epsilon` is 0. Inside compiled functions, the result is NaN for an invalid state or value.
     """
 
     model: SelfAttention
@@ -697,8 +719,8 @@ class Stroboscope(DisplayMixin, eqx.Module):
         tokens = model.context if tokens is None else tokens
         if tokens < 1 or (tokens % model.context and float(parameters.epsilon) != 0):
             raise ValueError(
-                f"after {tokens} tokens the position clock of {model.context} is not where it was; take a multiple of "
-                "the context, or epsilon = 0"
+                f"after {tokens} tokens the position clock of period {model.context} is not where it was; pass a "
+                "multiple of the context as tokens, or epsilon = 0"
             )
         self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
 
@@ -723,7 +745,7 @@ class Stroboscope(DisplayMixin, eqx.Module):
         scanned = jnp.asarray(scanned, dtype=float)
         parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, scanned)
         after = _after(self.model, parameters, jnp.asarray(state), self.tokens)
-        # A solver's step may lead outside. It recovers from a value that is not finite, but not from an error.
+        # Return NaN if a solver's step leaves the domain. Solvers recover from NaN, but not from an error.
         return reduce(lambda kept, at: jnp.where(jnp.all(at.holds), kept, jnp.nan), traced, after)
 
     @checked_arguments
@@ -731,9 +753,9 @@ class Stroboscope(DisplayMixin, eqx.Module):
         """Return the state of a single window whose next token is at position 0."""
         window = fitting("window", window, self.model)
         if window.batch_shape:
-            raise ValueError(f"window must be a single one, got a batch of shape {window.batch_shape}")
+            raise ValueError(f"window must be a single window, got a batch of shape {window.batch_shape}")
         if self.tokens % self.model.context == 0 and int(window.position) != 0:
-            raise ValueError(f"the window's next token is at position {int(window.position)}, not at 0")
+            raise ValueError(f"the next token of window must be at position 0, got {int(window.position)}")
         return window.attention.ravel()
 
 

@@ -1,14 +1,15 @@
-"""Networks of finitely many neurons: samples of them, their fluctuations to order 1/N, and convergence to the map.
+"""Networks of finitely many neurons: samples of their orbits, fluctuations to order 1/N, and convergence to the map.
 
-Networks differ from the mean field only in the overlaps of a new token. Either a spin is drawn for every neuron, or a
-sum of spins for every class of neurons with equal weights. The sum has a binomial law, which is exact, and its cost
+Networks differ from the mean field only in the overlaps of a new token. A network draws either one spin per neuron, or
+the sum of spins for each class of neurons with equal weights. The sum follows a binomial law exactly, at a cost that
 does not depend on the number of neurons.
 
-Given the previous attention, the spins of a token are independent. So its overlaps, which are sums over neurons, have
-the mean of the map and the covariance Q / N of `MeanField.noise`. To leading order in 1/N, as in van Kampen's expansion
-in the size of a system, each token changes the covariance of the network's memory from Sigma to
-J Sigma J^T + H Q H^T / N. J is the derivative of the map along its orbit, and H the derivative of the state by the
-overlaps of that token. Only spins are random. Redrawing the weights would change the column law by N^(-1/2) too.
+Given the previous attention, the spins of a token are independent. The overlaps of the token, which are sums over
+neurons, therefore have the mean of the map and the covariance Q / N of `MeanField.noise`. To leading order in 1/N, as
+in van Kampen's system-size expansion, each token changes the covariance of the network's memory from Sigma to
+J Sigma J^T + H Q H^T / N. J is the derivative of the map along its orbit, and H the derivative of the state with
+respect to the overlaps of that token. Only spins are random. Redrawing the weights would also change the column law, by
+N^(-1/2).
 """
 
 from __future__ import annotations
@@ -54,15 +55,18 @@ from .weights import FAMILIES, Weights, distinct_columns
 
 __all__ = ["class_sum_network", "fluctuations", "run", "spin_network"]
 
-# Rounding error of attentions, which are of order one.
+# Tolerance for the rounding of attentions, which are of order one.
 _ROUNDING = 1e-13
 
 
 class FiniteNetwork(DisplayMixin, eqx.Module):
-    """Neurons, or classes of neurons, with their weights, `signs`, and the fraction of neurons that each represents.
+    """Network of finitely many neurons, stored as neurons or as classes of neurons with equal weights.
 
-    `limit` is the mean field that the network tends to if its neurons are repeated. `counts` are the numbers of neurons
-    in classes whose spins are only drawn as sums. None means that each neuron has a spin.
+    - `signs` (neurons, families, patterns): weights of each neuron or class.
+    - `shares` (neurons,): fraction of all neurons that each neuron or class represents.
+    - `limit`: the mean field to which the network converges if its neurons are repeated.
+    - `counts` (neurons,): number of neurons in each class, whose spins are drawn as a sum. None if each neuron has a
+      spin.
     """
 
     signs: Int8[Array, "neurons families patterns"]
@@ -84,7 +88,7 @@ class FiniteNetwork(DisplayMixin, eqx.Module):
     def _token(
         self, parameters: Parameters, state: State, key: PRNGKeyArray
     ) -> tuple[Float[Array, "families patterns *batch"], Float[Array, "neurons *batch"]]:
-        """Return overlaps m^o, m^v, m^q and m^k of the token after `state`, and its spins or mean spins by class."""
+        """Return overlaps m^o, m^v, m^q and m^k of the token after `state`, and its spins, or mean spins by class."""
         signs = self.signs.astype(float)
         fields = parameters.beta * jnp.einsum("nm,m...->n...", signs[:, OUTPUT], jnp.stack(state.attention))
         up = jax.nn.sigmoid(2 * fields)
@@ -100,16 +104,21 @@ class FiniteNetwork(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def spin_network(weights: Weights, context: int) -> FiniteNetwork:
-    """Return the network of the neurons of `weights`, spin by spin. Time and memory are proportional to N."""
+    """Return the network of `weights` with one spin per neuron. Time and memory are proportional to N."""
     limit, shares = self_attention_limit(weights, context), np.full(weights.neurons, 1 / weights.neurons)
     return FiniteNetwork(jnp.asarray(np.moveaxis(weights.semantic, 2, 0)), jnp.asarray(shares), limit, None)
 
 
 @checked_arguments
 def class_sum_network(weights: Weights, context: int, repeats: Count = 1) -> FiniteNetwork:
-    """Return the network with every neuron of `weights` `repeats` times. It is exact, at a cost independent of N.
+    """Return the network in which every neuron of `weights` is repeated, with one sum of spins per class of neurons.
 
-    Its `limit` is the mean field, and `neurons` is N.
+    The network is exact, at a cost that does not depend on N. Its `limit` is the mean field, and `neurons` is N.
+
+    Args:
+        weights: The weights.
+        context: Largest number of tokens that the attention reads.
+        repeats: Number of copies of every neuron.
     """
     limit, (signs, counts) = self_attention_limit(weights, context), distinct_columns(weights)
     shares, counts = jnp.asarray(counts / weights.neurons), jnp.asarray(repeats * counts, dtype=float)
@@ -117,7 +126,7 @@ def class_sum_network(weights: Weights, context: int, repeats: Count = 1) -> Fin
 
 
 class SampledTrajectory(DisplayMixin, eqx.Module):
-    """Result of `run`."""
+    """Result of `run`, which explains the attributes."""
 
     attention: Float[Array, "times patterns samples *batch"]
     overlaps: Float[Array, "steps families patterns samples *batch"]
@@ -146,17 +155,28 @@ def run(
     keep_spins: bool = False,
     key: Key,
 ) -> SampledTrajectory:
-    """Run `steps` tokens after `start`, in each of `samples` independent networks. All batch members draw separately.
+    """Run independent samples of a network. The members of a batch also have independent spins.
 
-    `start` is a state of `network.limit`, in either convention.
+    Args:
+        network: The network.
+        parameters: Parameters of the map.
+        start: A state of `network.limit`, in either convention.
+        steps: Number of tokens.
+        samples: Number of samples.
+        keep_spins: Return the spins as well.
+        key: Random key of the spins.
 
     Returns:
-        `attention` `(steps + 1, patterns, samples, *batch)`, with the start first; `overlaps` `(steps, families,
-        patterns, samples, *batch)` of every token; `end`, the state to resume from; `spins` `(steps, neurons, samples,
-        *batch)`, or mean spins if classes are drawn, None unless they are kept.
+        A trajectory with these attributes:
+
+        - `attention` `(steps + 1, patterns, samples, *batch)`: the attentions, with the start first.
+        - `overlaps` `(steps, families, patterns, samples, *batch)`: overlaps of every token.
+        - `end`: the last state, from which to resume.
+        - `spins` `(steps, neurons, samples, *batch)`: the spins, or mean spins if classes are drawn. None unless
+          `keep_spins` is set.
     """
     if steps < 1 or samples < 1:
-        raise ValueError(f"a run has a step and a sample at least, got {steps} steps and {samples} samples")
+        raise ValueError(f"steps and samples must be at least 1, got {steps} steps and {samples} samples")
     start = fitting("start", start, network.limit, parameters)
     return _run(network, parameters, start, steps, samples, key, keep_spins)
 
@@ -176,7 +196,7 @@ def _run(network, parameters, start, steps, samples, key, keep_spins):
 
 
 class Fluctuations(DisplayMixin, eqx.Module):
-    """Result of `fluctuations`."""
+    """Result of `fluctuations`, which explains the attributes."""
 
     mean: Float[Array, "times patterns *batch"]
     attention: Float[Array, "times patterns patterns *batch"]
@@ -194,7 +214,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
     @property
     def attention_deviation(self) -> Float[Array, "times patterns *batch"]:
         """Standard deviation of each attention."""
-        # Variances below zero are rounding.
+        # Clip variances at zero. Negative ones are rounding.
         return jnp.sqrt(jnp.maximum(jnp.einsum("tpp...->tp...", self.attention), 0.0))
 
     @property
@@ -210,20 +230,31 @@ class Fluctuations(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *, steps: Count) -> Fluctuations:
-    """Compute covariances of the first `steps` tokens after `start`, over independent networks, which `run` samples.
+    """Compute covariances over independent networks with the same start, which `run` samples.
 
-    All networks begin with `start`, a state of `network.limit` in either convention. The result is of first order in
-    1/N: the noise must stay small after the map has amplified it. This holds for any number of tokens on a stable cycle
-    if N is large enough, and for about log N / (2 lambda) tokens if the largest Lyapunov exponent lambda is positive.
-    After that, covariances grow beyond the overlaps' range and are meaningless. Beyond double precision they are
-    infinite.
+    The result is of first order in 1/N: the noise must stay small after the map has amplified it. This holds for any
+    number of tokens on a stable cycle if N is large enough, and for about log N / (2 lambda) tokens if the largest
+    Lyapunov exponent lambda is positive. After that, covariances exceed the range of the overlaps and are meaningless.
+    Beyond double precision, they are infinite.
+
+    Args:
+        network: The network.
+        parameters: Parameters of the map.
+        start: The start of all networks, a state of `network.limit` in either convention.
+        steps: Number of tokens.
 
     Returns:
-        `mean` `(steps + 1, patterns, *batch)`, the attention of the map, with the start first; `attention` `(steps + 1,
-        patterns, patterns, *batch)`, its covariance; `overlaps` `(steps, families, patterns, families, patterns,
-        *batch)`, the covariance of m^o, m^v, m^q and m^k of every token; `neurons`, N; standard deviations
-        `attention_deviation` and `overlap_deviation`; and `rms`, over the tokens after the start and patterns.
+        Results with these attributes:
 
+        - `mean` `(steps + 1, patterns, *batch)`: the attention of the map, with the start first.
+        - `attention` `(steps + 1, patterns, patterns, *batch)`: covariance of the attention.
+        - `overlaps` `(steps, families, patterns, families, patterns, *batch)`: covariance of m^o, m^v, m^q and m^k of
+          every token.
+        - `neurons`: N, the number of neurons.
+        - `attention_deviation`, `overlap_deviation`: standard deviations.
+        - `rms`: root mean square deviation of the attention, over patterns and over the tokens after the start.
+
+    Example:
         >>> import jax
         >>> import theorykit
         >>> from theorykit import dmft
@@ -256,7 +287,7 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
         state, covariance, bounded = at
 
         def following(numbers: Array, difference: Array) -> tuple[Array, Array]:
-            """Return the memory after a token, and its overlaps, which differ from the map's by `difference`."""
+            """Return the memory after a token, and the token's overlaps: those of the map plus `difference`."""
             attention, slots = tuple(numbers[:patterns]), numbers[patterns:].reshape(2, patterns, context, *batch)
             here = State(attention, tuple(slots[0]), tuple(slots[1]), state.position, state.tokens)
             drawn = [overlap(model, family, parameters, attention, state.position) for family in range(len(FAMILIES))]
@@ -270,7 +301,7 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
         def carry(numbers: Array) -> Array:
             return jnp.concatenate(push(numbers[:size], numbers[size:]))
 
-        # Sigma of the memory and Q / N of the overlaps are independent: one block each.
+        # The memory (covariance Sigma) and the overlaps (covariance Q / N) are independent. Use one block each.
         noise = _noise(network, parameters, state) / network.neurons
         joint = jnp.zeros((size + len(noise), size + len(noise), *batch))
         joint = joint.at[:size, :size].set(covariance).at[size:, size:].set(noise)
@@ -321,27 +352,40 @@ def convergence(
     steps: Count = 60,
     key: Key,
 ) -> xr.Dataset:
-    """Measure the distance between the attention of networks and of the mean field over the first `steps` tokens.
+    """Measure the distance between the attention of finite networks and of the mean field, as the network grows.
 
-    Each size repeats the neurons of `weights` by one of `repeats`, with `samples` independent runs. All runs begin with
-    `start`, a state of `self_attention_limit(weights, context)`. The result is a dataset:
+    Args:
+        weights: Weights of the smallest network.
+        context: Largest number of tokens that the attention reads.
+        parameters: Parameters of the map.
+        start: The start of all runs, a state of `self_attention_limit(weights, context)`.
+        repeats: Numbers of copies of every neuron of `weights`, one number per network size.
+        samples: Number of independent runs per size.
+        steps: Number of tokens.
+        key: Random key of the spins.
 
-    - `rms` (neurons): root mean square over samples, steps and patterns; `rms_error`, its standard error over samples.
-    - `rms_of_step` (neurons, step): the same at one step, which shows whether the distance grows.
-    - `predicted` (neurons), `predicted_of_step` (neurons, step): predictions of these two by `network.fluctuations`, to
-      first order in 1/N and without samples.
-    - `bias` (neurons, step, pattern): of the mean over samples; `bias_error`, its standard error.
-    - `slope`, `slope_error`, `chi_square`: of log rms against log neurons. The slope is -1/2 while noise stays small
-      under the dynamics. The error is widened by the root of chi_square per degree of freedom, if above 1.
-    - `mean_field` (step, pattern): the attention of infinitely many neurons.
+    Returns:
+        A dataset:
+
+        - `rms` (neurons): root mean square distance over samples, steps and patterns.
+        - `rms_error` (neurons): standard error of `rms` over samples.
+        - `rms_of_step` (neurons, step): root mean square distance at one step, which shows whether the distance grows.
+        - `predicted` (neurons), `predicted_of_step` (neurons, step): predictions of `rms` and `rms_of_step` by
+          `network.fluctuations`, to first order in 1/N and without samples.
+        - `bias`, `bias_error` (neurons, step, pattern): difference of the mean over samples from the mean field, and
+          its standard error.
+        - `slope`, `slope_error`: slope of log rms against log neurons. It is -1/2 while the dynamics keeps the noise
+          small. The error is multiplied by the root of `chi_square` if that is above 1.
+        - `chi_square`: chi-square of the fit per degree of freedom.
+        - `mean_field` (step, pattern): the attention of infinitely many neurons.
     """
     require_float64()
     if parameters.batch_shape != ():
-        raise ValueError(f"a study is at one beta, gamma and epsilon, got parameters of shape {parameters.batch_shape}")
+        raise ValueError(f"parameters must be one set of parameters, got a batch of shape {parameters.batch_shape}")
     if len(set(repeats)) < len(repeats) or len(repeats) < 2:
-        raise ValueError(f"a slope needs two different sizes at least, got repeats {tuple(repeats)}")
+        raise ValueError(f"repeats must contain at least two different numbers to fit a slope, got {tuple(repeats)}")
     if samples < 2:
-        raise ValueError(f"error bars need two samples at least, got {samples}")
+        raise ValueError(f"samples must be at least 2 for error bars, got {samples}")
     smallest = class_sum_network(weights, context)
     start = fitting("start", start, smallest.limit, parameters)
     limit = np.asarray(mean_field.run(smallest.limit, parameters, start, steps=steps).attention[1:])
@@ -357,7 +401,7 @@ def convergence(
         smallest_size, cause = sizes[np.argmin(rms)], "epsilon is 1, or beta so large that every spin is certain"
         raise ValueError(f"no network of {smallest_size} neurons differs from the mean field: {cause}")
     rms_error = np.std(squares, axis=1, ddof=1) / np.sqrt(samples) / (2 * rms)
-    # Squares of deviations are inversely proportional to the size.
+    # Predict the smallest size, and scale the others: squared deviations are inversely proportional to the size.
     predicted, shrink = fluctuations(smallest, parameters, start, steps=steps), np.sqrt(weights.neurons / sizes)
     of_step = np.sqrt(np.mean(np.asarray(predicted.attention_deviation[1:]) ** 2, axis=1))
     settings = {name: float(getattr(parameters, name)) for name in ("beta", "gamma", "epsilon")}
@@ -381,7 +425,7 @@ def convergence(
 def power_law(sizes: np.ndarray, values: np.ndarray, errors: np.ndarray) -> dict[str, float]:
     """Fit the `slope` of log values against log sizes by weighted least squares, with its error and `chi_square`.
 
-    `chi_square`, per degree of freedom, widens the error if it is above 1. It is 0 for any two sizes.
+    If `chi_square` per degree of freedom is above 1, its root multiplies the error. It is 0 for two sizes.
     """
     abscissa, ordinate, weights = np.log(sizes), np.log(values), values / errors
     line, covariance = np.polyfit(abscissa, ordinate, 1, w=weights, cov="unscaled")

@@ -29,10 +29,11 @@ _Signs = Annotated[Any, checked_array]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weights(DisplayMixin):
-    """Weights of a network of M patterns per family, N neurons and P positional bits.
+    """Weights of a network with M patterns per family, N neurons and P positional bits. All entries are +-1.
 
-    `semantic` `(families, patterns, neurons)` and `positional` `(families, patterns, position_bits)` have entries +-1.
-    Families are output, value, query and key.
+    - `semantic` `(families, patterns, neurons)`: weights of the semantic bits. Families are output, value, query and
+      key.
+    - `positional` `(families, patterns, position_bits)`: weights of the positional bits.
     """
 
     semantic: _Signs
@@ -46,11 +47,13 @@ class Weights(DisplayMixin):
                 raise ValueError(f"{name} weights must be ({len(FAMILIES)}, patterns, bits), got shape {values.shape}")
             wrong = values[~np.isin(values, (-1, 1))]
             if wrong.size:
-                raise ValueError(f"{name} weights must be +1 or -1, got {wrong.size} others, such as {wrong.flat[0]:g}")
+                raise ValueError(
+                    f"{name} weights must be +1 or -1, got {wrong.size} other values, such as {wrong.flat[0]:g}"
+                )
             object.__setattr__(self, name, values.astype(np.int8))
         (_, patterns, _), (_, others, _) = self.semantic.shape, self.positional.shape
         if patterns != others:
-            raise ValueError(f"semantic weights are of {patterns} patterns, positional ones of {others}")
+            raise ValueError(f"semantic weights have {patterns} patterns, but positional weights have {others}")
 
     @property
     def patterns(self) -> int:
@@ -59,12 +62,12 @@ class Weights(DisplayMixin):
 
     @property
     def neurons(self) -> int:
-        """N, number of entries of the semantic part of a pattern."""
+        """N, the number of neurons, or semantic bits of a token."""
         return self.semantic.shape[2]
 
     @property
     def position_bits(self) -> int:
-        """P, number of entries of the positional part of a pattern."""
+        """P, the number of positional bits of a token."""
         return self.positional.shape[2]
 
     def _view(self) -> Iterator[Block]:
@@ -77,18 +80,18 @@ class Weights(DisplayMixin):
                 ("distinct columns", str(len(distinct_columns(self)[0]))),
             )
         )
-        yield Text("`dmft.self_attention_limit(weights, context)` is the network in the limit of many neurons.")
+        yield Text("`dmft.self_attention_limit(weights, context)` returns the network in the limit of many neurons.")
 
 
 @checked_arguments
 def weights_from_arrays(output: _Signs, value: _Signs, query: _Signs, key: _Signs, position_bits: int) -> Weights:
-    """Build weights from four arrays of +-1, each `(patterns, neurons + position_bits)`, positional columns last."""
+    """Build weights from four arrays of +-1 `(patterns, neurons + position_bits)`. The positional columns are last."""
     arrays = dict(zip(FAMILIES, (output, value, query, key), strict=True))
     shapes = {family: array.shape for family, array in arrays.items()}
     if len(set(shapes.values())) > 1 or len(shapes["output"]) != 2:
         raise ValueError(f"all families must be (patterns, neurons + position_bits), got {shapes}")
     if not 1 <= position_bits < shapes["output"][1]:
-        raise ValueError(f"position_bits={position_bits} of {shapes['output'][1]} columns leave no semantic bit")
+        raise ValueError(f"position_bits={position_bits} must be less than the {shapes['output'][1]} columns")
     for family, array in arrays.items():
         if not np.isin(array, (-1, 1)).all():
             raise ValueError(f"{family} weights must be +1 or -1")
@@ -98,7 +101,7 @@ def weights_from_arrays(output: _Signs, value: _Signs, query: _Signs, key: _Sign
 
 @checked_arguments
 def iid_weights(patterns: Count, neurons: Count, position_bits: Count, *, key: Key) -> Weights:
-    """Draw weights of independent fair signs."""
+    """Draw independent signs with equal probabilities."""
     semantic, positional = jax.random.split(key)
     return Weights(
         np.asarray(jax.random.rademacher(semantic, (4, patterns, neurons))),
@@ -108,7 +111,7 @@ def iid_weights(patterns: Count, neurons: Count, position_bits: Count, *, key: K
 
 @checked_arguments
 def segment_weights(patterns: Count, neurons: Count, position_bits: Count, *, segments: Count = 3, key: Key) -> Weights:
-    """Draw fair signs, the same for all neurons of a segment: at most `segments` distinct columns."""
+    """Draw one random column of signs per segment of neurons, so that there are at most `segments` distinct columns."""
     drawn = iid_weights(patterns, segments, position_bits, key=key)
     return Weights(_widen(drawn.semantic, neurons), drawn.positional)
 
@@ -117,7 +120,7 @@ def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
     """Expand signs of segments, the last axis, to signs of neurons. Segments have equal or nearly equal sizes."""
     segments = signs.shape[-1]
     if segments > neurons:
-        raise ValueError(f"neurons={neurons} cannot make {segments} segments")
+        raise ValueError(f"neurons={neurons} cannot be divided into {segments} segments")
     of_neuron = np.searchsorted([int(i * neurons / segments) for i in range(segments)], np.arange(neurons), "right") - 1
     return signs[..., of_neuron]
 
@@ -134,10 +137,12 @@ def published_weights(
     """Draw the weights of the published program from `seed`. With `segments=None`, signs are independent."""
     if segments is not None and position_bits > neurons:
         raise ValueError(
-            f"position_bits={position_bits}: with segments, the last of {neurons} semantic signs are positional ones"
+            f"position_bits={position_bits} must be at most neurons={neurons}: with segments, the last semantic signs "
+            "are also the positional signs"
         )
-    # The stream of legacy NumPy integers is consumed in the same order: signs that are not used, then each family's
-    # semantic signs, of which segments keep the last as positional ones, then positional signs or signs of segments.
+    # Draw from NumPy's legacy generator in the order of the published program: first signs that are not used, then the
+    # semantic signs of each family, and last positional signs or signs of segments. With segments, the last semantic
+    # signs are kept as positional signs.
     stream = np.random.RandomState(seed)
 
     def signs(*shape: int) -> np.ndarray:
@@ -151,28 +156,32 @@ def published_weights(
 
 
 def distinct_columns(weights: Weights) -> tuple[Int8[np.ndarray, "classes families patterns"], np.ndarray]:
-    """Return the distinct columns of semantic weights, and the number of neurons with each."""
+    """Return the distinct columns of semantic weights, and the number of neurons with each column."""
     every = weights.semantic.reshape(-1, weights.neurons)
     distinct, counts = np.unique(every, axis=1, return_counts=True)
     return distinct.T.reshape(-1, *weights.semantic.shape[:2]), counts
 
 
 def positional_overlaps(weights: Weights, context: int) -> Float[np.ndarray, "context families patterns"]:
-    """Return r, the mean of a pattern's positional signs times those of each position; the last term of Eq. (1)."""
+    """Return r, the overlaps of each pattern's positional signs with each position; the last term of Eq. (1)."""
     most = 2**weights.position_bits
     if not 1 <= context <= most:
-        raise ValueError(f"context={context}, but {weights.position_bits} positional bits tell {most} tokens apart")
-    # Positions are binary, most significant bit first, with 0 as -1.
+        raise ValueError(
+            f"context={context} must be at most {most}, the number of positions that {weights.position_bits} "
+            "positional bits can encode"
+        )
+    # Write positions as binary numbers, most significant bit first, with -1 for 0.
     bits = (np.arange(context)[:, None] >> np.arange(weights.position_bits)[::-1]) & 1
     return np.einsum("fmp,lp->lfm", weights.positional, 2.0 * bits - 1) / weights.position_bits
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnLaw(DisplayMixin):
-    """Law of a neuron's weights, as far as it enters the mean field; Eq. (6).
+    """Law of a neuron's weights, as far as the mean field depends on it; Eq. (6).
 
-    - `directions`: `(classes, patterns)`, distinct output weights w^o of +-1, the first one +1.
-    - `moments`: `(families, classes, patterns)`, for each class the mean over all neurons of its members' weights.
+    - `directions` `(classes, patterns)`: output weights +-1 of each class of neurons. The first weight is +1.
+    - `moments` `(families, classes, patterns)`: sum of the weights of the neurons in each class, divided by the number
+      of all neurons.
     """
 
     directions: Annotated[Any, partial(checked_array, axes="classes patterns")]
@@ -181,12 +190,12 @@ class ColumnLaw(DisplayMixin):
     def __post_init__(self):
         check_fields(self)
         if not np.isin(self.directions, (-1, 1)).all():
-            raise ValueError("directions must be +1 or -1, as output weights are")
+            raise ValueError("directions must be +1 or -1, because they are output weights")
         if self.moments.shape != (len(FAMILIES), *self.directions.shape):
-            raise ValueError(f"moments are {self.moments.shape}, directions {self.directions.shape}")
+            raise ValueError(f"moments of shape {self.moments.shape} do not fit directions {self.directions.shape}")
 
     def _view(self) -> Iterator[Block]:
-        yield Text("Law of the columns of weights, all that the mean field knows of them.")
+        yield Text("Law of the columns of weights. The mean field depends on the weights only through this law.")
         classes, patterns = self.directions.shape
         rows = [(family, brief(means)) for family, means in zip(FAMILIES, self.moments, strict=True)]
         yield Table((("classes of output weights", str(classes)), ("patterns", str(patterns)), *rows))
@@ -194,7 +203,7 @@ class ColumnLaw(DisplayMixin):
 
 @checked_arguments
 def column_law(weights: Weights) -> ColumnLaw:
-    """Return the law of the columns of `weights`. It is unchanged if neurons are added in proportion."""
+    """Return the law of the columns of `weights`. It stays the same if all neurons are repeated equally often."""
     signs, counts = distinct_columns(weights)
     signs = signs.astype(float)
     signs = signs * signs[:, :1, :1]  # tanh is odd: a column and its negative are in one class

@@ -490,7 +490,7 @@ def _end_at(branch: _Branch, places: list[_Place], bounds: tuple[float, float], 
     place, bound, name = places[-1], branch.bound, branch.name
     value, leads = float(place.parameter), float(place.tangent[-1])
     if (value >= bounds[1] and leads > 0) or (value <= bounds[0] and leads < 0):
-        return f"{name} reached {value:g}, {'the upper' if leads > 0 else 'the lower'} one of bounds"
+        return f"{name} reached {value:g}, {'the upper' if leads > 0 else 'the lower'} bound"
     at_edge = np.asarray(bound.edges(place.coordinates, _EDGE)) & (np.asarray(bound.free) > 0)
     if at_edge.any():
         return f"{bound.owners[int(np.argmax(at_edge))]} reaches the edge of its domain at {branch.text(place)}"

@@ -139,7 +139,7 @@ def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
 
 
 def test_too_few_tokens_for_errors_are_refused():
-    with pytest.raises(ValueError, match="record 20 tokens at least"):
+    with pytest.raises(ValueError, match="recorded must be at least 20 tokens"):
         diagrams.OrbitSettings(recorded=5)
 
 
@@ -156,7 +156,7 @@ SECTION = diagrams.OrbitSettings(transient=0, recorded=20, exponents=0, sections
 @pytest.mark.parametrize(
     "diagram, parameters, settings, message",
     [
-        (diagrams.orbit_diagram, dmft.Parameters(1.0, 1.0, 0.0), SHORT, "along one axis"),
+        (diagrams.orbit_diagram, dmft.Parameters(1.0, 1.0, 0.0), SHORT, "must have one batch axis"),
         (diagrams.orbit_diagram, ONE_AXIS, SECTION, "sections"),
         (diagrams.continuation_diagram, ONE_AXIS, diagrams.OrbitSettings(transient=101), "multiple of the context"),
         (diagrams.phase_diagram, ONE_AXIS, None, NO_PHASES),

@@ -1,6 +1,6 @@
 """Derive a deterministic map from the sum over spins, in matrix expressions with symbolic sizes.
 
-Integrands are exp(-S/2), so that S = -2 N Phi. Names are listed in derivations/notation.md.
+Integrands are written as exp(-S/2), so that S = -2 N Phi. All names are listed in derivations/notation.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,12 +20,13 @@ from ...symbolic.documents.document import Folded
 from ...symbolic.documents.rendering import fold
 from ...symbolic.matrix_functions import sum_of_column
 
-# Tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one.
+# Number of tokens after the prompt. Three is the smallest number with an overlap that acts both through the attention
+# of its own token and through a later attention.
 HORIZON = 3
 NEURONS, PATTERNS, CONTEXT, CLASSES = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
 
 _LAPLACE = r"$N \to \infty$ at fixed patterns, context and horizon"
-# There are few neurons, because every configuration of the spins is enumerated.
+# Check the derivation at these sizes. They have few neurons, because every configuration of the spins is enumerated.
 _SIZES = (
     {NEURONS: 2, PATTERNS: 2, CONTEXT: 3, CLASSES: 2},
     {NEURONS: 3, PATTERNS: 1, CONTEXT: 2, CLASSES: 4},
@@ -40,7 +41,7 @@ def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], Matri
 class MapSymbols:
     """Symbols of the map. Generated functions take arguments with these names.
 
-    There are J classes of neurons, M patterns and L tokens in the context. `document.definitions` has all meanings.
+    There are J classes of neurons, M patterns and L tokens in the context. `document.definitions` explains all symbols.
     """
 
     output_inverse_temperature = Symbol("beta", positive=True)
@@ -101,14 +102,14 @@ class TrajectorySymbols:
         return of_spins + self.of_map.positional_share * self.position(time)
 
     def log_probability(self, time: int) -> Expr:
-        """Return the log probability of the bits of time t, driven through beta h by the previous attention."""
+        """Return the log probability of the bits at time t, on which the previous attention acts through beta h."""
         drive = self.of_map.output_inverse_temperature * self.output_weights.T * self.attention(time - 1)
         return (
             Trace(self.spins(time).T * drive) - sum_of_column(entrywise(log_cosh, drive)) - NEURONS * log(2)
         )  # Eq. (4)
 
     def pick(self, family: str, time: int) -> MatrixExpr:
-        """Return the query, key or value of time t: one family of the overlaps."""
+        """Return one family of the overlaps at time t, such as the query, key or value."""
         return MatrixSymbol(f"P_{family}", PATTERNS, 4 * PATTERNS) * self.overlap(time)
 
     def exponents_of(self, time: int) -> MatrixExpr:
@@ -120,10 +121,10 @@ class TrajectorySymbols:
         return self.values(time).T * weights  # Eq. (2)
 
     def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
-        """Return V_t, K_t, sigma_t and A_t, each in terms of the overlaps and of the previous ones."""
+        """Return the definitions of V_t, K_t, sigma_t and A_t in terms of the overlaps and of previous symbols."""
 
         def rows(family: str) -> MatrixExpr:
-            # Newest token first. e_d is the d-th unit column, and zero for tokens that have left the context.
+            # The newest token comes first. e_d is the d-th unit column, or zero for tokens that have left the context.
             return sum_of(
                 [MatrixSymbol(f"e_{age}", CONTEXT, 1) * self.pick(family, time - age).T for age in range(time + 1)]
             )
@@ -139,7 +140,7 @@ class TrajectorySymbols:
 
 @dataclass(frozen=True, repr=False)
 class MeanField(DisplayMixin):
-    """Result of `derive`."""
+    """Result of `derive`, which explains the attributes."""
 
     symbols: MapSymbols
     overlap: MatrixExpr
@@ -166,7 +167,7 @@ class MeanField(DisplayMixin):
         }
 
     def read(self, expression: Expr) -> str:
-        """Return LaTeX with the share of the semantic bits, 1 - epsilon, as in the derivation."""
+        """Return LaTeX in which the share of the semantic bits is written 1 - epsilon, as in the derivation."""
         share = {self.trajectory.semantic_share: 1 - self.symbols.positional_share}
         return latex(fold(expression, share), self.latex_names)
 
@@ -188,7 +189,7 @@ class MeanField(DisplayMixin):
         yield Folded("**Map**: `theory.overlap`, `theory.attention`", self.equations[:2], is_open=True)
         yield Folded("**Linear responses**: `theory.overlap_response` and others", self.equations[2:])
         yield Folded(f"**Derivation** in {counted(len(self.derivation.steps), 'step')}: `theory.derivation`", steps)
-        yield Text("`dmft.render_markdown(theory)` says what the symbols mean.")
+        yield Text("`dmft.render_markdown(theory)` explains the symbols.")
 
 
 @lru_cache
@@ -196,26 +197,30 @@ def derive() -> MeanField:
     """Derive the map in the limit N -> infinity, step by step from the generating functional of the spins.
 
     Returns:
-        Expressions of its `symbols`, and the `derivation`, in the symbols of `trajectory`. Its `verify()` checks each
-        step:
+        Expressions in `symbols`, for the M patterns and the L tokens of the context:
 
         - `overlap` (M x 1): overlap m of one family after attention A, for the C and r of this family, Eqs. (5), (6).
-        - `attention` (M x 1): of the query q to tokens with keys K and values V, Eq. (2); `attention_weights` (L x 1).
-        - `overlap_response` (M x M): D = dm/dA. `attention_response` (L x M): G, whose row d is the derivative of the
-          attention in the softmax score of token d.
-        - `row_response` (M x M): derivative of the attention in the attention that generated token d, through its key
-          and value. `query_response` (M x M): for the newest token, through its query. Together Eq. (8).
+        - `attention` (M x 1): attention of the query q to tokens with keys K and values V, Eq. (2).
+        - `attention_weights` (L x 1): softmax weights of these tokens.
+        - `overlap_response` (M x M): D = dm/dA.
+        - `attention_response` (L x M): G. Row d is the derivative of the attention with respect to the softmax score of
+          token d.
+        - `row_response` (M x M): derivative of the attention with respect to the attention that generated token d,
+          through the key and value of this token, Eq. (8).
+        - `query_response` (M x M): the same derivative for the newest token, through its query, Eq. (8).
         - `noise` (4M x 4M): N times the covariance of a token's overlaps, given the previous attention A.
+        - `derivation`: all steps, in the symbols of `trajectory`. `derivation.verify()` checks every step.
     """
     path, route = TrajectorySymbols(), Recorder()
     symbols, latest = path.of_map, HORIZON - 1
 
-    # The probabilities of the last spins sum to one, whatever drives them. Hence so do those of the previous spins.
+    # The probabilities of the last spins sum to one for any previous attention, and therefore so do the probabilities
+    # of the previous spins.
     route.section = "Normalisation"
     route.apply(rules.sum_over_spins, -2 * path.log_probability(HORIZON), path.spins(HORIZON), equations="4")
     overlaps = _saddle_point(route, path, Add(*(_sum_spins(route, path, time) for time in path.times)))
 
-    # Write the sum over neurons as a sum over classes of equal output weights.
+    # Write the sum over neurons as a sum over classes of neurons with equal output weights.
     route.section, route.equations = "Distinct columns", "6"
     names = {
         path.family_weights: path.family * path.weights,
@@ -245,7 +250,7 @@ def derive() -> MeanField:
     exponent_response = route.apply(rules.response, in_exponents, moved, path.exponent_displacement)  # G^T
     token_response = _token_response(route, path, softmax, in_exponents, exponent_response)
 
-    # N times the covariance of the overlaps of a finite network's token, given the previous attention.
+    # Derive N times the covariance of a token's overlaps in a finite network, given the previous attention.
     route.section, route.equations = "Fluctuations", "1, 4"
     scaled = sqrt(NEURONS) * path.overlap_of_spins(HORIZON)
     exponent = normal(-2 * path.log_probability(HORIZON))
@@ -255,7 +260,7 @@ def derive() -> MeanField:
     noise = route.apply(rules.gather_columns, named, weights, classes, path.assignment, equations="9")
 
     def through(*, query: bool) -> MatrixExpr:
-        """Return the terms of a token's response that pass through its query, or the others."""
+        """Return the terms of a token's response that pass through its query, or all other terms."""
         terms = [term for term in matrix_terms(token_response) if (symbols.query_response in term[1]) == query]
         return from_terms(terms, token_response.shape)
 
@@ -276,7 +281,7 @@ def derive() -> MeanField:
 
 
 def _sum_spins(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
-    """Derive the action of one time: name its overlaps, and sum over its spins."""
+    """Derive the action of one time step: name its overlaps, and sum over its spins."""
     route.section, route.equations = f"Token {time}", "1, 4"
     value = path.overlap_of_spins(time)
     sourced = normal(-2 * path.log_probability(time) - 2 * Trace(path.source(time).T * value))
@@ -286,7 +291,7 @@ def _sum_spins(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
 
 
 def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> MatrixExpr:
-    """Find the overlaps at the saddle point of the whole action. All their conjugates vanish there."""
+    """Find the overlaps at the saddle point of the whole action, at which all conjugates vanish."""
     route.section, route.equations = "All tokens", ""
     free = route.apply(rules.set_to_zero, action, *map(path.source, path.times))
     route.section = "Saddle point in the conjugates"
@@ -324,7 +329,10 @@ def _token_response(
     in_exponents: MatrixExpr,
     exponent_response: MatrixExpr,
 ) -> MatrixExpr:
-    """Differentiate the attention by the one that generated token d: through key, value, and query if newest."""
+    """Differentiate the attention with respect to the attention that generated token d.
+
+    That attention acts through the key and value of the token, and through the query if the token is the newest.
+    """
     symbols = path.of_map
     key, value, query = (response * path.displacement for response in symbols.responses)
     moved = {symbols.keys: path.token * key.T, symbols.query: query}

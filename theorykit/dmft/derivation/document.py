@@ -80,14 +80,14 @@ def render_markdown(theory: MeanField) -> str:
 
 
 def mean_field_blocks(theory: MeanField) -> Iterator[Block]:
-    """Yield the whole theory under its own title."""
+    """Yield the whole theory, with its title."""
     yield Heading("Self-attention dynamics", 1)
     for part in (model_part, map_part, noise_part, derivation_part):
         yield from part(theory)
 
 
 def model_part(theory: MeanField) -> Iterator[Block]:
-    """Yield the network, at the last of the times of the derivation."""
+    """Yield the definition of the network, at the last time step of the derivation."""
     path, names = theory.trajectory, theory.latex_names
     *rows, weights, attention = [
         (latex(symbol, names), latex(value, names)) for symbol, value in path.attention_definitions(HORIZON - 1)
@@ -129,7 +129,7 @@ def derivation_part(theory: MeanField) -> Iterator[Block]:
 
 
 def definitions(theory: MeanField) -> list[Definition]:
-    """Return the meanings of the symbols in the documents of the theory, with symbols of the derivation last."""
+    """Return the meanings of the symbols in the documents of the theory. Symbols of the derivation come last."""
     names = theory.latex_names
     found = {latex(symbol, names): meaning for symbol, meaning in _of_the_theory(theory)}
     for step in theory.derivation.steps:
