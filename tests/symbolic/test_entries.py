@@ -201,5 +201,5 @@ def test_matrices_of_other_shapes_are_refused():
         entrywise(lambda x, y: x * y, U, X)
     with pytest.raises(ValueError, match="of 2 numbers"):
         Entrywise(sp.Lambda(z, z), U, V)
-    with pytest.raises(TypeError, match="function must take 2 expressions"):
+    with pytest.raises(TypeError, match="function must map 2 expressions"):
         entrywise(lambda x: x, U, V)

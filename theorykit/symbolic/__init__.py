@@ -1,4 +1,4 @@
-"""Symbolic vocabulary: atoms, matrix algebra, the matrix differential and documents. It contains no theory."""
+"""Symbolic vocabulary: atoms, matrix algebra, the matrix differential and documents. No theory is assumed."""
 
 from .algebra import inverse, kronecker, normal, sum_of
 from .atoms import (

@@ -1,7 +1,7 @@
-"""Algebra of matrix expressions: distribute products, bring traces and log-determinants to a normal form.
+"""Algebra of matrix expressions: distribute products, and bring traces and log-determinants to a normal form.
 
-SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces. This module has the
-identities that a theory of random weights needs. Each holds for matrices of any size.
+SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces. This module implements
+the identities that a theory of random weights needs. They hold for matrices of any size.
 """
 
 from collections import defaultdict
@@ -31,14 +31,14 @@ from .matrix_functions import EigenvalueSum, SumOfEntries, coefficient_and_facto
 Factors = tuple[MatrixExpr, ...]
 """Factors of a product of matrices, in order."""
 
-# Nothing is expanded inside these scalars.
+# These scalars are not expanded inside.
 _KEPT_WHOLE = (EigenvalueSum, GaussianAverage, SumOfEntries)
 # These atoms are linear in their first argument.
 _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 
 
 def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
-    """Return the Kronecker product with scalar coefficients in front. SymPy multiplies out no other coefficients."""
+    """Return the Kronecker product, with scalar coefficients moved to the front of it."""
     checked_matrix("left", left)
     checked_matrix("right", right)
     (first, left), (second, right) = split_coefficient(left), split_coefficient(right)
@@ -53,7 +53,7 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
 
 
 def transpose(matrix: MatrixExpr) -> MatrixExpr:
-    """Transpose a matrix, inside its sums, products and blocks."""
+    """Transpose a matrix, and move the transposes into sums, products and blocks."""
     checked_matrix("matrix", matrix)
     if isinstance(matrix, (sp.MatAdd, sp.MatMul)):
         return from_terms(
@@ -78,8 +78,8 @@ def _transpose_factor(factor: MatrixExpr) -> MatrixExpr:
 def matrix_terms(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
     """Expand `expression` into a sum of products and collect like terms.
 
-    Each term is (scalar coefficient, factors), and no factor is a sum. Identities are left out and a matrix next to its
-    inverse cancels, so the empty product is the identity.
+    Each term is a pair (scalar coefficient, factors), in which no factor is a sum. Identities are left out, and a
+    matrix cancels its neighbouring inverse. An empty product is the identity.
     """
     return list(_gathered(expression))
 
@@ -132,7 +132,7 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
 
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
-    """Invert a matrix, inside Kronecker products and block diagonals."""
+    """Invert a matrix, and move the inverses into Kronecker products and block diagonals."""
     return _inverse(checked_matrix("matrix", matrix))
 
 
@@ -153,7 +153,7 @@ def _inverse(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def square_root(matrix: MatrixExpr) -> MatrixExpr:
-    """Return the root of a positive definite matrix, inside inverses and products, with its coefficient in front."""
+    """Return the square root of a positive definite matrix, moved into inverses and products, coefficient in front."""
     coefficient, factor = split_coefficient(matrix)
     if not coefficient.is_positive:
         coefficient, factor = sp.S.One, matrix
@@ -166,9 +166,10 @@ def square_root(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def fold_asinh(expression: sp.Expr) -> sp.Expr:
-    """Rewrite r exp(-asinh x) as -r x + sqrt((r x)^2 + r^2). This is easier to read, but it cancels for large x.
+    """Rewrite r exp(-asinh x) as -r x + sqrt((r x)^2 + r^2).
 
-    Arguments of roots are assumed to be non-negative.
+    The result is easier to read, but loses digits by cancellation for large x. Arguments of roots are assumed to be
+    non-negative.
     """
     small = [factor for factor in sp.Mul.make_args(expression) if isinstance(factor, sp.exp)]
     if len(small) != 1 or not isinstance(-small[0].exp, sp.asinh):
@@ -198,7 +199,7 @@ def _cancel(factors: Factors) -> Factors:
 
 
 def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr]) -> MatrixExpr:
-    """Build the sum from its terms, as the inverse of `matrix_terms`."""
+    """Build a sum from its terms. This is the inverse of `matrix_terms`."""
     if not terms:
         return sp.ZeroMatrix(*shape)
     products = [coefficient * product_of(factors, shape[0]) for coefficient, factors in terms]
@@ -234,7 +235,7 @@ def normal(expression: sp.Expr) -> sp.Expr:
 
 
 def simplify_traces(expression: sp.Expr) -> sp.Expr:
-    """Apply `normal`, and reduce traces with Kronecker products and block diagonals to traces of smaller matrices."""
+    """Apply `normal`, and reduce traces of Kronecker products and block diagonals to traces of smaller matrices."""
     return _with_changes(expression, _reduce_trace)
 
 
@@ -242,7 +243,8 @@ def _with_changes(expression: sp.Expr, of_product: Callable[[Factors, sp.Expr], 
     changes = {node: _trace_by_terms(node.arg, of_product) for node in _outermost(expression, sp.Trace)}
     changes |= {node: _normal_log_det(node.matrix) for node in _outermost(expression, LogDet)}
     changed = expression.xreplace(changes)
-    # Expand as a polynomial in traces and log-determinants. The same ones recur in other expressions of a derivation.
+    # Expand as a polynomial in traces and log-determinants. Hold them first, because the same ones recur in other
+    # expressions of a derivation.
     numbers, nodes = hold(node for kind in (sp.Trace, LogDet) for node in _outermost(changed, kind))
     kept, back = hold(_outermost(changed, *_KEPT_WHOLE))
     expanded = sp.expand(changed.xreplace(kept | numbers), log=True)
@@ -256,7 +258,7 @@ def _expand_once(node: sp.Expr) -> sp.Expr:
 
 @lru_cache(maxsize=16384)
 def _is_expanded(node: sp.Basic) -> bool:
-    """Return whether SymPy has nothing to expand here. SymPy itself takes long to find this out."""
+    """Return whether SymPy would expand nothing in this node. SymPy itself takes long to decide this."""
     if isinstance(node, (sp.Mul, sp.MatMul)):
         expanded = not any(map(_is_composed, node.args))
     elif isinstance(node, sp.Pow):
@@ -288,11 +290,11 @@ def _trace_by_terms(matrix: MatrixExpr, of_product: Callable[[Factors, sp.Expr],
 
 
 def _trace_of_product(factors: Factors, size: sp.Expr) -> sp.Expr:
-    """Return the trace. The cyclic product starts at a factor that depends on the product alone."""
+    """Return the trace, with a first factor that is the same for all rotations of the product."""
     if not factors:
         return size
     begun = rotations(factors)
-    # Keep a number that is written as a product.
+    # Prefer a 1 x 1 product, which is a number.
     preferred = [rotation for rotation in begun if rotation[0].shape[0] == 1] or begun
     return sp.Trace(product_of(min(preferred, key=lambda rotation: [factor.sort_key() for factor in rotation]), size))
 
@@ -358,7 +360,7 @@ def as_number(expression: sp.Expr, matrix: sp.MatrixSymbol, number: sp.Expr) -> 
     if isinstance(expression, sp.Trace):
         return normal(sp.Trace(arguments[0])) if arguments[0].is_Matrix else arguments[0]
     if isinstance(expression, (sp.MatMul, sp.KroneckerProduct)):
-        # A partial trace that leaves a 1 x 1 matrix is a number too.
+        # A partial trace that leaves a 1 x 1 matrix is also a number.
         arguments = [
             sp.Trace(argument.matrix) if isinstance(argument, PartialTrace) and argument.shape == (1, 1) else argument
             for argument in arguments

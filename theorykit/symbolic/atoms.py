@@ -1,7 +1,7 @@
-"""Atoms: the few expressions that a theory of random weights needs and SymPy lacks.
+"""Atoms: the few expressions that a theory of random weights needs and that SymPy lacks.
 
-All atoms are plain SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`,
-`KroneckerProduct`, `BlockMatrix`, ...) are used wherever they exist.
+All atoms are ordinary SymPy expressions: immutable, hashable, and open to substitution. SymPy's own nodes (`MatMul`,
+`Inverse`, `KroneckerProduct`, `BlockMatrix`, ...) are used where they exist.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class SymmetricSymbol(sp.MatrixSymbol):
     """Named symmetric matrix, equal to its transpose."""
 
     def __new__(cls, name, n, m):
-        # SymPy keeps the name as a node.
+        # SymPy stores the name as a node and passes this node when it makes a copy.
         name = name if isinstance(name, Str) else checked_text("name", name)
         rows, columns = checked_size("n", n), checked_size("m", m)
         if not are_equal_sizes(rows, columns):
-            raise ValueError(f"a symmetric matrix has as many rows as columns, got n={shown(n)} and m={shown(m)}")
+            raise ValueError(f"a symmetric matrix must be square, got n={shown(n)} and m={shown(m)}")
         return super().__new__(cls, name, rows, columns)
 
     def _eval_transpose(self):
@@ -78,12 +78,12 @@ def positive_semidefinite(name: str, size: Size) -> PositiveSemidefiniteSymbol:
 class BoundVariable(sp.Symbol):
     """Real variable that has no meaning outside the expression that binds it.
 
-    It never equals a symbol created elsewhere, whatever the name. So a symbol substituted into an expression cannot be
-    confused with its bound variable.
+    It never equals a symbol created elsewhere, even one of the same name. A symbol that is substituted into an
+    expression is therefore never confused with the bound variable.
     """
 
     def __new__(cls, name, **assumptions):
-        # SymPy passes its assumptions again when it makes a copy.
+        # SymPy passes assumptions when it makes a copy. Ignore them, because the variable is always real.
         return super().__new__(cls, checked_text("name", name), real=True)
 
     @classmethod
@@ -104,14 +104,14 @@ class EntryVariable(BoundVariable):
 
 
 def new_variable(kind: type[BoundVariable], name: str, expression: sp.Expr) -> BoundVariable:
-    """Return a variable with this name, with a number appended if the name occurs in `expression`."""
+    """Return a variable of this name. If the name occurs in `expression`, append a number."""
     taken = {symbol.name for symbol in expression.atoms(kind)}
     names = chain([name], (f"{name}_{number}" for number in count(1)))
     return kind(next(each for each in names if each not in taken))
 
 
 def matrix_scalars(expression: sp.Basic) -> Iterator[sp.Expr]:
-    """Yield the outermost scalars in a scalar expression that are made of matrices, such as traces."""
+    """Yield the outermost scalars in a scalar expression that contain matrices, such as traces."""
     if any(getattr(argument, "is_Matrix", False) for argument in expression.args):
         yield expression
     else:
@@ -120,29 +120,29 @@ def matrix_scalars(expression: sp.Basic) -> Iterator[sp.Expr]:
 
 
 def hold(nodes: Iterable[sp.Basic], **assumptions: bool) -> tuple[dict[sp.Basic, sp.Dummy], dict[sp.Dummy, sp.Basic]]:
-    """Replace each node by a symbol. Return this replacement and its inverse."""
+    """Create a symbol for each node. Return the replacement of nodes by symbols, and its inverse."""
     held = {node: sp.Dummy(**assumptions) for node in nodes}
     return held, {symbol: node for node, symbol in held.items()}
 
 
 def with_value(expression: sp.Expr, variable: BoundVariable, value: sp.Expr) -> sp.Expr:
-    """Substitute a value for the variable, but not for variables of the same name that a matrix binds."""
+    """Substitute a value for the variable, but not for variables of the same name that are bound inside a matrix."""
     held, back = hold(node for node in matrix_scalars(expression) if variable not in node.free_symbols)
     return expression.xreplace(held).xreplace({variable: value}).xreplace(back)
 
 
 def check_matrices_are_fixed(expression: sp.Expr) -> None:
-    """Raise `NotImplementedError` if a matrix in a scalar expression depends on a variable that is bound outside."""
+    """Raise `NotImplementedError` if a matrix in a scalar expression depends on a variable bound outside it."""
     for node in matrix_scalars(expression):
         for variable in bound_outside(node):
             raise NotImplementedError(
-                f"{node} is made of a matrix that depends on {variable}, over which an average or a function is taken; "
-                "only matrices that do not depend on it are supported there"
+                f"{node} contains a matrix that depends on {variable}, the variable of an average or of a function; "
+                "only matrices that do not depend on the variable are supported there"
             )
 
 
 def bound_outside(expression: sp.Expr) -> list[BoundVariable]:
-    """Return the variables that an enclosing expression binds, by name."""
+    """Return the variables that an enclosing expression binds, in order of their names."""
     found = (symbol for symbol in expression.free_symbols if isinstance(symbol, BoundVariable))
     return sorted(found, key=lambda symbol: symbol.name)
 
@@ -150,7 +150,7 @@ def bound_outside(expression: sp.Expr) -> list[BoundVariable]:
 class LogDet(sp.Expr):
     """log det of a positive definite matrix, kept unexpanded.
 
-    SymPy expands the determinant of a Kronecker product into a power, which overflows. This atom never does.
+    SymPy expands the determinant of a Kronecker product into a power, which overflows. This atom is not expanded.
     """
 
     is_commutative = True
@@ -171,21 +171,24 @@ class FunctionOfMatrix(MatrixExpr):
         return super().__new__(cls, checked_square("matrix", matrix))
 
     def _entry(self, i, j, **kwargs):
-        raise NotImplementedError(f"entries of a {type(self).__name__} of symbolic size are not expanded")
+        raise NotImplementedError(f"entries of a {type(self).__name__} have no symbolic form")
 
 
 def _of_two(kind: type, matrix: MatrixExpr, sizes: sp.Tuple, part: int, total: sp.Expr) -> MatrixExpr:
     """Make an atom for one of the two parts of a square matrix."""
     if tuple(map(sp.expand, matrix.shape)) != (sp.expand(total),) * 2:
-        raise ValueError(f"{kind.__name__} of sizes {sizes} needs a matrix of size {sp.expand(total)}, got {matrix}")
+        raise ValueError(
+            f"{kind.__name__} of sizes {sizes} needs a {sp.expand(total)} x {sp.expand(total)} matrix, but {matrix} is "
+            f"{matrix.shape[0]} x {matrix.shape[1]}"
+        )
     return MatrixExpr.__new__(kind, matrix, sizes, sp.Integer(part))
 
 
 class PartialTrace(FunctionOfMatrix):
     r"""Trace over one of the two Kronecker factors of a square matrix.
 
-    For X acting on R^{d_0} (x) R^{d_1}, `PartialTrace(X, (d_0, d_1), 0)` is the d_1 x d_1 sum of its diagonal blocks
-    and `PartialTrace(X, (d_0, d_1), 1)` the d_0 x d_0 matrix of the traces of its blocks.
+    For X acting on R^{d_0} (x) R^{d_1}, `PartialTrace(X, (d_0, d_1), 0)` is the d_1 x d_1 sum of the diagonal blocks of
+    X, and `PartialTrace(X, (d_0, d_1), 1)` is the d_0 x d_0 matrix of the traces of its blocks.
     """
 
     dimensions = property(lambda self: self.args[1])
@@ -235,9 +238,9 @@ class SquareRoot(FunctionOfMatrix):
 
 
 class Softmax(FunctionOfMatrix):
-    """exp(x_i) / sum_j exp(x_j) of a column x, kept whole because the exponentials alone overflow.
+    """exp(x_i) / sum_j exp(x_j) of a column x, kept unexpanded because the exponentials alone overflow.
 
-    An entry of minus infinity has weight zero.
+    The softmax is zero where x is minus infinity.
     """
 
     column = property(lambda self: self.args[0])
@@ -247,7 +250,7 @@ class Softmax(FunctionOfMatrix):
 
 
 class _Regrouped(FunctionOfMatrix):
-    """Matrix of k blocks, changed from a row to a column or back."""
+    """Matrix of k blocks that are rearranged from a row to a column, or from a column to a row."""
 
     blocks = property(lambda self: self.args[1])
 
@@ -261,7 +264,7 @@ class _Regrouped(FunctionOfMatrix):
 
 
 class Stacked(_Regrouped):
-    """`[A_1 | ... | A_k]` as `[A_1; ...; A_k]`."""
+    """The matrix `[A_1 | ... | A_k]` rearranged as `[A_1; ...; A_k]`."""
 
     @property
     def shape(self):
@@ -271,7 +274,7 @@ class Stacked(_Regrouped):
 
 
 class SideBySide(_Regrouped):
-    """`[A_1; ...; A_k]` as `[A_1 | ... | A_k]`."""
+    """The matrix `[A_1; ...; A_k]` rearranged as `[A_1 | ... | A_k]`."""
 
     @property
     def shape(self):
@@ -318,7 +321,7 @@ def log_det(value: sp.Expr) -> sp.Expr:
     if value.is_Matrix:
         return LogDet(checked_square("value", value))
     if value.is_positive is False:
-        raise ValueError(f"value must be above zero, got {value}")
+        raise ValueError(f"value must be positive, got {value}")
     return sp.log(value)
 
 
@@ -329,7 +332,7 @@ def trace(matrix: MatrixExpr) -> sp.Expr:
 
 
 def partial_trace(matrix: MatrixExpr, dimensions: Iterable[sp.Expr | int], traced: int) -> sp.Expr:
-    """Return `PartialTrace`, coefficient in front, or the plain trace if the remaining factor has size one."""
+    """Return `PartialTrace` with its coefficient in front, or the trace if the remaining factor has size one."""
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     found = PartialTrace(factor, dimensions, traced)
     return coefficient * (sp.Trace(factor) if found.dimensions[1 - found.traced] == 1 else found)

@@ -1,7 +1,7 @@
 """Averages over standard normal variables, as atoms that are evaluated by quadrature.
 
-`gaussian_average` replaces averages by closed forms if they have one. The functions `breaks`, `features` and
-`exponential_factor` extract symbolically what a quadrature rule needs to know about an integrand.
+`gaussian_average` replaces averages by closed forms if these exist. The functions `breaks`, `features` and
+`exponential_factor` extract the properties of an integrand that a quadrature rule needs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,10 @@ from .atoms import NormalVariable, hold, matrix_scalars, new_variable
 from .functions import SmoothedRamp
 
 NODES = 64
-# Beyond this number, more features cost the rule more than they gain.
+# Largest number of nodes that is accepted.
 MOST_NODES = 10_000
 ADAPTIVE = "adaptive"
-# Number of places at which an adaptive rule starts with short panels. Each place costs four panels.
+# Maximum number of places at which an adaptive rule starts with short panels. Each place costs four panels.
 _MOST_FEATURES = 6
 _STEPS = (sp.ceiling, sp.floor)
 
@@ -26,22 +26,22 @@ _STEPS = (sp.ceiling, sp.floor)
 class GaussianAverage(sp.Expr):
     r"""Mean of `integrand` over a standard normal `variable`, by quadrature.
 
-    The variable is bound: it equals no symbol elsewhere, and it is not a free symbol of the average. An average over
-    two variables is an average of an average.
+    The variable is bound: it differs from all symbols elsewhere, and it is not a free symbol of the average. An average
+    over two variables is an average of an average.
 
-    With a number of `nodes` the rule is Gauss-Hermite. An integrand with kinks or jumps is instead integrated piecewise
-    between them, with as many Gauss-Legendre nodes per piece. The error falls exponentially with the number of nodes,
-    but steep or rapidly oscillating integrands need many. With `nodes="adaptive"`, or infinity, the rule refines
-    itself to rounding accuracy. See `theorykit.codegen.quadrature_error`.
+    With a number of `nodes`, the rule is Gauss-Hermite quadrature. An integrand with kinks or jumps is instead
+    integrated piecewise between them, with as many Gauss-Legendre nodes per piece. The error falls exponentially with
+    the number of nodes, but steep or rapidly oscillating integrands need many nodes. With `nodes="adaptive"`, or
+    infinity, the rule refines itself until only rounding errors remain. See `theorykit.codegen.quadrature_error`.
 
     Args:
-            integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
-            variable: Symbol for the standard normal number in the integrand.
-            nodes: Number of nodes, or "adaptive".
-            side: Number of error bounds to add to the value: 1, -1 or a symbol. By default none is added.
+        integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
+        variable: Symbol for the standard normal number in the integrand.
+        nodes: Number of nodes, or "adaptive".
+        side: Number of error bounds to add to the value: 1, -1 or a symbol. By default, none is added.
 
-        Raises:
-            ValueError: If the integrand is found to have no finite mean.
+    Raises:
+        ValueError: If the integrand is known to have no finite mean.
     """
 
     is_commutative = True
@@ -56,7 +56,7 @@ class GaussianAverage(sp.Expr):
             own = new_variable(NormalVariable, variable.name, integrand)
             integrand, variable = integrand.xreplace({variable: own}), own
         if any(delta.has_free(variable) for delta in integrand.atoms(sp.DiracDelta)):
-            raise ValueError(f"integrand has a DiracDelta of {variable}: gaussian_average gives its closed form")
+            raise ValueError(f"integrand has a DiracDelta of {variable}: use gaussian_average for its closed form")
         _check_is_finite(integrand, variable)
         return super().__new__(cls, integrand, variable, nodes, *([] if side == 0 else [side]))
 
@@ -132,7 +132,7 @@ def checked_nodes(nodes: Any) -> sp.Expr:
 
 
 def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, side: int | sp.Expr = 0) -> sp.Expr:
-    """Average by quadrature, with constants in front and DiracDelta in closed form."""
+    """Average by quadrature, with constants moved to the front and terms in DiracDelta in closed form."""
     at_points, integrand = mean_of_deltas(integrand, variable)
     constant, rest = integrand.as_independent(variable, as_Add=False)
     mean = constant * GaussianAverage(rest, variable, nodes, side) if rest.has_free(variable) else integrand
@@ -146,7 +146,7 @@ def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
 
 @checked_arguments
 def with_nodes(expression: "Expression", nodes: Any) -> sp.Expr:
-    """Give all Gaussian averages in `expression` `nodes` quadrature nodes, or "adaptive" quadrature."""
+    """Set the number of quadrature `nodes`, or "adaptive" quadrature, in all Gaussian averages of `expression`."""
     return _with_rule(expression, checked_nodes(nodes))
 
 
@@ -158,8 +158,8 @@ def refined(expression: sp.Expr) -> sp.Expr:
 def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
     """Add `side` error bounds to each Gaussian average in `expression`.
 
-    The averages then use an adaptive rule of another order and on another grid than `refined`. Evaluate with sides 1
-    and -1: the larger of the two differences from the value of an average, by any rule, bounds its error.
+    The averages then use an adaptive rule whose order and grid differ from `refined`. Evaluate the result with sides 1
+    and -1. The error of an average by any rule is at most the larger of its differences from the two results.
     """
     return _with_rule(expression, sp.oo, side)
 
@@ -208,7 +208,7 @@ def line_of(expression: sp.Expr, variable: sp.Symbol) -> Line | None:
 
 
 def nodes_around(expression: sp.Basic, variable: sp.Symbol) -> Iterator[sp.Basic]:
-    """Yield the nodes of an expression that contain the variable, except nodes with a variable bound inside them."""
+    """Yield the nodes of an expression that contain the variable, except nodes inside which a variable is bound."""
     if expression.has_free(variable):
         yield expression
         for argument in expression.args:
@@ -225,13 +225,13 @@ def breaks(average: GaussianAverage) -> list[sp.Expr]:
         elif isinstance(node, (sp.Max, sp.Min)):
             found += [a - b for i, a in enumerate(node.args) for b in node.args[:i]]
         elif isinstance(node, (*_STEPS, sp.frac, sp.Mod)):
-            # The roots are the whole numbers.
+            # This function vanishes at the whole numbers, where the node jumps.
             found.append(sp.sin(sp.pi * node.args[0] / (node.args[1] if isinstance(node, sp.Mod) else 1)))
     return _distinct(found, z)
 
 
 def singularities(average: GaussianAverage) -> list[sp.Expr]:
-    """Return linear and quadratic functions at whose roots the integrand may be infinite or have no slope."""
+    """Return linear and quadratic functions at whose roots the integrand may be infinite or not differentiable."""
     z, found = average.variable, []
     for node in nodes_around(average.integrand, z):
         if isinstance(node, sp.log):
@@ -261,8 +261,9 @@ def _distinct(functions, z):
 def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
     """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be steep.
 
-    Near the roots and vertices of these functions the integrand may vary on a scale that a fixed grid misses. For an
-    absolute value, both branches share one root. A variable that is bound inside is set to zero, its mean.
+    Near the roots and vertices of these functions, the integrand may vary on a scale that a fixed grid misses. An
+    absolute value counts once, because its branches have the same root. Variables that are bound inside are set to
+    their mean, zero.
     """
     found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
@@ -283,9 +284,9 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.
 
 
 def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr, sp.Expr, sp.Expr] | None]:
-    """Split off a factor exp(E). Return the other factor and (E, b, c) with E = a + b z + c z^2, or None without one.
+    """Split off a factor exp(E), with E = a + b z + c z^2. Return the other factor, and (E, b, c) or None.
 
-    The factor times the normal density is a normal density with another mean and variance.
+    This factor times the normal density is a normal density with another mean and variance.
     """
     z, factors = average.variable, sp.Mul.make_args(average.integrand)
     for i, factor in enumerate(factors):
@@ -341,17 +342,17 @@ def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
         order = int(delta.args[1]) if len(delta.args) > 1 else 0
         within = {average for average in held.atoms(GaussianAverage) if average.has_free(symbol)}
         if line is None or factor.has_free(*deltas.values()) or factor.atoms(GaussianAverage) & within:
-            raise NotImplementedError(f"the mean over {z} is known of DiracDelta of a linear function, got {delta}")
+            raise NotImplementedError(f"the mean over {z} needs a DiracDelta of a linear function, got {delta}")
         if any(jump.has_root_of(line) for jump in _jumps(factor, z, None)):
             raise NotImplementedError(f"DiracDelta times a function that jumps at the same place has no mean: {factor}")
-        # Integration by parts moves the derivatives of the delta to the rest.
+        # Integrate by parts, to move the derivatives of the delta to the other factors.
         derivative = ((-1 / line.slope) ** order * factor * density).diff(z, order)
         closed += derivative.xreplace({z: line.root}) / sp.Abs(line.slope)
     return closed, held.xreplace(dict.fromkeys(deltas.values(), sp.S.Zero))
 
 
 def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol | None) -> list[Line]:
-    """Return the linear functions at whose different roots the integrand jumps, if the roots depend on `symbol`."""
+    """Return linear functions, with different roots, at whose roots the integrand jumps, if they depend on `symbol`."""
     found: list[Line] = []
     for node in nodes_around(integrand, z):
         if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
@@ -375,11 +376,12 @@ def mean_slope(
 ) -> sp.Expr:
     """Differentiate the mean of `integrand` over the variable of `average` by `symbol`, with the same quadrature.
 
-    By Leibniz' rule this is the mean of the `derivative` between jumps, plus for every jump its height times its speed
-    times the density there. SymPy's derivative of sign, twice DiracDelta, is correct for one sign only.
+    By Leibniz' rule, the result is the mean of the `derivative` between jumps, plus one term per jump: its height times
+    its speed times the density at the jump. SymPy's derivative of sign, twice DiracDelta, is wrong for products of
+    several signs.
     """
     z = average.variable
-    # SymPy differentiates Abs of real numbers only. All numbers are real here.
+    # Declare all symbols real, because SymPy differentiates Abs only for real arguments.
     real = {
         s: sp.Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is sp.Symbol
     }
@@ -400,7 +402,7 @@ def mean_slope(
     for line in _jumps(integrand, z, symbol):
         a, b = line
         height = _limit(integrand, z, line, 1) - _limit(integrand, z, line, -1)
-        # Density of a + b z at zero. Its derivative by a is -a / b^2 times the density.
+        # Density of a + b z at zero, and its derivative by a, which is -a / b^2 times the density.
         density, steeper = SmoothedRamp(a, b, 2), SmoothedRamp(a, b, 3)
         total += height * sp.sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
     return total.xreplace(back)

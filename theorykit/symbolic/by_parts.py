@@ -4,20 +4,21 @@ from sympy import Add, DiracDelta, Dummy, Expr, Poly, PolynomialError, S, Symbol
 
 from .averages import GaussianAverage, average_like
 
-# Above this number of operations, expansion costs more than it gains.
+# Do not expand expressions with more operations than this, which takes too long.
 _MOST_OPERATIONS = 3000
-# Accept an average by parts up to this many times longer than before.
+# Accept the result of integration by parts if it is at most this many times longer.
 _LONGER = 4
 
 
 def in_standard_form(expression: Expr) -> Expr:
-    """Integrate averages by parts, take constants out of them, and make exact cancellations.
+    """Integrate averages by parts, take constants out of them, and cancel terms exactly.
 
-    E[z g(z)] becomes E[g'(z)] (Stein's lemma). The derivative of a replica action in an overlap q is then a multiple of
-    q - E[tanh^2(...)]. Without this step it is a difference of terms of order one, and an overlap of 1e-6 loses six
-    digits. Products are expanded only if this adds no terms, since expanding (q - 1)^3 loses digits in turn.
+    E[z g(z)] becomes E[g'(z)] (Stein's lemma). The derivative of a replica action with respect to an overlap q is then
+    a multiple of q - E[tanh^2(...)]. Without this step, it is a difference of terms of order one, and an overlap of
+    1e-6 loses six digits. Products are expanded only if this adds no terms, because expanding (q - 1)^3 also loses
+    digits.
     """
-    # These terms are zero except at the jump itself, and no equation holds there.
+    # Remove DiracDelta. It is zero except at a jump, at which no equation holds.
     expression = expression.replace(DiracDelta, lambda *_: S.Zero)
     averages = [
         node
@@ -33,7 +34,7 @@ def in_standard_form(expression: Expr) -> Expr:
 
 
 def _by_parts(average: GaussianAverage) -> Expr:
-    """Remove powers of the variable as factors, or return the average if parts do not help, as for a Gaussian."""
+    """Remove powers of the variable by parts. Return the average unchanged if this does not help, as for a Gaussian."""
     coefficients = _powers(average.integrand, average.variable)
     if coefficients is None or set(coefficients) <= {0}:
         return _constants_out(average, average.integrand)
@@ -44,7 +45,7 @@ def _by_parts(average: GaussianAverage) -> Expr:
 
 
 def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:
-    """Return the coefficients of an integrand that is a polynomial in its variable and in functions of it."""
+    """Return the coefficients of an integrand as a polynomial in its variable. They may contain functions of it."""
     held = {}
 
     def hold(node: Expr) -> Expr:
@@ -75,7 +76,7 @@ def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
 
 
 def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
-    """Return the average with terms that do not depend on its variable in front."""
+    """Return the average, with terms that do not depend on its variable moved out of it."""
     terms = _terms(integrand)
     constant = Add(*(term for term in terms if not term.has(average.variable)))
     if constant == 0:
@@ -84,6 +85,6 @@ def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
 
 
 def _terms(expression: Expr) -> list[Expr]:
-    """Expand products of sums into terms, but nothing inside functions and averages."""
+    """Expand products of sums into terms. Functions and averages are not expanded inside."""
     products = Add.make_args(expression)
     return [term for product in products for term in Add.make_args(expand_mul(product, deep=False))]

@@ -1,8 +1,8 @@
 """Matrix differential: gradients of scalar expressions, by reverse accumulation over the expression tree.
 
-SymPy's own matrix derivative silently returns zero for sums of traces and for every log-determinant, so it is never
-called here. The gradient G of a scalar S is defined by dS = tr(G^T dX). With respect to a symmetric matrix symbol it
-is the symmetric part, the gradient within symmetric matrices.
+SymPy's own matrix derivative silently returns zero for sums of traces and for every log-determinant, so it is not used.
+The gradient G of a scalar S is defined by dS = tr(G^T dX). For a symmetric matrix symbol, G is replaced by its
+symmetric part, the gradient on the space of symmetric matrices.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ Contribution = tuple[sp.Expr, sp.Expr]
 def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
     """Differentiate a scalar expression with respect to a scalar or matrix symbol. The result has the symbol's shape.
 
-    Raises `NotImplementedError` for a node without a rule, instead of returning zero.
+    Raises:
+        NotImplementedError: If there is no rule for a node of the expression.
 
+    Example:
         >>> from sympy import MatrixSymbol
         >>> from theorykit.symbolic import gradient, log_det, positive_definite
         >>> gradient(log_det(positive_definite("K", 3)), positive_definite("K", 3))
@@ -113,7 +115,7 @@ def _scalar_function(node, cotangent):
     if isinstance(node, JUMPING):
         raise _without_derivative(node)
     for i, argument in enumerate(node.args):
-        # Orders of derivatives and other whole numbers have no derivative.
+        # Skip arguments that are orders of derivatives or other whole numbers.
         if argument.free_symbols:
             yield argument, cotangent * partial_derivative(node, i + 1)
 
@@ -131,7 +133,7 @@ def _piecewise(node, cotangent):
 
 
 def _partial(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
-    """Differentiate a scalar expression without matrices. A piecewise function is assumed to be continuous."""
+    """Differentiate a scalar expression without matrices. Piecewise functions are assumed to be continuous."""
     if isinstance(expression, sp.Piecewise):
         # Differentiate case by case, because an inactive case may have no derivative.
         return sp.Piecewise(*((_partial(value, symbol), condition) for value, condition in expression.args))
@@ -163,7 +165,7 @@ def _matrix_product(node, cotangent):
 def _matrix_power(node, cotangent):
     _, factors = coefficient_and_factors(sp.MatMul(node))
     if factors == [node]:
-        raise NotImplementedError(f"the matrix differential takes non-zero integer powers only, got {node}")
+        raise NotImplementedError(f"the matrix differential supports only non-zero integer powers, got {node}")
     return _matrix_product(sp.MatMul(*factors, evaluate=False), cotangent)
 
 
@@ -175,8 +177,10 @@ def _inverse(node, cotangent):
 
 def _kronecker(node, cotangent):
     if len(node.args) != 2 or any(factor.shape[0] != factor.shape[1] for factor in node.args):
-        raise NotImplementedError(f"the matrix differential takes Kronecker products of two square factors, got {node}")
-    # tr(G^T (dA (x) B)) = tr(tr_1(G (I (x) B^T))^T dA): multiply by the other factor, then trace over it.
+        raise NotImplementedError(
+            f"the matrix differential supports only Kronecker products of two square factors, got {node}"
+        )
+    # Multiply by the other factor, then trace over it: tr(G^T (dA (x) B)) = tr(tr_1(G (I (x) B^T))^T dA).
     left, right = node.args
     dimensions = (left.shape[0], right.shape[0])
     for traced, factor in ((1, left), (0, right)):
@@ -186,7 +190,7 @@ def _kronecker(node, cotangent):
 
 
 def _partial_trace(node, cotangent):
-    # SymPy cannot simplify a Kronecker product if a factor has a coefficient.
+    # Split off the coefficient, because SymPy cannot simplify a Kronecker product whose factors have coefficients.
     coefficient, rest = split_coefficient(cotangent.doit())
     identity = sp.Identity(node.traced_dimension)
     pair = (identity, rest) if node.traced == 0 else (rest, identity)
@@ -213,7 +217,7 @@ def _function_of_one_matrix(node, cotangent):
 
 
 def _through_entries(value, variables, matrices, cotangent):
-    """Return contributions to the matrices whose entries the function takes, then to the numbers in the function."""
+    """Return contributions to the matrices that the function is applied to, then to the numbers in the function."""
     slope, numbers = _slopes(value, variables)
     weight = new_variable(EntryVariable, "g", value)
 
@@ -231,7 +235,7 @@ def _slopes(
 ) -> tuple[Callable[[sp.Symbol], sp.Expr], list[tuple[sp.Expr, sp.Symbol]]]:
     """Differentiate a function of `variables` by any symbol, and list the other numbers that it depends on.
 
-    A number that is made of matrices, such as a trace, is paired with a symbol that represents it.
+    A number that contains matrices, such as a trace, is paired with a symbol that represents it.
     """
     check_matrices_are_fixed(value)
     held, back = hold(matrix_scalars(value), real=True)
@@ -262,7 +266,7 @@ def _eigenvalue_sum(node, cotangent):
 
 
 def _spectral_function(node, cotangent):
-    """Handle a cotangent that is a function of the same matrix alone, so that both share eigenvectors."""
+    """Differentiate if the cotangent is a function of the same matrix alone, so that both share eigenvectors."""
     coefficient, rest = split_coefficient(cotangent.doit())
     _, factors = coefficient_and_factors(sp.MatMul(rest))
     if not all(_is_function_of(factor, node.matrix) for factor in factors):
@@ -285,14 +289,14 @@ def _is_function_of(factor: MatrixExpr, matrix: MatrixExpr) -> bool:
 
 def _block_diagonal(node, cotangent):
     if len(node.diag) != 2:
-        raise NotImplementedError(f"the matrix differential takes block diagonals of two blocks, got {node}")
+        raise NotImplementedError(f"the matrix differential supports only block diagonals of two blocks, got {node}")
     sizes = [block.shape[0] for block in node.diag]
     coefficient, rest = split_coefficient(cotangent.doit())
     for i, block in enumerate(node.diag):
         yield block, coefficient * principal_block(rest, sizes, i)
 
 
-# First match wins: MatMul and MatAdd derive from Mul and Add, Inverse from MatPow.
+# The first match is used. MatMul and MatAdd derive from Mul and Add, and Inverse derives from MatPow.
 _RULES = (
     (sp.MatAdd, _sum),
     (sp.MatMul, _matrix_product),

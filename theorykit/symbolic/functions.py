@@ -1,9 +1,9 @@
-r"""Scalar functions that SymPy lacks. They stay unexpanded because their definitions overflow or cancel.
+r"""Scalar functions that SymPy lacks. They stay unexpanded because their definitions overflow or lose digits.
 
-The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). At b = 0 the quotients and all
-derivatives have limits, but the formula is 0/0. With R_n the derivative of order n by a, Stein's lemma gives
-dR_n/db = b R_{n+2}. So the functions b^k R_n(a, b) are closed under differentiation, and each has a limit at b = 0.
-For two variables, polar coordinates serve the same purpose.
+The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). At b = 0, the mean and all its
+derivatives have limits, but the formula is 0/0. If R_n is the derivative of order n by a, Stein's lemma gives
+dR_n/db = b R_{n+2}. The functions b^k R_n(a, b) are therefore closed under differentiation, and each has a limit at
+b = 0. For two variables, polar coordinates serve the same purpose.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .numeric import NumericFunction
 
 
 class WholeFunctionBase(sp.Function):
-    """Function whose closed form, `rewrite(closed_form)`, is used for display and for many digits.
+    """Function with a closed form, `rewrite(closed_form)`, for display and for evaluation to many digits.
 
-    SymPy's printers look for methods of a base class only if its name ends with Base.
+    The name must end with Base: SymPy's printers ignore methods for other base classes.
     """
 
     closed_form: type
-    # Number of leading arguments that are not orders. Derivatives are taken by these.
+    # Number of leading arguments by which derivatives are taken. All other arguments are orders.
     numbers = 1
 
     def fdiff(self, argindex=1):
@@ -68,7 +68,7 @@ class LogCosh(WholeFunctionBase):
 
 
 class LogNormalCDF(WholeFunctionBase):
-    """Derivative of order n, zero by default, of log Phi(x), with the normal distribution function Phi.
+    """Derivative of order n of log Phi(x), where Phi is the normal distribution function. By default, n is 0.
 
     Phi itself is zero in float64 below x = -39, and derivatives in the lower tail are ratios of numbers that underflow.
     """
@@ -81,7 +81,7 @@ class LogNormalCDF(WholeFunctionBase):
     def eval(cls, number, order=S.Zero):
         """Check that the order is a whole number."""
         if not (order.is_Integer and order >= 0):
-            raise ValueError(f"the order of a derivative must be a whole number that is not negative, got {order}")
+            raise ValueError(f"the order of a derivative must be a non-negative whole number, got {order}")
 
     def __new__(cls, number, order=S.Zero, **options):
         return super().__new__(cls, number, *([] if order == 0 else [order]), **options)
@@ -102,13 +102,13 @@ class LogNormalCDF(WholeFunctionBase):
 
 @checked_arguments
 def log_cosh(number: Scalar) -> Expr:
-    """Return log cosh x, without the 2 of 2 cosh x."""
+    """Return log cosh x (not log 2 cosh x)."""
     return LogCosh(number)
 
 
 @checked_arguments
 def log_normal_cdf(number: Scalar) -> Expr:
-    """Return the log of the standard normal distribution function at x."""
+    """Return the logarithm of the standard normal distribution function at x."""
     return LogNormalCDF(number)
 
 
@@ -123,9 +123,9 @@ class _Smoothed(WholeFunctionBase):
 
     @classmethod
     def eval(cls, a, b, n, k):
-        """Evaluate in closed form for a numeric slope, or above order zero as a power times the rest."""
+        """Evaluate in closed form for a numeric slope. For n below two, split off the power b^k."""
         if not (n.is_Integer and n >= 0 and k.is_Integer):
-            raise ValueError(f"orders must be whole numbers, and n not negative, got n={n} and k={k}")
+            raise ValueError(f"orders must be whole numbers with n >= 0, got n={n} and k={k}")
         if b.could_extract_minus_sign():
             return (-1) ** k * cls(a, -b, n, k)
         if n < 2 and k != 0:
@@ -168,7 +168,7 @@ class SmoothedRamp(_Smoothed):
             return b**k * (Abs(b) * _density(a, b) + a * above)
         if n == 1:
             return b**k * above
-        # Hermite polynomial whose weight is the normal density, by its recurrence.
+        # Compute the Hermite polynomial (with the normal density as weight) by its recurrence.
         order, ratio, below, polynomial = int(n) - 2, a / Abs(b), S.Zero, S.One
         for i in range(order):
             below, polynomial = polynomial, ratio * polynomial - i * below
@@ -182,7 +182,7 @@ class SmoothedAbs(_Smoothed):
 
     @classmethod
     def eval(cls, a, b, n, k):
-        """Use that the function is odd or even in a. From second order on it is twice the ramp."""
+        """Use that the function is odd or even in a, and is twice the ramp for n of at least two."""
         if n >= 2:
             return 2 * SmoothedRamp(a, b, n, k)
         if a.could_extract_minus_sign():
@@ -198,9 +198,10 @@ class SmoothedAbs(_Smoothed):
 
 
 class AngleBetween(WholeFunctionBase):
-    """atan2(c, |d|), the arcsine of the correlation of two normal numbers with covariance c and determinant d^2.
+    """atan2(c, |d|), the arcsine of the correlation of two normal numbers.
 
-    This avoids the quotient of variances, which rounding may push beyond one and which is 0/0 at zero variance.
+    c is their covariance, and d^2 the determinant of their covariance matrix. This form avoids the correlation itself,
+    which rounding may push beyond one and which is 0/0 at zero variance.
     """
 
     nargs = numbers = 2
@@ -233,7 +234,7 @@ class AngleBetween(WholeFunctionBase):
 class PlaneMonomial(WholeFunctionBase):
     """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2, for derivatives of an angle and of a length.
 
-    At c = d = 0 it is zero, although the limit depends on the direction.
+    At c = d = 0 the value is defined as zero, because the limit depends on the direction.
     """
 
     nargs = 6
@@ -244,7 +245,7 @@ class PlaneMonomial(WholeFunctionBase):
     def eval(cls, c, d, i, j, s, m):
         """Use that the function is even in d for s = 0."""
         if not all(order.is_Integer and order >= least for order, least in ((i, 0), (j, 0), (s, 0), (m, -1))):
-            raise ValueError(f"orders must be whole numbers, only the last below zero, -1, got {i}, {j}, {s}, {m}")
+            raise ValueError(f"orders must be non-negative whole numbers, the last at least -1, got {i}, {j}, {s}, {m}")
         if c.is_number and d.is_number and (c.is_zero is False or d.is_zero is False):
             return cls._closed_form(c, d, i, j, s, m)
         if s == 0 and d.could_extract_minus_sign():
@@ -278,7 +279,7 @@ JUMPING = (Heaviside, sp.Mod, sp.ceiling, sp.floor, sp.frac, sign)
 
 
 def _slope_of_spherical_bessel(node: Expr, index: int) -> Expr:
-    # SymPy's rule divides by the argument.
+    # Use a rule without division. SymPy's rule divides by the argument, which may be zero.
     order, x = node.args
     return (order * sp.jn(order - 1, x) - (order + 1) * sp.jn(order + 1, x)) / (2 * order + 1)
 
@@ -302,7 +303,7 @@ def partial_derivative(node: Expr, index: int) -> Expr:
 
 
 def many_digits(symbols: sp.Symbol | Sequence[sp.Symbol], expression: Expr) -> Callable[..., Any]:
-    """Return the expression as a function of mpmath numbers. A user's numeric function has float64 precision."""
+    """Return the expression as a function of mpmath numbers. Numeric functions of users have only float64 precision."""
     evaluated: dict[str, Callable[..., mpmath.mpf]] = {}
     for kind in {each.func for each in expression.atoms(WholeFunctionBase, NumericFunction)}:
 

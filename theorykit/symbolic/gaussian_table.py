@@ -1,8 +1,8 @@
-"""Averages over one or two standard normal variables, in closed form if the table has one.
+"""Averages over one or two standard normal variables, in closed form if the table contains one.
 
-A term c z^n exp(p z^2 + q z) f(a + b z) is the average of a polynomial and f over a normal variable of another mean and
-variance. The power z^n is a sum of Hermite polynomials, and E[He_k(z) f(a + b z)] = b^k d^k/da^k E[f(a + b z)] (Stein).
-No formula divides by the slope b, which may be zero.
+The average of c z^n exp(p z^2 + q z) f(a + b z) is an average of a polynomial times f over a normal variable with
+another mean and variance. The power z^n is a sum of Hermite polynomials, and Stein's lemma gives
+E[He_k(z) f(a + b z)] = b^k d^k/da^k E[f(a + b z)]. No formula divides by the slope b, which may be zero.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +21,24 @@ Variables = tuple[sp.Symbol, ...]
 def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str | sp.Expr = NODES) -> sp.Expr:
     """Average `integrand` over one or two independent standard normal `variables`.
 
-    Terms with a closed form are replaced by it: polynomials times exponentials of quadratic functions, and times one of
-    sin, cos, sinh, cosh, erf, erfc, Abs, sign, Heaviside, Max and Min of a linear function; products of two erf; and
-    over two variables, products of two sign, Heaviside, Abs or Max(x, 0) of linear functions without a constant. Other
-    terms stay averages, `GaussianAverage`, with `nodes` nodes, or "adaptive". All symbols are assumed to be real.
+    These terms are replaced by closed forms:
 
-    Raises `ValueError` for an exponential whose average is known to be infinite.
+    - Polynomials times exponentials of quadratic functions, and these times one of sin, cos, sinh, cosh, erf, erfc,
+      Abs, sign, Heaviside, Max and Min of a linear function.
+    - Products of two erf.
+    - Over two variables, products of two sign, Heaviside, Abs or Max(x, 0) of linear functions without a constant.
 
+    Other terms stay averages (`GaussianAverage`).
+
+    Args:
+        integrand: Scalar expression. All symbols are assumed to be real.
+        variables: One symbol, or two different symbols.
+        nodes: Number of quadrature nodes of the remaining averages, or "adaptive".
+
+    Raises:
+        ValueError: If the average of an exponential is known to be infinite.
+
+    Example:
         >>> from sympy import erf, symbols
         >>> from theorykit.symbolic import gaussian_average
         >>> z, h = symbols("z h", real=True)
@@ -56,7 +67,7 @@ def _average(integrand: sp.Expr, variable: sp.Symbol, nodes: sp.Expr) -> sp.Expr
 def _split(
     integrand: sp.Expr, variables: Variables, mean: Callable[[sp.Expr, Variables], sp.Expr | None]
 ) -> tuple[sp.Expr, sp.Expr]:
-    """Return the mean of all terms in the table, and the sum of the others, or the unchanged integrand if none is."""
+    """Return the mean of all terms in the table, and the sum of all others (the integrand itself if none is found)."""
     terms = sp.Add.make_args(_expanded(integrand, variables))
     means = [mean(term, variables) for term in terms]
     if all(each is None for each in means):
@@ -104,7 +115,7 @@ def _factors(product: sp.Expr) -> list[sp.Expr]:
 
 
 def _argument(function: sp.Expr) -> sp.Expr | None:
-    """Return the argument of a function in the table. For Max this is the non-zero argument."""
+    """Return the argument of a function in the table. For Max, this is the non-zero argument."""
     if isinstance(function, sp.Max):
         others = [argument for argument in function.args if argument != 0]
         return others[0] if len(others) == 1 else None
@@ -112,7 +123,7 @@ def _argument(function: sp.Expr) -> sp.Expr | None:
 
 
 def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
-    """Return the mean of c z^n exp(p z^2 + q z) f(a + b z) over z, if the table has it."""
+    """Return the mean of c z^n exp(p z^2 + q z) f(a + b z) over z, if the table contains it."""
     (z,) = variables
     constant, rest = term.as_independent(z, as_Add=False)
     if not rest.has_free(z):
@@ -129,7 +140,7 @@ def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     narrowing = 1 - 2 * curvature
     if narrowing.is_nonpositive:
         raise ValueError(f"the integrand has the term {term}, whose average over {z} is infinite")
-    # The density times the exponential is the density of another normal variable.
+    # Write z in terms of a standard normal variable of this density.
     mean, deviation = slope / narrowing, 1 / sp.sqrt(narrowing)
     moved = [function.xreplace({z: mean + deviation * z}) for function in functions]
     means = [_mean_of_power(power, moved, z) for power in range(factors.count(z) + 1)]
@@ -142,7 +153,7 @@ def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
 
 
 def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp.Expr | None:
-    """Return the mean of z^power times the functions, if the table has it."""
+    """Return the mean of z^power times the functions, if the table contains it."""
     if not functions:
         return sp.Integer(sp.factorial2(power - 1)) if power % 2 == 0 else sp.S.Zero
     if len(functions) == 2 and power == 0 and all(isinstance(function, sp.erf) for function in functions):
@@ -179,7 +190,7 @@ def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
 
 
 def _smoothed_again(function: sp.Expr) -> _Row:
-    """Make the row of a function that is already an average. The variances add up."""
+    """Make the row of a function that is itself an average. The variances add up."""
     _, slope, order, power = function.args
 
     def row(k: int, a: sp.Expr, b: sp.Expr) -> sp.Expr:
@@ -207,7 +218,7 @@ def _size(c: sp.Expr, d: sp.Expr) -> sp.Expr:
     return PlaneMonomial(c, d, 0, 1, 0, -1)
 
 
-# Rows give the mean of f(x) f(y) over normal x and y with variances v and w and covariance c, where c^2 + d^2 = v w.
+# Rows give the mean of f(x) f(y) over normal x and y with variances v and w and covariance c. d^2 = v w - c^2.
 _PAIRS: Mapping[type, Callable[[sp.Expr, sp.Expr, sp.Expr, sp.Expr], sp.Expr]] = {
     sp.erf: lambda v, w, c, d: 2 / sp.pi * sp.asin(2 * c / sp.sqrt((1 + 2 * v) * (1 + 2 * w))),
     sp.sign: lambda v, w, c, d: 2 / sp.pi * AngleBetween(c, d),
@@ -235,6 +246,6 @@ def _of_pair(kind: type, functions: Sequence[sp.Expr], variables: Variables) -> 
         return None
     (_, x), (_, y) = lines
     v, w, c = (sp.Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
-    # Lagrange's identity avoids a difference of products, which rounding may push below zero.
+    # Use Lagrange's identity for d. The difference v w - c^2 may be negative because of rounding.
     d = x[0] * y[1] - x[1] * y[0] if len(x) == 2 else sp.S.Zero
     return _PAIRS[kind](v, w, c, d)

@@ -1,6 +1,6 @@
-"""Functions of matrices through their entries or their eigenvalues, and properties that follow from a matrix's form.
+"""Functions of the entries or eigenvalues of matrices, and properties that follow from the form of a matrix.
 
-The code generator uses these proofs to choose a Cholesky factorisation. It never guesses.
+The code generator uses a Cholesky factorisation only if these functions prove that a matrix is positive definite.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,9 +40,9 @@ _NAMES = "xyzuvw"
 
 
 class Entrywise(MatrixExpr):
-    """f(A_ij, B_ij, ...): a `function`, a SymPy `Lambda`, of the entries of matrices with one shape.
+    """Matrix with entries f(A_ij, B_ij, ...), for matrices of one shape. `function` f is a SymPy `Lambda`.
 
-    For one matrix, this is SymPy's own `ElementwiseApplyFunction`.
+    For a single matrix, SymPy's own `ElementwiseApplyFunction` is used.
     """
 
     function = property(lambda self: self.args[0])
@@ -72,7 +72,7 @@ class SumOfEntries(sp.Expr):
 
 
 class _WithFunction(FunctionOfMatrix):
-    """Symmetric matrix made of a function, the first argument, and a matrix of the same shape."""
+    """Symmetric matrix made of a function (the first argument) and a matrix of the same shape."""
 
     function = property(lambda self: self.args[0])
     matrix = property(lambda self: self.args[1])
@@ -82,10 +82,10 @@ class _WithFunction(FunctionOfMatrix):
 
 
 class KernelMatrix(_WithFunction):
-    """k(C_ii, C_ij, C_jj), a kernel of each pair of Gaussian numbers with covariance matrix C.
+    """Matrix with entries k(C_ii, C_ij, C_jj), a kernel of Gaussian numbers g with covariance matrix C.
 
     `function` k is a SymPy `Lambda` of three numbers. It must have the form E[f(g_i) f(g_j)] for some f, and `matrix`
-    must be a covariance. Neither is checked: the result is assumed to be positive semidefinite.
+    must be a covariance matrix. Neither is checked: the result is assumed to be positive semidefinite.
     """
 
     def __new__(cls, function, matrix):
@@ -94,13 +94,13 @@ class KernelMatrix(_WithFunction):
 
     @property
     def entries(self) -> MatrixExpr:
-        """Write the kernel as a function of the entries of three matrices."""
+        """Return the kernel as a function of the entries of three matrices."""
         own = Diagonal(self.matrix) * sp.OneMatrix(1, self.matrix.shape[0])
         return entrywise(self.function, own, self.matrix, own.T)
 
 
 class EigenvalueSum(sp.Expr):
-    """sum_i f(l_i) over the eigenvalues l_i of a symmetric `matrix`; `function` f is a SymPy `Lambda` of one number."""
+    """sum_i f(l_i) over the eigenvalues l_i of a symmetric `matrix`. `function` f is a SymPy `Lambda` of one number."""
 
     is_commutative = True
     function = property(lambda self: self.args[0])
@@ -120,11 +120,13 @@ class SpectralFunction(_WithFunction):
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
     """Apply a function of k numbers to the entries of k matrices of one shape. Equal inputs give equal expressions.
 
-    >>> from sympy import MatrixSymbol
-    >>> from theorykit.symbolic import entrywise, log_cosh, sum_of_entries
-    >>> fields, labels = MatrixSymbol("h", 5, 1), MatrixSymbol("y", 5, 1)
-    >>> sum_of_entries(entrywise(lambda h, y: log_cosh(h) - h * y, fields, labels)).free_symbols == {fields, labels}
-    True
+    Example:
+        >>> from sympy import MatrixSymbol
+        >>> from theorykit.symbolic import entrywise, log_cosh, sum_of_entries
+        >>> fields, labels = MatrixSymbol("h", 5, 1), MatrixSymbol("y", 5, 1)
+        >>> losses = entrywise(lambda h, y: log_cosh(h) - h * y, fields, labels)
+        >>> sum_of_entries(losses).free_symbols == {fields, labels}
+        True
     """
     matrices = _checked_alike(matrices)
     variables = _variables(len(matrices))
@@ -135,7 +137,7 @@ def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> Matrix
 
 
 def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
-    """Sum all entries of a matrix, term by term, with scalar coefficients in front."""
+    """Sum all entries of a matrix, term by term, with scalar coefficients moved to the front."""
     if isinstance(checked_matrix("matrix", matrix), sp.MatAdd):
         return sum((sum_of_entries(term) for term in matrix.args), sp.Integer(0))
     coefficient, factor = split_coefficient(matrix)
@@ -145,15 +147,15 @@ def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
 
 
 def sum_of_column(column: MatrixExpr) -> sp.Expr:
-    """Sum a column's entries as the product of a row of ones with it, so that the rules for products apply."""
+    """Sum the entries of a column as its product with a row of ones, so that the rules for products apply."""
     return sp.Trace(sp.OneMatrix(1, column.shape[0]) * column)
 
 
 def of_entries(value: sp.Expr, variables: Sequence[EntryVariable], matrices: Sequence[MatrixExpr]) -> MatrixExpr:
     """Apply `value`, a function of the `variables`, to the entries of `matrices`, in simplest form.
 
-    Coefficients are in front, also those of matrices in which `value` is linear. Repeated matrices, matrices with equal
-    entries, and matrices that `value` does not depend on are removed.
+    Coefficients are moved to the front, including coefficients of matrices in which `value` is linear. Repeated
+    matrices, matrices with equal entries, and matrices that `value` does not depend on are removed.
     """
     shape, kept = matrices[0].shape, {}
     for variable, matrix in zip(variables, matrices, strict=True):
@@ -188,8 +190,10 @@ def kernel_matrix(function: Callable[[sp.Expr, sp.Expr, sp.Expr], sp.Expr], matr
 def eigenvalue_sum(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> sp.Expr:
     """Sum a function over the eigenvalues of a symmetric matrix.
 
-    Raises `ValueError` if the matrix is not provably symmetric.
+    Raises:
+        ValueError: If the matrix is not provably symmetric.
 
+    Example:
         >>> from theorykit.symbolic import eigenvalue_sum, gradient, symmetric
         >>> K = symmetric("K", 3)
         >>> gradient(eigenvalue_sum(lambda x: x**2, K), K)
@@ -201,8 +205,10 @@ def eigenvalue_sum(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -
 def spectral_function(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
     """Apply a function to the eigenvalues of a symmetric matrix, and keep its eigenvectors.
 
-    Scalar coefficients are in front. A constant function gives the identity, and the function f(x) = x the matrix.
-    Raises `ValueError` if the matrix is not provably symmetric.
+    Scalar coefficients are moved to the front. The function f(x) = 1 gives the identity, and f(x) = x gives the matrix.
+
+    Raises:
+        ValueError: If the matrix is not provably symmetric.
     """
     checked = SpectralFunction(sp.Lambda(ENTRY, _value_of(function, (ENTRY,))), matrix)
     return of_eigenvalues(checked.function.expr, ENTRY, matrix)
@@ -229,11 +235,11 @@ def _value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariabl
 def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
     checked_instance("function", function, sp.Lambda)
     if len(function.variables) != number:
-        raise ValueError(f"function must be of {numbers}, got {shown(function)}")
+        raise ValueError(f"function must be a function of {numbers}, got {shown(function)}")
     checked_scalar("what function returns", function.expr)
-    # Use variables with the names x, y, ..., so that identical functions compare equal.
+    # Rename the variables to x, y, ..., so that identical functions compare equal.
     own = _variables(len(function.variables))
-    # A function inside the function has separate variables.
+    # Exclude names that a function inside the function uses for its variables.
     others = function.expr.atoms(EntryVariable) - set(function.variables)
     if not others & set(own):
         return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
@@ -285,7 +291,7 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
         return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
     if isinstance(matrix, sp.MatMul):
         coefficient, factors = coefficient_and_factors(matrix)
-        # A X A^T is positive definite with X if A is.
+        # A X A^T is positive definite if A and X are.
         while len(factors) >= 3 and factors[0] == factors[-1].T and is_positive_definite(factors[0]):
             factors = factors[1:-1]
         return bool(coefficient.is_positive) and len(factors) == 1 and is_positive_definite(factors[0])
@@ -293,7 +299,7 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
-    """Return True if `matrix` is provably positive semidefinite: declared so, all ones, a kernel, or A^T X A."""
+    """Return True if `matrix` is provably positive semidefinite: by declaration, all ones, a kernel, or A^T X A."""
     if isinstance(matrix, (PositiveSemidefiniteSymbol, KernelMatrix)) or is_positive_definite(matrix):
         return True
     if isinstance(matrix, sp.OneMatrix):
@@ -305,7 +311,7 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
     coefficient, factors = coefficient_and_factors(matrix)
     if not coefficient.is_nonnegative:
         return False
-    # A X A^T is semidefinite with X for any A, and A A^T always is.
+    # A X A^T is semidefinite for any A if X is semidefinite, and A A^T always is.
     while len(factors) >= 2 and factors[0] == factors[-1].T:
         factors = factors[1:-1]
     return not factors or (len(factors) == 1 and is_positive_semidefinite(factors[0]))

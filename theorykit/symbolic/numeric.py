@@ -1,4 +1,4 @@
-"""Functions that users add: a name, JAX code, and a derivative that is checked on creation."""
+"""Numeric functions of users: a name, JAX code, and a derivative that is checked when the function is defined."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from ..precision import require_float64
 Interval = tuple[float | int | Expr, float | int | Expr]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-# Test points of an infinite interval lie within this distance.
+# Test points in an infinite interval are within this distance of zero, or of its finite end.
 _FAR = 8.0
+# Number of test points.
 _POINTS = 12
-# Relative tolerance of the derivative against differences. The estimated error of the differences is added.
+# Relative tolerance of derivatives against finite differences. The estimated error of the differences is added.
 _TOLERANCE = 1e-6
 
 
@@ -32,23 +33,26 @@ class _NumericClass(FunctionClass):
     """Class of numeric functions. They are pickled through their definitions."""
 
     def __repr__(cls):
-        # Other classes print like this, and checks of annotations rely on it.
+        # Print like other classes, because checks of annotations rely on this.
         return type.__repr__(cls)
 
 
 class NumericFunction(Function, metaclass=_NumericClass):
-    """Function of numbers with JAX code, made by `numeric_function`."""
+    """Function of numbers with JAX code, made by `numeric_function`, which sets these attributes on each new class."""
 
-    # Set on each new class: JAX code of arrays, derivatives by each argument as functions of expressions (None for JAX
-    # derivatives), and the definition of the class, with orders of derivatives last.
+    # JAX code that acts on arrays.
     implementation: Callable
+    # For each argument, a function of expressions that returns the derivative. None to differentiate with JAX.
     slopes: tuple[Callable[..., Expr], ...] | None = None
+    # Arguments of `_made` that rebuild the class, for pickling.
     definition: tuple[Any, ...] = ()
+    # Name of the function without marks of derivatives.
     own_name: str = ""
+    # Order of the derivative by each argument.
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):
-        """Return the given derivative, or the one by JAX."""
+        """Return the given derivative, or the derivative by JAX if none was given."""
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
         slope = self.slopes[argindex - 1] if self.slopes else type(self).derivative(argindex)
@@ -61,7 +65,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return _made(*cls.definition[:4], orders)
 
     def _eval_evalf(self, prec):
-        # Do not use the mpmath function that happens to have this name.
+        # Evaluate the JAX code. SymPy would use an mpmath function that happens to have the same name.
         numbers = [argument._eval_evalf(prec) if argument.args else argument for argument in self.args]
         if not all(number.is_number and number.is_real for number in numbers):
             return None
@@ -79,7 +83,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return f"{self.own_name}{self._order('^(%s)')}({', '.join(map(printer._print, self.args))})"
 
     def _order(self, form, most=math.inf):
-        """Write dashes for a derivative by a single argument, or else the orders."""
+        """Write the derivative of a function of one argument with dashes, and otherwise with the orders."""
         if not any(self.orders):
             return ""
         if len(self.orders) == 1 and self.orders[0] <= most:
@@ -96,22 +100,23 @@ def numeric_function(
 ) -> type[NumericFunction]:
     """Make a scalar function from JAX code, for use in expressions and actions.
 
-    The function must be finite at points of its domain, and its derivative must agree with differences of `f`.
-    Functions are equal if their name, code and derivative are. Expressions with one can be pickled if `f` and `df` can
-    be imported by name.
+    The function must be finite on its domain, and its derivative must agree with differences of `f`. Both are checked
+    at test points. Two functions are equal if their names, code and derivatives are equal. Expressions with such a
+    function can be pickled if `f` and `df` can be imported by name.
 
     Args:
         name: An identifier, for printed expressions and generated code.
-        f: JAX code of one number or several, such as `lambda x: jnp.arctan(x) ** 2`.
+        f: JAX code that takes one or several numbers, such as `lambda x: jnp.arctan(x) ** 2`.
         df: The derivative: a function of SymPy expressions, such as `lambda x: 2 * atan(x) / (1 + x**2)`, another
-            numeric function, or JAX code. For several arguments, one for each. By default JAX differentiates `f`.
-        domain: The interval on which the function is defined, with infinite ends allowed, or one for each argument.
+            numeric function, or JAX code. If `f` has several arguments, one derivative per argument. By default, JAX
+            differentiates `f`.
+        domain: The interval on which the function is defined, or one interval per argument. Ends may be infinite.
 
     Returns:
         A SymPy function class. Call it with expressions: `f(x)`.
 
     Raises:
-            ValueError: If the function or its derivative is wrong at a point. The message names the point.
+        ValueError: If the function or its derivative is wrong at a point. The message names the point.
 
     Example:
         >>> import jax.numpy as jnp
@@ -140,7 +145,7 @@ def numeric_function(
 
 
 def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
-    values = checked_sequence("domain", domain, "the ends of an interval, or one interval for each argument")
+    values = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
     if len(values) == 2 and all(np.ndim(value) == 0 for value in values):
         try:
             parameters = inspect.signature(f).parameters.values()
@@ -188,7 +193,7 @@ def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...], orde
     def of_numbers(*numbers):
         found = jnp.asarray(value(*numbers), float)
         if found.ndim:
-            raise TypeError(f"f must return one number for one number, got an array of shape {found.shape}")
+            raise TypeError(f"f must return a number if its arguments are numbers, got an array of shape {found.shape}")
         return found
 
     def of_arrays(*arrays):
@@ -226,11 +231,11 @@ def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[...,
     try:
         return numeric_function(f"{name}_slope", df, domain=intervals)
     except ValueError as error:
-        raise ValueError(f"df of {name} is no function of expressions, and no JAX code: {error}") from error
+        raise ValueError(f"df of {name} must be a function of expressions or JAX code: {error}") from error
 
 
 def slope_along(value: Callable, i: int) -> Callable:
-    """Differentiate JAX code by argument i, in forward mode, which also allows loops of unknown length."""
+    """Differentiate JAX code by argument i. Forward mode also allows loops of unknown length."""
 
     def slope(*numbers):
         def of_one(number):
@@ -243,7 +248,8 @@ def slope_along(value: Callable, i: int) -> Callable:
 
 
 def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
-    # Test points in the domain, one per row: a Kronecker sequence, whose irrational steps avoid kinks at round numbers.
+    # Choose test points in the domain, one per row, by a Kronecker sequence. Its irrational steps avoid kinks at round
+    # numbers.
     columns = []
     for i, (low, high) in enumerate(intervals):
         if math.isinf(low):
@@ -253,8 +259,8 @@ def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
         columns.append(low + (high - low) * (steps % 1))
     points = np.stack(columns, axis=1)
     _values(function, points, "f")
-    # Solvers also need second derivatives, so derivatives by JAX are tested too. A given derivative was already tested
-    # if it is JAX code, and follows rules if it is an expression.
+    # Solvers need second derivatives, so check the derivative of the JAX derivative as well. A derivative given as JAX
+    # code was checked when it was defined, and a derivative given as an expression is differentiated symbolically.
     indices = range(1, len(intervals) + 1)
     for each in (function, *(function.derivative(i) for i in indices if function.slopes is None)):
         for i in indices:
@@ -269,14 +275,14 @@ def _values(function: _NumericClass, points: np.ndarray, what: str) -> np.ndarra
     for point, value in zip(points, values, strict=True):
         if not math.isfinite(value):
             raise ValueError(
-                f"{what} of {function.own_name} is {value} at {_shown_point(point)}; give domain=(low, high) if it is "
-                "defined on an interval only"
+                f"{what} of {function.own_name} is {value} at {_shown_point(point)}; pass domain=(low, high) if it is "
+                "defined only on an interval"
             )
     return values
 
 
 def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interval: Interval) -> None:
-    """Compare a derivative with fourth-order differences, with the step size at which they change least."""
+    """Compare a derivative with fourth-order differences, at the step size at which the differences change least."""
     if function.slopes is None:
         given = _values(function.derivative(index), points, "the derivative by JAX of f")
     else:
@@ -298,7 +304,7 @@ def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interv
     shifts = np.array([-2, -1, 1, 2])[:, None, None] * steps
     ends = (points + shifts[..., None] * along).reshape(-1, points.shape[1])
     low, below, above, high = np.asarray(jax.jit(function.implementation)(*ends.T)).reshape(shifts.shape)
-    # Five-point differences have an error of fourth order in the step.
+    # Use five-point differences, whose error is of fourth order in the step.
     found, finer = np.split((8 * (above - below) - (high - low)) / (12 * steps), 2)
     errors = np.where(np.isfinite(found - finer), np.abs(found - finer), np.inf)
     best = np.argmin(errors, axis=0), np.arange(len(points))
@@ -308,7 +314,7 @@ def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interv
             which = f"by argument {index} " if len(point) > 1 else ""
             raise ValueError(
                 f"the derivative of {function.own_name} {which}at {_shown_point(point)} is {expected:.6g} by "
-                f"differences, and {slope:.6g} {'by df' if function.slopes is not None else 'as JAX takes it'}"
+                f"differences, but {slope:.6g} {'by df' if function.slopes is not None else 'by JAX'}"
             )
 
 

@@ -93,7 +93,10 @@ DAMAGED = {
     "another kind": (changed(kind="a sweep"), "another result"),
     "of a later format": (changed(format=kept.FORMAT + 1), f"version {kept.FORMAT + 1} of the format"),
     "of an older derivation": (changed(derivation=0), "version 0 of the derivation"),
-    "a call among the expressions": (with_row(["__import__", "os"]), "no kind of expression called __import__"),
+    "a call among the expressions": (
+        with_row(["__import__", "os"]),
+        "__import__ is not a supported kind of expression",
+    ),
     "code for a name": (with_row(["Symbol", "__import__('os').abort()", {"x": "y"}], 0), "assumptions"),
     "no content": (changed(content=None), "instead of an action"),
     "an unknown record": (

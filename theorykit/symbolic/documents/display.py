@@ -9,14 +9,15 @@ import jax
 from .document import Block, as_markdown, as_terminal_text
 from .page import as_fragment
 
-# Number of lines of a repr. Longer output belongs in a summary.
+# Maximum number of lines of a repr. Longer output belongs in a summary.
 _LINES = 15
-# Trees with placeholder leaves, as `jax.tree.map` makes them, and deleted arrays raise these. A repr must never fail.
+# A repr must never fail. Views raise these errors for trees with placeholder leaves, which `jax.tree.map` creates, and
+# for deleted arrays.
 _UNUSUAL = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class View:
-    """Document that displays itself at a prompt, with `print`, and in a notebook."""
+    """Document that displays itself at a prompt, with `print`, or in a notebook."""
 
     def __init__(self, blocks: Iterable[Block]):
         self.blocks = tuple(blocks)
@@ -32,17 +33,17 @@ class View:
 
 
 class DisplayMixin:
-    """Base of classes that display themselves. A subclass returns the document to display from `_view`.
+    """Base of classes that display themselves. A subclass implements `_view`, which returns the document to display.
 
-    A subclass must not generate a `__repr__`: use `dataclass(repr=False)`.
+    Decorate dataclasses with `dataclass(repr=False)`, so that they do not replace `__repr__`.
     """
 
     @abc.abstractmethod
     def _view(self) -> Iterable[Block]:
-        """Return the document, most important blocks first."""
+        """Return the document, with the most important blocks first."""
 
     def summary(self) -> View:
-        """Return all information as a table, which prints and displays itself."""
+        """Return all information as a table. The table displays itself."""
         return View(self._view())
 
     def __repr__(self) -> str:
@@ -60,15 +61,15 @@ class DisplayMixin:
         try:
             return self.summary()._repr_html_() if _has_values(self) else None
         except (*_UNUSUAL, NotImplementedError):
-            # This includes formulas that MathML cannot write.
+            # Let the notebook use the repr, for example if MathML cannot write a formula.
             return None
 
 
 def _has_values(instance: Any) -> bool:
-    """Return whether every leaf has a value. Leaves have none under `jit` and `eval_shape`, or may be placeholders."""
+    """Return whether every leaf has a value, and is not traced (`jit`, `eval_shape`) or a placeholder."""
     return all(
         isinstance(leaf, str | int | float)
-        # This accepts arrays of any library.
+        # Accept arrays of any library.
         or (hasattr(leaf, "__array__") and not isinstance(leaf, jax.core.Tracer))
         for leaf in jax.tree.leaves(instance)
         if leaf is not instance

@@ -1,6 +1,6 @@
 """Documents of headings, text, equations and lists, written as Markdown or LaTeX.
 
-Text holds inline mathematics between dollar signs, `code` in backquotes and **bold** words, as in Markdown.
+As in Markdown, text may contain inline mathematics between dollar signs, `code` in backquotes, and **bold** words.
 """
 
 import re
@@ -14,17 +14,19 @@ from typing import Annotated, NamedTuple
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
 from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
 
-# Break an equation before its relation if its left side and its whole exceed these lengths in characters of LaTeX.
-_LONG_LEFT, _LONG = 60, 122
-# Width of text in a terminal.
+# Break an equation before its relation only if its left side is longer than this, in characters of LaTeX.
+_LONG_LEFT = 60
+# The whole equation must also be longer than this, in characters of LaTeX.
+_LONG = 122
+# Width of text in a terminal, in characters.
 _COLUMNS = 100
-# words between two stars, which are no powers of something before them
+# Words between double stars. Stars after a word or a bracket denote a power.
 BOLD = re.compile(r"(?<![\w)\]])\*\*(.+?)\*\*(?!\w)")
 _Level = Annotated[int, partial(checked_whole_number, least=1, most=6)]
 
 
 class Part:
-    """Text whose fields are checked."""
+    """Part of a document. Its fields are checked."""
 
     def __post_init__(self):
         check_fields(self)
@@ -32,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Heading(Part):
-    """Heading. Level 1 is the document's title."""
+    """Heading. Level 1 is the title of the document."""
 
     text: str
     level: "_Level" = 2
@@ -47,9 +49,13 @@ class Text(Part):
 
 @dataclass(frozen=True)
 class Equation(Part):
-    """Displayed equation, both sides in LaTeX.
+    """Displayed equation.
 
-    `source` is its number in a paper, `label` its name in the document, `plain` its text for a terminal.
+    - `left`, `right`: both sides, in LaTeX.
+    - `relation`: the symbol between them.
+    - `source`: number of the equation in the paper.
+    - `label`: name of the equation in the document.
+    - `plain`: text for a terminal.
     """
 
     left: str
@@ -61,7 +67,7 @@ class Equation(Part):
 
     @property
     def numbered(self) -> str:
-        """Return the relation and the right side, with the source's number."""
+        """Return the relation and the right side, with the equation number of the source."""
         return rf"{self.relation} {self.right}" + (rf" \qquad ({self.source})" if self.source else "")
 
 
@@ -74,9 +80,12 @@ class Items(Part):
 
 @dataclass(frozen=True)
 class Folded(Part):
-    """Parts that a page hides under a line of text, `summary`, unless `is_open`. A terminal always hides them.
+    """Parts that a page hides under one line of text. A terminal always hides them.
 
-    `remark` appears on pages only.
+    - `summary`: the line of text.
+    - `parts`: the hidden parts.
+    - `remark`: text next to the summary, on pages only.
+    - `is_open`: whether a page shows the parts at first.
     """
 
     summary: str
@@ -87,7 +96,7 @@ class Folded(Part):
 
 @dataclass(frozen=True)
 class Table(Part):
-    """Rows of short texts under a `header`. Without a header, the first column names the others."""
+    """Rows of short texts under a `header`. Without a header, the first column contains the names of the rows."""
 
     rows: tuple[tuple[str, ...], ...]
     header: tuple[str, ...] = ()
@@ -95,7 +104,7 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """Small SVG drawing, and text to show if it cannot be drawn."""
+    """Small SVG drawing, and a text that replaces it in a terminal."""
 
     svg: str
     text: str
@@ -114,7 +123,7 @@ _BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Picture, Code)
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
-    """Check that `values` has at least one part of a document."""
+    """Return `values` as a list after checking that it is a non-empty sequence of parts."""
     found = checked_sequence(name, values, "parts of a document")
     if not found:
         raise ValueError(f"{name} must not be empty")
@@ -127,7 +136,7 @@ def align_environment(equations: Iterable[Equation]) -> str:
     aligned = max((left for each in equations if (left := width(each.left)) <= TEXT_WIDTH / 3), default=0.0)
     found = [_lines(each, aligned) for each in equations]
     if any(width(line.partition("&")[2]) > TEXT_WIDTH - aligned for lines in found for line in lines):
-        # A wide equation that does not break leaves no space next to the left sides.
+        # Do not align. An equation that is wide and cannot break leaves no space next to the left sides.
         found = [_lines(each, 0.0) for each in equations]
     labels = (rf" \label{{eq:{each.label or _label(each.left)}}}" for each in equations)
     rows = [" \\notag \\\\\n  ".join(lines) + label for lines, label in zip(found, labels, strict=True)]
@@ -136,7 +145,7 @@ def align_environment(equations: Iterable[Equation]) -> str:
 
 
 def _lines(equation: Equation, aligned: float) -> list[str]:
-    """Break an equation into lines, aligned at its relation if its left side is at most `aligned` wide."""
+    """Break an equation into lines. Align it at its relation if its left side is at most `aligned` wide."""
     left, most = equation.left, TEXT_WIDTH - NUMBER - aligned
     source = rf" \quad [\text{{Eq.\,{equation.source}}}]" if equation.source else ""
     right = f"{equation.relation} {equation.right}{source}"
@@ -157,7 +166,7 @@ def _label(left: str) -> str:
 
 
 class Writer(NamedTuple):
-    """Functions that write each kind of part. Folded parts are unfolded if there is no `fold`."""
+    """Functions that write each kind of part. If there is no `fold`, folded parts are written in full."""
 
     heading: Callable[[str, int], str]
     text: Callable[[str], str]
@@ -207,7 +216,8 @@ def as_markdown(blocks: "Iterable[Block]") -> str:
 def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
     """Write the document as a LaTeX article that needs only amsmath. Each equation has a label.
 
-    Equations are broken into lines that fit the text width of an article. Use a `fragment` for `\\input` in a document.
+    Equations are broken into lines that fit the text width of an article. Set `fragment` to get only the body of the
+    document, for `\\input`.
     """
 
     def heading(text: str, level: int) -> str:
@@ -226,7 +236,7 @@ def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
     def text(text: str) -> str:
         return f"\n{_latex_text(text)}\n"
 
-    # Keep an equation in the preceding paragraph, so that no page break separates them.
+    # Write an equation in the preceding paragraph, so that no page break separates the two.
     writer = Writer(
         heading=heading,
         text=text,
@@ -268,7 +278,7 @@ def _markdown_table(table: Table) -> str:
 
 
 def as_terminal_text(blocks: Iterable[Block]) -> str:
-    """Write the document as plain text for a terminal: tables in columns, formulas as LaTeX, no markup."""
+    """Write the document as plain text for a terminal, with tables in columns, formulas in LaTeX, and no markup."""
 
     def plain(text: str) -> str:
         text = re.sub(r"\$[^$]*\$", lambda formula: _plain_formula(formula[0]), text)
@@ -319,7 +329,7 @@ def _latex_text(text: str) -> str:
         return re.sub(r"`(.+?)`", r"\\texttt{\1}", piece)
 
     def breakable(formula: str) -> str:
-        # LaTeX breaks no lines between the brackets of \left and \right.
+        # Use plain brackets, because LaTeX does not break lines between \left and \right.
         return re.sub(r"\\(left|right)(?=[()\[\]])", "", formula)
 
     pieces = re.split(r"(\$[^$]*\$)", text)

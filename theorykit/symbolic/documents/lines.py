@@ -1,7 +1,7 @@
-"""Break LaTeX formulas into lines that fit the text width of an article, from estimated symbol widths.
+"""Break LaTeX formulas into lines that fit the text width of an article, by estimated widths of symbols.
 
-Lines break before relations and signs, preferably outside brackets. A broken bracket is closed by `\\right.` and opened
-again by `\\left.`. Lines break between factors only if nothing else helps.
+Lines break before relations and signs, preferably outside brackets. A bracket that spans lines is closed by `\\right.`
+and opened again by `\\left.`. Lines break between factors only if nothing else helps.
 """
 
 import re
@@ -9,8 +9,13 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
-# Width of an article's text less the error of the estimates, and of an equation number, in points at font size 10.
-TEXT_WIDTH, NUMBER, INDENT = 333.0, 28.0, 10.0
+# Text width of an article in points at font size 10, less the error of the estimates.
+TEXT_WIDTH = 333.0
+# Width of an equation number in points.
+NUMBER = 28.0
+# Indentation of continuation lines in points.
+INDENT = 10.0
+# Size of scripts relative to the line.
 _SCRIPT = 0.7
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _RELATIONS = frozenset(["=", "<", ">", r"\sim", r"\in", r"\propto", r"\to", r"\Rightarrow", r"\mid", r"\succ"])
@@ -40,7 +45,7 @@ _NAMES, _OVER, _ALONE = (r"\operatorname", r"\text", r"\mathrm"), (r"\frac", r"\
 
 
 class _Item(NamedTuple):
-    """Part of a formula without line breaks: the end of its text, and its width."""
+    """Part of a formula that is not broken, with the end of its text, its width, and its depth in brackets."""
 
     kind: str
     end: int
@@ -54,7 +59,7 @@ def width(latex: str) -> float:
 
 
 def broken(latex: str, first: float, others: float) -> list[str]:
-    """Break the formula into lines. The first line has width `first` and the others `others`, if possible."""
+    """Break the formula into lines of at most the widths `first` and `others` (later lines), if possible."""
     if width(latex) <= first:
         return [latex]
     latex = _on_the_line(latex, 0.7 * others)
@@ -63,7 +68,7 @@ def broken(latex: str, first: float, others: float) -> list[str]:
     before = [0.0]
     for item in items:
         before.append(before[-1] + item.width)
-    # For each position, the least cost of the lines up to it, and the start of the last line.
+    # Dynamic programming: for each position, the least cost of the lines up to it, and the start of the last line.
     best: dict[int, tuple[float, int]] = {0: (0.0, 0)}
     for number, end in enumerate(places[1:], 1):
         choices = []
@@ -81,7 +86,7 @@ def broken(latex: str, first: float, others: float) -> list[str]:
 
 
 def _on_the_line(latex: str, most: float) -> str:
-    """Write powers of e and numerators that are wider than `most` as exp(...) and (...), which can break."""
+    """Write powers of e and numerators that are wider than `most` as exp(...) and (...), which can be broken."""
     for begin in re.finditer(r"(?<![A-Za-z\\])e\^\{|\\frac\{", latex):
         end = _end_of_group(latex, begin.end())
         inside = latex[begin.end() : end]
@@ -95,7 +100,7 @@ def _on_the_line(latex: str, most: float) -> str:
 
 
 def _end_of_group(latex: str, begin: int) -> int:
-    """Return the position of the brace that closes the one at `begin`."""
+    """Return the position of the brace that closes the brace at `begin`."""
     depth = 1
     for end in range(begin, len(latex)):
         depth += {"{": 1, "}": -1}.get(latex[end], 0)
@@ -166,7 +171,7 @@ def _items(latex: str) -> list[_Item]:
             i += 1
         elif token == r"\begin":
             group()
-            # Entries may be matrices too, whose rows and columns do not count here.
+            # Count only rows and columns of the outer matrix. Entries may be matrices too.
             rows, level = [[""]], 0
             while level or tokens[i][0] != r"\end":
                 part = tokens[i][0]

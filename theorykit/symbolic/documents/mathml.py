@@ -1,4 +1,4 @@
-"""Convert LaTeX formulas from `rendering` to MathML with latex2mathml, with corrections for browsers."""
+"""Convert LaTeX formulas from `rendering` to MathML with latex2mathml, and correct the result for browsers."""
 
 import html
 import re
@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, tostring
 _BREAKS = "=+−∝⇒∼→"
 _KEPT = ("accent", "fence", "form", "linethickness", "maxsize", "minsize", "stretchy", "width")
 _TEXTS = {"·": "⋅", "*": "∗"}
-# latex2mathml accepts only letters in function names, so they are passed as text with this prefix.
+# Function names are passed as text with this prefix, because latex2mathml accepts only letters in names.
 _FUNCTION = "\N{FUNCTION APPLICATION}"
 _THIN = "0.167em"
 _CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "msubsup": 3, "munder": 2, "mover": 2, "munderover": 3}
@@ -18,7 +18,9 @@ _CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "msubsup": 3, "munder
 def mathml(latex: str, wrap: Callable[[Element], Element] = lambda element: element) -> list[Element]:
     """Return the row of MathML elements for `latex`. `wrap` may replace the element of any symbol.
 
-    Raises `NotImplementedError` for an unknown command, and `ValueError` for an incomplete formula.
+    Raises:
+        NotImplementedError: If the formula contains an unknown command.
+        ValueError: If the formula is incomplete.
     """
     from latex2mathml.converter import convert_to_element
 
@@ -46,7 +48,7 @@ def broken(row: Sequence[Element]) -> list[list[Element]]:
     for element in row:
         starts = element.tag == "mo" and element.text is not None and element.text in _BREAKS
         if starts and parts[-1] and parts[-1][-1].tag != "mo" and element.get("form") != "prefix":
-            # At the beginning of a part it would be read as a prefix sign.
+            # Declare the sign as infix. At the beginning of a part, browsers would treat it as a prefix.
             element.set("form", "infix")
             parts.append([])
         parts[-1].append(element)
@@ -57,12 +59,12 @@ def _check_is_whole(whole: Element, latex: str) -> None:
     for element in whole.iter():
         text = html.unescape(element.text or "")
         if text.startswith("\\") and len(text) > 1:
-            raise NotImplementedError(f"there is no MathML of the LaTeX command {text}, which is in {latex}")
-        # latex2mathml displays unmatched closing brackets and leaves out missing arguments.
+            raise NotImplementedError(f"the LaTeX command {text} in {latex} cannot be converted to MathML")
+        # Check here, because latex2mathml displays unmatched closing brackets and leaves out missing arguments.
         if element.tag == "mi" and text in ("{", "}", "&", "_", "^", "\\"):
-            raise ValueError(f"the formula {latex} cannot be read: {text} stands where nothing was opened")
+            raise ValueError(f"the formula {latex} cannot be read: {text} is unexpected")
         if len(element) < _CHILDREN.get(element.tag, 0):
-            raise ValueError(f"the formula {latex} cannot be read: it lacks an argument")
+            raise ValueError(f"the formula {latex} cannot be read: an argument is missing")
 
 
 def _row(parent: Element, wrap: Callable[[Element], Element]) -> list[Element]:
@@ -83,7 +85,7 @@ def _row(parent: Element, wrap: Callable[[Element], Element]) -> list[Element]:
 
 
 def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
-    """Correct an element of latex2mathml, which writes entities as text and many operators as identifiers."""
+    """Correct an element. latex2mathml writes entities as text and many operators as identifiers."""
     tag, text = element.tag, html.unescape(element.text or "")
     if tag in ("msub", "msup", "msubsup"):
         return _with_scripts(element, wrap)
@@ -93,11 +95,11 @@ def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
     if tag in ("mi", "mo", "mn"):
         if tag != "mn" and text not in ("", "mod"):
             is_name = text in "∂∞" or text[0].isalpha()
-            # As an operator it would be an accent.
+            # Use another character, because browsers treat this operator as an accent.
             text = "∼" if (tag, text) == ("mi", "~") else _TEXTS.get(text, text)
             tag = "mi" if is_name else "mo"
         variant = element.get("mathvariant", "").upper().replace("-", " ")
-        # Browsers support only variants that Unicode has characters for.
+        # Use Unicode characters for variants, because browsers do not support the attribute.
         text = "".join(_in_variant(each, variant) for each in text) if variant else text
         kept = {key: value for key, value in element.items() if tag == "mo" and key in _KEPT}
         made = _element(tag, text, **kept)
@@ -109,7 +111,7 @@ def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
     else:
         children = [_mended(child, wrap) for child in element]
     kept = {key: value.replace("negativethinmathspace", f"-{_THIN}") for key, value in element.items() if key in _KEPT}
-    # Otherwise browsers place it too far above.
+    # Mark marks above a symbol as accents. Otherwise browsers place them too high.
     return _element(tag, text or None, *children, **kept | ({"accent": "true"} if tag == "mover" else {}))
 
 
@@ -131,7 +133,7 @@ def _with_scripts(element: Element, wrap: Callable[[Element], Element]) -> Eleme
     above = None
     if element.tag != "msub":
         above = _mended(scripts[-1], lambda symbol: symbol)
-        # This T means a transpose and is no symbol.
+        # This T denotes a transpose and is not a symbol.
         above = above if above.tag == "mi" and above.text == "T" else _mended(scripts[-1], wrap)
     symbol = base if below is None else _element("msub", None, base, below)
     if not _is_function(base):

@@ -1,6 +1,6 @@
-"""Write a document as one self-contained HTML page: MathML formulas, folding steps, symbols linked to a table.
+"""Write a document as one self-contained HTML page with MathML formulas, foldable steps and a table of symbols.
 
-The page loads no font, picture or style from elsewhere, and it has no script.
+The page does not load fonts, pictures or styles from elsewhere, and contains no script.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ class Definition(Part):
 
 
 def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> str:
-    """Write the document as an HTML page. Each symbol in a formula links to its row in a table of `definitions`.
+    """Write the document as an HTML page.
 
-    Raises `NotImplementedError` for an unknown LaTeX command in a formula; see `mathml`.
+    Args:
+        blocks: The parts of the document.
+        definitions: Meanings of symbols, for a table. Each symbol in a formula links to its row.
+
+    Raises:
+        NotImplementedError: If a formula contains an unknown LaTeX command.
     """
     rows = checked_sequence("definitions", definitions, "definitions of symbols")
     for number, row in enumerate(rows):
@@ -45,26 +50,27 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
 
 
 def as_fragment(blocks: Iterable[Block]) -> str:
-    """Write the document as HTML for a notebook's output: one element with its own style, in the notebook's colours."""
+    """Write the document as one HTML element for the output of a notebook, in the colours of the notebook."""
     style = Path(__file__).with_name("fragment.css").read_text("utf-8")
-    # Anchors could clash with anchors of other outputs of the notebook.
+    # Remove anchors, which could clash with anchors in other outputs of the notebook.
     body = re.sub(r' id="[^"]*"', "", _Page(()).body(checked_blocks("blocks", blocks)))
     return f'<div class="theorykit"><style>{style}</style>{body}</div>'
 
 
 @dataclass
 class _Page:
-    """State of a page while it is written: the text so far, and the current place."""
+    """State of a page while it is written."""
 
     definitions: Sequence[Definition]
     title: str = "A derivation"
-    # Headings as (level, text, anchor).
+    # Headings so far, as (level, text, anchor).
     headings: list[tuple[int, str, str]] = field(default_factory=list)
     folds: int = 0
     # Anchor and name of the current place on the page.
     place: tuple[str, str] = ("top", "the beginning")
-    # `anchors` maps the MathML of a symbol to its anchor, `first` an anchor to the place where the symbol first occurs.
+    # Anchor of each symbol, by the MathML of the symbol.
     anchors: dict[str, str] = field(default_factory=dict)
+    # Place where each symbol first occurs, by anchor.
     first: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -125,7 +131,7 @@ class _Page:
         )
 
     def formula(self, latex: str, tag: str, attributes: str, displaystyle: str) -> str:
-        """Write a formula in parts, one per line, because browsers break no line within a part."""
+        """Write a formula in parts, because browsers break lines only between parts."""
         texts = ("".join(map(as_text, part)) for part in broken(mathml(latex, self.linked)))
         parts = _MAY_BREAK.join(f'<math displaystyle="{displaystyle}">{text}</math>' for text in texts)
         return f'<{tag} {attributes}data-latex="{html.escape(latex)}">{parts}</{tag}>'
@@ -136,7 +142,7 @@ class _Page:
         if anchor is None:
             return element
         self.first.setdefault(anchor, self.place)
-        # MathML itself has no links that every browser follows.
+        # Use an HTML link, because not every browser supports links in MathML.
         text, link, inner = Element("mtext", {"class": "link"}), Element("a", {"href": f"#{anchor}"}), Element("math")
         inner.append(element)
         link.append(inner)
@@ -148,7 +154,7 @@ class _Page:
         if not met:
             return ""
         title = self.heading("Symbols", 2)
-        # A symbol that occurs only here has no row to link to.
+        # Link only to symbols that occurred in the document, because only these have a row.
         self.anchors = {symbol: anchor for symbol, anchor in self.anchors.items() if anchor in met}
         rows = []
         for number, definition in enumerate(self.definitions, 1):

@@ -26,7 +26,7 @@ _INDICES = "ijklmnpqrs"
 
 
 def _prefix(name: str, subscript: str = "") -> Callable[[Any, sp.Expr], Any]:
-    """Make the rule for an operator in front of its matrix."""
+    """Make the printing rule for an operator in front of its matrix."""
     return lambda printer, expr: printer._operator(name, getattr(expr, subscript, None), expr.matrix)
 
 
@@ -44,7 +44,7 @@ class _Rules:
         return text if isinstance(matrix, sp.MatrixSymbol) else self._enclosed(text)
 
     def _print_Trace(self, expr):
-        # Keep a number that is written as a product, such as y^T A y.
+        # Print the trace of a 1 x 1 product, such as y^T A y, without the trace.
         return self._print(expr.arg) if expr.arg.shape == (1, 1) else self._operator("tr", None, expr.arg)
 
     def _print_WholeFunctionBase(self, expr, exp=None):
@@ -76,8 +76,10 @@ class _Rules:
         return super()._print_Symbol(expr, *style, **styles)
 
 
-# sigma2_1 is sigma_1 squared, and Phi_test is the Phi of test data.
-_VARIANCE, _TEST = "sigma2_", "_test"
+# Prefix of variances: sigma2_1 is printed as sigma_1 squared.
+_VARIANCE = "sigma2_"
+# Suffix of symbols of test data: Phi_test is the Phi of test data.
+_TEST = "_test"
 
 
 def _is_variance(node: Any) -> bool:
@@ -134,7 +136,7 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         return MatrixLatexPrinter({"symbol_names": self._settings["symbol_names"] | named}).doprint(function.expr)
 
     def _print_GaussianAverage(self, expr):
-        # A symbol elsewhere may have the same name.
+        # Choose another name if a free symbol has the same name.
         name, others = self._print(expr.variable), set(map(self._print, expr.free_symbols))
         while name in others:
             name += "'"
@@ -170,18 +172,18 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         return rf"\left({text}\right)" if expr.function.expr.is_Add else text
 
     def _needs_mul_brackets(self, expr, first=False, last=False):
-        # Without brackets, factors after a sum are read as part of it.
+        # Add brackets, because factors after a sum would be read as part of it.
         sums = isinstance(expr, (EigenvalueSum, SumOfEntries)) and not last
         return sums or super()._needs_mul_brackets(expr, first=first, last=last)
 
     def _indices(self, matrix):
-        """Return letters that no symbol in the matrix uses: one for a column or a row, else two."""
+        """Return index letters that no symbol in the matrix uses: one for a column or a row, otherwise two."""
         taken = {self._print(symbol) for symbol in matrix.free_symbols}
         letters = [letter for letter in _INDICES if letter not in taken]
         return " ".join(letters[: 1 if 1 in matrix.shape else 2])
 
     def _entry_of(self, matrix, indices):
-        """Print a matrix with the given indices. For a function of entries, the arguments get the indices."""
+        """Print a matrix with the given indices. In a function of entries, the arguments get the indices."""
         if isinstance(matrix, (ElementwiseApplyFunction, Entrywise)):
             matrices = matrix.matrices if isinstance(matrix, Entrywise) else (matrix.expr,)
             return self._named(matrix.function, *(self._entry_of(each, indices) for each in matrices))
@@ -320,13 +322,13 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
     def _of(self, function, *names):
         """Print the value of a function with these names for its variables."""
         texts = [name if isinstance(name, str) else str(self._print(name)) for name in names]
-        # A text of several lines cannot serve as a name.
+        # Use the plain name if the printed name has several lines.
         named = [sp.Symbol(sp.sstr(name) if "\n" in text else text) for name, text in zip(names, texts, strict=True)]
         return self._print(function.expr.xreplace(dict(zip(function.variables, named, strict=True))))
 
 
 def _lowered(text: prettyForm, below: prettyForm | str) -> prettyForm:
-    """Put a subscript at the lower right."""
+    """Put the subscript `below` at the lower right of `text`."""
     return prettyForm(*text.right(prettyForm("\n".join([" ", *str(below).splitlines()]))))
 
 
@@ -356,7 +358,7 @@ _serves_sympy(PrettyPrinter, MatrixPrettyPrinter)
 
 @checked_arguments
 def latex(expression: Expression, symbol_names: Mapping[sp.Expr, str] | None = None) -> str:
-    """Return LaTeX of `expression`, with symbols named as in `symbol_names`."""
+    """Return the LaTeX of `expression`. `symbol_names` are LaTeX names of symbols that should have another name."""
     return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
 
 

@@ -8,9 +8,15 @@ import numpy as np
 from .document import Picture
 from .values import drawing, written
 
-# Size of a drawing in pixels, with space for numbers at the left and for names at the right.
-_WIDTH, _HEIGHT, _LEFT, _RIGHT = 440, 90, 64, 90
-# A curve of this width cannot show more points.
+# Width of a drawing in pixels.
+_WIDTH = 440
+# Height of a drawing in pixels.
+_HEIGHT = 90
+# Space for numbers at the left, in pixels.
+_LEFT = 64
+# Space for names at the right, in pixels.
+_RIGHT = 90
+# Maximum number of points of a curve. A drawing of this width cannot show more.
 _POINTS = 600
 # Number of values that a terminal shows.
 _BARS = 60
@@ -19,7 +25,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def brief(values: Any, most: int = 6) -> str:
-    """Write the first `most` numbers of an array to four digits, or the range of an array with several axes."""
+    """Write the first `most` numbers of an array with four digits, or the range of an array with several axes."""
     array = np.asarray(values)
     if array.ndim > 1:
         return f"{np.min(array):.4g} to {np.max(array):.4g}, shape {array.shape}"
@@ -29,7 +35,7 @@ def brief(values: Any, most: int = 6) -> str:
 
 
 def curves(series: Mapping[str, Any], caption: str, across: Any = None) -> Picture:
-    """Draw named curves in one frame, over their index or `across`. A terminal shows the first one as a row of bars."""
+    """Draw named curves in one frame against `across`, by default their index. A terminal shows the first as bars."""
     drawn = {name: _thinned(values) for name, values in series.items()}
     finite = np.concatenate([values[np.isfinite(values)] for values in drawn.values()])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
@@ -52,7 +58,7 @@ def curves(series: Mapping[str, Any], caption: str, across: Any = None) -> Pictu
 
 
 def bars(values: Any, errors: Any, caption: str) -> Picture:
-    """Draw numbers as bars from zero with their errors. A dot marks a value that is not finite."""
+    """Draw numbers as bars from zero with error bars. A dot marks a value that is not finite."""
     values, errors = np.asarray(values, dtype=float), np.nan_to_num(np.asarray(errors, dtype=float))
     known = values[np.isfinite(values)]
     low, high = min(0.0, float(known.min(initial=0.0))), max(0.0, float(known.max(initial=0.0)))
@@ -83,7 +89,7 @@ def _ends(low: float, high: float) -> list[str]:
 
 
 def _captioned(marks: list[str], caption: str, values: np.ndarray) -> Picture:
-    """Make the picture. Its text has the latest values as characters of eight heights, and a dot for a lost value."""
+    """Make the picture. Its text shows the last values as bars of eight heights, and a dot for a non-finite value."""
     latest = values[-_BARS:]
     known = latest[np.isfinite(latest)]
     low, spread = (float(known.min()), float(np.ptp(known)) or 1.0) if known.size else (0.0, 1.0)

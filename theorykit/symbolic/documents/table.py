@@ -1,7 +1,8 @@
-"""Store expressions as a table of plain values, with one row per subexpression, each written once.
+"""Store expressions as a table of plain values. Each subexpression has one row.
 
-A row holds the name of a kind of expression and its parts: numbers of earlier rows, or numbers and text. Only the kinds
-listed here are allowed. Reading a table creates expressions of these kinds and executes nothing else.
+A row contains the name of a kind of expression, followed by its parts: the numbers of earlier rows, or numbers and
+text. Only the kinds listed here are allowed. Reading a table creates expressions of these kinds and executes no other
+code.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +58,7 @@ class ExpressionTable:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        # SymPy may consider expressions of different kinds equal.
+        # Use the type in the key, because SymPy may consider expressions of different types equal.
         self._numbers: dict[tuple[type, Basic], int] = {}
 
     def enter(self, expression: Basic) -> int:
@@ -100,31 +101,31 @@ def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
     if _KNOWN.get(name) is kind:
         return [name, *(enter(argument) for argument in expression.args)]
     if isinstance(expression, NumericFunction):
-        raise ValueError(f"{expression} has code of Python, of which there is no text to be kept; pickle it instead")
+        raise ValueError(f"{expression} contains Python code, which cannot be stored as text; pickle it instead")
     raise ValueError(
-        f"the expression {shown(expression)} is a {kind.__module__}.{name}, of which there is no text to be kept; the "
-        "kinds of expressions that there is text of are listed in theorykit/symbolic/documents/table.py"
+        f"the expression {shown(expression)} is a {kind.__module__}.{name}, which cannot be stored as text; the "
+        "supported kinds of expressions are listed in theorykit/symbolic/documents/table.py"
     )
 
 
-# SymPy raises these errors if parts do not make an expression.
+# SymPy raises these errors if an expression cannot be made of the given parts.
 _MISTAKES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, NotImplementedError)
 
 
 def read_expressions(rows: Sequence[object]) -> list[Basic]:
-    """Return the expression of every row of a table. Raises `ValueError` with the number of an invalid row."""
+    """Return the expression of every row of a table. Raises `ValueError`, with the row's number, if one is invalid."""
     found: list[Basic] = []
     for number, row in enumerate(rows):
         try:
             found.append(_expression(row, found))
         except _MISTAKES as error:
-            raise ValueError(f"row {number} of its expressions, {shown(row)}, is none: {error}") from error
+            raise ValueError(f"row {number} of its expressions, {shown(row)}, is invalid: {error}") from error
     return found
 
 
 def _expression(row: object, above: Sequence[Basic]) -> Basic:
     if not isinstance(row, list) or not row or not isinstance(row[0], str):
-        raise ValueError("a row is the name of a kind, and what it is made of")
+        raise ValueError("a row must be a list of the name of a kind and its parts")
     name, *parts = row
     if name in _READERS:
         return _READERS[name](*parts)
@@ -133,29 +134,29 @@ def _expression(row: object, above: Sequence[Basic]) -> Basic:
     if name == "BlockMatrix":
         rows, blocks = _whole(parts[0]), _entries(parts[1:], above)
         if rows < 1 or not blocks or len(blocks) % rows:
-            raise ValueError(f"{len(blocks)} blocks do not make {rows} rows")
+            raise ValueError(f"{len(blocks)} blocks cannot be arranged in {rows} rows")
         columns = len(blocks) // rows
         return BlockMatrix([list(blocks[row * columns : (row + 1) * columns]) for row in range(rows)])
     if name not in _KNOWN:
-        raise ValueError(f"there is no kind of expression called {name} here")
+        raise ValueError(f"{name} is not a supported kind of expression")
     kind, arguments = _KNOWN[name], _entries(parts, above)
     is_scalar = name in _SCALARS
     if is_scalar and not all(isinstance(each, Expr) and not each.is_Matrix for each in arguments):
-        raise ValueError("it has a part that is no scalar")
+        raise ValueError("one of its parts is not a scalar")
     if kind in (Add, Mul):
         made = kind._from_args(arguments)  # keeps the order
     else:
         made = kind(*arguments, evaluate=False) if is_scalar or name in _CASES else kind(*arguments)
     # Reject an expression that SymPy simplifies, because it was not written by `ExpressionTable`.
     if type(made).__name__ != name or made.args != arguments:
-        raise ValueError(f"it is {made}")
+        raise ValueError(f"SymPy changes it to {made}")
     return made
 
 
 def _entries(numbers: Sequence[Any], above: Sequence[Basic]) -> tuple[Basic, ...]:
     for number in numbers:
         if not 0 <= _whole(number) < len(above):
-            raise ValueError(f"it is made of row {number}, which is not above it")
+            raise ValueError(f"it refers to row {number}, which is not an earlier row")
     return tuple(above[number] for number in numbers)
 
 
@@ -167,7 +168,7 @@ def _whole(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{shown(value)} is no name")
+        raise ValueError(f"{shown(value)} is not a name")
     return value
 
 
@@ -187,7 +188,7 @@ def _float(mantissa: Any, exponent: Any, precision: Any) -> Float:
 
 def _symbol(name: Any, assumptions: Any) -> Symbol:
     if not isinstance(assumptions, dict) or any(value not in (True, False, None) for value in assumptions.values()):
-        raise ValueError("the assumptions of a symbol are true or false")
+        raise ValueError("the assumptions of a symbol must be true or false")
     return Symbol(_text(name), **assumptions)
 
 

@@ -11,14 +11,20 @@ from jaxtyping import Float
 
 from .document import Picture
 
-# Numbers of matrix rows: drawn, labelled, with entries written in a drawing, and printed in a terminal.
-_DRAWN, _LABELLED, _WRITTEN, _PRINTED = 32, 16, 8, 4
-# Colours of positive and of negative entries. Both are legible on white and on black.
+# Maximum number of rows of a matrix that are drawn.
+_DRAWN = 32
+# Maximum number of drawn rows with labels.
+_LABELLED = 16
+# Maximum number of drawn rows with the values of entries.
+_WRITTEN = 8
+# Maximum number of rows of a matrix that a terminal prints.
+_PRINTED = 4
+# Colours of positive and negative entries, legible on white and on black.
 _COLOURS = ("#3b82d6", "#e07b39")
 
 
 def number(value: Any, digits: int = 6) -> str:
-    """Write a number to `digits` significant digits, or several numbers as their range."""
+    """Write a number with `digits` significant digits, or several numbers as their range."""
     array = np.asarray(value, dtype=float).ravel()
     if not len(array):
         return "none"
@@ -38,9 +44,9 @@ def data_size(size: float | int) -> str:
 
 
 def heat_map(name: str, matrix: Float[np.ndarray, "rows columns"], labels: Sequence[str] = ()) -> Picture:
-    """Draw a symmetric matrix: blue for positive entries, orange for negative, stronger for larger ones.
+    """Draw a symmetric matrix, with blue for positive and orange for negative entries. Larger entries are stronger.
 
-    A terminal prints a small matrix, and the ranges of entries of a large one.
+    A terminal prints a small matrix, and only the ranges of entries of a large matrix.
     """
     rows = len(matrix)
     labels = labels or [str(row) for row in range(1, rows + 1)]
@@ -67,7 +73,7 @@ def heat_map(name: str, matrix: Float[np.ndarray, "rows columns"], labels: Seque
             marks += [written(left - 5, y, name, "end"), written(left + (i + 0.5) * cell, 11, name)]
         for j in range(shown):
             entry = float(matrix[i, j])
-            # The square root makes the signs of small entries visible.
+            # Use the square root, to make the signs of small entries visible.
             strength = 0.75 * math.sqrt(abs(entry) / largest) if math.isfinite(entry) else 0.0
             marks.append(
                 f'<rect x="{left + j * cell}" y="{top + i * cell}" width="{cell - 1}" height="{cell - 1}" '
@@ -84,7 +90,7 @@ def heat_map(name: str, matrix: Float[np.ndarray, "rows columns"], labels: Seque
 
 
 def drawing(width: float | int, height: float | int, words: str, marks: Sequence[str]) -> str:
-    """Make an SVG picture in the colour of the surrounding text. `words` describe its content."""
+    """Make an SVG picture in the colour of the surrounding text. `words` describe the content of the picture."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{html.escape(words)}" '
