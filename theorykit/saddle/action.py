@@ -53,14 +53,13 @@ SCALE = "scale"
 _MANY_NODES = 1000
 # Number of error bounds that are added to the averages of `Action.bounds`.
 SIDE = Symbol("stated_errors_of_averages", real=True)
-# Costs of assigning an equation to an order parameter x. The cheapest assignment is used.
-# The equation is solved for x.
+# Cost of assigning an equation to an order parameter x if the equation is solved for x.
 _SOLVED = 0
-# x also occurs elsewhere in the equation.
+# Cost if x also occurs elsewhere in the equation.
 _IMPLICIT = 1
-# The coefficient of x depends on order parameters.
+# Cost if the coefficient of x depends on order parameters.
 _VARYING = 3
-# The equation has no term that gives x. The cost exceeds every sum of other costs.
+# Cost if the equation has no term proportional to x. It exceeds any sum of other costs.
 _NONE = 1000
 
 

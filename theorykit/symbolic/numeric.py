@@ -21,7 +21,7 @@ from ..precision import require_float64
 Interval = tuple[float | int | Expr, float | int | Expr]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-# Test points in an infinite interval are within this distance of zero, or of its finite end.
+# Test points in an infinite interval are within this distance of zero, or within twice this distance of its finite end.
 _FAR = 8.0
 # Number of test points.
 _POINTS = 12

@@ -64,7 +64,7 @@ _GOOD = 0.1
 
 
 def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
-    """Select `yes` if `condition` holds, else `no`, leaf by leaf of two trees of arrays."""
+    """Select `yes` if `condition` holds and `no` otherwise, leaf by leaf of two trees of arrays."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
@@ -380,8 +380,8 @@ class IndexNewton(AbstractSaddleSolver):
         stale, best = jnp.where(nearer, 0, state.stale + 1), jnp.where(nearer, point.gradient_norm, best)
         trapped = ~(best <= _CLOSE) & ((stale >= _STALE) | (radius < _TRAP))
         progress = state.progress.moved(point, accepted)
-        # Close to a solution, rounding may keep the gradient above the tolerance. Stop then after steps without
-        # progress.
+        # Rounding may keep the gradient above the tolerance close to a solution. There, count steps without progress,
+        # which end the iteration.
         idle, curvatures = jnp.where(best <= _CLOSE, stale, 0), progress.curvatures + jnp.where(accepted, 1, 0)
         progress, here = replace(progress, idle=idle, curvatures=curvatures), progress.point
         model = jax.lax.cond(accepted, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)

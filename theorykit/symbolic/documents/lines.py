@@ -41,7 +41,12 @@ _KINDS = {
     **dict.fromkeys((r"\quad", r"\qquad"), "space"),
     **dict.fromkeys((r"\log", r"\det", r"\exp"), "name"),
 }
-_NAMES, _OVER, _ALONE = (r"\operatorname", r"\text", r"\mathrm"), (r"\frac", r"\underset"), (r"\left", r"\right")
+# Commands that print their argument in upright letters.
+_NAMES = (r"\operatorname", r"\text", r"\mathrm")
+# Commands that print one argument above another.
+_OVER = (r"\frac", r"\underset")
+# Commands that print the bracket after them.
+_ALONE = (r"\left", r"\right")
 
 
 class _Item(NamedTuple):
