@@ -107,7 +107,7 @@ class OrbitSettings:
     def __post_init__(self):
         check_fields(self)
         if self.recorded < _BLOCKS:
-            raise ValueError(f"recorded must be at least {_BLOCKS} tokens, got recorded={self.recorded}")
+            raise ValueError(f"recorded must be at least {_BLOCKS} tokens, got {self.recorded}")
 
     def _for(self, model: dmft.SelfAttention) -> OrbitSettings:
         """Return the settings with those published sections whose patterns exist in `model`."""
