@@ -273,7 +273,7 @@ WRONG.defjvp(lambda primals, tangents: (jnp.sin(*primals), 2 * tangents[0]))
         (jnp.tanh, lambda x: (1 - jnp.tanh(x) ** 2) * 1.001, "by differences"),
         (jax.custom_jvp(jnp.sin), [sp.exp, sp.exp], "one derivative per argument, 1 in all"),
         (lambda x: "text", None, "must be JAX code of numbers"),
-        (lambda x: jnp.array([x, x]), None, "one number"),
+        (lambda x: jnp.array([x, x]), None, "must return a number"),
         (jnp.tanh, lambda x: 1 / (x - x), "df of f is"),
         (WRONG, None, "by JAX"),
     ],
