@@ -201,7 +201,7 @@ def test_a_folder_is_its_checkpoint(tmp_path):
         with pytest.raises(ValueError, match=said):
             read_checkpoint(tmp_path / "b")
     part = write(tmp_path / "model-00001-of-00007.safetensors", one.arrays)
-    with pytest.raises(ValueError, match=r"part 1 of 7 .* give .*model\.safetensors\.index\.json, or the folder"):
+    with pytest.raises(ValueError, match=r"part 1 of 7 .* pass .*model\.safetensors\.index\.json, or the folder"):
         read_heads(part, layer=1, heads=HEADS)
     assert len(read_checkpoint(part)) == len(one.arrays)
 

@@ -274,7 +274,7 @@ def test_help_is_given(command, monkeypatch, capsys):
             "a.nc: No space left on device; free disk space and run it again",
         ),
         (PermissionError(13, "Permission denied", "a.nc"), "a.nc: Permission denied; choose a folder or file"),
-        (OSError(30, "Read-only file system", "a.nc"), "a.nc: Read-only file system; choose a place"),
+        (OSError(30, "Read-only file system", "a.nc"), "a.nc: Read-only file system; choose a folder or file"),
         (OSError(5, "Input/output error"), "Input/output error"),
         (FileExistsError("a.nc exists"), "a.nc exists"),
         (ValueError("two\nlines"), "two lines"),
