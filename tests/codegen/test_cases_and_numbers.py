@@ -271,7 +271,7 @@ WRONG.defjvp(lambda primals, tangents: (jnp.sin(*primals), 2 * tangents[0]))
         (jnp.log, None, "is nan at -"),
         (jnp.tanh, lambda x: 1 - sp.tanh(x), "the derivative of f at .* by differences, but .* by df"),
         (jnp.tanh, lambda x: (1 - jnp.tanh(x) ** 2) * 1.001, "by differences"),
-        (jax.custom_jvp(jnp.sin), [sp.exp, sp.exp], "one derivative per argument, 1 in all"),
+        (jax.custom_jvp(jnp.sin), [sp.exp, sp.exp], "one derivative for each of 1 argument"),
         (lambda x: "text", None, "must be JAX code of numbers"),
         (lambda x: jnp.array([x, x]), None, "must return a number"),
         (jnp.tanh, lambda x: 1 / (x - x), "df of f is"),

@@ -229,7 +229,7 @@ def _value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariabl
     try:
         return checked_scalar("what function returns", function(*variables))
     except TypeError as error:
-        raise TypeError(f"function must take {counted(len(variables), 'expression')} to another: {error}") from error
+        raise TypeError(f"function must map {counted(len(variables), 'expression')} to another: {error}") from error
 
 
 def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
