@@ -297,7 +297,7 @@ REFUSED = {
     "entry": (sp.MatrixSymbol("A", 2, 2)[0, 1] * X, "quadratic_form"),
     "determinant": (sympy.Determinant(sp.MatrixSymbol("A", 2, 2)) * X, "log_det"),
     "not definite": (log_det(sp.MatrixSymbol("A", 2, 2)) + X, "positive definite"),
-    "order": (sympy.besseli(Y, X), "whole orders"),
+    "order": (sympy.besseli(Y, X), "a whole order"),
     "inside": (GaussianAverage(sp.Function("f")(X + Y), Y), "numeric_function"),
     "of entries": (
         sum_of_entries(entrywise(lambda entry: sp.Function("f")(entry * X), sp.MatrixSymbol("A", 2, 2))),

@@ -165,5 +165,5 @@ def test_a_function_picks_its_arguments_out_of_more():
     function = compile_expressions("picked", {"value": Trace(A * L)}, (A, L))
     values = {name: jnp.asarray(value) for name, value in random_values((2, 3, 4)).items()}
     assert_close(function.call_from({**values, "unheard_of": None})["value"], np.sum(values["A"] * values["L"]))
-    with pytest.raises(ValueError, match="none for L"):
+    with pytest.raises(ValueError, match="no entries for L"):
         function.call_from({"A": values["A"]})

@@ -138,7 +138,7 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path):
     path = tmp_path / "action.json"
     path.write_text("{}")
     for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match="no mark"):
+        with pytest.raises(FileExistsError, match="without theorykit's mark"):
             bpkr.save_action(action("one layer"), path, overwrite=overwrite)
     path.unlink()
     bpkr.save_action(action("one layer"), path)
