@@ -127,12 +127,12 @@ def test_inputs_that_do_not_fit_are_refused():
     heads = read_heads(case("bert").arrays, layer=0, heads=HEADS)
     with pytest.raises(ValueError, match="must have the 6 features of the layer"):
         heads.attention(INPUTS[..., :5])
-    with pytest.raises(ValueError, match=r"mask(\[0\])? must be whole numbers"):
+    with pytest.raises(ValueError, match=r"mask(\[0\])? must be the number of real tokens"):
         heads.attention(INPUTS, mask=PRESENT[:, :3])
     with pytest.raises(ValueError, match="marks no token of the example as real"):
         heads.attention(INPUTS, mask=0 * PRESENT)
     causal = read_heads(case("gpt2").arrays, layer=0, heads=HEADS)
-    with pytest.raises(ValueError, match="leaves query 0 of example 1, head 0, counted from 0, no key"):
+    with pytest.raises(ValueError, match="leaves query 0 of example 1, head 0, counted from 0, without any key"):
         causal.attention(INPUTS, mask=PRESENT)
     with pytest.raises(ValueError, match="beyond the range of double precision"):
         heads.attention(1e200 * INPUTS)

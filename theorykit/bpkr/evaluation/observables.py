@@ -49,8 +49,8 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
         labels: one number per example (examples,), not all zero.
 
     Returns:
-        An object with the `eigenvalues` of the kernel, the largest first, and the |cosine| of each component with the
-        labels in `cosines`. The squared cosines sum to one.
+        An object with the `eigenvalues` of the kernel, the largest first, and the absolute cosine of each component
+        with the labels in `cosines`. The squared cosines sum to one.
     """
     labels = finite_array("labels", labels, "examples")
     kernel = finite_array("kernel", kernel)
@@ -71,9 +71,9 @@ def head_scores(
 ) -> tuple[Float[Array, " _"], ...]:
     """Score the importance of every head. The most important head of all layers scores 1.
 
-    The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at least one path through the head,
-    divided by the largest such sum. The score ignores the size of the features, so a head with small features can score
-    high and still have little effect; `path_kernels` includes the size.
+    The score is the sum of the magnitudes of U_1^{pi pi'}, over outputs and over pairs of paths with at least one path
+    through the head, divided by the largest such sum. The score ignores the size of the features, so a head with small
+    features can score high and still have little effect; `path_kernels` includes the size.
 
     Args:
         architecture: the architecture.

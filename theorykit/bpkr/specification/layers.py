@@ -75,12 +75,12 @@ class LayerSymbols:
 
     @checked_arguments
     def number(self, name: str) -> Symbol:
-        """Return a positive parameter of the layer, called `name`_l."""
+        """Return a positive parameter of layer l, called name_l."""
         return Symbol(f"{name}_{self.index}", positive=True)
 
     @checked_arguments
     def covariance(self, name: str, size: "Size") -> PositiveDefiniteSymbol:
-        """Return a positive definite parameter of the layer (size x size), called `name`_l."""
+        """Return a positive definite parameter (size x size) of layer l, called name_l."""
         return positive_definite(f"{name}_{self.index}", size)
 
 
