@@ -123,7 +123,7 @@ def exists(name: str, imported: dict[str, str]) -> bool:
     for part in rest.split("."):
         if not hasattr(value, part) and not is_module(f"{getattr(value, '__name__', '')}.{part}"):
             return part in getattr(value, "__annotations__", {})
-        value = getattr(value, part, None) or importlib.import_module(f"{value.__name__}.{part}")
+        value = getattr(value, part) if hasattr(value, part) else importlib.import_module(f"{value.__name__}.{part}")
     return True
 
 

@@ -88,7 +88,7 @@ WRONG_HEADS = {
     "a bias of products": ({"key_query": QUERY, "key_bias": QUERY}, "with or without query_bias and key_bias"),
     "not square": ({"key_query": QUERY}, "key_query[0] must have shape (heads, features, features), got (2, 3, 4)"),
     "no heads": ({"key_query": [np.ones((0, 3, 3))]}, "key_query[0] has zero heads"),
-    "NaN": ({"key_query": [changed(np.ones((2, 3, 3)), (1, 0, 2), np.nan)]}, "key_query[0] has 1 entries"),
+    "NaN": ({"key_query": [changed(np.ones((2, 3, 3)), (1, 0, 2), np.nan)]}, "key_query[0] is not finite in 1 entry"),
     "no keys": ({"query": QUERY, "key": []}, "key must have the shapes [(2, 3, 4)], to fit query, got []"),
     "other keys": ({"query": QUERY, "key": [np.ones((2, 5, 4))]}, "key must have the shapes [(2, 3, 4)], to fit query"),
     "short": (

@@ -91,8 +91,8 @@ def run_chains(
     paths = [None if folder is None else folder / f"{name}.npz" for name in batches]
     tasks = [(keys[batch], *where) for batch, *where in zip(batches.values(), paths, described, strict=True)]
     steps, found = schedule.warmup + schedule.draws, {}
-    steps = f"{counted(schedule.warmup, 'step')} of warm-up and {counted(schedule.draws, 'draw')}"
-    cost = f"{counted(schedule.chains, 'chain')} of {steps}"
+    length = f"{counted(schedule.warmup, 'step')} of warm-up and {counted(schedule.draws, 'draw')}"
+    cost = f"{counted(schedule.chains, 'chain')} of {length}"
     with Progress(settings["sampler"], steps * len(batches), "step", shown=progress, cost=cost) as report:
         common = (make if executor is not None else cache(make), schedule)
         # Workers report only complete chains.
