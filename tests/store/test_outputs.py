@@ -83,7 +83,7 @@ def test_no_two_outputs_are_one(spelling, data):
 
 def test_no_input_lies_in_a_folder_that_a_run_is_kept_in(data):
     inside = data.parent / "below" / "points" / "mine.npz"
-    with pytest.raises(ValueError, match="where the data is"):
+    with pytest.raises(ValueError, match="which contains the data"):
         store.check_outputs([Output("the folder", data.parent / "below", FOLDER)], {"the data": inside}, overwrite=True)
 
 
