@@ -1,8 +1,8 @@
 """Cache derived actions and JAX's machine code on disk, from one process to the next.
 
-The cache is off unless you call `enable_cache`, as the command line does, or the environment variable THEORYKIT_CACHE
-names its folder. An entry that is missing, damaged or cannot be written is never an error. The settings are environment
-variables, so that child processes inherit them, and JAX, which takes long to import, need not be imported.
+The cache is off unless you call `enable_cache`, as the command line does, or set the environment variable
+THEORYKIT_CACHE to its folder. Entries that are missing, damaged or cannot be written never raise an error. The settings
+are environment variables, so child processes inherit them, and JAX, whose import takes long, need not be imported.
 """
 
 import hashlib
@@ -128,7 +128,7 @@ def _limit() -> int:
 
 
 def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
-    """Let JAX keep compiled functions in `folder`; `before` is the folder from an earlier call, if any."""
+    """Let JAX cache compiled functions in `folder`. `before` is the folder from an earlier call, if any."""
     jax = sys.modules.get("jax")
     current = os.environ.get(_JAX_FOLDER.upper()) if jax is None else jax.config.jax_compilation_cache_dir
     if current is not None and (before is None or current != str(_of_compiled(before))):

@@ -84,7 +84,7 @@ class _LocalWorkers(ProcessPoolExecutor):
 
 
 def _bind(cores: int) -> None:
-    """Bind this process, and its linear algebra, to the cores after those of the worker started before it."""
+    """Bind this process and its BLAS threads to the cores after those of the previous worker."""
     from threadpoolctl import threadpool_limits
 
     # The name of a process ends in its number, counted by its parent.

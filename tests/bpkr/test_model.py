@@ -236,9 +236,9 @@ def fitted():
 @pytest.mark.parametrize("place", [0, 5])
 def test_missing_labels_are_refused_by_their_index(column, missing, place):
     labels = [*TEXT[:place].tolist(), missing, *TEXT[place + 1 :].tolist()]
-    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is no class"):
+    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is not a class"):
         bpkr.Model(**SETTINGS).fit(INPUTS, column(labels))
-    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is no class"):
+    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is not a class"):
         fitted().score(INPUTS, column(labels))
 
 

@@ -182,7 +182,7 @@ def _answering_interrupts(program: str) -> Iterator[None]:
 
     def leave() -> NoReturn:
         tell(f"{program}: {_RESUMED}")
-        # Workers would outlive a process that leaves without its clean-up.
+        # Workers would outlive a process that exits without clean-up.
         for worker in multiprocessing.active_children():
             worker.kill()
         os._exit(_INTERRUPTED)
@@ -215,8 +215,8 @@ def _answering_interrupts(program: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         ended.set()
-        # All files are closed by now, but compiled code may still run in threads. Python would wait for it at exit, and
-        # then crash.
+        # All files are closed, but compiled code may still run in threads. A normal exit would wait for it and then
+        # crash.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         leave()

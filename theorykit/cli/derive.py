@@ -21,9 +21,9 @@ class Structure:
     """The properties of a network on which its action depends.
 
     Attributes:
-        layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
-            linear layer without attention, `dense:erf` for nonlinear units, and `skip:` before either for a parallel
-            skip connection. `none` if the readout reads the embedding.
+        layers: The layers from the input side, such as `2 dense skip:3`. A layer is a number of attention heads,
+            `dense` for a linear layer without attention, or `dense:erf` for nonlinear units. Put `skip:` before a layer
+            for a parallel skip connection. `none` if the readout reads the embedding.
         embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
         outputs: Number of outputs per example.
         read_tokens: Number of tokens with separate readout weights. 1 stands for one token, or the mean over tokens.

@@ -97,7 +97,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 
 
 def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str], colors: Any) -> None:
-    """Draw lines with error bars over finite widths; infinite width is apart from them, at the right end."""
+    """Draw lines with error bars at finite widths. Infinite width is at the right end, apart from them."""
     widths = lines[0]["width"].values
     is_numeric = np.issubdtype(widths.dtype, np.number)
     is_infinite = np.isinf(widths) if is_numeric else widths == "inf"
@@ -109,7 +109,7 @@ def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str
     if is_numeric and is_infinite.any():
         ratio = places[count - 1] / places[0] if count else 1.0
         places[limits] = (places[count - 1] if count else 1.0) * (ratio**_GAP if ratio > 1 else _ONLY_GAP)
-    # The legend has all lines, or some evenly spaced ones. Join points only if widths are numbers.
+    # If there are many lines, the legend contains evenly spaced ones. Points are joined only if widths are numbers.
     named = np.linspace(0, len(lines) - 1, min(len(lines), _LEGEND_ENTRIES)).round().astype(int)
     style = {"marker": "o", "markersize": 3, "linewidth": 1.2, "linestyle": "-" if is_numeric else ""}
     others: dict[str, Any] = {}

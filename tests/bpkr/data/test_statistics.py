@@ -299,7 +299,7 @@ def test_statistics_whose_shapes_do_not_fit_are_refused():
     for wrong, message in (
         ({"gram": np.ones((12, 11))}, "gram must have shape (columns, columns)"),
         ({"projection": np.ones((11, 1))}, "projection (columns, outputs), got (12, 12) and (11, 1)"),
-        ({"paths": 5}, "12 columns, which is not a multiple of the 5 paths"),
+        ({"paths": 5}, "12 columns, which is not a multiple of 5 paths"),
     ):
         with refused(message):
             FeatureStatistics(**{**good, **wrong})

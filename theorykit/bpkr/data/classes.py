@@ -199,7 +199,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     """Return labels as Python strings, bytes, booleans or numbers, all of one type."""
 
     def refuse(example: int, label: str) -> None:
-        raise ValueError(f"{name}[{example}] is {label}, which is no class: leave out examples whose label is missing")
+        raise ValueError(f"{name}[{example}] is {label}, which is not a class: remove examples with missing labels")
 
     # Do not convert lists to NumPy arrays, which would turn None or numbers among strings into strings, and merge large
     # whole numbers.
@@ -210,7 +210,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
         entries = [] if np.ma.isMaskedArray(labels) and not labels.ndim else list(labels)
     else:
         entries = array.tolist() if array.dtype.kind in "biufcUSTO" else []
-    column = "" if array is None or array.ndim != 2 else ": give one column of it"
+    column = "" if array is None or array.ndim != 2 else ": pass one column of it"
     wrong = f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}{column}"
     if not isinstance(entries, list) or not entries:
         raise TypeError(wrong)
@@ -288,7 +288,7 @@ def score_indices(
     noise = checked_number("noise", noise, least=0.0)
     mean, deviation = classes._moments(mean, checked_array("variance", variance) + noise)
     if len(truth) != len(mean):
-        raise ValueError(f"labels has {counted(len(truth), 'example')}, mean {len(mean)}")
+        raise ValueError(f"labels has {counted(len(truth), 'example')}, but mean has {len(mean)}")
     found = classes._nearest(jnp.asarray(mean))
     confusion = np.zeros((len(classes.names),) * 2, dtype=int)
     np.add.at(confusion, (np.asarray(truth), np.asarray(found)), 1)

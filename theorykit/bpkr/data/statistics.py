@@ -70,7 +70,7 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
             )
         if columns % checked_whole_number("paths", self.paths, least=1):
             raise ValueError(
-                f"gram has {counted(columns, 'column')}, which are not those of {counted(self.paths, 'path')}"
+                f"gram has {counted(columns, 'column')}, which is not a multiple of {counted(self.paths, 'path')}"
             )
 
     def _view(self) -> Iterator[Block]:
@@ -142,7 +142,7 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
         raise ValueError(f"statistics are of {counted(statistics.paths, 'path')}, but {counted_paths(architecture)}")
     if statistics.outputs != architecture.outputs:
         raise ValueError(
-            f"statistics are of labels of {counted(statistics.outputs, 'output')}, not {architecture.outputs}"
+            f"statistics have {counted(statistics.outputs, 'output')}, but the architecture has {architecture.outputs}"
         )
     statistics = require(statistics, _usable(architecture, statistics))
     gram = checked_symmetric("statistics: gram", statistics.gram)
