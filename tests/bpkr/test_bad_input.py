@@ -41,7 +41,7 @@ REFUSED = {
         FEATURES[:, :3]
     ),
     "features has 6 paths (axis 1 of shape (5, 6, 4))": lambda: bound(FEATURES.transpose(0, 2, 1)),
-    "features have 6 input features, test_features 4": lambda: bpkr.predict(WHOLE, POINT, FEATURES[:, :, :4]),
+    "features have 6 input features, but test_features have 4": lambda: bpkr.predict(WHOLE, POINT, FEATURES[:, :, :4]),
     "test_features has 2 paths": lambda: bpkr.predict(WHOLE, POINT, FEATURES[:, :2]),
     "test_features has zero examples": lambda: bpkr.predict(WHOLE, POINT, FEATURES[:0]),
     "other features has 2 paths": lambda: bpkr.kernel(KERNEL_ALONE, POINT, FEATURES[:, :2]),

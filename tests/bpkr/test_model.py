@@ -214,9 +214,9 @@ def test_it_shows_its_parameters_and_then_what_it_found():
         (
             lambda: fitted().score(INPUTS, ["left", *TEXT[1:]]),
             ValueError,
-            "is 'left', none of the classes 'down'",
+            "is 'left', not one of the classes 'down'",
         ),
-        (lambda: fitted().score(INPUTS, NUMBERS > 0), ValueError, "is .*, none of the classes 'down'"),
+        (lambda: fitted().score(INPUTS, NUMBERS > 0), ValueError, "is .*, not one of the classes 'down'"),
     ],
 )
 def test_mistakes_are_refused_by_name(call, error, message):

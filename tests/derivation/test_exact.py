@@ -230,7 +230,7 @@ def test_expressions_that_are_not_zero_are_found_not_to_be(expression):
         (x ** Rational(1, 3), "a power 1/3"),
         (LogDet(A) ** 2, "a power of a logarithm"),
         (LogDet(A) * log(x), "a product of logarithms"),
-        (LogDet(A) * (1 / (x + 1)), "no polynomial"),
+        (LogDet(A) * (1 / (x + 1)), "not a polynomial"),
         (log(log(x)), "the logarithm of a logarithm"),
         (0.3 * x, "Float"),
         (SquareRoot(A), "SquareRoot"),

@@ -175,7 +175,8 @@ def lyapunov_spectrum(
         every = max(number for number in range(1, most + 1) if steps % number == 0)
     if steps < every * blocks or steps % every or blocks < 2:
         raise ValueError(
-            f"steps={steps} cannot be divided into {blocks} blocks (at least two) of multiples of every={every} tokens"
+            f"steps={steps} must be a multiple of every={every}, with at least as many of these as blocks={blocks}, and "
+            "blocks must be at least 2"
         )
     rounds = steps // every
     is_chosen = has_entries(exponents) and not isinstance(exponents, str)

@@ -358,7 +358,7 @@ def checked_features(
             )
     if checked.shape[1] != architecture.paths:
         raise ValueError(
-            f"{name} has {checked.shape[1]} paths (axis 1 of shape {checked.shape}), but "
+            f"{name} has {counted(checked.shape[1], 'path')} (axis 1 of shape {checked.shape}), but "
             f"{counted_paths(architecture)}; the layout is (examples, paths, features), as bpkr.path_features returns "
             "it"
         )

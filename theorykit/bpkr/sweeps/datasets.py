@@ -164,7 +164,7 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
     """
     layers = range(1, architecture.depth + 1)
     if missing := [name for name in (*(f"U_{layer}" for layer in layers), "u") if name not in solution]:
-        raise ValueError(f"solution has no {missing[0]}, but the architecture has {architecture.depth} layers")
+        raise ValueError(f"solution has no {missing[0]}, but the architecture has {counted(architecture.depth, 'layer')}")
     for layer in layers:
         name = f"U_{layer}"
         if more := [str(dimension) for dimension in solution[name].dims if dimension not in axes(layer)]:
