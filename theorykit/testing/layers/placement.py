@@ -26,13 +26,13 @@ _MEANINGS = {
     ),
     "nonlinear": "a nonlinear function of weights or activations: the theory is of linear values",
     "more than once in a product": "the weights are multiplied with themselves: give every factor its own layer",
-    "as many blocks as its prior has rows": (
+    "one block per row of the prior": (
         "the numbers of weight blocks of `forward` and `prior` differ: layer.weights(k) needs a prior of k rows"
     ),
     "more than one skip connection": "two skip connections: add their gains, or their mixings of tokens, in one term",
     "equal widths": "a skip connection to another width: it needs layer.width equal to layer.next_width",
     "that are tried": "check the layer with fewer heads: its formula is of any number of them",
-    "so that each has its own": (
+    "each block has a separate copy": (
         "several weight blocks act on one block of activations: write "
         "layer.weights(blocks) * KroneckerProduct(Identity(blocks), layer.hidden)"
     ),
@@ -41,8 +41,8 @@ _MEANINGS = {
     "its weights act on": "something stands between weights and activations, not KroneckerProduct(matrix, hidden)",
     "do not act on": "the weights do not act on layer.hidden",
     "a number of the layer itself stands": "a number was used where its symbol belongs",
-    "gives no value for": "a symbol of `forward` or `prior` is not named in `parameters`",
-    "stands for something else": "the name of a parameter is taken: call it otherwise",
+    "has no value for": "a symbol of `forward` or `prior` is not named in `parameters`",
+    "which has another meaning": "the name of a parameter is taken: call it otherwise",
     "but no attention in its forward map": "`heads` is not 0, and `forward` does not use layer.attention",
     "has heads=0": "`forward` uses layer.attention, and `heads` is 0",
     "must be symmetric": "a covariance must be symmetric: half of it was changed, or it is a Cholesky factor",
@@ -50,7 +50,7 @@ _MEANINGS = {
     "must have shape": "a parameter has another size than its symbol: `heads` and the parameter disagree",
     "must be finite and positive": "a number that is zero or negative; signs can be absorbed into the weights",
     "is not a square matrix": "`prior` must be a matrix of one row a block, such as layer.variance * Identity(1)",
-    "keep sizes out of `prior`": (
+    "`prior` must not depend on sizes": (
         "the width stands in `prior`: weights have variance layer.variance, and `forward` divides by sqrt(layer.width)"
     ),
     "is static and": "an array or a list stands in a field marked static: make it a plain field",
