@@ -40,7 +40,7 @@ _MEANINGS = {
     "it has shape": "the result has other rows or columns than (layer.next_width, layer.tokens): a transpose",
     "its weights act on": "something stands between weights and activations, not KroneckerProduct(matrix, hidden)",
     "do not act on": "the weights do not act on layer.hidden",
-    "a number of the layer itself stands": "a number was used where its symbol belongs",
+    "contains the value of a parameter of the layer": "a number was used where its symbol belongs",
     "has no value for": "a symbol of `forward` or `prior` is not named in `parameters`",
     "which has another meaning": "the name of a parameter is taken: call it otherwise",
     "but no attention in its forward map": "`heads` is not 0, and `forward` does not use layer.attention",
