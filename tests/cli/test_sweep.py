@@ -102,7 +102,7 @@ def test_a_sweep_of_which_every_point_fails_says_why(folder, monkeypatch):
     [
         ("sweep", "temperatures", "temperaturs", "did you mean `temperatures`?"),
         ("sweep", "[sweep]", "[swep]", "did you mean `sweep`?"),
-        ("sweep", "widths = [[20, 15, 10], 40]\ntemperatures = [0.2, 1]", "", "needs `widths` or `temperatures`"),
+        ("sweep", "widths = [[20, 15, 10], 40]\ntemperatures = [0.2, 1]", "", "must have `widths` or `temperatures`"),
         ("sweep", "temperatures = [0.2, 1]", "", "[architecture] needs the key `temperature`"),
         ("sweep", "[0.2, 1]", "[0.2, -1]", "temperature"),
         ("sweep", "[0.2, 1]", "[]", "temperatures must not be empty"),

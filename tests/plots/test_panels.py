@@ -47,7 +47,7 @@ def test_order_parameters_are_the_colours_of_a_matrix(sweep):
     low, high = axes.images[0].get_clim()
     assert low == -high == -np.abs(one["U_1"]).max()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
-    with pytest.raises(ValueError, match="U_1 is of several points, along width, temperature: select one"):
+    with pytest.raises(ValueError, match="U_1 has several points, along width, temperature: select one"):
         plots.draw_order_parameters(sweep)
     with pytest.raises(ValueError, match=r"is not a result that draw_order_parameters can draw: .*U_2"):
         plots.draw_order_parameters(one, layer=2)

@@ -282,7 +282,7 @@ def test_an_action_is_evaluated_as_its_expression_is():
     ("wrong", "message"),
     [
         ({"m": 0.3, "beta": 1.0}, "needs a value for h: call it with m=..., beta=..., h=..."),
-        ({"m": 0.3, "beta": 1.0, "h": 0.0, "g": 1.0}, "names 'g', which is none of m, beta, h"),
+        ({"m": 0.3, "beta": 1.0, "h": 0.0, "g": 1.0}, "names 'g', which is not one of m, beta, h"),
         ({"m": [0.3, np.nan], "beta": 1.0, "h": 0.0}, "m is not finite in 1 entry"),
     ],
 )
@@ -294,7 +294,7 @@ def test_an_action_refuses_values_by_name(wrong, message):
 
 
 def test_a_value_given_twice_is_refused():
-    with pytest.raises(ValueError, match="values gives 'm' twice"):
+    with pytest.raises(ValueError, match="values has 'm' twice"):
         CURIE_WEISS({m: 0.3, beta: 1.0, h: 0.0}, m=0.2)
 
 

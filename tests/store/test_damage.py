@@ -135,7 +135,7 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path):
     path = tmp_path / "part.nc"
     xr.Dataset({"mine": 1.0}, attrs={"settings": "a"}).to_netcdf(path)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"part\.nc is another result instead of a part of a run"):
+    with pytest.raises(ValueError, match=r"part\.nc is not a part of a run"):
         store.resume(path, {"settings": "a"}, lambda: pytest.fail("computed"))
     assert path.read_bytes() == before
 
@@ -155,7 +155,7 @@ def test_runs_of_a_version_that_described_them_otherwise_are_refused(tmp_path):
     with pytest.raises(FileExistsError, match="of another version of theorykit"):
         store.read_kept(tmp_path / "part.nc", settings)
     np.savez(tmp_path / "chain-0.npz", settings=np.array(json.dumps({"architecture": "Architecture()"})), steps=3)
-    with pytest.raises(ValueError, match=r"chain-0\.npz is not a checkpoint of a run of chains that theorykit wrote"):
+    with pytest.raises(ValueError, match=r"chain-0\.npz is not a checkpoint of a run of chains from theorykit"):
         sampled(tmp_path)
 
 

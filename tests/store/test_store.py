@@ -60,7 +60,7 @@ def test_the_leaves_of_a_tree_come_back_to_one_like_it_and_its_settings(tmp_path
     assert all(np.array_equal(one, other) for one, other in zip(*map(jax.tree.leaves, (found, tree)), strict=True))
     with pytest.raises(ValueError, match=r"leaf 0 of arrays is .*but that of tree is"):
         store.tree_like({**tree, "a": (np.arange(4), np.float64(2.5))}, arrays)
-    with pytest.raises(ValueError, match="fewer than 4 leaves"):
+    with pytest.raises(ValueError, match="must have the 4 leaves"):
         store.tree_like({**tree, "c": 1.0}, arrays)
     with pytest.raises(FileExistsError, match=r"another training, which differs in data: a there, b now"):
         store.read_arrays(path, "training", {**SETTINGS, "data": "b"})

@@ -105,10 +105,10 @@ def _features(
         attention = ()
     real = [part for part in masks if not isinstance(part, str) and part.ndim <= 2]
     if len(real) > 1:
-        raise ValueError(f"[data] `{prefix}mask` names {len(real)} arrays that say which tokens are real; give one")
+        raise ValueError(f"[data] `{prefix}mask` has {len(real)} arrays that state which tokens are real; use one")
     if (maps is not None or not attention) and len(real) < len(masks):
-        why = f"beside `{prefix}attention`" if attention else "since no layer of [architecture] has heads"
-        raise ValueError(f"[data] `{prefix}mask` may only say which tokens are real, {why}")
+        why = f"next to `{prefix}attention`" if attention else "because no layer of [architecture] has heads"
+        raise ValueError(f"[data] `{prefix}mask` may only state which tokens are real, {why}")
     of_features: dict[str, Any] = {"real_tokens": real[0]} if real else {}
     of_features |= {} if maps is None else {"layout": config.attention_layout}
     return bpkr.path_features(inputs, attention, architecture, config.readout, **of_features)

@@ -83,7 +83,7 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
     if eigenvalues.shape != cosines.shape:
         raise ValueError(
-            f"cosines of shape {cosines.shape} are not one for each of {counted(len(eigenvalues), 'eigenvalue')}"
+            f"cosines of shape {cosines.shape} must be one for each of {counted(len(eigenvalues), 'eigenvalue')}"
         )
     axes = _new_axes(axes)
     numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()

@@ -54,7 +54,7 @@ def test_a_problem_can_be_pickled_and_differentiated_through():
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (bpkr.Data(FEATURES), "data has no labels; only bpkr.kernel needs none"),
+        (bpkr.Data(FEATURES), "data has no labels, which all functions but bpkr.kernel need"),
         (bpkr.Data(FEATURES, LABELS, test_labels=LABELS), "test_labels need test_features"),
         (
             bpkr.Data(FEATURES, LABELS, moments=bpkr.Data.of_arrays(FEATURES, LABELS, progress=False).moments),
