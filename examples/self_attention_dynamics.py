@@ -190,6 +190,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# At the three temperatures the network has a cycle, a torus and chaos, with largest exponents -0.0478, 0.0000 and
-# 0.1402. Finite networks approach the map as $N^{-0.5002 \pm 0.0014}$ on the cycle. In chaos the exponent is
+# At the three temperatures the network has a cycle, a torus and chaos, with largest Lyapunov exponents -0.0478, 0.0000
+# and 0.1402. Finite networks approach the map as $N^{-0.5002 \pm 0.0014}$ on the cycle. In chaos the power is
 # $-0.52 \pm 0.07$, but the fit is poor: compare only the tokens before the noise has grown.

@@ -45,12 +45,13 @@ def summary(result: Any) -> View:
     The commands `theorykit solve`, `sweep` and `compare` print the same tables.
 
     Args:
-        result: a dataset of `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or `bpkr.sampling.compare`,
-            or a file of one; draws of a sampler; or an object with a `summary()` method, such as a `bpkr.Saddle`.
+        result: a dataset returned by `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or
+            `bpkr.sampling.compare`, also if it was read from a file; the draws of a sampler; or an object with a
+            `summary()` method, such as a `bpkr.Saddle`.
 
     Raises:
-        TypeError: `result` is none of these.
-        ValueError: the dataset is not one of these: it lacks their variables.
+        TypeError: `result` has none of these types.
+        ValueError: the dataset was not made by one of these functions.
 
     Example:
         >>> import numpy as np

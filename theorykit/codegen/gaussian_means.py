@@ -25,7 +25,8 @@ Zeros = Sequence[Any] | Function
 Tilt = tuple[Function, Any, Any]
 
 # Edges of the first panels in standard deviations, on both sides. Above 38 the density underflows in float64. No edge
-# is a round number, because kinks often are: a kink at an edge would leave an empty panel with half of the derivative.
+# is a round number, because positions of kinks often are. A kink at an edge would make a panel of zero width, which has
+# one of the two boundary terms of the derivative in the position of the kink.
 _GRID = np.array([0.7931, 2.2093, 4.0317, 6.5241, 10.573, 17.091, 26.947, 38.0])
 # Order of the rule on a panel, for the adaptive rule and for the rule that checks it.
 _ORDERS = (16, 20)

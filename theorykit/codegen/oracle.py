@@ -105,16 +105,18 @@ def normal_mean(
     shape: Sequence[int] = (),
     tilt: tuple[Function, np.ndarray | float, np.ndarray | float] | None = None,
 ) -> np.ndarray | float | complex:
-    """Average `function` over a standard normal number, to a relative accuracy of about 1e-14.
+    """Average `function` over a standard normal variable, to a relative accuracy of about 1e-14.
 
-    Panels are halved until the result does not change. `function` may have kinks, jumps and integrable singularities.
+    The quadrature is adaptive: panels are halved until the result no longer changes. `function` may have kinks, jumps
+    and integrable singularities.
 
     Args:
-        function: takes an array of points, whose trailing axes have this `shape` or broadcast to it.
-        places: positions of kinks, jumps and singularities, arrays of this `shape`. Without them, more panels are
-            needed.
+        function: takes an array of points, whose trailing axes have the shape `shape` or broadcast to it.
+        places: positions of kinks, jumps and singularities, as numbers or arrays of shape `shape`. Without them, the
+            quadrature needs more panels.
         shape: shape of the batch.
-        tilt: a function a + b z + c z^2, b and c. `function` is multiplied by its exponential.
+        tilt: a tuple (exponent, b, c) with exponent(z) = a + b z + c z^2. The integrand is multiplied by its
+            exponential.
     """
     exponent, mean, deviation = None, np.zeros(shape), np.ones(shape)
     if tilt is not None:

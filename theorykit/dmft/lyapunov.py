@@ -175,7 +175,7 @@ def lyapunov_spectrum(
         every = max(number for number in range(1, most + 1) if steps % number == 0)
     if steps < every * blocks or steps % every or blocks < 2:
         raise ValueError(
-            f"steps={steps} must be a multiple of every={every}, with at least as many of these as blocks={blocks}, and "
+            f"steps={steps} must be a multiple of every={every}, one or more for each of blocks={blocks}, and "
             "blocks must be at least 2"
         )
     rounds = steps // every
@@ -478,9 +478,9 @@ def _jacobian(
 
 
 def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:
-    """Apply `function` to matrices and arrays over slots in a loop over parts. The result is a matrix over slots.
+    """Apply `function` to a block of slots at a time, in a loop, and assemble the results along the axis of slots.
 
-    The loop keeps the compiler from merging a computation into each of its uses, which would repeat the computation.
+    The loop keeps XLA from fusing a computation into each of its consumers, and so from repeating it.
     """
     context = len(arguments[0])
     part = next(size for size in range(max(context // 2, 1), 0, -1) if context % size == 0)

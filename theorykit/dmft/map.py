@@ -719,8 +719,8 @@ class Stroboscope(DisplayMixin, eqx.Module):
         tokens = model.context if tokens is None else tokens
         if tokens < 1 or (tokens % model.context and float(parameters.epsilon) != 0):
             raise ValueError(
-                f"after {counted(tokens, 'token')} the position clock of period {model.context} is not where it was; pass a "
-                "multiple of the context as tokens, or epsilon = 0"
+                f"after {counted(tokens, 'token')} the position clock of period {model.context} is not where it was; "
+                "pass a multiple of the context as tokens, or epsilon = 0"
             )
         self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
 

@@ -80,10 +80,10 @@ class Report(DisplayMixin):
 
 
 def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str]) -> Report:
-    """Make a report of `results`. Results with the same claim and the same meaning are joined.
+    """Make a report of `results`, and merge results with the same claim and the same meaning.
 
-    A claim with a mistake does not hold, even if it holds in other results. `left_out` may grow while `results` are
-    computed.
+    A claim that fails in any result is not listed as passed. `results` may be a generator that appends to `left_out` as
+    it runs, so `left_out` is read last.
     """
     said: dict[tuple[str, str], list[str]] = {}
     for result in results:

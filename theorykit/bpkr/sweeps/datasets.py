@@ -8,7 +8,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from ... import bpkr
-from ...checks import checked_arguments
+from ...checks import checked_arguments, counted
 from ..data.classes import are_classes, outputs_as_classes, score_indices
 from ..evaluation.action_terms import evaluate_infinite_width
 from ..order_parameters.order_parameters import checked_order_parameters
@@ -164,7 +164,8 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
     """
     layers = range(1, architecture.depth + 1)
     if missing := [name for name in (*(f"U_{layer}" for layer in layers), "u") if name not in solution]:
-        raise ValueError(f"solution has no {missing[0]}, but the architecture has {counted(architecture.depth, 'layer')}")
+        depth = counted(architecture.depth, "layer")
+        raise ValueError(f"solution has no {missing[0]}, but the architecture has {depth}")
     for layer in layers:
         name = f"U_{layer}"
         if more := [str(dimension) for dimension in solution[name].dims if dimension not in axes(layer)]:
