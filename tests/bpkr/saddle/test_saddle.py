@@ -180,7 +180,7 @@ def test_success_means_a_gradient_norm_within_the_tolerance(seed, width, labels)
 
 def test_too_few_steps_are_reported():
     problem = hard_problem()
-    with pytest.warns(bpkr.ConvergenceWarning, match=r"gradient norm .* exceeds the tolerance 1e-09 after 1 steps"):
+    with pytest.warns(bpkr.ConvergenceWarning, match=r"gradient norm .* exceeds the tolerance 1e-09 after 1 step"):
         saddle = solved(problem, max_steps=1)
     assert not succeeded(saddle)
     assert saddle.gradient_norm > TOLERANCE

@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused(uneven):
     with refused("no U_2"):
         sweeps.order_parameters_of(architecture, dataset.drop_vars("U_2"))
     other = bpkr.Architecture((Dense(), Skip(2), 3), 25, temperature=1.0, outputs=2)
-    with refused("the architecture's are"):
+    with refused("but architecture has the paths"):
         sweeps.order_parameters_of(other, dataset)
     with refused("not finite"):
         sweeps.order_parameters_of(architecture, dataset.assign(U_1=dataset["U_1"] * np.nan))

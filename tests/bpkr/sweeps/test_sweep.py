@@ -250,7 +250,7 @@ def test_executors_that_fork_are_refused():
     [
         ({"widths": (10, 10.0)}, ValueError, "widths must not repeat values, got 10 more than once"),
         ({"widths": ((10, math.inf),)}, ValueError, r"widths\[0\] is infinite for only some layers"),
-        ({"data": replace(DATA, test_features=None)}, ValueError, "no test_features"),
+        ({"data": replace(DATA, test_features=None)}, ValueError, "need test_features"),
         ({"tolerence": 1e-6}, TypeError, "tolerence"),
     ],
 )
