@@ -67,5 +67,5 @@ def test_networks_and_classes_that_do_not_fit_are_refused(small_machine):
     with pytest.raises(ValueError, match=r"takes about .* of the 1e\+05"):
         bpkr.sample_network(bpkr.Architecture((2**40,), 4, temperature=0.1), heads, input_features=3, key=key)
     numbers = np.arange(100.0)
-    with pytest.raises(ValueError, match=r"each of 100 classes.* are labels numbers rather than classes"):
+    with pytest.raises(ValueError, match=r"each of 100 classes.* if labels are numbers rather than classes"):
         bpkr.find_classes(numbers).encode(numbers)

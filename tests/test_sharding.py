@@ -120,7 +120,7 @@ REFUSALS = {
     "fewer labels": "ValueError: labels has 399 examples, features has 400",
     "labels alone": "ValueError: labels are sharded over devices, but features are not",
     "slices": r"ValueError: features are sharded over devices: use bpkr\.Data\.of_devices",
-    "dense": "ValueError: features of shape .* are sharded over 4 devices, but the dense form .*JAXMg",
+    "dense": "ValueError: features of shape .* are sharded over 4 devices, but the dense solver factorises",
     "indivisible": "ValueError: .*divi",
 }
 
