@@ -209,7 +209,7 @@ def test_it_shows_its_parameters_and_then_what_it_found():
         (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
         (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
         (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels has 23 examples, but inputs has 24"),
-        (lambda: bpkr.Model().fit(INPUTS, pd.DataFrame({"label": TEXT})), TypeError, "DataFrame .* give one column"),
+        (lambda: bpkr.Model().fit(INPUTS, pd.DataFrame({"label": TEXT})), TypeError, "DataFrame .* pass one column"),
         (lambda: bpkr.Model().fit(INPUTS, NUMBERS[:, None]), ValueError, "must have shape .* give its one column"),
         (
             lambda: fitted().score(INPUTS, ["left", *TEXT[1:]]),

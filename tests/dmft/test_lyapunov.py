@@ -174,8 +174,8 @@ def test_a_batch_on_several_cores_is_that_on_one(monkeypatch):
 @pytest.mark.parametrize(
     "asked, message",
     [
-        ({"steps": 101, "every": 2}, r"blocks \(at least two\) of multiples of every=2"),
-        ({"steps": 100, "blocks": 1}, r"into 1 blocks \(at least two\)"),
+        ({"steps": 101, "every": 2}, "steps=101 must be a multiple of every=2"),
+        ({"steps": 100, "blocks": 1}, "for each of blocks=1, and blocks must be at least 2"),
         ({"steps": 40, "orthonormalise": lambda vectors: gram_schmidt(vectors[:1])}, "orthonormalise must return"),
     ],
 )
