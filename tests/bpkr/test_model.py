@@ -247,3 +247,16 @@ def test_a_column_of_pandas_is_a_list_of_text():
     assert of_column.problem_.data.classes.names == of_list.problem_.data.classes.names == ("down", "up")
     assert {type(name) for name in of_column.problem_.data.classes.names} == {str}
     assert of_column.log_evidence_ == of_list.log_evidence_
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch):
+    def fails(problem):
+        raise ValueError("no solution")
+
+    model = bpkr.Model(layers=(2,), widths=10)
+    monkeypatch.setattr("theorykit.bpkr.model.solve", fails)
+    with pytest.raises(ValueError, match="no solution"):
+        model.fit(INPUTS, TEXT)
+    assert "not fitted" in repr(model)
+    with pytest.raises(ValueError, match="not fitted yet"):
+        model.predict(INPUTS)

@@ -138,18 +138,20 @@ class Model(DisplayMixin):
             ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
         """
         architecture, data, found = self._prepare(inputs, labels, lengths)
-        self.heads_, self.architecture_, self.problem_ = found, architecture, Problem(architecture, data)
+        problem, saddle = Problem(architecture, data), None
+        if self._is_infinite:
+            order_parameters = gp_limit(architecture)
+            _, log_evidence = evaluate_infinite_width(problem)
+        else:
+            saddle = solve(problem)
+            order_parameters, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
+        # Set nothing before this point: an error leaves the model as it was.
+        self.heads_, self.architecture_, self.problem_ = found, architecture, problem
+        self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, order_parameters, log_evidence
+        self.n_features_in_ = np.shape(inputs)[2]
         vars(self).pop("classes_", None)
         if data.classes is not None:
             self.classes_ = np.array(data.classes.names)
-        self.n_features_in_ = np.shape(inputs)[2]
-        if self._is_infinite:
-            self.saddle_, self.order_parameters_ = None, gp_limit(architecture)
-            _, self.log_evidence_ = evaluate_infinite_width(self.problem_)
-        else:
-            self.saddle_ = solve(self.problem_)
-            self.order_parameters_ = self.saddle_.order_parameters
-            self.log_evidence_ = float(self.saddle_.log_evidence)
         return self
 
     def predict(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> NDArray[Any]:
@@ -270,8 +272,11 @@ class Model(DisplayMixin):
             for name, value in self.get_params().items()
             if value is not defaults[name] and not (isinstance(value, str | float) and value == defaults[name])
         }
+        plain = (str, float, int)
         shown = {
-            name: repr(value) if isinstance(value, str | float | int | tuple) else "..."
+            name: repr(value)
+            if all(isinstance(each, plain) for each in (value if isinstance(value, tuple) else (value,)))
+            else "..."
             for name, value in changed.items()
         }
         named = f"Model({', '.join(f'{name}={text}' for name, text in shown.items() if len(text) < 60)})"
