@@ -140,7 +140,7 @@ def test_the_covariance_is_that_of_the_modes():
 def test_points_that_are_no_minimum_and_singular_widths_are_refused():
     architecture, features, labels, _ = problem("two heads", 30.0)
     far = bpkr.OrderParameters((1e-3 * np.eye(2),), 1e3)
-    with refused("no minimum"):
+    with refused("not a minimum"):
         bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), far)
     narrow, features, labels, _ = problem("two heads", 1.0)
     with refused("fewer units"):
