@@ -34,10 +34,10 @@ for name, diagram in diagrams.items():
 # %%
 with use_style():
     figure, panels = plt.subplots(1, 2, figsize=(7.5, 3))
-    for axes, (name, diagram) in zip(panels, diagrams.items(), strict=True):
+    for letter, axes, (name, diagram) in zip("ab", panels, diagrams.items(), strict=True):
         diagram.plot(axes)
-        axes.set(xlabel="field $h$", ylabel="temperature $T$", title=name)
-        axes.locator_params(axis="x", nbins=5)
+        axes.set(xlabel="field $h$", ylabel="temperature $T$")
+        axes.text(0.03, 0.95, f"{letter}  {name}", transform=axes.transAxes, va="top")
     save(figure, Path(__file__).with_suffix(".png"))
 
 # %% [markdown]
