@@ -37,6 +37,7 @@ with use_style():
     for letter, axes, (name, diagram) in zip("ab", panels, diagrams.items(), strict=True):
         diagram.plot(axes)
         axes.set(xlabel="field $h$", ylabel="temperature $T$")
+        axes.locator_params(axis="x", nbins=5)
         axes.text(0.03, 0.95, f"{letter}  {name}", transform=axes.transAxes, va="top")
     save(figure, Path(__file__).with_suffix(".png"))
 
