@@ -272,11 +272,8 @@ class Model(DisplayMixin):
             for name, value in self.get_params().items()
             if value is not defaults[name] and not (isinstance(value, str | float) and value == defaults[name])
         }
-        plain = (str, float, int)
         shown = {
-            name: repr(value)
-            if all(isinstance(each, plain) for each in (value if isinstance(value, tuple) else (value,)))
-            else "..."
+            name: repr(value) if isinstance(value, str | float | int | tuple) else "..."
             for name, value in changed.items()
         }
         named = f"Model({', '.join(f'{name}={text}' for name, text in shown.items() if len(text) < 60)})"

@@ -550,7 +550,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         bounds: Its least and greatest value.
 
     Raises:
-            ValueError: If the actions do not cross. The message states where the branches end, as at a fold (spinodal).
+        ValueError: If the actions do not cross. The message states where the branches end, as at a fold (spinodal).
 
     Example:
         >>> import theorykit

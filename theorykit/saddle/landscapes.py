@@ -29,15 +29,15 @@ def landscape(action: Action, values: Values, points: Count = 201) -> xr.Dataset
     """Evaluate S over a range of one or two order parameters, and find the stationary points in it.
 
     Args:
-            action: The action.
-            values: All order parameters and parameters, by symbol or name. One or two order parameters have a range
-                (low, high); others are held at a value. With one range, one parameter may be a list of numbers.
-            points: Number of grid points along each range.
+        action: The action.
+        values: All order parameters and parameters, by symbol or name. One or two order parameters have a range
+            (low, high); others are held at a value. With one range, one parameter may be a list of numbers.
+        points: Number of grid points along each range.
 
     Returns:
-            `action` over the grid, and for each `stationary` point its place, its `action` and its `kind`, "minimum",
-            "maximum" or "saddle", as variables that end in `_stationary`. Points are stationary in the order parameters
-            with a range, while the others are held fixed.
+        `action` over the grid, and for each `stationary` point its place, its `action` and its `kind`, "minimum",
+        "maximum" or "saddle", as variables that end in `_stationary`. Points are stationary in the order parameters
+        with a range, while the others are held fixed.
     """
     given = named("values", values, action.symbols)
     shown = [

@@ -16,7 +16,6 @@ from sympy import MatrixSymbol
 
 from ...checks import Index, checked_arguments, checked_sequence, checked_whole_number, counted, real_array, shown
 from ...symbolic.algebra import matrix_terms
-from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm
 from ..specification.layers import AbstractLayer, Skip
 from .attention_heads import KeyQueryHeads, ProjectionHeads
@@ -106,15 +105,8 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
         np.array([Head(layer, head) not in removed for head in range(1, count + 1)], dtype=bool)
         for layer, count in enumerate(counts, 1)
     ]
-    smaller = Architecture(
-        tuple(map(_of_fewer_heads, architecture.layers, architecture.forms, kept)),
-        architecture.widths,
-        architecture.prior_variances,
-        temperature=architecture.temperature,
-        outputs=architecture.outputs,
-        read_tokens=architecture.read_tokens,
-        embedding=architecture.embedding,
-    )
+    smaller_layers = tuple(map(_of_fewer_heads, architecture.layers, architecture.forms, kept))
+    smaller = dataclasses.replace(architecture, layers=smaller_layers)
     layers = map(_of_fewer_blocks, network.weights, architecture.forms, smaller.forms, kept)
     if not isinstance(network.heads, (KeyQueryHeads, ProjectionHeads)):
         raise ValueError(f"cannot remove {type(network.heads).__name__}: use KeyQueryHeads or ProjectionHeads")
