@@ -1,11 +1,15 @@
 """`theorykit compare`: table, figure and data, gone on with, and mistakes that are named."""
 
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 
 from theorykit import store
 from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling.comparison import APPROACHES
 from theorykit.bpkr.sampling.settings import DEFAULT_SCHEDULES
+from theorykit.cli.config import _SAMPLERS, CompareConfig
 
 from .terminal import COMPARE, refused, run
 
@@ -76,3 +80,10 @@ def test_a_mistaken_comparison_is_named(small, monkeypatch, old, new, named):
     (small / "mine.toml").write_text(COMPARE.replace(old, new, 1))
     assert named in refused(monkeypatch, "compare", "mine.toml")
     assert not list(small.glob("*.nc")) and not (small / "mine-comparison").exists()
+
+
+def test_the_approaches_of_a_configuration_are_those_of_the_library():
+    """The configuration names them itself, since importing the samplers takes long."""
+    named, _ = get_args(get_type_hints(CompareConfig)["approaches"])
+    assert set(get_args(named)) == set(APPROACHES)
+    assert set(_SAMPLERS) == set(DEFAULT_SCHEDULES)
