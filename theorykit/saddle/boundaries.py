@@ -313,7 +313,8 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     whole, (sides, magnitudes) = matrix(at), system.residual(at, frame)
     tangent = jnp.linalg.solve(whole, last)
     tangent = tangent / jnp.linalg.norm(tangent)
-    off = jnp.abs(jnp.linalg.inv(whole)) @ jnp.append(4 * jnp.finfo(at.dtype).eps * magnitudes, none) + residual
+    rounding = jnp.append(4 * jnp.finfo(at.dtype).eps * magnitudes, none)
+    off = jnp.abs(jnp.linalg.solve(whole, jnp.eye(len(whole)))) @ rounding + residual
     if system.bound.of.refined != system.bound.of:
         finer = replace(system, bound=replace(system.bound, of=system.bound.of.checking))
         off += 2 * jnp.abs(jnp.linalg.solve(whole, jnp.append(finer.residual(at, frame)[0] - sides, none)))
