@@ -154,8 +154,10 @@ def test_linear_algebra_of_local_workers_has_their_cores_alone(cores):
 
 
 INTERRUPTED = """
-import time
+import signal, time
 from theorykit.workers import local_workers
+# Shells start programs in the background with the signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with local_workers(2) as pool:
     if {started}:
         pool.submit(int).result()
@@ -173,7 +175,11 @@ def test_an_interruption_stops_local_workers_without_a_word_from_them(started):
     process = subprocess.Popen(command, **pipes, start_new_session=True)
     workers = [int(number) for number in process.stdout.readline().split()]
     os.killpg(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=120)[1]
+    try:
+        said = process.communicate(timeout=120)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert said.count("Traceback") == 1 and said.endswith("\nKeyboardInterrupt\n")
     assert len(workers) == 2
     for worker in workers:
