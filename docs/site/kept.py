@@ -1,6 +1,6 @@
 """Keep the results of long examples in examples/kept, with checksums of the files that produced them.
 
-    python docs/site/kept.py            renew stale results
+    python docs/site/kept.py            update stale results
     python docs/site/kept.py EXAMPLE    run this example, a name or a path, and keep its results
 
 The stamp has a checksum of the example, of every module of the package that it imported and of every file that it read.
