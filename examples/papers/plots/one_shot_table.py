@@ -84,7 +84,7 @@ def _shown_temperature(temperatures: xr.DataArray) -> str:
 
 
 def _accuracies(theory: xr.Dataset, rule: str) -> str:
-    """Format a line per width, one for infinite width, and one for the gain of the smallest width over it."""
+    """Format one line per width, one for infinite width, and one for the gain of the smallest over infinite width."""
     theory = theory.sel(rule=rule)
     temperatures, of_limit = theory["chosen_temperature"], theory["gp_chosen_temperature"]
     at_best = theory.sel(temperature=temperatures)

@@ -56,7 +56,7 @@ def variance_components(values: xr.DataArray) -> xr.Dataset:
 
 @draws_results
 def first_network(dataset: xr.Dataset) -> xr.Dataset:
-    """Select the first of several trained networks, because their heads correspond only in number."""
+    """Select the first of several trained networks, because heads of different networks do not correspond."""
     return dataset.isel(training_seed=0) if "training_seed" in dataset.dims else dataset
 
 

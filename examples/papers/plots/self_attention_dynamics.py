@@ -152,7 +152,7 @@ def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
 
 @draws_results
 def thin(diagram: xr.Dataset) -> xr.DataArray:
-    """Select marks of the first pattern in its first section, and all of periodic orbits, which may miss the plane."""
+    """Keep marks of the first pattern in the first section. Periodic orbits may not cross it, so keep all of theirs."""
     whole, section = diagram["visited"].isel(pattern=0), diagram["in_section"].isel(section=0)
     return xr.where(diagram["regime"] == regimes.PERIODIC, whole, section)
 
