@@ -251,7 +251,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def expansion(self) -> FirstOrder:
-        """The matrices `symbols.overlaps` to first order in one over the widths."""
+        """The matrices `symbols.overlaps` to first order in 1/N."""
         entropies, blocks, sizes = self.overlap_entropies, self.overlap_blocks, self.derivation.sizes
         return expand_about_infinite_width(self.forms, self.symbols, entropies, blocks, sizes)
 

@@ -134,7 +134,7 @@ def finite_width_part(action: Action) -> Iterator[Block]:
 
 
 def expansion_part(action: Action, verification: Verification | None = None) -> Iterator[Block]:
-    """Yield the order parameters to first order in one over the widths, and a `verification` of the steps if given."""
+    """Yield the order parameters to first order in 1/N, and a `verification` of the steps if given."""
     expansion = action.expansion
     yield Heading("Expansion about infinite width")
     yield Text(

@@ -101,7 +101,7 @@ def _density(do, characteristic, source, overlap, width, given, variables) -> tu
 
 @dataclass(frozen=True)
 class FirstOrder:
-    """Order parameters to first order in one over the widths.
+    """Order parameters to first order in 1/N.
 
     - `force`: symbol of G_1, the gradient of the energy in U_1 at the Gaussian-process limit, symmetric (n_1 x n_1).
     - `limit`: the order parameters M_l at infinite width.
@@ -160,7 +160,7 @@ def expand_about_infinite_width(
     total = substitute_nested(Add(*entropies), nested)
     free = {variable: limit[variable] for variable in overlaps if variable not in nested}
 
-    # Solve the recursion: the force on the first order parameter moves the whole minimum.
+    # `displaced` solves the recursion: the force on U_1 displaces the minimum in all order parameters.
     def first_order(*step, **record) -> Step:
         return Step("first order in 1/N", *step, **record)
 

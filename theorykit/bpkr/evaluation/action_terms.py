@@ -112,7 +112,7 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
 @usual_settings()
 def first_order(problem: Problem) -> OrderParameters:
-    """Return the saddle point to first order in one over the widths, in closed form.
+    """Return the saddle point to first order in 1/N, in closed form.
 
     The expansion is about the Gaussian-process limit. It is accurate if the widths are large compared to the number of
     examples. At smaller widths the matrices may fail to be positive definite.

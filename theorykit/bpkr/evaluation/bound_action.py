@@ -53,7 +53,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     "readout": lambda action: {"u": action.readout_solution},
     # The bound of the energy, up to a constant.
     "majorised_energy": lambda action: {"bound": action.majoriser.bound},
-    # Order parameters to first order in one over the widths, given the force of `Action.expansion`.
+    # Order parameters to first order in 1/N, given the force of `Action.expansion`.
     "first_order": lambda action: {symbol.name: value for symbol, value in action.expansion.order_parameters.items()},
     # Eq. (10)
     "training_kernel": lambda action: {"kernel": action.kernel},

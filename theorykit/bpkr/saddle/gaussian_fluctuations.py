@@ -43,7 +43,7 @@ from .problem import SaddleProblem
 
 
 class Fluctuations(DisplayMixin, eqx.Module):
-    """The posterior of the order parameters to next order in one over the widths.
+    """The posterior of the order parameters to next order in 1/N.
 
     - `mean`: posterior mean of the order parameters.
     - `modes`: deviations of the order parameters along independent directions of unit variance, stacked along axis 0.
@@ -94,7 +94,7 @@ def fluctuations(
     order_parameters: OrderParameters | HasOrderParameters,
     test_features: ArrayLike | ImplicitFeatures | None = None,
 ) -> Fluctuations:
-    """Expand about a saddle point to next order in one over the widths.
+    """Expand about a saddle point to next order in 1/N.
 
     Args:
         problem: the architecture with its training data. Every layer must have at least as many units as partial paths.

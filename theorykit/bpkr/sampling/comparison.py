@@ -53,8 +53,8 @@ def compare(
         approaches: some of
 
             - `saddle`: the minimum of the action.
-            - `one_over_n`: fluctuations about the minimum, to next order in one over the widths. If a layer has fewer
-              units than partial paths, all numbers are NaN and `diagnosis` has the reason.
+            - `one_over_n`: fluctuations about the minimum, to next order in 1/N. If a layer has fewer units than
+              partial paths, all numbers are NaN and `diagnosis` has the reason.
             - `exact`: samples from the exact posterior of the order parameters, the reference for all other approaches.
             - `gibbs`, `nuts`: samples of the weights of the finite network.
             - `infinite_width`: the Gaussian process of infinitely wide layers.
