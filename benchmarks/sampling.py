@@ -9,7 +9,7 @@ NUTS on the weights, as in the paper. The cases are:
   Markov chains at N = 10, T = 0.01; and the ratio to `nuts`. With two `workers`, two chains run in parallel, each on a
   separate core, and the time of one of them is counted.
 - `one_shot`: the rate of `exact` at the size of the one-shot images, 600 examples and 16 paths.
-- `temperatures`: rates at N = 10 and T = 0.01, 0.1 and 1, also with 32 chains of Gibbs; and at N = 100, T = 0.01, with
+- `temperatures`: rates at N = 10 and T = 0.01, 0.1 and 1, and with 32 chains of Gibbs; and at N = 100, T = 0.01, with
   `nuts` only if --full is given. `deviation` is the difference from `exact` in standard errors of the difference.
 - `scaling`: seconds per draw and per evaluation of the density (with its gradient if the sampler uses it) for several
   widths, examples and depths. Samplers of weights take 30 draws after a warm-up of 30, which hardly adapts the step

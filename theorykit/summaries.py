@@ -46,8 +46,8 @@ def summary(result: Any) -> View:
 
     Args:
         result: a dataset returned by `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or
-            `bpkr.sampling.compare`, also if it was read from a file; the draws of a sampler; or an object with a
-            `summary()` method, such as a `bpkr.Saddle`.
+            `bpkr.sampling.compare`, or read from their files; the draws of a sampler; or an object with a `summary()`
+            method, such as a `bpkr.Saddle`.
 
     Raises:
         TypeError: `result` has none of these types.
@@ -176,7 +176,7 @@ def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
 
 
 def select_shown(result: xr.Dataset, score: str | None = None) -> str:
-    """Check that `result` has the `score`, one of `TITLES`. The default is the first one that `result` has."""
+    """Return `score` if `result` has it. The default is the first of `TITLES` in `result`."""
     if score is not None:
         checked_choice("score", score, TITLES)
     found = [name for name in TITLES if name in result]

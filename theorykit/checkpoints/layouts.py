@@ -69,7 +69,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Projections:
-    """Queries and keys of all heads, stacked along rows. `heads` is the number of heads, if the file states it."""
+    """Queries and keys of all heads, stacked along rows. `heads` is the number of heads, if the file has it."""
 
     query: Matrix
     key: Matrix
@@ -220,7 +220,7 @@ def _read_flax(source: Source) -> Projections:
     return Projections(*rows, *(bias.reshape(-1) for bias in biases), heads=query.shape[1])
 
 
-# Any prefix of the names of layers, such as the name of a model for a task.
+# Any prefix before the names of layers. A model with a task head, for example, stores its encoder under "bert.".
 _IN_LAYERS = r"(?P<prefix>(?:.*\.)?)"
 # Prefix of a single module. Modules with a number in their path are in a list.
 _ALONE = r"(?P<prefix>(?:(?!self_attn\.|multihead_attn\.)[^.\d][^.]*\.)*)"

@@ -97,7 +97,7 @@ def read_heads(
             used: 1e-5 for "torch_encoder" and "gpt2", 1e-12 for "vit".
         causal: whether tokens attend only to themselves and earlier tokens. The default is True for GPT-2, decoders,
             and models that are causal according to config.json.
-        norm_first: whether the norm is before attention, only for "torch_encoder". No file states it.
+        norm_first: whether the norm is before attention, only for "torch_encoder". Checkpoints do not record it.
 
     Raises:
         FileNotFoundError, ImportError: see `read_checkpoint`.
@@ -206,7 +206,7 @@ def _find_layout(
 
 
 def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bool) -> None:
-    """Raise an error if config.json states different attention, and warn if names are ambiguous without it."""
+    """Raise an error if config.json names another kind of attention, and warn if names are ambiguous without it."""
     kind, layout = configuration.model_type, found.layout
     if kind is None and layout.namesakes and not is_given:
         warnings.warn(

@@ -48,7 +48,7 @@ _UNKNOWN = {
 # Pattern in the path of a cross-attention module.
 _CROSS_ATTENTION = re.compile(r"(?:^|[._/])(?:cross|enc(?:oder)?_(?:dec(?:oder)?_)?att|EncDec)", re.IGNORECASE)
 
-# Attention that a key in config.json reveals if it is set.
+# Keys in config.json that, if set, mean that the attention is not supported, with the reason.
 _SETTINGS = {
     "multi_query": "heads share keys",
     "rope_theta": _ROTARY,

@@ -38,7 +38,7 @@ _LENGTHS = 48
 _LONGEST = 10.0
 # For step functions the quadrature is repeated with these numbers of directions.
 _FINER = 601, 811, 1301
-# Upper bound of the error with _DIRECTIONS directions, also for step functions. A larger error is a failure.
+# Upper bound of the error with _DIRECTIONS directions, including for step functions. A larger error is a failure.
 _CERTAIN = 0.05
 # The kernel alone is tested with inputs scaled by these factors, which gives variances of 1e-3 and 1e3.
 _SCALES = (0.03, 30.0)

@@ -97,11 +97,11 @@ def classify(exponents: Any, errors: Any = None, threshold: Positive = 1e-4) -> 
     - "undecided": an error bar contains the decisive threshold.
 
     Args:
-        exponents: A spectrum from `dmft.lyapunov_spectrum`, which includes the errors and marks exponents hidden by
-            rounding. Or an array (..., exponents) of at least two exponents per orbit on the last axis; if there is
-            only one, append -inf. (In `LyapunovSpectrum.exponents`, exponents are on the first axis.)
-        errors: Half widths of error bars, with the shape of `exponents`. Without errors, the published rule applies,
-            which always decides.
+        exponents: Either a spectrum from `dmft.lyapunov_spectrum`, which includes the errors and marks exponents hidden
+            by rounding, or an array (..., exponents) with at least two exponents per orbit on the last axis. If there
+            is only one, append -inf. (In `LyapunovSpectrum.exponents`, exponents are on the first axis.)
+        errors: Half-widths of error bars, with the shape of `exponents`. Without errors, the published rule applies,
+            which never returns "undecided".
         threshold: Largest absolute value of an exponent that counts as zero. In T steps, the zero exponent of a
             quasi-periodic orbit is computed as a number of order 1/T.
     """

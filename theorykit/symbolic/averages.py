@@ -140,7 +140,7 @@ def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, 
 
 
 def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
-    """Average another function of the variable of `average`, with the same quadrature."""
+    """Average another integrand over the variable of `average`, with the same quadrature."""
     return average_over(integrand, average.variable, average.nodes, average.side)
 
 

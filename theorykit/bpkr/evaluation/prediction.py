@@ -106,7 +106,7 @@ def prediction_at(
     labels: Float[Array, "examples *outputs"],
     test_features: Features,
 ) -> Prediction:
-    """Predict as `predict` does, without checks. Pure and traceable, also for singular order parameters."""
+    """Predict as `predict` does, without checks. Pure and traceable, even for singular order parameters."""
     if isinstance(features, ImplicitFeatures):
         u1 = order_parameters.first
         kernels = features.kernel(u1, features), test_features.kernel(u1, features), test_features.kernel_diagonal(u1)

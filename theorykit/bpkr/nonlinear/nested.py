@@ -142,7 +142,7 @@ class NestedProblem(AbstractNonlinearProblem):
 
 
 def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:
-    """Return the token of each example that is read."""
+    """Return the token that the readout takes from each example."""
     reading = np.asarray(features.readings[:, :, 0])
     if not np.all(np.isin(reading, (0.0, 1.0))) or not np.all(np.sum(reading, axis=1) == 1):
         raise ValueError('the nested form reads one token; make features with readout="first", "last" or positions')

@@ -32,7 +32,8 @@ from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
 
-# Minima with coordinates closer than this are the same. Solves are far more exact, and other minima far more distant.
+# Minima with coordinates closer than this are the same. Solves are much more accurate than this, and distinct minima
+# are much farther apart.
 _SAME = 1e-4
 
 

@@ -79,8 +79,8 @@ def sweep(
             as "10-20-20". `math.inf` is the Gaussian process of infinitely wide layers, where order parameters have
             their prior values, `log_evidence` is exact, and there is no `action`.
         temperatures: the temperatures, at least 0.
-        folder: every point is written here once it is solved. A stopped sweep resumes from here, also with more widths
-            or temperatures. Failed points are retried. With another `max_steps` or `solver`, points that did not
+        folder: every point is written here once it is solved. A stopped sweep resumes from here, even with added widths
+            or temperatures. Failed points are retried. With a different `max_steps` or `solver`, points that did not
             converge are retried too.
         executor: selects where widths are solved in parallel: in threads, in spawned processes, such as
             `theorykit.workers.local_workers`, or on a dask `Client`. Results other than `seconds` do not depend on the

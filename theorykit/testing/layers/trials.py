@@ -171,7 +171,8 @@ def of_other_heads(
 
 
 def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
-    # Resize arrays with an axis in `sizes`, also in nested layers. Bypass the constructor, which may not accept fields.
+    # Resize arrays with an axis in `sizes`, here and in nested layers. Bypass the constructor, which may not accept
+    # fields.
     other = object.__new__(type(kind))
     for field in fields(kind):
         value = getattr(kind, field.name)
