@@ -9,11 +9,11 @@ NUTS on the weights, as in the paper. The cases are:
   Markov chains at N = 10, T = 0.01; and the ratio to `nuts`. With two `workers`, two chains run in parallel, each on a
   separate core, and the time of one of them is counted.
 - `one_shot`: the rate of `exact` at the size of the one-shot images, 600 examples and 16 paths.
-- `temperatures`: rates at N = 10 and T = 0.01, 0.1 and 1, and with 32 chains of Gibbs; and at N = 100, T = 0.01, with
+- `temperatures`: rates at N = 10 and T = 0.01, 0.1 and 1, and with 32 Gibbs chains; and at N = 100, T = 0.01, with
   `nuts` only if --full is given. `deviation` is the difference from `exact` in standard errors of the difference.
 - `scaling`: seconds per draw and per evaluation of the density (with its gradient if the sampler uses it) for several
   widths, examples and depths. Samplers of weights take 30 draws after a warm-up of 30, which hardly adapts the step
-  size. `exact` takes 200 draws after a warm-up of 200, enough to fit a proposal distribution. A draw of Gibbs is one
+  size. `exact` takes 200 draws after a warm-up of 200, enough to fit a proposal distribution. A Gibbs draw is one
   sweep over all blocks, without evaluations.
 
 Each case runs in a separate process, one after another, so run nothing else at the same time. Prints a table, and

@@ -12,8 +12,8 @@ All cases use the published weights, windows of 4, 8 and 32 tokens, and beta bet
 Rates count tokens times orbits, after compilation, in the best of three runs. Each comes with two ratios. One is to the
 published algorithm, re-implemented in self_attention_published.py (install the extra `benchmarks`), timed in the same
 run with one thread of linear algebra or with all, whichever is faster. The other is to rates of the published program
-itself, measured once on another machine. The published algorithm always computes all exponents, including those of the
-positions; ratios compare with that even if fewer exponents are computed here.
+itself, measured once on another machine. The published algorithm always computes all exponents, including exponents of
+the positions; ratios compare with that even if fewer exponents are computed here.
 
 Each case runs in a separate process, one after another, so run nothing else at the same time. Prints tables, and writes
 self_attention.json and self_attention.png into FOLDER (benchmarks/results by default). Cases that are not run again
@@ -265,7 +265,7 @@ def plot(rates: dict, path: Path) -> None:
 
 
 def _bars(rates: dict, quantity: str) -> dict[str, dict[int, float]]:
-    """Return rates by window; for the whole spectrum, those of the faster method."""
+    """Return rates by window. For the whole spectrum, the faster method counts."""
     published_name = _published_quantity(quantity)
     baseline = [row for row in rates["published"]["rows"] if row["quantity"] == published_name]
     bars = {"published algorithm": {row["window"]: row["rate"] for row in baseline}}

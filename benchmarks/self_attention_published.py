@@ -126,7 +126,7 @@ def trajectory(attention: np.ndarray, tokens: int, parameters: Parameters, steps
 def lyapunov_steps(window: np.ndarray, positions: np.ndarray, parameters: Parameters, steps: int) -> np.ndarray:
     """Return log |R_jj| (steps, tokens (patterns + position bits)) from a full window; -inf if R_jj is zero.
 
-    Averages over steps are the exponents: first those of the attentions, then zeros for the positions.
+    Averages over steps are the exponents: first the exponents of the attentions, then zeros for the positions.
     """
     import autograd
     import autograd.numpy

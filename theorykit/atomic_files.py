@@ -157,7 +157,7 @@ def _host() -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove temporary files of `target` from processes that have ended, and those of other hosts after a day."""
+    """Remove temporary files of `target` from processes that have ended, and from other hosts after a day."""
     beginning = temporary_name(target).name.rpartition(".")[0] + "."
     for entry in os.scandir(target.parent):
         found = _TEMPORARY.fullmatch(entry.name.removeprefix(beginning)) if entry.name.startswith(beginning) else None

@@ -101,7 +101,7 @@ class Progress:
             self.done += count
             self._note = note or self._note
             if not self._is_long():
-                # Pieces that are done at once, such as those of an earlier run, do not count in the estimate of the
+                # Pieces that are done at once, such as pieces of an earlier run, do not count in the estimate of the
                 # remaining time.
                 self._free = self.done
 

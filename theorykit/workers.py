@@ -84,7 +84,7 @@ class _LocalWorkers(ProcessPoolExecutor):
 
 
 def _bind(cores: int) -> None:
-    """Bind this process and its BLAS threads to the cores after those of the previous worker."""
+    """Bind this process and its BLAS threads to the cores after the previous worker's cores."""
     from threadpoolctl import threadpool_limits
 
     # The name of a process ends in its number, counted by its parent.

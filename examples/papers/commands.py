@@ -128,7 +128,7 @@ def _run(
     folder = path.parent
     if is_completed(path, figures, settings, lambda tree: plots.draw_all(tree, folder), overwrite):
         return
-    # Refuse before computing if an output cannot be written, or would replace a file that is no result.
+    # Refuse before computing if an output cannot be written, or would replace a file that is not a result.
     outputs = [
         store.Output("--output", folder, store.FOLDER),
         store.Output("the result", path, ".nc"),

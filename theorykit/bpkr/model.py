@@ -51,7 +51,7 @@ class Model(DisplayMixin):
         readout: "first", "last", "mean", or "all" for separate readout weights per token.
         mask: which keys a query may attend to in all inputs, such as "causal"; see `bpkr.attention`.
         prior_variances: as in `Architecture`.
-        classes: whether labels are classes. By default text and truth values are classes, and numbers are not.
+        classes: whether labels are classes. By default text and booleans are classes, and numbers are not.
         random_state: the seed of random heads. Their key-query products are normal with standard deviation
             1/features, so that scores are of order one if features are of order one.
 
@@ -98,7 +98,7 @@ class Model(DisplayMixin):
         self.random_state = random_state
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor by name. `deep` has no effect, because none is an estimator."""
+        """Return the constructor's arguments by name. `deep` has no effect, because no argument is an estimator."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> "Model":
@@ -183,7 +183,7 @@ class Model(DisplayMixin):
         variance = found.variance + self.architecture_.temperature
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
-    # A scorer of scikit-learn selects the column of the positive class if a method has this name.
+    # A scikit-learn scorer selects the column of the positive class if a method has this name.
     _probabilities.__name__ = "predict_proba"
 
     def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:

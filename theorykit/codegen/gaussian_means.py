@@ -44,7 +44,7 @@ _FEW_SPLITS = 8
 _GRADING = 1 / 8
 # Largest number of roots of a function that is not a polynomial.
 _MOST_ROOTS = 64
-# Number of points between which roots are searched.
+# Number of points between which roots are searched for.
 _SEARCH = 4097
 # Largest absolute value of these points in standard deviations. Beyond it, the density is below rounding.
 _SEARCHED = 9.0

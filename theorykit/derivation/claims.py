@@ -395,9 +395,9 @@ class GramVolume(Claim):
 
 @dataclass(frozen=True)
 class SourceDerivative(Claim):
-    """`after` is `factor` times the derivative of the given order of `before` by the source, at zero source.
+    """`after` is `factor` times the derivative of the given order of `before` in the source, at zero source.
 
-    The first derivative by a column source is a column, and the second derivative is a matrix.
+    The first derivative in a column source is a column, and the second derivative is a matrix.
     """
 
     source: MatrixSymbol

@@ -469,7 +469,7 @@ def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
 
 
 def _replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
-    """Replace the product of the factors `wanted` by `symbol`, also inside functions of matrices."""
+    """Replace the product of the factors `wanted` by `symbol`, including inside functions of matrices."""
     if not expression.is_Matrix:
         terms = _scalar_terms(expression)
         changed = (node.func(_replace_product(*node.args, symbol, wanted)) if node.args else node for _, node in terms)
@@ -547,7 +547,7 @@ def drop_constants(before: Expr, variables: Sequence[Expr], **record) -> Step:
     return Step("constants dropped", before, terms_with(before, *variables), claim, **record)
 
 
-# Rules that integrate: Gaussian averages, sums over rows, densities, volumes, derivatives by a source.
+# Rules that integrate: Gaussian averages, sums over rows, densities, volumes, derivatives with respect to a source.
 
 
 @checked_arguments
@@ -687,7 +687,7 @@ def source_derivative(
     order: _Order = 1,
     **record,
 ) -> Step:
-    """Take the first derivative, or the matrix of second derivatives, by a column source at zero, times `factor`."""
+    """Take the first derivative, or the matrix of second derivatives, in a column source at zero, times `factor`."""
     quadratic, linear, _ = polynomial(before, source)
     found = [2 * factor * matrix for matrix in (quadratic if order == 2 else linear)]
     shape = (source.shape[0], source.shape[0] if order == 2 else 1)
@@ -760,7 +760,7 @@ def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **
 
 @checked_arguments
 def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
-    """Take the gradient by a symmetric matrix. For a source, this is the mean of the matrix that it multiplies."""
+    """Take the gradient in a symmetric matrix. For a source, this is the mean of the matrix that it multiplies."""
     after = expand_products(gradient(before, variable))
     return Step("differentiated", before, after, claims.MatrixDerivative(variable), **record)
 
@@ -820,8 +820,8 @@ def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
 def covariance_over_spins(before: Expr, spins: MatrixSymbol, value: MatrixExpr, **record) -> Step:
     """Take the covariance of `value`, a column K s + c, over independent spins s in {-1, 1}^n with weights exp(s^T u).
 
-    The covariance is K diag(1 - tanh^2 u) K^T, because the variance of a spin is the derivative of its mean by its
-    field.
+    The covariance is K diag(1 - tanh^2 u) K^T, because the variance of a spin is the derivative of its mean with
+    respect to its field.
     """
     field, _ = _field(before, spins)
     variance = field.applyfunc(Lambda(ENTRY, diff(tanh(ENTRY), ENTRY)))
@@ -932,16 +932,16 @@ def slope(
     forces: Mapping[MatrixSymbol, MatrixSymbol] | None = None,
     **record,
 ) -> Step:
-    """Take the gradient by a matrix symbol, with the chain rule for defined symbols that depend on it.
+    """Take the gradient in a matrix symbol, with the chain rule for defined symbols that depend on it.
 
     `through` contains these symbols with their values, which may depend on earlier symbols. `forces` assigns names to
-    the gradients by some of them.
+    the gradients in some of these symbols.
     """
     pulled: dict[MatrixSymbol, MatrixExpr] = {}
     named: list[tuple[MatrixSymbol, MatrixExpr]] = []
 
     def pull_back(value: MatrixExpr, force: MatrixExpr, target: MatrixSymbol) -> MatrixExpr:
-        # Convert a gradient by `value`, a function of `target`, to a gradient by `target`.
+        # Convert a gradient in `value`, a function of `target`, to a gradient in `target`.
         held = MatrixSymbol("held", *value.shape)
         return gradient(Trace(held.T * value), target).xreplace({held: force})
 
@@ -991,7 +991,7 @@ def response(
     pulled = [gradient(Trace(transpose(gradients[x]) * change), displacement) for x, change in moved.items()]
 
     def without_probe(factors: Factors) -> tuple[Expr, Factors]:
-        # Split a product that is linear in the probe into a number and the matrices beside the probe.
+        # Split a product that is linear in the probe into a number and the matrices next to the probe.
         for i, factor in enumerate(factors):
             left, right = factors[:i], factors[i + 1 :]
             if factor == probe:

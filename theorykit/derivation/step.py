@@ -96,7 +96,7 @@ class Recorder:
         Args:
             rule: a function that returns a `Step`, for example one of `derivation.rules`.
             *arguments: positional arguments of the rule.
-            **record: fields of `Step` that replace those of the recorder.
+            **record: fields of `Step` that replace the recorder's fields.
 
         Raises:
             TypeError: `rule` is not a function that returns a step.

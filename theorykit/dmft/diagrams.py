@@ -69,8 +69,8 @@ _ORBITS = 256
 _FEWEST_ORBITS = 32
 # Number of blocks if there are enough orbits. It does not depend on the processor, so that runs resume anywhere.
 _BLOCKS_OF_ORBITS = 8
-# Largest number of orbits in a block on an accelerator, which takes little longer for these than for 256. A block of
-# this size needs 1 to 2 GiB.
+# Largest number of orbits in a block on an accelerator, which takes hardly longer for this number than for 256. A block
+# of this size needs 1 to 2 GiB.
 _ORBITS_OF_AN_ACCELERATOR = 4096
 # Number of orbits whose windows are stored together.
 _KEPT_TOGETHER = 25

@@ -452,7 +452,7 @@ def _tangent_step(
 def _jacobian(
     parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
 ) -> tuple[Matrix, Float[Array, "*batch"]]:
-    """Differentiate the next attention by the attention that generated each token, one block per slot; Eq. (8).
+    """Differentiate the next attention with respect to each token's attention, one block per slot; Eq. (8).
 
     Also return a bound on the norms of the terms whose sums are the blocks.
     """

@@ -287,7 +287,7 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
         state, covariance, bounded = at
 
         def following(numbers: Array, difference: Array) -> tuple[Array, Array]:
-            """Return the memory after a token, and the token's overlaps: those of the map plus `difference`."""
+            """Return the memory after a token, and the token's overlaps: the overlaps of the map plus `difference`."""
             attention, slots = tuple(numbers[:patterns]), numbers[patterns:].reshape(2, patterns, context, *batch)
             here = State(attention, tuple(slots[0]), tuple(slots[1]), state.position, state.tokens)
             drawn = [overlap(model, family, parameters, attention, state.position) for family in range(len(FAMILIES))]

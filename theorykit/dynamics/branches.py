@@ -205,7 +205,7 @@ def follow(
     largest_step: Positive | None = None,
     most_cycles: Count = 1000,
 ) -> Branch:
-    """Follow the branch of cycles through `cycle`, also around folds. Cycles may be unstable.
+    """Follow the branch of cycles through `cycle`, including around folds. Cycles may be unstable.
 
     The branch ends if its parameter leaves `bounds`, if it closes on its start or meets the cycles that it doubles, or
     if the smallest step fails.
@@ -213,7 +213,7 @@ def follow(
     Args:
         step: The map, `step(state, parameter) -> state`.
         cycle: The cycle to start from.
-        bounds: Least and greatest value of the parameter.
+        bounds: Lowest and highest value of the parameter.
         direction: 1 to start towards larger parameters, -1 to start towards smaller parameters.
         largest_step: Largest step in the space of the first point and the parameter, by default a 20th of the range of
             parameters. Two bifurcations that undo each other within a step are missed.
@@ -465,7 +465,7 @@ def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
 
 
 def _turning(station: BranchPoint) -> float:
-    """Return the derivative of the parameter by arclength, which is zero at a fold."""
+    """Return the derivative of the parameter with respect to arclength, which is zero at a fold."""
     return float(station.tangent.parameter)
 
 

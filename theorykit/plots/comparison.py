@@ -76,8 +76,8 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """Draw every distinct entry of U_1. Theories are lines, and samplers are dots with bars of two standard errors.
 
     Args:
-        result: the result of `bpkr.sampling.compare`. If there are many entries, they are drawn against those of the
-            exact posterior, or of the first approach.
+        result: the result of `bpkr.sampling.compare`. If there are many entries, they are drawn against the entries
+            of the exact posterior, or of the first approach.
         axes: where to draw. The default is new axes.
     """
     axes = _new_axes(axes)

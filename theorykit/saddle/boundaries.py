@@ -60,7 +60,7 @@ SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexis
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
 # Largest, first and smallest step of a line. Parameters are in units of half their range.
 _LARGEST, _FIRST, _SMALLEST, _MOST_POINTS = 0.1, 0.01, 1e-7, 2000
-# Least cosine between tangents at both ends of a step after which the next step is longer.
+# Lengthen the next step if the cosine between the tangents at both ends of a step is above this value.
 _VERY_STRAIGHT = 0.99
 # Newton corrections: their number, tolerance, largest acceptable last one, and largest total in units of the step.
 _CORRECTIONS, _CONVERGED, _NEAR, _ASTRAY = 15, 1e-12, 1e-8, 0.3
@@ -68,8 +68,8 @@ _CORRECTIONS, _CONVERGED, _NEAR, _ASTRAY = 15, 1e-12, 1e-8, 0.3
 _SAME, _END = 0.005, 0.2
 # Largest error of a boundary, in units of half the range of a parameter.
 _KNOWN = 0.01
-# A singular point is no fold if the change of F with the parameters is below this fraction of the change of curvature.
-# Branches cross, and none is the mirror image of another, if this fraction of the third derivative is exceeded.
+# A singular point is not a fold if the change of F with the parameters is below this fraction of the change of
+# curvature. Branches cross without a mirror symmetry if the second derivative of F exceeds this fraction of the third.
 _NO_FOLD, _ASYMMETRIC = 1e-4, 1e-6
 # Slacks below this count as zero.
 _SLACK = 1e-8
@@ -77,7 +77,8 @@ _SLACK = 1e-8
 _EDGE = 32.0
 # Actions with a smaller relative difference are equal.
 _ROUNDED = 1e-11
-# Near a merger, order parameters that merge differ by less than this. Duplicates of a branch differ by less than that.
+# Order parameters that are about to merge differ by less than the first. Duplicates of a branch differ by less than
+# the second.
 _MERGING, _DUPLICATE = 0.1, 0.01
 # Number of starts of a search, and its positions along a scan, as fractions of the range.
 _STARTS, _ALONG = 8, (0.03, 0.5, 0.97)
@@ -88,7 +89,7 @@ class Transition(DisplayMixin, eqx.Module):
     """Value of a parameter at which two solutions have equal action, or merge.
 
     - `kind`: "first-order" if the solutions differ there, "continuous" if they merge.
-    - `solutions`: both there, from `minimise` or `stationary`. Curvatures vanish if they merge.
+    - `solutions`: the two solutions at `value`, as from `minimise` or `stationary`. If they merge, a curvature is zero.
     - `error`: bound of the shift of `value` by rounding and quadrature.
     """
 
@@ -107,14 +108,15 @@ class Transition(DisplayMixin, eqx.Module):
 
 
 class PhaseBoundary(DisplayMixin, eqx.Module):
-    """Line in two parameters, or a point in which lines end.
+    """A boundary line in the plane of two parameters, or a point at which such lines end.
 
     - `kind`: "spinodal", if a solution ceases to exist or changes its index; "continuous transition", if in addition
       another solution branches off; "coexistence", if two solutions have equal action; "critical point", if two
       spinodals meet; "tricritical point", if a continuous transition becomes first-order.
-    - `parameters`: both, by name. `order_parameters`: of the solution, or of both that coexist.
+    - `parameters`: values of the two parameters along the line, by name.
+    - `order_parameters`: order parameters of the solution, or of both coexisting solutions.
     - `error`: bound of the shift of a point by rounding and quadrature, in units of half the range of a parameter.
-    - `ended`: the reasons why a line stops, at its first and at its last point.
+    - `ended`: why the line stops at its first point, and why at its last point.
     """
 
     kind: str = eqx.field(static=True)
@@ -136,7 +138,7 @@ class PhaseBoundary(DisplayMixin, eqx.Module):
 
 
 class PhaseDiagram(DisplayMixin, eqx.Module):
-    """Phase boundaries of an action in two parameters: `lines`, and the `critical_points` in which lines end.
+    """Phase boundaries of an action in two parameters: `lines`, and the `critical_points` at which lines end.
 
     `ranges` has the range of each parameter. The first parameter is the horizontal axis of `plot`.
     """
@@ -198,7 +200,7 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
 
 
 def _range(values: Array, error: Array | float) -> str:
-    """Write the least and the greatest value. Differences below the error are rounding, and so is a number below it."""
+    """Write the lowest and the highest value, or one value if they agree to the error. Values below the error are 0."""
     if np.ndim(values) > 1:
         return f"{np.shape(values)[1:]} each"
     low, high = float(np.min(values)), float(np.max(values))
@@ -271,11 +273,13 @@ class _System(eqx.Module):
 class _Place(eqx.Module):
     """Point of a line.
 
-    - `residual`: the last correction. `led`: the sum of all. `error`: of the parameters, in units.
+    - `residual`: the last correction.
+    - `led`: the sum of all corrections.
+    - `error`: error of the parameters, in units.
     - `test` changes its sign at a special point: a cusp of a spinodal, the change of a continuous transition to
       first order (positive if continuous), or the spinodal of one of two solutions that coexist.
-    - `side` is reversed if a line passes the place where its solutions merge: the normal of a spinodal (the derivative
-      of F by the parameters along the null vector), or the difference of two solutions.
+    - `side` is reversed if a line passes the point where its solutions merge: the normal of a spinodal (the derivative
+      of F in the parameters along the null vector), or the difference of two solutions.
     """
 
     unknowns: Array
@@ -335,7 +339,7 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
 
 @jit
 def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame | None = None) -> tuple[_Frame, Array]:
-    """Return the frame at a point with almost singular H, and the derivative of F by the parameters along `left`.
+    """Return the frame at a point with almost singular H, and the derivative of F in the parameters along `left`.
 
     Null vectors have the directions of the ones `before`.
     """
@@ -452,11 +456,11 @@ class _Curve:
     def boundaries(self, start: _Place) -> tuple[list[PhaseBoundary], list[PhaseBoundary]]:
         """Return the line through a point, split at changes of its kind, and its special points.
 
-        An isolated point gives none. On one side of a tricritical point, branches cross where the symmetric solution of
-        least index becomes unstable towards solutions on the other side of the line. This is a spinodal.
+        An isolated point has no line. On one side of a tricritical point, branches cross where the symmetric solution
+        of lowest index becomes unstable towards solutions on the other side of the line. This is a spinodal.
         """
         kind = self.system.kind
-        # Each direction has its own coordinates that get next to an edge.
+        # Coordinates that reach an edge are fixed from there on. This differs between directions, so follow copies.
         back, before, begins = copy(self).followed(self.place(replace(start, tangent=-start.tangent), 0.0))
         ahead, after, ends = ([], [], begins) if begins.startswith("the line closes") else copy(self).followed(start)
         places, special = [*back[::-1], *ahead[1:]], [*before[::-1], *after]
@@ -548,7 +552,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         solution: A converged solution.
         other: A solution of the same action at the same values of all other parameters.
         parameter: The number that changes.
-        bounds: Its least and greatest value.
+        bounds: Its lowest and highest value.
 
     Raises:
         ValueError: If the actions do not cross. The message states where the branches end, as at a fold (spinodal).
@@ -652,9 +656,9 @@ def phase_diagram(
     Args:
         action: The action. Its solutions may lie on edges of their domains, but boundaries at which they reach an edge
             are not found.
-        ranges: Two parameters, each with its least and greatest value.
+        ranges: Two parameters, each with its lowest and highest value.
         values: All other parameters.
-        index: Index of the solutions whose boundaries are wanted, 0 for minima.
+        index: Find boundaries of solutions with this index, 0 for minima.
         scans: Number of lines in each parameter.
 
     Example:
@@ -708,7 +712,7 @@ def phase_diagram(
 
 
 def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int):
-    """Yield the boundaries that are met as one parameter changes, as systems with approximate unknowns."""
+    """Yield the boundaries that one parameter crosses as it changes, as systems with approximate unknowns."""
     found: list[SolutionBranch] = []
     for share in _ALONG:
         here = float(np.interp(share, (0, 1), ranges[name]))
@@ -758,7 +762,7 @@ def _is_on(line: PhaseBoundary, parameters: Array, system: _System) -> bool:
 
 
 def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], system: _System) -> PhaseBoundary:
-    """Add the critical points in which solutions merge. The equations of a line are singular next to them."""
+    """Add the critical points at which solutions merge. The equations of a line are singular next to them."""
     for at in (0, -1):
         for end in ends:
             off = jnp.stack([end.parameters[n][0] - line.parameters[n][at] for n in system.names]) / system.units

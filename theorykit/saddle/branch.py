@@ -296,7 +296,7 @@ def follow(
     most_points: Count = 1000,
     progress: bool = True,
 ) -> SolutionBranch:
-    """Follow the branch of stationary points through `solution` as one parameter changes, also around folds.
+    """Follow the branch of stationary points through `solution` as one parameter changes, including around folds.
 
     The method is pseudo-arclength continuation. It stops if the parameter leaves `bounds`, the branch closes or reaches
     the edge of a domain, or no step succeeds. Averages use adaptive quadrature if the action's own quadrature leaves a
@@ -307,7 +307,7 @@ def follow(
         values: Values of the parameters of `solution`.
         solution: A converged solution. Order parameters on an edge of their domain are fixed there.
         parameter: The parameter that changes, a number among `values`.
-        bounds: Least and greatest value of the parameter.
+        bounds: Lowest and highest value of the parameter.
         direction: 1 to start towards larger values, -1 to start towards smaller values.
         largest_step: Largest change of the parameter in a step, by default a 20th of the range. Two folds within one
             step are missed.
@@ -351,7 +351,7 @@ def checked_parameter(action: Action, parameter: Expr | str) -> str:
 
 
 def checked_bounds(name: str, bounds: Sequence[float | int]) -> tuple[float, float]:
-    """Return the least and greatest value of a parameter."""
+    """Return the lowest and highest value of a parameter."""
     if len(bounds) != 2 or not bounds[0] < bounds[1]:
         raise ValueError(f"{name} must be two values of the parameter, the lower first; got {bounds}")
     return float(checked_number(name, bounds[0])), float(checked_number(name, bounds[1]))
@@ -430,7 +430,7 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
 
 
 def passes(step: Array, to_first: Array) -> bool:
-    """Return whether a step passes the first point of a curve, which is at `to_first` from its begin."""
+    """Return whether a step passes the first point of a curve, which is at `to_first` from its start."""
     share = float(step @ to_first) / float(step @ step)
     return 0 < share <= 1 and bool(jnp.linalg.norm(to_first - share * step) < 0.1 * jnp.linalg.norm(step))
 

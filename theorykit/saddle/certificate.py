@@ -87,7 +87,7 @@ def least_curvature(
 
 
 def judged_minimum(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
-    """Return success if the gradient measured at `point` and its least `curvature` indicate a minimum.
+    """Return success if the gradient measured at `point` and its smallest `curvature` indicate a minimum.
 
     The minimiser's own verdict is not trusted: if it stops successfully at a non-stationary point, it has diverged.
     """
@@ -272,8 +272,9 @@ class _Roughness(NamedTuple):
 def _roughness(bound: BoundAction, coordinates: Coordinates, local: LocalModel) -> _Roughness:
     """Compare S and its gradient at neighbouring points to find noise, kinks, and whether S `rises` on all sides.
 
-    Noise is measured a few rounding errors away. Jumps are searched slightly farther away, on both sides along the
-    lowest, the highest, and random directions. Noise differs between two points on one side, and a jump is the same.
+    Noise is measured a few rounding errors away. Jumps are searched for slightly farther away, on both sides along the
+    lowest, the highest, and random directions. Noise differs between two points on one side, whereas a jump is the same
+    at both.
     """
     model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
     random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)

@@ -423,7 +423,7 @@ def one_of(batch: Solution, at: Any) -> Solution:
 
 @jit
 def _best(batch: Solution) -> Solution:
-    """Return the converged solution of least action, or the end point of least gradient if none converged."""
+    """Return the converged solution of lowest action, or the end point of smallest gradient if none converged."""
     converged = jnp.asarray(batch.converged)
     among = jnp.where(converged, batch.action, jnp.inf)
     norms = jnp.where(jnp.isnan(batch.gradient_norm), jnp.inf, batch.gradient_norm)

@@ -402,7 +402,7 @@ def mean_slope(
     for line in _jumps(integrand, z, symbol):
         a, b = line
         height = _limit(integrand, z, line, 1) - _limit(integrand, z, line, -1)
-        # Density of a + b z at zero, and its derivative by a, which is -a / b^2 times the density.
+        # Density of a + b z at zero, and its derivative in a, which is -a / b^2 times the density.
         density, steeper = SmoothedRamp(a, b, 2), SmoothedRamp(a, b, 3)
         total += height * sp.sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
     return total.xreplace(back)

@@ -233,7 +233,7 @@ def _through_entries(value, variables, matrices, cotangent):
 def _slopes(
     value: sp.Expr, variables: Sequence[sp.Symbol], derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] = _slope
 ) -> tuple[Callable[[sp.Symbol], sp.Expr], list[tuple[sp.Expr, sp.Symbol]]]:
-    """Differentiate a function of `variables` by any symbol, and list the other numbers that it depends on.
+    """Differentiate a function of `variables` with respect to any symbol, and list the other numbers in it.
 
     A number that contains matrices, such as a trace, is paired with a symbol that represents it.
     """

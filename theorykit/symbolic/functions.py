@@ -1,7 +1,7 @@
 r"""Scalar functions that SymPy lacks. They stay unexpanded because their definitions overflow or lose digits.
 
 The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). At b = 0, the mean and all its
-derivatives have limits, but the formula is 0/0. If R_n is the derivative of order n by a, Stein's lemma gives
+derivatives have limits, but the formula is 0/0. If R_n is the derivative of order n in a, Stein's lemma gives
 dR_n/db = b R_{n+2}. The functions b^k R_n(a, b) are therefore closed under differentiation, and each has a limit at
 b = 0. For two variables, polar coordinates serve the same purpose.
 """
@@ -28,11 +28,11 @@ class WholeFunctionBase(sp.Function):
     """
 
     closed_form: type
-    # Number of leading arguments by which derivatives are taken. All other arguments are orders.
+    # Number of leading arguments that can be differentiated. All other arguments are orders.
     numbers = 1
 
     def fdiff(self, argindex=1):
-        """Differentiate by a numeric argument."""
+        """Differentiate with respect to a numeric argument."""
         if not 1 <= argindex <= self.numbers:
             raise ArgumentIndexError(self, argindex)
         return self._slope(argindex)
@@ -113,7 +113,7 @@ def log_normal_cdf(number: Scalar) -> Expr:
 
 
 class _Smoothed(WholeFunctionBase):
-    """b^k times the derivative of order n by a of the mean of a function of a + b z over a standard normal z."""
+    """b^k times the derivative of order n in a of the mean of a function of a + b z over a standard normal z."""
 
     closed_form = erf
     numbers = 2
@@ -157,7 +157,7 @@ def _density(a: Expr, b: Expr) -> Expr:
 
 
 class SmoothedRamp(_Smoothed):
-    """b^k times the derivative of order n by a of the mean of max(a + b z, 0) over a standard normal z."""
+    """b^k times the derivative of order n in a of the mean of max(a + b z, 0) over a standard normal z."""
 
     _limits = (lambda a: sp.Max(a, 0), Heaviside)
 
@@ -176,7 +176,7 @@ class SmoothedRamp(_Smoothed):
 
 
 class SmoothedAbs(_Smoothed):
-    """b^k times the derivative of order n by a of the mean of |a + b z| over a standard normal z."""
+    """b^k times the derivative of order n in a of the mean of |a + b z| over a standard normal z."""
 
     _limits = (Abs, sign)
 
@@ -297,7 +297,7 @@ _SLOPES: Mapping[type, Callable[[Expr, int], Expr]] = {
 
 
 def partial_derivative(node: Expr, index: int) -> Expr:
-    """Differentiate a scalar function by its argument `index`, counted from 1, between its jumps."""
+    """Differentiate a scalar function with respect to argument `index`, counted from 1, between its jumps."""
     rule = _SLOPES.get(type(node))
     return node.fdiff(index) if rule is None else rule(node, index)
 

@@ -48,7 +48,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
     definition: tuple[Any, ...] = ()
     # Name of the function without marks of derivatives.
     own_name: str = ""
-    # Order of the derivative by each argument.
+    # Order of the derivative in each argument.
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):
@@ -60,7 +60,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     @classmethod
     def derivative(cls, index: int = 1) -> _NumericClass:
-        """Return the JAX derivative by argument `index`."""
+        """Return the JAX derivative with respect to argument `index`."""
         orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
         return _made(*cls.definition[:4], orders)
 
@@ -235,7 +235,7 @@ def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[...,
 
 
 def slope_along(value: Callable, i: int) -> Callable:
-    """Differentiate JAX code by argument i. Forward mode also allows loops of unknown length."""
+    """Differentiate JAX code with respect to argument i. Forward mode also allows loops of unknown length."""
 
     def slope(*numbers):
         def of_one(number):

@@ -156,8 +156,8 @@ def theory_of_heads(
 ) -> xr.Dataset:
     """Compute the theory for given `heads` at every seed, width and temperature, and choose temperatures.
 
-    Returns the results of `theory_of_seed` along an axis `seed`, with those of `choose_temperatures` added. The result
-    of each seed is kept in `folder`.
+    Returns the results of `theory_of_seed` along an axis `seed`, with the temperatures from `choose_temperatures`. The
+    result of each seed is kept in `folder`.
     """
     names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
     depends_on = {name: getattr(settings, name) for name in names}

@@ -101,7 +101,7 @@ def _images_in(archive: Path, size: int) -> Iterator[tuple[tuple[str, str], np.n
             f"{archive} is not a zip archive ({error}): was it cut short, or another page saved in its place?"
         ) from error
     with opened:
-        # macOS adds a file "__MACOSX/.../._name.png" for each "name.png"; it is no image.
+        # macOS adds a file "__MACOSX/.../._name.png" for each "name.png"; it is not an image.
         members = [name for name in opened.namelist() if PurePosixPath(name).match("[!.]*.png")]
         if not members:
             raise ValueError(f"{archive} has no images, Alphabet/characterNN/*.png: is it another archive?")

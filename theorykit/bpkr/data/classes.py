@@ -179,7 +179,7 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
             three or more.
 
     Raises:
-        TypeError: the labels are not text, numbers, truth values or bytes, or are of several types.
+        TypeError: the labels are not text, numbers, booleans or bytes, or are of several types.
         ValueError: a label is missing, or all labels are equal.
 
     Example:

@@ -50,7 +50,7 @@ _SAMPLE = 9
 _MOST_STRETCH = 6.0
 # Averages by panels are computed again with more nodes for these pairs of indices into the sample of variances.
 _PROBED_VARIANCES = ((0, 0), (4, 4), (4, -1), (-1, -1))
-# The same for these correlations. Panels are used near one.
+# Correlations at which these averages are computed. Panels are used near one.
 _PROBED = (-0.99, 0.999, 0.99999, 1.0)
 # A sum converges too slowly if after this many terms more than this fraction of the mean square is left.
 _SLOW = 1024, 1e-7

@@ -80,7 +80,7 @@ def token_units(
     variances: Float[Array, " above"],
     tokens: Float[Array, "tokens features"],
 ) -> tuple[Units, ...]:
-    """Return the units of each layer, starting with the embedding. `variances` are those of the dense layers above it.
+    """Return the units of each layer, starting with the embedding. `variances` belong to the dense layers above it.
 
     Tokens are scaled so that their inner products are the covariance of the embedding's hidden units.
     """

@@ -204,7 +204,7 @@ def operands_of(problem: Problem) -> Operands:
 
 @jit
 def random_probes(solver: MatrixFree, operands: Operands) -> Float[Array, "probes rows"]:
-    """Draw random signs on the devices of their rows. Signs are the independent entries with the least variance."""
+    """Draw random signs on the devices of their rows. Signs are the independent entries with the smallest variance."""
     sharding, shape = operands.design.sharding, (solver.probes, operands.design.shape[0])
     if sharding is not None:
         sharding = NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0]))

@@ -31,7 +31,7 @@ _COOLING = 10.0
 _STAGE_STEPS = 60
 # Gradient norm that suffices at these temperatures.
 _STAGE_TOLERANCE = 1e-3
-# Continuation starts at the temperature at which the misfit of the labels alone is this many times the least width.
+# Continuation starts at the temperature at which the misfit of the labels alone is this many times the smallest width.
 _HOT = 10.0
 # Rotate features with at most this many entries, because rotation needs a singular value decomposition.
 _ROTATED_SIZE = 2**25

@@ -73,7 +73,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `action`: S (Eq. 32) at the saddle point, not divided by the width.
     - `entropy`, `energy`: the two parts of `action`.
     - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
-      for P labels. S_0 is the least entropy, at the prior means; it replaces constants that S drops.
+      for P labels. S_0 is the lowest entropy, at the prior means; it replaces constants that S drops.
     - `gradient_norm`: norm of the gradient of S per largest width in the affine-invariant metric, which is the norm of
       C^T (dS/dU) C with U = C C^T. Slopes of a block of U_l that is a multiple of U_{l+1} count in U_{l+1}.
     - `min_hessian_eigenvalue`: smallest Hessian eigenvalue of S in this metric, per largest width. It is positive at a

@@ -159,7 +159,7 @@ class StudentLaw(eqx.Module):
 
 
 class Trial(eqx.Module):
-    """Logarithms of sums: of the weights of proposals, of their squares, and of the weights of draws by NUTS."""
+    """Logarithms of sums: of the weights of proposals, of their squares, and of the weights of NUTS draws."""
 
     proposed: Float[Array, ""]
     squared: Float[Array, ""]
@@ -171,13 +171,13 @@ class Trial(eqx.Module):
         return Trial(proposed, jnp.logaddexp(self.squared, logsumexp(2 * weights)), self.walked)
 
     def with_walk(self, weight: Float[Array, ""]) -> "Trial":
-        """Add a draw of NUTS, given the logarithm of its weight."""
+        """Add a NUTS draw, given the logarithm of its weight."""
         return Trial(self.proposed, self.squared, jnp.logaddexp(self.walked, weight))
 
     def stay(self, steps: int) -> Float[Array, ""]:
         """Return for how many proposals a chain stays at a point of mean weight, after a trial of `steps`.
 
-        The posterior mean of the weight is estimated from the weighted proposals and from the draws of NUTS. Either may
+        The posterior mean of the weight is estimated from the weighted proposals and from the NUTS draws. Either may
         have missed a region, so the larger estimate is used.
         """
         mean = self.proposed - jnp.log(steps * _BESIDE)
@@ -185,7 +185,7 @@ class Trial(eqx.Module):
 
 
 class _State(eqx.Module):
-    """A chain: the walk by NUTS, the adaptation, and the position, which is that of the walk until the first fit."""
+    """A chain: the NUTS walk, the adaptation, and the position. Until the first fit, walk and chain coincide."""
 
     walk: Any
     key: Array

@@ -22,14 +22,14 @@ arviz_stats = Lazy("arviz_stats", "the diagnosis of draws")
 # Largest split R-hat of chains that mixed: A. Vehtari et al., "Rank-normalization, folding, and localization: an
 # improved R-hat", Bayesian Analysis 16 (2021).
 R_HAT = 1.01
-# Least effective sample size per chain, from the same paper.
+# Smallest effective sample size per chain, from the same paper.
 ESS_PER_CHAIN = 100
-# Least BFMI: M. Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo", arXiv
+# Smallest BFMI: M. Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo", arXiv
 # 1604.00695 (2016).
 BFMI = 0.3
-# Least number of draws per chain for any diagnostic.
+# Smallest number of draws per chain for any diagnostic.
 _FEWEST_DRAWS = 8
-# Least number of parts of the chains that the jackknife leaves out in turn.
+# Smallest number of parts of the chains that the jackknife leaves out in turn.
 _JACKKNIFE = 20
 
 STATISTICS = ("mean", "sd", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")

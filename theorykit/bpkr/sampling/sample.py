@@ -244,7 +244,7 @@ def network_of(
     if "weights" not in posterior:
         raise ValueError("tree has no weights; run sample_weights with keep_weights=True in the schedule")
     white = posterior["weights"].sel(chain=chain, draw=draw).values
-    # The entries that do not belong to the other weights are those of the embedding.
+    # The entries that do not belong to the other weights belong to the embedding.
     embedding, *others = weight_shapes(architecture, 1)
     shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
     return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)

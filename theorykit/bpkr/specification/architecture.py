@@ -59,7 +59,7 @@ _POINT_COPIES = 3
 _SECONDS = 2.5e-7
 # Warn of solves that take longer than this many seconds.
 _LONG = 60.0
-# With fewer labels per hidden unit, the terms that the ansatz drops are as large as the terms that it keeps.
+# With fewer labels per hidden unit than this, the terms that the ansatz drops are as large as the terms that it keeps.
 _FEW = 0.2
 # Powers of widths outside this range overflow or underflow double precision.
 _WIDTHS = (1e-100, 1e100)
@@ -209,7 +209,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
         "-" is a layer without attention, or a network without layers. "1+2" is a weight block that heads 1 and 2 share.
         If the readout has separate weights per token, ":3" marks a path to the third token. With `first_layer` above 1,
-        the names are those of partial paths that start at this layer.
+        partial paths that start at this layer are named.
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_bytes(self, "the list of them", 64 * self.paths)

@@ -35,7 +35,7 @@ def label_network(network: bpkr.Network) -> xr.Dataset:
 
 @checked_arguments
 def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.Network:
-    """Return the network that `label_network` labelled. Layers and variances are those of `architecture`."""
+    """Return the network that `label_network` labelled. Layers and variances are from `architecture`."""
     if "readout" not in weights.attrs:
         raise ValueError("weights have no attribute readout, the token that is read")
     counts = tuple(heads for heads in architecture.heads if heads)

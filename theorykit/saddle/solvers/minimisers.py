@@ -250,7 +250,7 @@ class Newton(AbstractSaddleSolver):
         # The usual update of a trust region (Nocedal and Wright, Algorithm 4.1). Widen the region if a step of full
         # length lowered S by at least 3/4 of the predicted decrease. Narrow it if the step was rejected or achieved
         # less than 1/4. If the predicted decrease is below rounding, the ratio is noise, and the prediction counts as
-        # met.
+        # correct.
         lowered = state.progress.point.action - point.action
         lowered = jnp.where(state.lowered > state.progress.rounding, lowered, state.lowered)
         narrower, as_predicted = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4

@@ -63,7 +63,7 @@ def check_action(
     Args:
         action: the action.
         values: values of the parameters for the check. The default is random numbers of order one.
-        index: index of the expected stationary point, 0 for a minimum. Without it, no stationary point is searched.
+        index: index of the expected stationary point, 0 for a minimum. Without it, no stationary point is searched for.
         reference: the same action in plain NumPy, as a function of all symbols by name. It may differ by a constant
             that depends only on the parameters. The report explains any other difference.
         sampled: `sampled(size)` returns, for a finite system at `values`, the mean and the standard error of each order
@@ -297,7 +297,7 @@ def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Seque
     for name in last:
         limit = float(nearest[name])
         off = [sample[name][0] - limit for sample in samples]
-        # Fluctuations fall at least like one over the square root of the size.
+        # Fluctuations fall at least as fast as one over the square root of the size.
         allowed = _ERRORS * last[name][1] + abs(off[0]) * (sizes[0] / sizes[-1]) ** 0.5
         lines.append(f"{name}: {', '.join(f'{value:+.2g}' for value in off)} off {limit:.4g}")
         worst = max(worst, abs(off[-1]) / max(allowed, 1e-300))
