@@ -355,7 +355,7 @@ def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame 
 def _order(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -> Array:
     """Return a number that is positive if a crossing of branches is a continuous transition, else negative.
 
-    It is the third derivative of S along the null vector, with the other coordinates eliminated (Lyapunov-Schmidt). If
+    It is the third derivative of F along the null vector, with the other coordinates eliminated (Lyapunov-Schmidt). If
     the second derivative of F is not zero, the branches exchange their stability, which is continuous on both sides.
     """
     slope = lambda x: system.slope(x, parameters)[0]  # noqa: E731
