@@ -144,7 +144,8 @@ def sinc(x: Numbers) -> Numbers:
 
 def spherical_jn(n: int, x: Numbers) -> Numbers:
     """Return the spherical Bessel function of the first kind."""
-    # For |x| < n + 2 use the power series, whose terms grow little, and beyond the recurrence, which is stable there.
+    # For |x| < n + 2 use the power series, whose terms grow little. For larger |x| use the recurrence, which is stable
+    # there.
     far = jnp.abs(x) > n + 2
     small = jnp.where(far, 1.0, x)
     first = small**n / float(np.prod(np.arange(1.0, 2 * n + 2, 2)))
@@ -182,8 +183,8 @@ def _series(first: Numbers, ratio: Callable[[Array], Numbers], terms: int) -> Nu
     return jax.lax.fori_loop(1, terms, add, (first, first))[1]
 
 
-# Number of nodes of the trapezoidal rule. It resolves the width 1 / sqrt(x) of the integrand for x < 710. Beyond, exp
-# overflows.
+# Number of nodes of the trapezoidal rule. It resolves the width 1 / sqrt(x) of the integrand for x < 710. For larger
+# x, exp overflows.
 _ANGLES = 160
 
 

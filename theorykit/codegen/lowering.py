@@ -3,7 +3,7 @@
 `lower` makes a straight-line `Program`. It does not form matrices if a structured operation suffices: inverses become
 Cholesky solves (a log-determinant and solves share one factorisation), Kronecker factors become reshapes, and traces of
 products become contractions. `interpret` is the oracle of generated code. It evaluates every node as written: it forms
-Kronecker products, and computes inverses and log-determinants by LU. The two functions share no algorithm, but only the
+Kronecker products, and computes inverses and log-determinants by LU. The two functions share no algorithm, only the
 table of nodes at the end of this module. Nodes that are not in the table raise an error.
 """
 

@@ -43,7 +43,7 @@ def zero_one_test(series: _LongSeries, *, key: Key, draws: Count = 100) -> Float
     over lags up to a tenth of the series. K is the median of K_c over random frequencies c.
 
     About 1000 values distinguish regular from strongly chaotic dynamics. A series sampled too finely in time always
-    looks regular. A constant series has K = 0, and a series that still relaxes to a constant has negative K.
+    looks regular. A constant series has K = 0, and a series that is still relaxing to a constant has negative K.
 
     Args:
         series: Series (..., time) of at least 100 values.

@@ -57,7 +57,7 @@ def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "siz
 
 def _entries_of(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
     size = len(lower)
-    # The square contains every entry once. Its second place for the same entry is zero.
+    # `_unfolded` writes an entry to one or two positions, only one of which is in the triangle. The other adds zero.
     again, whole = jnp.split(lower.ravel(), [size * (size - 1) // 2])
     return whole[::-1] + jnp.pad(again, (size, 0))
 

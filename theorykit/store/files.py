@@ -139,7 +139,10 @@ def read(path: Path) -> xr.DataTree:
 
 
 def read_variables(path: Path, names: Collection[str] | None = None) -> dict[str, xr.Variable]:
-    """Read all variables of a netCDF file, or only `names`. Raises `ValueError` if one is missing, and like `read`."""
+    """Read all variables of a netCDF file, or only `names`.
+
+    Raises the errors of `read`, and `ValueError` if a name is missing.
+    """
     content = path.read_bytes()
     with _opened(path, content), xr.open_dataset(io.BytesIO(content), engine=_ENGINE) as dataset:
         known = sorted(map(str, dataset.variables))

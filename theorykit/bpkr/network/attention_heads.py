@@ -252,7 +252,7 @@ def attention(
             - booleans (examples, tokens), or 0 and 1: which tokens are real.
             - booleans (examples, heads, keys, queries): True if attention is allowed. Use size 1 for axes along which
               the mask is constant, or the shape (keys, queries) if it is the same for all examples and heads.
-            - numbers of these shapes, which are added to the scores. -inf, or any number up to -10000, forbids
+            - numbers of these shapes, which are added to the scores. -inf, or any number at or below -10000, forbids
               attention.
             - a tuple of these, which all apply.
         isolated: by default a query without any key raises an error. With "self" it attends to itself.

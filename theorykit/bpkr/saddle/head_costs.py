@@ -167,7 +167,7 @@ def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
 def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarray, " paths"]) -> OrderParameters:
     """Combine the solution on the remaining paths with the prior on all other paths.
 
-    From the unrestricted solution Newton's method takes up to twice as many steps.
+    Newton's method takes up to twice as many steps if it starts from the unrestricted solution.
     """
 
     def of(ours: Array, prior: Array) -> Array:

@@ -183,7 +183,7 @@ def best_temperatures(result: xr.Dataset) -> xr.DataArray:
     """Return the temperature (width,) with the best predictions at every width, from a sweep with test labels.
 
     The best temperature has the highest `test_accuracy` averaged over seeds, or the lowest `test_error` if labels are
-    not classes. Among equals it is the lowest. Failed points are ignored; if all points failed, the result is NaN.
+    not classes. Ties go to the lowest temperature. Failed points are ignored; if all points failed, the result is NaN.
     """
     if "test_error" not in result:
         raise ValueError("result has no test_error; give test labels to the sweep")

@@ -41,7 +41,7 @@ class TrainingSettings:
 
     - `steps`: number of gradient steps.
     - `batch`: number of examples per step.
-    - `learning_rate`: Adam's learning rate for queries and keys, and for values in units without a root of the width.
+    - `learning_rate`: Adam's learning rate for queries and keys, and for values divided by the root of the width.
     - `validate_every`: number of steps between two validations.
     - `validation_examples`: number of validation examples, which are the same in every validation.
     - `patience`: training stops early after this many validations in a row without a new best accuracy.
@@ -231,7 +231,8 @@ def _step(network, moments, training, rate, batch: int, key):
     value, slope = jax.value_and_grad(loss)(trained)
     updates, moments = optax.adam(rate).update(slope, moments)
     # Adam's steps have the same size for all weights. A single learning rate suits values as well as queries and keys
-    # only in the units of the paper and of common practice, without the root of the width in forward maps.
+    # only if forward maps have no factor 1/sqrt(width), as in the paper and in common practice. Here they have this
+    # factor, so multiply steps of values by sqrt(width).
     ones = jax.tree.map(lambda _: jnp.asarray(1.0), trained)
     roots = [jnp.sqrt(jnp.asarray(float(weights.shape[1]))) for weights in _all_weights(trained)]
     scaled = jax.tree.map(jnp.multiply, updates, eqx.tree_at(_all_weights, ones, roots))
