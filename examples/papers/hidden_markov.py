@@ -37,7 +37,7 @@ from .tasks import hidden_markov as task
 GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
 
 
-# Increase when the same settings give different numbers for a seed.
+# Increase this number whenever the same settings give different results for a seed.
 _VERSION = 1
 
 
@@ -109,8 +109,8 @@ def run(
 ) -> xr.DataTree:
     """Run all variants, widths and seeds. Return a tree of labelled datasets, one node per variant.
 
-    Each finished seed is kept in `partial_results`, and an interrupted run resumes from there. With an `executor`, see
-    `sweeps.sweep`, seeds run in parallel. `progress`: show bars.
+    Each finished seed is kept in `partial_results`, and an interrupted run resumes from there. An `executor` runs seeds
+    in parallel, as in `sweeps.sweep`. `progress` shows bars.
     """
     check_executor(executor)
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)

@@ -1,7 +1,7 @@
 """Trajectories and orbit diagrams of a 1-bit self-attention network, as published by Poc-Lopez and Aguilera.
 
-The mean-field map of the weights settles to a window of attentions at one beta. Orbits at all other betas start from
-it, one after another or over a range of beta. The result is one labelled tree.
+The mean-field map settles to a window of attentions at one beta. Orbits at all other betas start from this window.
+The result is one labelled tree.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _SCALE = 100
 _LAGS = 256
 _LONGEST_PERIOD = 512
 _TESTED = 100
-# Increase when the same arguments give different trajectories.
+# Increase this number whenever the same arguments give different trajectories.
 _VERSION = 1
 # lambda_1 of the published network by another program, over 75,000 tokens.
 _REFERENCE = {1.255: -1e-5, 1.26451: -0.005, 1.266: 0.078, 1.27: -0.048, 1.28: 0.146, 1.4: 0.074}
@@ -73,13 +73,13 @@ class Range:
 class Phases:
     """A phase diagram over both inverse temperatures, from zero.
 
-    The published one has 200 values and passes over 100,000 tokens.
+    The published diagram has 200 values of each and discards 100,000 tokens.
     """
 
     values: int = 61
     """Number of values of each inverse temperature."""
     highest: float = 3.0
-    """Largest value of both; the attention's before scaling."""
+    """Largest value of both. For the attention, the value before its scores are scaled."""
     transient: int = 20_000
     """Tokens discarded before recording."""
     recorded: int = 20_000
@@ -167,9 +167,9 @@ def run(
 ) -> xr.DataTree:
     """Compute `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
 
-    `theorykit.dmft.diagrams` describes the diagrams, and `orbit` the node `trajectories`. For the published network
-    there is also `reference`, exponents from another program. Finished orbits are kept in `partial_results`, and an
-    interrupted run resumes from there. An `executor`, see `orbit_diagram`, computes the orbits. `progress`: show bars.
+    The diagrams are described in `theorykit.dmft.diagrams`, and the node `trajectories` in `orbit`. For the published
+    network, `reference` has exponents from another program. Finished orbits are kept in `partial_results`, and an
+    interrupted run resumes from there. An `executor` computes the orbits, as in `orbit_diagram`. `progress` shows bars.
     """
     check_executor(executor)
     weights = dmft.published_weights(settings.seed)
@@ -214,7 +214,7 @@ def run(
 
 @checked_arguments
 def settle_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
-    """Return the attentions settled from the output's first pattern, as a prompt, at `start`."""
+    """Run from the first output pattern as prompt, at beta = `settings.start`, and return the settled window."""
     parameters = settings.parameters(model, np.array([settings.start]))  # one orbit, as single orbits are
     prompted = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
     return dmft.discard_transient(model, parameters, prompted, settings.transient)
@@ -255,11 +255,12 @@ def orbit(
 
     - `overlap`, `attention` (orbit, pattern, token): the semantic overlap of the output, (1 - epsilon) <w^o tanh>, and
       the attention of the token; coordinate `position` (token).
-    - `exponent`, `exponent_error` (orbit, number): all exponents. `regime`: from the two largest, as in orbit diagrams.
-    - `dimension` (orbit): the Kaplan-Yorke dimension. `chaos` (orbit): K of the 0-1 test, of the first pattern once per
-      context.
-    - `period` (orbit): of the overlaps, in tokens, or 0 if there is none up to 512.
-    - `amplitude` (orbit, pattern, frequency), `autocorrelation` (orbit, pattern, lag): of the overlaps.
+    - `exponent`, `exponent_error` (orbit, number): all exponents.
+    - `regime` (orbit): regime from the two largest exponents, as in orbit diagrams.
+    - `dimension` (orbit): the Kaplan-Yorke dimension.
+    - `chaos` (orbit): K of the 0-1 test for the first pattern, sampled once per context.
+    - `period` (orbit): period of the overlaps in tokens, or 0 if there is none up to 512.
+    - `amplitude` (orbit, pattern, frequency), `autocorrelation` (orbit, pattern, lag): statistics of the overlaps.
     """
     settled = dmft.discard_transient(
         model, parameters, dmft.state_from_window(model, parameters, window), settings.transient

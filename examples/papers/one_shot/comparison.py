@@ -41,15 +41,18 @@ def order_parameters(
     Theory and sampling use the smallest width, at the `temperature` chosen by accuracy. The trained network has another
     width and no temperature.
 
-    - `U_1` (seed, origin, path, path), and `U_1_error` from sampling.
-    - `mixed` and `diagnosis` of the sampler, the largest split `r_hat` and the smallest `ess` over all draws.
-    - `accuracy` (seed, origin, distribution): of the mean output, and of the trained network, on the same examples.
-    - `correlation` (seed, of, origin): Pearson's, between the entries above the diagonal. `sign_agreement`: the share
-      of entries with the same sign; independent signs give one half. `block_sign_agreement`: only for pairs of paths
-      that share the first layer's head.
-    - `block_strength` (seed, origin): mean magnitude of those entries, relative to the others above the diagonal.
+    - `U_1` (seed, origin, path, path), and `U_1_error`, the sampling error.
+    - `mixed`, `diagnosis`, the largest split `r_hat` and the smallest `ess` of the sampler, over all draws.
+    - `accuracy` (seed, origin, distribution): accuracy of the mean output, or of the trained network, on the same
+      examples.
+    - `correlation` (seed, of, origin): Pearson's correlation between the entries above the diagonal.
+    - `sign_agreement`: fraction of these entries with the same sign; independent signs give one half.
+    - `block_sign_agreement`: the same fraction among pairs of paths that share the head of the first layer.
+    - `block_strength` (seed, origin): mean magnitude of the entries of these pairs, relative to the other entries above
+      the diagonal.
     - `accuracy_error`, `correlation_error` and so on: Monte Carlo errors, zero without sampling.
-    - `correlation_of_width` (seed, width), `sign_agreement_of_width`: theory at every width with the trained network.
+    - `correlation_of_width` (seed, width), `sign_agreement_of_width`: agreement of the theory at every width with the
+      trained network.
     """
     architecture = compared_architecture(network, theory)
     width, temperature = int(architecture.widths[0]), float(architecture.temperature)
@@ -101,11 +104,11 @@ def check(
     executor: Workers,
     progress: bool,
 ) -> xr.Dataset:
-    """Compare the sampled U_1 in `between`, from `order_parameters`, with another sampler's, for the first seed.
+    """Compare the sampled U_1 in `between`, from `order_parameters`, with a second sampler, for the first seed.
 
     The No-U-Turn sampler draws from the exact posterior of the order parameters alone.
 
-    - `U_1` and `U_1_error` (path, path): of this sampler, and its `mixed`, `diagnosis`, `r_hat` and `ess`.
+    - `U_1` and `U_1_error` (path, path): results of this sampler, with `mixed`, `diagnosis`, `r_hat` and `ess`.
     - `U_1_deviation`: `between` minus this sampler, in standard errors of the difference.
     """
     architecture, seed = compared_architecture(network, theory), int(theory["seed"][0])
@@ -140,7 +143,7 @@ def _of_seed(
     found: bpkr.OrderParameters,
     draws: xr.DataTree,
 ) -> xr.Dataset:
-    """Compare all for the examples of one seed: `found` is the saddle point, `draws` are the sampled weights."""
+    """Compare all origins on the examples of one seed. `found` is the saddle point, `draws` are the sampled weights."""
     sampled, posterior = entry_estimates(draws), draws["posterior"].to_dataset()
     matrices = {
         "theory": np.asarray(found.matrices[0]),

@@ -1,4 +1,4 @@
-"""Heads removed from the trained network without retraining: the loss of accuracy, and the savings."""
+"""Remove heads from the trained network without retraining; measure the loss of accuracy and the savings."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -38,12 +38,15 @@ class Outputs:
 def pruning(network: bpkr.Network, sources: Sources, settings: OneShot, theory: xr.Dataset) -> xr.Dataset:
     """Measure the trained network's accuracy without some heads, by distribution and seed of the test examples.
 
-    - `score` (head): of the theory at the smallest width, mean over seeds; `trained_score`: of the trained weights.
-    - `single_accuracy` (seed, distribution, head): without that head alone.
-    - `accuracy` (seed, distribution, order, removed): without the first `removed` heads of an order. The orders are:
-      ascending `score`; ascending loss of accuracy on validation classes ("leave one out"); random, mean over orders.
+    - `score` (head): head score from the theory at the smallest width, averaged over seeds.
+    - `trained_score` (head): head score from the trained weights.
+    - `single_accuracy` (seed, distribution, head): accuracy without this head.
+    - `accuracy` (seed, distribution, order, removed): accuracy without the first `removed` heads of an order. The
+      orders are ascending `score`; ascending loss of accuracy on validation classes ("leave one out"); and random,
+      averaged over several random orders.
     - `order` (order, removed): the last head removed. Every layer keeps at least one head.
-    - `parameters` and `inference_seconds` (removed): of the smaller network in score order; seconds per batch.
+    - `parameters`, `inference_seconds` (removed): number of parameters, and seconds per batch, of the network that
+      remains if heads are removed by ascending `score`.
     """
     architecture = bpkr.Architecture(network.heads.counts, network.widths, temperature=1.0)
     counts = architecture.heads

@@ -16,7 +16,7 @@ from ..tasks.published_images import fashion_mnist, mnist, omniglot
 from ..tasks.strokes import stroke_characters
 from .settings import OneShot, Strokes
 
-# Increase when the same settings draw different characters.
+# Increase this number whenever the same settings draw different characters.
 _VERSION = 1
 IN_DISTRIBUTION = "in distribution"
 _UNSEEN = {"digits": handwritten_digits, "mnist": mnist, "fashion-mnist": fashion_mnist}

@@ -23,24 +23,27 @@ from .settings import OneShot, Variant
 from .sources import Sources, sources
 from .theory import READOUT, choose_temperatures, kernel_components, theory_of_seed
 
-# Increase when the same settings give different numbers in any stage.
+# Increase this number whenever the same settings give different results in any stage.
 _VERSION = 2
 
 
 @checked_arguments
 def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: bool = True) -> xr.DataTree:
-    """Run all variants. Return a tree of labelled datasets with a node per variant, and in it one per stage.
+    """Run all variants. Return a tree of labelled datasets with a node per variant, which has a node per stage.
 
-    - `training`: the history. `network`: the trained weights, queries and keys; see `training.network_from`.
-    - `theory`: over seed, width and temperature; `kernel`: principal components.
-    - `order_parameters`: U_1 of theory, sampled and trained; `check`: the sampled one against another sampler.
+    - `training`: the training history.
+    - `network`: the trained weights, queries and keys; see `training.network_from`.
+    - `theory`: the theory over seed, width and temperature.
+    - `kernel`: principal components of the kernel.
+    - `order_parameters`: U_1 from theory, from sampling, and from the trained network.
+    - `check`: the sampled U_1 against a second sampler.
     - `pruning`: accuracy without some heads.
 
-    All but `check` have an axis `training_seed` of independently trained networks.
+    All stages except `check` have an axis `training_seed` of independently trained networks.
 
     Every stage keeps its result in the folder `stages`. Interrupted runs resume from there, and so do runs with more
-    seeds of either kind, widths, temperatures or training steps. With an `executor`, see `sweeps.sweep`, widths of the
-    theory and chains of the sampler run in parallel; training runs here. `progress`: show bars.
+    seeds of either kind, widths, temperatures or training steps. An `executor` runs widths of the theory and chains of
+    the sampler in parallel, as in `sweeps.sweep`; training runs in this process. `progress` shows bars.
     """
     check_executor(executor)
     made = sources(settings, stages)
@@ -139,7 +142,7 @@ def _resume_later_stage(
     *arguments: Any,
     **options: Any,
 ) -> xr.Dataset:
-    # Settings describe one network alone, so its results stay valid when others are added.
+    # Settings describe a single network, so its results stay valid when other networks are added.
     alone = replace(settings, variants=(variant,), training_seeds=1)
     described = store.settings_of(stage, _VERSION, settings=alone, network=network)
     return _resume_stage(folder, stage.replace(" ", "-"), described, partial(compute, *arguments, **options))

@@ -25,7 +25,7 @@ _TOLERANCE = 1e-6  # ten times below the tolerance of the published solver
 
 
 def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int) -> bpkr.Data:
-    """Draw training examples of `seed` as path features, and as many tests of each distribution, in sequence."""
+    """Draw training examples with `seed`, and then test examples of each distribution in turn, as path features."""
     architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
     keys = jax.random.split(jax.random.key(seed), 1 + len(sources.tests))
     training = path_examples(architecture, heads, sources.training, settings.training_examples, key=keys[0])
@@ -37,7 +37,7 @@ def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneS
 
 
 def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -> xr.DataArray:
-    """Compute the share of correct signs, (distribution,), of predictions for all tests; NaN without tests."""
+    """Compute the fraction of test predictions with the correct sign, by distribution. It is NaN without tests."""
     by_distribution = [np.asarray(values).reshape(len(distributions), -1) for values in (mean, data.test_labels)]
     shares = np.asarray(bpkr.sign_accuracy(*by_distribution))
     return xr.DataArray(shares, dims="distribution", coords={"distribution": list(distributions)})
@@ -68,8 +68,8 @@ def theory_of_seed(
 ) -> xr.Dataset:
     """Solve every width and temperature, and the Gaussian-process limit, for the examples of one seed.
 
-    Over (width, temperature): the variables of `sweep`, and `accuracy` by `distribution`. For the limit, over
-    temperature: `gp_accuracy`, and `gp_log_evidence`, the log density of the training labels.
+    The result has the variables of `sweep` and `accuracy` by `distribution`, over (width, temperature). For the limit
+    it has `gp_accuracy` and `gp_log_evidence`, the log density of the training labels, over temperature.
     """
     data, distributions = examples_of_seed(heads, sources, settings, seed), list(sources.tests)
     architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
@@ -111,13 +111,13 @@ def _gp_limit(
 def choose_temperatures(theory: xr.Dataset) -> xr.Dataset:
     """Choose the temperature at every width, and in the limit, by two rules, along an axis `rule`.
 
-    `accuracy`: the highest in distribution, mean over seeds, as in the paper; this rule uses the test set.
-    `evidence`: the highest log evidence (lowest free energy), mean over seeds; this rule uses only training labels.
+    - `accuracy`: highest accuracy in distribution, averaged over seeds, as in the paper. This rule uses the test set.
+    - `evidence`: highest log evidence (lowest free energy), averaged over seeds. This rule uses only training labels.
     """
     in_distribution = theory["accuracy"].sel(distribution=IN_DISTRIBUTION)
     scores = {"test_accuracy": in_distribution, "test_error": 1 - in_distribution}
     by_accuracy = best_temperatures(xr.Dataset(scores))
-    # A point that failed at one seed is excluded.
+    # Exclude a point if it failed at any seed.
     by_evidence = theory["log_evidence"].mean("seed", skipna=False).idxmax("temperature")
     limit = theory["gp_accuracy"].sel(distribution=IN_DISTRIBUTION).mean("seed").idxmax("temperature")
     rules = xr.DataArray(["accuracy", "evidence"], dims="rule", name="rule")

@@ -134,7 +134,7 @@ def _color_bar(figure: Figure | SubFigure, image: AxesImage, axes: Axes | np.nda
 
 
 def _matrix(axes: Axes, matrix: xr.DataArray, title: str, scale: float) -> AxesImage:
-    """Draw a matrix between paths with its numbers; colours reach from -scale to scale."""
+    """Draw a matrix between paths with its numbers. The colour scale is from -scale to scale."""
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale)
     labels = [_path_name(label) for label in matrix["path_1"].values]
     axes.set_xticks(range(len(labels)), labels)
@@ -162,7 +162,7 @@ def _path_name(label: str) -> str:
 
 @draws_results
 def table(result: xr.DataTree) -> str:
-    """Format the main result: a line per width, means over seeds with standard errors, and the GP limits."""
+    """Format the main result: one line per width with means and standard errors over seeds, and the GP limits."""
     dataset = result["default"].to_dataset()
     lines = ["     N   accuracy          max|U-I|   gradient norm   seconds"]
     for width in dataset["width"].values:

@@ -82,7 +82,7 @@ def figure(variant: xr.DataTree) -> Figure:
 
 @draws_results
 def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: str) -> None:
-    """Draw test accuracy at temperatures chosen by accuracy, and by evidence (hollow); infinite width as lines.
+    """Draw test accuracy at temperatures chosen by accuracy (filled) and by evidence (hollow). Lines: infinite width.
 
     Hollow points are shifted a little to the right. Points that are not solutions are crossed out.
     """
@@ -163,7 +163,7 @@ def _number_with_bar(values: xr.DataArray, of_sampling: xr.DataArray, unit: int,
 
 
 def _path_axes(axes: Axes, paths: Sequence[str]) -> None:
-    """Label ticks by paths, or if there are many by heads of the first layer, with lines between their blocks."""
+    """Label ticks by paths. If there are many, label blocks by the head of the first layer, with lines between them."""
     first = [path.split(".")[0] if "." in path else path[0] for path in paths]
     starts = [i for i in range(len(paths)) if i == 0 or first[i] != first[i - 1]]
     for start in starts[1:]:
@@ -235,14 +235,14 @@ def _add_title(panel: Figure | SubFigure, title: str) -> Figure | SubFigure:
 
 
 def _points(axes: Axes, places: Any, values: xr.DataArray, **style: Any) -> None:
-    """Draw the mean over seeds at each place, with bars of its standard error for several seeds."""
+    """Draw the mean over seeds at each position, with its standard error as a bar if there are several seeds."""
     mean, error = over_seeds(values)
     seeds = values.sizes["seed"] * values.sizes.get("training_seed", 1)
     axes.errorbar(places, mean, error if seeds > 1 else None, **style)
 
 
 def _level(axes: Axes, values: xr.DataArray, *, band: bool = True, color: str, **style: Any) -> None:
-    """Draw a line at the mean over seeds, in a band of its standard error."""
+    """Draw a line at the mean over seeds, with its standard error as a band."""
     mean, error = (float(value) for value in over_seeds(values))
     axes.axhline(mean, color=color, zorder=1, **style)
     if band and error > 0:

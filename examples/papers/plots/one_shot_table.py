@@ -21,8 +21,8 @@ _RULES = {
 def table(result: xr.DataTree) -> str:
     """Format the main results of every variant: means over trained networks and seeds, with standard errors.
 
-    It has accuracy over width, the gain of the smallest over infinite width seed by seed, the scatter over networks
-    and draws, the agreement of U_1, and the heads of the first network.
+    The text contains accuracy over width, the paired gain of the smallest width over infinite width, the scatter over
+    networks and draws, the agreement of U_1, and the heads of the first network.
     """
     if not result.children:
         raise KeyError("it has no variants")
@@ -108,7 +108,7 @@ def _accuracies(theory: xr.Dataset, rule: str) -> str:
 
 
 def _agreement(between: xr.Dataset) -> str:
-    """Format the agreement of the three U_1, pair by pair, and accuracies of their networks on the same examples."""
+    """Format the pairwise agreement of the three U_1, and the accuracies of their networks on the same examples."""
     is_doubtful = between["mixed"].values.ravel() == 0
     star = "*" if is_doubtful.any() else ""
     rows = [["entries above the diagonal", "correlation", "same sign", "of them, in blocks"]]
@@ -157,7 +157,7 @@ def _accuracies_by_origin(between: xr.Dataset, star: str) -> list[list[str]]:
 
 
 def _of_sampling(between: xr.Dataset) -> str:
-    """Describe the mixing of the chains, and the Monte Carlo error of the mean, which errors over seeds contain."""
+    """Describe how chains mix, and the Monte Carlo error of the mean, which the error over seeds already includes."""
     pair = between.sel(of="theory", origin="sampled")
     accuracy = between["accuracy_error"].sel(origin="sampled").isel(distribution=0)
     parts = [
@@ -210,7 +210,7 @@ def _removable(pruning: xr.Dataset, distribution: str) -> str:
     """Describe how many heads can be removed in order of score at little loss, and the savings."""
     accuracy = pruning["accuracy"].sel(distribution=distribution, removal="score")
     change = accuracy - accuracy.sel(removed=0)
-    # Round, because a loss of exactly the limit could pass by its last binary digit.
+    # Round, because rounding error could decide whether a loss equal to the limit passes.
     is_little = -over_seeds(change)[0].values.round(9) < LITTLE
     count = int(np.argmin(is_little)) - 1 if not is_little.all() else len(is_little) - 1
     saved = {
@@ -225,7 +225,7 @@ def _removable(pruning: xr.Dataset, distribution: str) -> str:
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:
-    """Align rows of cells as lines: the first column to the left, the others to the right."""
+    """Align cells in columns: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:

@@ -10,7 +10,7 @@ from theorykit.plots.results import draws_results
 
 @draws_results
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Average over seeds, like `theorykit.summaries.over_seeds`, and trained networks, with standard error.
+    """Average over seeds and trained networks, with the standard error, like `theorykit.summaries.over_seeds`.
 
     With the axes `training_seed` and `seed` this is the mean over both, and `variance_components` gives its error for
     new networks and new examples. For one trained network, the error is for new examples only.
@@ -41,7 +41,7 @@ def variance_components(values: xr.DataArray) -> xr.Dataset:
     left = values - over_draws - over_networks + total
     degrees = (networks - 1) * (draws - 1)
     rest = (left**2).sum(["training_seed", "seed"]) / degrees if degrees else xr.full_like(total, float("nan"))
-    # For one draw of the examples, the parts of networks and rest cannot be separated; both are in the scatter.
+    # With one draw of the examples, a and e cannot be separated: both contribute to the scatter.
     known = [part.fillna(0) for part in (of_networks, of_draws, rest)]
     of_mean = np.maximum(known[0] + known[1] - known[2], known[2]) / (networks * draws)
     return xr.Dataset(

@@ -102,7 +102,7 @@ def _time_series(axes: Axes, orbit: xr.Dataset) -> None:
 
 
 def _plane(axes: Axes, orbit: xr.Dataset) -> None:
-    """Draw all tokens pale, and tokens of one position dark: a section once per period of the driving."""
+    """Draw all tokens pale, and tokens at one position dark, which is a stroboscopic section."""
     size = 0.7 if orbit["period"] == 0 else 7
     for tokens, color in ((slice(None), "#c9d3e3"), (orbit["position"].values == 0, THEORY)):
         first, second = (orbit["overlap"].isel(pattern=number, token=tokens) for number in range(2))
@@ -113,7 +113,7 @@ def _plane(axes: Axes, orbit: xr.Dataset) -> None:
 
 
 def _spectrum(axes: Axes, orbit: xr.Dataset) -> None:
-    """Draw the highest amplitude in each of some 500 bins of frequency, without the mean."""
+    """Draw the highest amplitude in each of about 500 frequency bins, without the mean."""
     amplitude = orbit["amplitude"].isel(pattern=0).isel(frequency=slice(1, None))
     size = -(-amplitude.sizes["frequency"] // _SPECTRAL_BINS)
     binned = amplitude.coarsen(frequency=size, boundary="pad").max()
@@ -159,7 +159,7 @@ def thin(diagram: xr.Dataset) -> xr.DataArray:
 
 @draws_results
 def draw_exponents(axes: Axes, diagram: xr.Dataset) -> None:
-    """Draw the leading exponents with standard errors. The axis leaves out the lowest percent."""
+    """Draw the leading exponents with standard errors. The axis omits the lowest one percent."""
     beta, finite = diagram["beta"], diagram["exponent"].where(np.isfinite(diagram["exponent"]))
     axes.axhline(0, color="0.5", linewidth=0.6)
     numbers = diagram["number"].values[: len(_COLORS)]
@@ -190,7 +190,7 @@ def draw_regimes(axes: Axes, diagram: xr.Dataset) -> None:
 
 @draws_results
 def table(result: xr.DataTree) -> str:
-    """Format a line per trajectory, and count the orbits of the diagrams in each regime.
+    """Format one line per trajectory, and count the orbits of the diagrams in each regime.
 
     The last column has lambda_1 from another program, if available.
     """

@@ -27,7 +27,7 @@ class HiddenMarkovTask:
 
     - `length`: hidden states in a chain.
     - `dimension`: features of a token, even; the two states' vectors are orthogonal, of squared norm `dimension`.
-    - `stay_probability`: of the hidden state, in class +1; class -1 switches with this probability.
+    - `stay_probability`: probability that the hidden state stays in class +1, and that it switches in class -1.
     - `parallel_noise`, `orthogonal_noise`: standard deviation of the tokens' noise in the plane of the two state
       vectors, and orthogonal to it (5 in the paper's noisy variant).
     - `hardness`: the factor on all attention scores.
@@ -118,7 +118,8 @@ def good_and_random_heads(
 ) -> tuple[Float[Array, "2 features features"], Float[Array, "2 features features"]]:
     """Build the paper's network, heads (2, 2): in each layer the good head first, then a random one.
 
-    Paths, by heads of layers 1 and 2: "11" is good, "21" averages over tokens and so denoises, "12" and "22" harm.
+    Paths are named by their heads in layers 1 and 2. "11" is good, "21" reduces noise because it averages over tokens,
+    and "12" and "22" are harmful.
     """
     _check_task(task)
     return _good_and_random_heads(task, checked_key("key", key))

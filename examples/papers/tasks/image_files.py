@@ -27,7 +27,7 @@ _WHOLE_GREY_MODES = ("1", "L", "P", "RGB")  # modes that Pillow converts to 8-bi
 
 
 def resize(pixels: UInt8[np.ndarray, "height width"], size: int = SIZE) -> UInt8[np.ndarray, "{size} {size}"]:
-    """Resize a square grey image to `size` x `size` pixels, by Pillow's bicubic filter, which averages to shrink.
+    """Resize a square grey image to `size` x `size` pixels, by Pillow's bicubic filter, which averages pixels.
 
     An image that already has this size is returned unchanged. Paper stays white if no ink is within two pixels, counted
     in the larger pixels of the two images.

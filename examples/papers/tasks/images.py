@@ -108,7 +108,7 @@ def checked_pixels(name: str, value: Any, axes: str) -> np.ndarray:
 
 
 def checked_numbers_of_classes(name: str, value: Any) -> np.ndarray:
-    """Check that these are whole numbers (images,), none negative."""
+    """Check that these are non-negative whole numbers (images,)."""
     numbers = real_array(name, value)
     if numbers.ndim != 1 or not np.all(np.isfinite(numbers) & (numbers == np.floor(numbers))):
         raise ValueError(f"{name} must be whole numbers of shape (images), got {shown(value)}")

@@ -1,7 +1,7 @@
 """One-shot image classification in context; Tiberi et al., Sec. 4.2 and App. H.
 
 A sequence shows three images, each cut into patches: two of different classes, labelled + and - in random order, and a
-third, labelled "?", of one of the two classes. The network has to decide which: +1 or -1. Only the context tells.
+third, labelled "?", of one of the two classes. The network has to decide which, +1 or -1, from the context alone.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class OneShotTask:
     - `image_size`, `patch_size`: sides in pixels; an image is cut into (image_size / patch_size)^2 square patches.
     - `channels`: colours, all with the same grey.
     - `pixel_mean`, `pixel_deviation`: normalise pixels between 0 and 1, before patches are normalised.
-    - `label_seed`: of the fixed random vectors that stand for the labels +, - and ?.
+    - `label_seed`: seed of the fixed random vectors that stand for the labels +, - and ?.
     """
 
     image_size: int = 32
@@ -155,7 +155,7 @@ def _draw(images: ImageSet, key: PRNGKeyArray):
     """Draw one sequence: three images, their labels, and the answer."""
     class_key, image_key, answer_key, label_key = jax.random.split(key, 4)
     classes = _two_of(jnp.array(len(images.class_names)), class_key)
-    # Each class shows one image, and its other image may be in question.
+    # Draw two images per class: one is shown with its label, and the other may be the one in question.
     image_keys = jax.random.split(image_key)
     pairs = images.starts[classes][:, None] + jax.vmap(_two_of)(images.counts[classes], image_keys)
     asked = jax.random.bernoulli(answer_key).astype(int)

@@ -101,8 +101,8 @@ def omniglot(*, size: int = SIZE, cache: Path | None = None) -> OmniglotSplit:
 def split_by_name(images: ImageSet, *, training: int, validation: int) -> OmniglotSplit:
     """Split the classes by their names: given numbers for training and validation, the rest for testing.
 
-    Classes are sorted by the SHA-256 sum of their name in UTF-8; the first ones train, the next validate. So the split
-    is the same everywhere. It depends neither on a random generator nor on the order of the classes.
+    Classes are sorted by the SHA-256 sum of their name in UTF-8; the first ones are for training and the next
+    for validation. The split depends neither on a random generator nor on the order of the classes.
 
     Raises `ValueError` if a part would have no class.
     """
@@ -137,7 +137,7 @@ def mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None = None) -
 def fashion_mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None = None) -> ImageSet:
     """Load Fashion-MNIST, pieces of clothing: the 10000 test images, or the 60000 training images.
 
-    Xiao et al., arXiv:1708.07747. For `size`, white on black, `cache` and the errors see `mnist`.
+    Xiao et al., arXiv:1708.07747. For `size`, `cache`, errors, and the exchange of black and white, see `mnist`.
     """
     return _idx_set(FASHION_MNIST, part, FASHION_NAMES, size, cache)
 

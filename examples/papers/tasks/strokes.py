@@ -1,7 +1,7 @@
 """Generated handwriting-like characters, in any number of classes, for one-shot learning without downloads.
 
-A character is a few smooth strokes. Every drawing of it moves the strokes a little, warps the whole, and changes the
-pen. The ink is black on white paper, as in Omniglot.
+A character is a few smooth strokes. Every drawing of it moves the strokes a little, warps the whole character, and
+changes the pen. The ink is black on white paper, as in Omniglot.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ _AT_ONCE = 4  # characters drawn in parallel
 class Pen:
     """How characters look, and how much drawings of one character differ. Lengths are in units of the image's side.
 
-    - `strokes`: the fewest and the most per character; each is a cubic Bezier curve with random control points.
+    - `strokes`: smallest and largest number of strokes per character. Each is a cubic Bezier curve with random control
+      points.
     - `jitter`: standard deviation of the control points, from drawing to drawing.
     - `warp`: standard deviation of the entries of the linear map of the whole character, about the identity.
     - `shift`: standard deviation of its position.
