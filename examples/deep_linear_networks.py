@@ -98,4 +98,4 @@ with use_style():
 #
 # At temperature $10^{-4}$, for three depths and all widths, the derived action reproduces the published equation for
 # $q$ to $8.6\times10^{-4}$ if labels are small and to $1.1\times10^{-4}$ if they are large. Depth amplifies the change
-# of the kernel, and the size of the labels decides its sign.
+# of the kernel, and the size of the labels determines its sign.

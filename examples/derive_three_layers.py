@@ -14,7 +14,7 @@ action = bpkr.derive(architecture)
 
 # %% [markdown]
 # Three layers of attention make 3 x 2 x 2 = 12 paths from the input to the output. The order parameter of a layer holds
-# the overlaps between the partial paths that start at this layer. The first one, $U_1$, weighs all pairs of paths in
+# the overlaps between the partial paths that start at this layer. The first one, $U_1$, weights all pairs of paths in
 # the kernel.
 
 # %%
