@@ -207,7 +207,7 @@ def show_gaps(axes: plt.Axes) -> None:
         # The largest of ten differences is easily two standard errors from zero by chance.
         resolved = values > 3 * errors
         lower = np.minimum(errors, 0.9 * values)
-        for chosen, face, said in ((resolved, color, ""), (~resolved, "white", ", within three standard errors")):
+        for chosen, face in ((resolved, color), (~resolved, "white")):
             axes.errorbar(
                 np.array(list(found))[chosen],
                 values[chosen],
@@ -217,11 +217,12 @@ def show_gaps(axes: plt.Axes) -> None:
                 markerfacecolor=face,
                 markersize=4.5,
                 capsize=2,
-                label=f"{name}{said}",
+                label=name if face == color else None,
             )
+    axes.plot([], [], "s", color="gray", markerfacecolor="white", markersize=4.5, label="within 3 errors")
     axes.set(xscale="log", yscale="log", title="error of $U_1$", ylabel="largest error / largest entry")
     axes.set_ylim(2e-3, 60)
-    axes.legend(loc="upper right", fontsize=7)
+    axes.legend(loc="upper right", fontsize=7, handletextpad=0.2, borderpad=0.1)
 
 
 def show_overlaps(axes: plt.Axes, width: int):

@@ -212,7 +212,7 @@ with use_style():
         )
     axes[1].axhline(own, color="0.6", linestyle=":", linewidth=1)
     axes[1].set_xticks(range(len(WIDTHS)), [r"$\infty$" if math.isinf(width) else f"{width}" for width in WIDTHS])
-    axes[1].set(xlabel="width $N$", ylabel="test accuracy", title="$T$ of least log loss", ylim=(0.85, 1))
+    axes[1].set(xlabel="width $N$", ylabel="test accuracy", title="$T$ with the lowest log loss", ylim=(0.85, 1))
     axes[1].legend(loc="lower left", title="bars: standard errors")
     plots.draw_order_parameters(solution, axes[2])
     axes[2].set(title="$U_1$ at $N=10$, $T=0.1$", xlabel="head", ylabel="head")

@@ -183,7 +183,7 @@ with use_style():
             places, result["test_log_loss"], result["test_log_loss_error"], fmt="o", ms=4, color=color, label=kind
         )
     second.set_xticks(range(len(WIDTHS)), [r"$\infty$" if math.isinf(width) else f"{width}" for width in WIDTHS])
-    second.set(xlabel="width $N$", ylabel="test log loss", title="$T$ of least log loss", ylim=(0, 0.8))
+    second.set(xlabel="width $N$", ylabel="test log loss", title="$T$ with the lowest log loss", ylim=(0, 0.8))
     second.legend(title="bars: standard errors")
     plots.draw_order_parameters(solution, third)
     third.tick_params(labelsize=7)

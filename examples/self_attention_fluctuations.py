@@ -169,7 +169,7 @@ def draw_cycle(axes: plt.Axes) -> None:
     axes.legend(loc="upper left", markerscale=3, handletextpad=0.1, borderpad=0, handlelength=1)
     axes.locator_params(nbins=5)
     axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$")
-    axes.set_title(rf"a cycle, $\beta = {CYCLE}$, after {TOKENS} tokens")
+    axes.set_title(rf"cycle, $\beta = {CYCLE}$, after {TOKENS} tokens")
 
 
 def draw_torus(axes: plt.Axes) -> None:
@@ -181,7 +181,7 @@ def draw_torus(axes: plt.Axes) -> None:
     axes.scatter(*torus[:, :2].T, s=0.7, color="black", linewidths=0, zorder=3)
     axes.scatter([], [], s=2.5, color="black", label="the map")
     axes.legend(loc="upper left", markerscale=3, handletextpad=0.1, borderpad=0)
-    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title=rf"a torus, $\beta = {TORUS}$, $N = 10^5$")
+    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title=rf"torus, $\beta = {TORUS}$, $N = 10^5$")
 
 
 def draw_chaos(axes: plt.Axes) -> None:

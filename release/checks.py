@@ -23,7 +23,7 @@ def problems(root: Path) -> list[str]:
     """Return the reasons, in words, not to release the commit that is checked out; an empty list if there are none."""
     version, found = version_of(root), wrong_tags(root)
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        found.append(f"theorykit/__init__.py says {version}, which is no version to release")
+        found.append(f"theorykit/__init__.py says {version}, which is not a version to release")
     newest = re.search(r"^## (.*)$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
     if newest is None or not re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", newest[1]):
         found.append(f"the newest heading of CHANGELOG.md is not '## {version} (YEAR-MONTH-DAY)'")

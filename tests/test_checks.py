@@ -80,7 +80,7 @@ def test_a_masked_array_is_refused_wherever_it_hides():
         (AbstractDomain, r"a domain \(Real, .*\), got 3"),
         (Sequence[float], "a sequence of numbers, got 3"),
         (Sequence[Annotated[int, partial(checked_whole_number, least=1)]], "a sequence of whole numbers, got 3"),
-        (str | bool, "text or a truth value, got 3"),
+        (str | bool, "text or a boolean, got 3"),
     ],
 )
 def test_types_are_named_in_words(kind, words):

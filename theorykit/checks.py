@@ -672,7 +672,7 @@ def _one_of(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
 
 # Types by their names in error messages, for readers who do not program.
 _NOUNS = {
-    **{str: "text", int: "whole number", float: "number", bool: "truth value", bytes: "bytes"},
+    **{str: "text", int: "whole number", float: "number", bool: "boolean", bytes: "bytes"},
     **{list: "list", tuple: "tuple", dict: "dictionary", Mapping: "dictionary", Path: "path"},
     **{Expr: "SymPy expression", Symbol: "SymPy symbol", MatrixSymbol: "SymPy matrix symbol"},
 }

@@ -136,7 +136,7 @@ BUGS = {
     "a gradient without the energy": (
         wrong_method(numerics, "action_terms", without_slope_of_the_energy),
         "numerics",
-        "the gradient that runs is that of the action",
+        "the compiled gradient agrees with the gradient of the action",
         "automatic differentiation",
     ),
     "a symbolic gradient with a wrong factor": (

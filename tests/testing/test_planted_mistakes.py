@@ -53,7 +53,7 @@ MIXED = {
         "a softmax over keys of the attention",
         "takes the softmax again",
     ),
-    "masked": (np.triu, "causal attention, not normalised anew", "mask="),
+    "masked": (np.triu, "causal attention, not renormalised", "mask="),
     "attention twice": (lambda mixing: mixing @ mixing, "attention applied twice", "twice on one side"),
     "no attention": (lambda mixing: 0 * mixing + np.eye(mixing.shape[1]), "no mixing of tokens", "is missing on one"),
     "heads in another order": (lambda mixing: mixing[::-1], "the heads in the order (2, 1)", "heads are permuted"),

@@ -12,7 +12,7 @@ from ..bpkr.cases import CorrelatedHeads
 from .layers import assert_found, independent, stated, values
 
 SPECIFICATION = "the specification is one of the theory"
-SCALING, PARAMETERS = "divided by sqrt(layer.width)", "every parameter has a symbol of its own"
+SCALING, PARAMETERS = "divided by sqrt(layer.width)", "every parameter has a separate symbol"
 
 
 def one(layer):

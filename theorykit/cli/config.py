@@ -132,7 +132,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         if (self.query is None) != (self.key is None) or (self.query is not None and self.key_query is not None):
             raise ValueError("[data] must have either `key_query`, or both `query` and `key`")
         if self.query is None and (biases := given("query_bias", "key_bias")):
-            raise ValueError(f"[data] has `{biases[0]}`, but no `query` and `key` to which to add it")
+            raise ValueError(f"[data] has `{biases[0]}`, but no `query` and `key` to add it to")
         if (self.checkpoint is None) != (self.layer is None):
             raise ValueError("[data] must have both `checkpoint` and `layer`, or neither")
         if self.checkpoint is None and (options := given("prefix", "layout", "norm_first", "causal")):

@@ -227,7 +227,7 @@ def follow(
     """
     low, high = map(float, bounds)
     if not low < high:
-        raise ValueError(f"bounds must be two parameters, the lower first; got {bounds}")
+        raise ValueError(f"bounds must be two parameter values, lower first; got {bounds}")
     if direction not in (-1, 1):
         raise ValueError(f"direction must be 1 or -1, got {direction}")
     largest = (high - low) / 20 if largest_step is None else float(largest_step)

@@ -68,7 +68,7 @@ def save(figure: Figure, path: Path) -> Path:
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"the file of a figure must end in .png, .pdf or .svg, got {str(path)!r}")
     titles = [each for each in figure.axes if each.get_title(loc="left")]
-    if len(titles) > 1 and not any(re.match(r"[a-z]\b", each.get_title(loc="left")) for each in titles):
+    if len(titles) > 1 and not any(re.match("[a-z]  ", each.get_title(loc="left")) for each in titles):
         for letter, each in zip(ascii_lowercase, titles, strict=False):
             each.set_title(f"{letter}  {each.get_title(loc='left')}")
     content = io.BytesIO()

@@ -56,7 +56,7 @@ class OneShotTask:
         checked_number("pixel_mean", self.pixel_mean)
         checked_number("pixel_deviation", self.pixel_deviation, above=0.0)
         if self.image_size % self.patch_size:
-            raise ValueError(f"image_size={self.image_size} is no multiple of patch_size={self.patch_size}")
+            raise ValueError(f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}")
         if self.input_features % 2:
             raise ValueError(
                 f"a patch must have an even number of features, got {self.input_features} of patch_size="

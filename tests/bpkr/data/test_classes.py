@@ -141,7 +141,7 @@ def test_labels_that_are_no_classes_are_refused():
         (np.array(["a", 1], dtype=object), "labels must be of one type"),
         (["1", 1, 2], "text such as '1', numbers such as 1"),
         (("a", b"a"), "text such as 'a', bytes such as b'a'"),
-        ([True, 0], "truth values such as True, numbers such as 0"),
+        ([True, 0], "booleans such as True, numbers such as 0"),
         (np.array(pd.Series(["1", 1])), "labels must be of one type"),
     ):
         with pytest.raises(TypeError, match=message):
@@ -151,7 +151,7 @@ def test_labels_that_are_no_classes_are_refused():
     classes = bpkr.find_classes(["a", "b", "c"])
     with refused("labels[1] is 'd', not one of the classes 'a', 'b', 'c'"):
         classes.encode(["a", "d"])
-    with refused("outputs of shape (2, 2) does not have the 3 outputs of the classes"):
+    with refused("outputs of shape (2, 2) must have 3 outputs, as the classes do"):
         classes.decode(np.ones((2, 2)))
     with refused("labels has 2 examples, but mean has 3"):
         bpkr.score_classes(classes, ["a", "b"], np.ones((3, 3)), np.ones((3, 3)))

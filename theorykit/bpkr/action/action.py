@@ -300,7 +300,7 @@ def render_markdown(action: Action, architecture: Architecture | None = None) ->
         architecture: also write the layers and sizes of this architecture.
 
     Raises:
-        ValueError: `action` was derived for other layers than those of `architecture`.
+        ValueError: `action` was derived for different layers than `architecture` has.
     """
     return as_markdown(document.action_blocks(action, _of_action(architecture, action)))
 
@@ -314,7 +314,7 @@ def render_html(action: Action, architecture: Architecture | None = None) -> str
         architecture: also write the layers and sizes of this architecture.
 
     Raises:
-        ValueError: `action` was derived for other layers than those of `architecture`.
+        ValueError: `action` was derived for different layers than `architecture` has.
     """
     blocks = document.whole_document(action, _of_action(architecture, action), steps=True)
     return as_html(blocks, document.definitions(action))
@@ -323,6 +323,6 @@ def render_html(action: Action, architecture: Architecture | None = None) -> str
 def _of_action(architecture: Architecture | None, action: Action) -> Architecture | None:
     if architecture is not None and architecture.forms != action.forms:
         raise ValueError(
-            "action was derived for other layers than those of architecture; use bpkr.derive(architecture)"
+            "action was derived for different layers; use bpkr.derive(architecture)"
         )
     return architecture

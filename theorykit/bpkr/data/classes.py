@@ -45,7 +45,7 @@ _ROUNDING = 1e-10
 # Smallest standard deviation relative to the mean, so that divisions by it do not overflow.
 _CERTAIN = 1e-60
 # Valid types of labels, and their names in messages.
-_KINDS = ((str, "text"), (bytes, "bytes"), (bool, "truth values"), ((int, float), "numbers"))
+_KINDS = ((str, "text"), (bytes, "bytes"), (bool, "booleans"), ((int, float), "numbers"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,7 +142,7 @@ class Classes(DisplayMixin):
         require_float64()
         array = jnp.asarray(checked_array(name, outputs, "examples" if self.outputs == 1 else "examples outputs"))
         if self.outputs > 1 and array.shape[1] != self.outputs:
-            raise ValueError(f"{name} of shape {array.shape} does not have the {self.outputs} outputs of the classes")
+            raise ValueError(f"{name} of shape {array.shape} must have {self.outputs} outputs, as the classes do")
         return array
 
 

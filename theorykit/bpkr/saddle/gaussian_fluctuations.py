@@ -62,7 +62,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         names = [*(f"$U_{layer}$" for layer in range(1, len(self.mean.matrices) + 1)), "$u$"]
         pairs = zip(names, jax.tree.leaves(self.mean), jax.tree.leaves(self.modes), strict=True)
-        yield Text("**Fluctuations** of the order parameters, to the next order in one over the widths")
+        yield Text("**Fluctuations** of the order parameters, to next order in $1/N$")
         table = [("log evidence", number(self.log_evidence, 8))]
         for name, mean, modes in pairs:
             deviation = np.sqrt(np.sum(np.square(modes), axis=0))

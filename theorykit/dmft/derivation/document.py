@@ -32,12 +32,12 @@ the attention $A$ generates converge to"""
 _NEXT = r"""
 and the attention of its query $q$ to the tokens with keys $K$ and values $V$ is"""
 _RESPONSES = r"""
-$D^\alpha$ is the derivative of the overlaps of family $\alpha$ by the attention that generated their token. Row $d$ of
-$G$ ($L \times M$) is the derivative of the attention by the exponent of row $d$:"""
+$D^\alpha$ is the derivative of the overlaps of family $\alpha$ with respect to the attention that generated their
+token. Row $d$ of $G$ ($L \times M$) is the derivative of the attention with respect to the exponent of row $d$:"""
 _BLOCKS = r"""
-Let $\sigma_d$ be the weight of row $d$ in the attention and $g_d^T$ row $d$ of $G$. The derivative of the attention by
-$A_d$, the attention that generated token $d$, is a block with $D^v$ and $D^k$ of that token. For the newest token,
-$d = 0$, it also contains $D^q$, because this token provides the query:"""
+Let $\sigma_d$ be the weight of row $d$ in the attention and $g_d^T$ row $d$ of $G$. The derivative of the attention
+with respect to $A_d$, the attention that generated token $d$, is a block with $D^v$ and $D^k$ of that token. For the
+newest token, $d = 0$, it also contains $D^q$, because this token provides the query:"""
 _NOISE = r"""
 A network of finite size deviates from the map. Given the previous attention $A$, the spins of a token are independent.
 So its overlaps, stacked over all four families, have the means of the map and covariances proportional to $1/N$. Here a
@@ -46,9 +46,9 @@ row, $\bar{X}$ the same weights summed over the neurons of each class and divide
 weights in $X$. Then the covariance of the overlaps is $Q / N$ with"""
 _CARRIED = r"""
 For large $N$ the overlaps are Gaussian, and their deviations are so small that the derivative of the map propagates
-them. The state consists of attention, keys and values. Let $\mathcal{J}$ be the derivative of the next state by the
-previous one, and $H$ its derivative by the overlaps of the new token. The covariance $\Sigma$ of the states of
-networks with the same start is zero at first. Then, to leading order in $1/N$,
+them. The state consists of attention, keys and values. Let $\mathcal{J}$ be the derivative of the next state with
+respect to the previous one, and $H$ its derivative with respect to the overlaps of the new token. The covariance
+$\Sigma$ of the states of networks with the same start is zero at first. Then, to leading order in $1/N$,
 $\Sigma' = \mathcal{J} \Sigma \mathcal{J}^T + H Q H^T / N$. The weights are given, the same in the map and in $Q$: only
 the spins are random."""
 _GENERATING = r"""
@@ -157,9 +157,9 @@ def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
     yield symbols.keys, "keys of the tokens in the context, newest first"
     yield symbols.values, "values of the tokens in the context, newest first"
     yield symbols.mask, "mask: minus infinity where there is no token yet"
-    yield symbols.attention_response, "derivative of the attention by the exponents of its softmax"
+    yield symbols.attention_response, "derivative of the attention with respect to the exponents of its softmax"
     for response, family in zip(symbols.responses, ("keys", "values", "queries"), strict=True):
-        yield response, f"derivative of the {family} by the attention that generated their token"
+        yield response, f"derivative of the {family} with respect to the attention that generated their token"
     yield path.output_weights, "output weights"
     yield path.weights, "weights of the four families, one below the other"
     yield path.family_weights, "weights of one family"

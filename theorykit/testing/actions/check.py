@@ -227,7 +227,7 @@ def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Finding]
         automatic.append((float(slope @ step), expected))
     meaning = f"a rule of the differential is wrong, or an average not resolved; {_PACKAGE}"
     yield check_slopes_agree("the saddle-point equations are the gradient of the action", symbolic, meaning)
-    yield check_slopes_agree("the gradient that runs is that of the action", automatic, meaning)
+    yield check_slopes_agree("the compiled gradient agrees with the gradient of the action", automatic, meaning)
 
 
 def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Finding:

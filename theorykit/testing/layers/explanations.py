@@ -75,9 +75,9 @@ _OF_ATTENTION = (
     ),
     ("a softmax over keys of the attention", _AGAIN, lambda attention: _normalised(np.exp(attention), 1)),
     ("a softmax over queries of the attention", _AGAIN, lambda attention: _normalised(np.exp(attention), 2)),
-    ("causal attention, not normalised anew", _MASKED, np.triu),
+    ("causal attention, not renormalised", _MASKED, np.triu),
     ("causal attention", _MASKED, lambda attention: _normalised(np.triu(attention), 1)),
-    ("anti-causal attention, not normalised anew", _MASKED, np.tril),
+    ("anti-causal attention, not renormalised", _MASKED, np.tril),
     ("anti-causal attention", _MASKED, lambda attention: _normalised(np.tril(attention), 1)),
     (
         "attention applied twice",

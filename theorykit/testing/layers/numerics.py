@@ -21,7 +21,7 @@ from .placement import Placement
 from .trials import make_trials
 
 IS_DERIVED = "an action with the layer is derived"
-_ENGINE = "steps are made of the layer's own two formulas, so this is no mistake in them"
+_ENGINE = "steps are made of the layer's own two formulas, so a mistake in them is not the cause"
 _PACKAGE = "both follow from your formulas: a mistake of the package"
 # Largest relative rounding error.
 _ROUNDING = 1e-9
@@ -110,7 +110,7 @@ def check_numerics(placement: Placement, seed: int) -> Iterator[Finding]:
         slope = slope_at_zero(lambda step, at=direction: float(of_total(coordinates + step * at)[0][0]), _STEP)
         slopes.append((float(np.asarray(gradient) @ direction), slope))
     meaning = f"automatic differentiation of the generated code is wrong; {_PACKAGE}"
-    yield check_slopes_agree("the gradient that runs is that of the action", slopes, meaning)
+    yield check_slopes_agree("the compiled gradient agrees with the gradient of the action", slopes, meaning)
     yield _check_equations(problem, seed)
     yield _check_minimum(placement, seed)
 

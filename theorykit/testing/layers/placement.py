@@ -143,7 +143,7 @@ def check_scaling(form: LayerForm) -> Finding:
 
 def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Finding:
     """Check that the kind's parameters are the layer's own symbols, and that all are used."""
-    claim, symbols = "every parameter has a symbol of its own in every layer, and is used", form.symbols
+    claim, symbols = "every parameter has a separate symbol in every layer, and is used", form.symbols
     elsewhere = kind.parameters(LayerSymbols(symbols.index + 1, symbols.width, symbols.next_width))
     named = kind.parameters(symbols)
     unused, shared, every = (
