@@ -168,6 +168,18 @@ def lyapunov_spectrum(
         blocks: Number of stretches of the orbit whose means give the errors.
         orthonormalise: `dynamics.householder`, or `dynamics.gram_schmidt`, which is faster and uses all cores for large
             batches.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import dmft
+        >>> theorykit.enable_float64()
+        >>> model = dmft.self_attention_limit(dmft.published_weights(patterns=1), context=1)
+        >>> parameters = dmft.Parameters(beta=0.3, gamma=127.0, epsilon=0.0)
+        >>> silence = dmft.Window(np.zeros((1, 1)))  # a fixed point
+        >>> found = dmft.lyapunov_spectrum(model, parameters, silence, steps=400)
+        >>> round(float(found.exponents[0]), 4)  # log(beta / 3)
+        -2.3026
     """
     window = fitting("window", window, model, parameters)
     if every is None:  # a group of `Resolution` treats its tokens as one

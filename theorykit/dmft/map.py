@@ -100,6 +100,14 @@ class Parameters(DisplayMixin, eqx.Module):
     - `beta`: inverse temperature of the output, Eq. (4).
     - `gamma`: inverse temperature of the attention, Eq. (3).
     - `epsilon`: share of the positions in the overlaps, from 0 to 1, Eq. (1).
+
+    Example:
+        >>> from theorykit import dmft
+        >>> dmft.Parameters(beta=1.27, gamma=127.0, epsilon=0.02)
+        Parameters of the map.
+        beta     1.27  inverse temperature of the output
+        gamma    127   inverse temperature of the attention
+        epsilon  0.02  share of the positions
     """
 
     beta: Float[Array, "*batch"]
@@ -158,7 +166,13 @@ def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Req
 
 @checked_arguments
 def attention_gain(inverse_temperature: Values, scale: Number, patterns: Count) -> ArrayLike:
-    """Return gamma from the inverse temperature of the attention and the scale of its scores; Eq. (3)."""
+    """Return gamma from the inverse temperature of the attention and the scale of its scores; Eq. (3).
+
+    Example:
+        >>> from theorykit import dmft
+        >>> float(dmft.attention_gain(2.0, 100.0, patterns=4))
+        100.0
+    """
     if not inverse_temperature.size:
         raise ValueError(f"inverse_temperature must not be empty, got shape {inverse_temperature.shape}")
     return inverse_temperature * scale / np.sqrt(patterns)  # Eq. (3)
@@ -306,7 +320,19 @@ class SelfAttention(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
-    """Return the limit of the network of `weights` in which all its neurons are repeated equally often."""
+    """Return the limit of the network of `weights` in which all its neurons are repeated equally often.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit import dmft
+        >>> theorykit.enable_float64()
+        >>> dmft.self_attention_limit(dmft.published_weights(), context=4)
+        Self-attention network of 1-bit neurons, in the limit of many neurons.
+        patterns of each family of weights            3
+        tokens in the context                         4
+        classes of neurons with equal output weights  3
+        Start with dmft.token_start(model, parameters, prompt), then call dmft.run.
+    """
     return SelfAttention(column_law(weights), positional_overlaps(weights, context))
 
 
@@ -489,7 +515,14 @@ def prompt(weights: Weights, bits: Values) -> Float[np.ndarray, "families patter
 
 @checked_arguments
 def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> Float[np.ndarray, "families patterns"]:
-    """Return the prompt whose semantic bits are a row of the weights, by default the first row of the output family."""
+    """Return the prompt whose semantic bits are a row of the weights, by default the first row of the output family.
+
+    Example:
+        >>> from theorykit import dmft
+        >>> overlaps = dmft.pattern_prompt(dmft.published_weights())
+        >>> overlaps[0].round(2)  # with the output patterns
+        array([1.  , 0.33, 0.33])
+    """
     checked_whole_number("pattern", pattern, most=weights.patterns - 1)
     return prompt(weights, weights.semantic[family, pattern])
 
@@ -506,7 +539,19 @@ def token_start(model: SelfAttention, parameters: Parameters, of: Values) -> Sta
 @usual_settings()
 @checked_arguments
 def window_start(model: SelfAttention, parameters: Parameters, of: Values) -> State:
-    """Return the state after a prompt, such as `pattern_prompt`. Only its attention is kept, at position 0."""
+    """Return the state after a prompt, such as `pattern_prompt`. Only its attention is kept, at position 0.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit import dmft
+        >>> theorykit.enable_float64()
+        >>> weights = dmft.published_weights()
+        >>> model = dmft.self_attention_limit(weights, context=4)
+        >>> parameters = dmft.Parameters(beta=0.5, gamma=127.0, epsilon=0.0)
+        >>> start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
+        >>> int(start.tokens), int(start.position)  # nothing is stored yet
+        (0, 0)
+    """
     return _blank(model, _first_overlaps(model, parameters, of)[VALUE])
 
 
@@ -530,7 +575,19 @@ def _blank(model: SelfAttention, attention: tuple[Array, ...]) -> State:
 @usual_settings()
 @checked_arguments
 def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
-    """Return the state with the attentions of `window`, and the keys and values that follow from them."""
+    """Return the state with the attentions of `window`, and the keys and values that follow from them.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import dmft
+        >>> theorykit.enable_float64()
+        >>> model = dmft.self_attention_limit(dmft.published_weights(), context=4)
+        >>> parameters = dmft.Parameters(beta=0.5, gamma=127.0, epsilon=0.0)
+        >>> state = dmft.state_from_window(model, parameters, dmft.Window(np.zeros((4, 3))))
+        >>> int(state.tokens)  # the context is full
+        4
+    """
     window = fitting("window", window, model, parameters)
     return state_of(model, parameters, window.attention, window.position)
 
@@ -680,7 +737,20 @@ def _run(model, parameters, start, steps):
 @usual_settings()
 @checked_arguments
 def discard_transient(model: SelfAttention, parameters: Parameters, start: _FromState, steps: int) -> Window:
-    """Return the window of attentions after `steps` tokens from `start`. `steps` must be at least the context."""
+    """Return the window of attentions after `steps` tokens from `start`. `steps` must be at least the context.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit import dmft
+        >>> theorykit.enable_float64()
+        >>> weights = dmft.published_weights()
+        >>> model = dmft.self_attention_limit(weights, context=4)
+        >>> parameters = dmft.Parameters(beta=0.5, gamma=127.0, epsilon=0.0)  # hot: the output decays
+        >>> start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
+        >>> window = dmft.discard_transient(model, parameters, start, steps=1000)
+        >>> window.attention.shape, bool(abs(window.attention).max() < 1e-9)
+        ((4, 3), True)
+    """
     fitting("start", start, model, parameters)
     if steps < model.context:
         raise ValueError(f"steps must be at least the context, {model.context}, to fill a window, got {steps}")

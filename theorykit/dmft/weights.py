@@ -134,7 +134,17 @@ def published_weights(
     *,
     segments: Count | None = 3,
 ) -> Weights:
-    """Draw the weights of the published program from `seed`. With `segments=None`, signs are independent."""
+    """Draw the weights of the published program from `seed`. With `segments=None`, signs are independent.
+
+    Example:
+        >>> import numpy as np
+        >>> from theorykit import dmft
+        >>> weights = dmft.published_weights()
+        >>> weights.semantic.shape  # (families, patterns, neurons)
+        (4, 3, 99)
+        >>> len(np.unique(weights.semantic.reshape(12, 99), axis=1).T)  # segments
+        3
+    """
     if segments is not None and position_bits > neurons:
         raise ValueError(
             f"position_bits={position_bits} must be at most neurons={neurons}: with segments, the last semantic signs "

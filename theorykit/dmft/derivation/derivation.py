@@ -210,6 +210,12 @@ def derive() -> MeanField:
         - `query_response` (M x M): the same derivative for the newest token, through its query, Eq. (8).
         - `noise` (4M x 4M): N times the covariance of a token's overlaps, given the previous attention A.
         - `derivation`: all steps, in the symbols of `trajectory`. `derivation.verify()` checks every step.
+
+    Example:
+        >>> from theorykit import dmft
+        >>> mean_field = dmft.derive()
+        >>> mean_field.attention_weights
+        Softmax(gamma*K*q + ell)
     """
     path, route = TrajectorySymbols(), Recorder()
     symbols, latest = path.of_map, HORIZON - 1
