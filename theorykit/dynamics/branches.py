@@ -224,6 +224,16 @@ def follow(
 
     Raises:
         NoCycleError: If `cycle` is not a cycle of `step`, or is at a fold.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit import dynamics
+        >>> theorykit.enable_float64()
+        >>> logistic = lambda x, r: r * x * (1 - x)
+        >>> fixed_point = dynamics.find_cycle(logistic, [0.6], 2.5, period=1)
+        >>> branch = dynamics.follow(logistic, fixed_point, (2.5, 3.4))
+        >>> [(event.kind, round(float(event.parameter), 6)) for event in branch.events]
+        [('period doubling', 3.0)]
     """
     low, high = map(float, bounds)
     if not low < high:

@@ -319,6 +319,18 @@ def follow(
 
     Raises:
         ValueError: If `solution` did not converge, belongs to another action, or is itself a fold or a branch point.
+
+    Example:
+        >>> import theorykit
+        >>> from sympy import symbols
+        >>> from theorykit import saddle
+        >>> theorykit.enable_float64()
+        >>> m, h = symbols("m h", real=True)
+        >>> action = saddle.Action(m**4 / 4 - m**2 / 2 - h * m, {m: saddle.Real()}, [h])
+        >>> up = saddle.minimise(action, {h: 0.1}, initial={m: 1.0})
+        >>> branch = saddle.follow(action, {h: 0.1}, up, h, (-0.5, 0.5), direction=-1, progress=False)
+        >>> [round(float(fold.parameter), 4) for fold in branch.folds]  # 2 / 27**0.5 = 0.3849
+        [-0.3849, 0.3849]
     """
     if solution.of.refined != action.refined:
         raise ValueError("solution belongs to another action; pass that action, or solve this one first")

@@ -141,7 +141,20 @@ class AbstractDomain(eqx.Module):
 
 
 class Real(AbstractDomain):
-    """Any number, or a matrix of any numbers."""
+    """Any number, or a matrix of any numbers.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit import saddle
+        >>> m, h = symbols("m h", real=True)
+        >>> saddle.Action(m**2 / 2 - h * m, {m: saddle.Real()}, [h])
+        Action
+        S = -h*m + m**2/2
+        - order parameter m in R
+        Parameters: h.
+        Saddle-point equations
+        dS/dm = -h + m = 0
+    """
 
     def check_symbol(self, symbol):
         if isinstance(symbol, SymmetricSymbol):
@@ -281,7 +294,20 @@ class Positive(_AbstractInterval):
 
 
 class Between(_AbstractInterval):
-    """Number x with low < x < high and the coordinate log((x - low) / (high - x))."""
+    """Number x with low < x < high and the coordinate log((x - low) / (high - x)).
+
+    Example:
+        >>> from sympy import log, symbols
+        >>> from theorykit import saddle
+        >>> p, h = symbols("p h", real=True)
+        >>> saddle.Action(p * log(p) + (1 - p) * log(1 - p) - h * p, {p: saddle.Between(0, 1)}, [h])
+        Action
+        S = -h*p + p*log(p) + (1 - p)*log(1 - p)
+        - order parameter 0 < p < 1
+        Parameters: h.
+        Saddle-point equations
+        dS/dp = -h + log(p) - log(1 - p) = 0
+    """
 
     low: float = eqx.field(static=True)
     high: float = eqx.field(static=True)
