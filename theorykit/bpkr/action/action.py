@@ -73,6 +73,12 @@ class Action(DisplayMixin):
     - `test_kernel`: the kernel between training and test examples.
     - `predictor`: mean and variance of the outputs on test examples (Eqs. 9, 29, 30).
     - `derivation`: the steps of the derivation; `derivation.verify()` checks each.
+
+    Example:
+        >>> from theorykit import bpkr
+        >>> action = bpkr.derive(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1))
+        >>> action.kernel
+        Phi*(KroneckerProduct(U_1, I))*Phi.T
     """
 
     form: NetworkForm

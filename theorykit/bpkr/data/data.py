@@ -51,6 +51,16 @@ class Data(DisplayMixin, eqx.Module):
     - `moments`: second moments of features and labels, which replace the training arrays. `Data.of_arrays`,
       `of_batches`, `of_files` and `of_devices` sum them in one pass. The cost of a solve then does not depend on the
       number of examples. Moments of two data sets can be added.
+
+    Example:
+        >>> import numpy as np
+        >>> from theorykit import bpkr
+        >>> rng = np.random.default_rng(0)
+        >>> bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
+        Data: 20 training examples
+        form             array, 20 examples x 2 paths x 5 features
+        training labels  1 output, -1 to 1
+        memory           1.76 kB
     """
 
     features: Any = None

@@ -81,6 +81,17 @@ def head_scores(
 
     Returns:
         One array (H_l,) per layer, empty for a layer without heads.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> order_parameters = bpkr.OrderParameters([np.diag([2.0, 1.0])], 1.0)
+        >>> [scores] = bpkr.head_scores(arch, order_parameters)
+        >>> scores.tolist()
+        [1.0, 0.5]
     """
     order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
     return _head_scores(architecture, order_parameters.first, jnp)

@@ -86,6 +86,18 @@ def predict(
         problem: the architecture with its training data.
         order_parameters: from a solve, or any others; you can pass a `Saddle`.
         test_features: path features (examples, paths, features); by default the test features of the problem's data.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> features = np.random.default_rng(0).normal(size=(40, 2, 5))
+        >>> data = bpkr.Data(features[:20], np.sign(features[:20, 0, 0]), features[20:])
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> prediction = bpkr.predict(bpkr.Problem(arch, data), bpkr.gp_limit(arch))
+        >>> round(float(np.mean(prediction.mean * features[20:, 0, 0] > 0)), 2)  # share of correct signs
+        0.7
     """
     problem = as_problem(problem)
     problem.require_labels()

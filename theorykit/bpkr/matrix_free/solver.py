@@ -83,6 +83,18 @@ class MatrixFree(eqx.Module):
         block: number of vectors that are processed at a time.
         repeats: number of saddle points that `solve` averages, at least three.
         progress: whether to show a bar of the solver's steps.
+
+    Example:
+        >>> import jax
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> data = bpkr.Data(jax.random.normal(jax.random.key(0), (20, 2, 5)), jax.numpy.array([-1.0, 1.0] * 10))
+        >>> problem = bpkr.Problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), data)
+        >>> solver = bpkr.MatrixFree(jax.random.key(0), progress=False)
+        >>> energy = bpkr.estimate_energy(problem, bpkr.gp_limit(problem.architecture), solver)
+        >>> round(float(energy.value), 4), bool(energy.standard_error < 1e-9)  # rank 256 > 20 examples
+        (64.2527, True)
     """
 
     key: PRNGKeyArray

@@ -216,6 +216,16 @@ def heads(
         key_query: K^T Q (heads, features, features) per layer that has heads, with the key index on the left.
         query, key: (heads, G, features) per layer that has heads. Scores are divided by sqrt(G).
         query_bias, key_bias: (heads, G) per layer, added to queries and keys.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> heads = bpkr.heads(key_query=[rng.normal(size=(2, 3, 3))])
+        >>> [layer.shape for layer in heads(rng.normal(size=(6, 4, 3)))]  # (examples, heads, keys, queries)
+        [(6, 2, 4, 4)]
     """
     if key_query is not None and query is key is query_bias is key_bias is None:
         return KeyQueryHeads(key_query)

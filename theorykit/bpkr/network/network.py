@@ -195,6 +195,18 @@ def sample_network(
         input_features: number of features of a token.
         readout: the token that is read; by default the last, or every token if the architecture reads several.
         key: JAX random key.
+
+    Example:
+        >>> import jax
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> heads = bpkr.heads(key_query=[np.random.default_rng(0).normal(size=(2, 3, 3))])
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> network = bpkr.sample_network(arch, heads, input_features=3, key=jax.random.key(0))
+        >>> network.embedding.shape, network.weights[0].shape  # (width, features), (width, heads x width below)
+        ((10, 3), (10, 20))
     """
     shapes = weight_shapes(architecture, input_features)
     sizes = [math.prod(shape) for shape in shapes]

@@ -80,6 +80,18 @@ def path_features(
         layout: "torch" if the last two axes of attention are (queries, keys). By default they are (keys, queries), and
             attention that sums to one over queries but not over keys raises an error. If it sums to one over neither,
             as in maps recorded with dropout, there is an `AttentionWarning`. "keys-first" accepts all of these.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> inputs = np.random.default_rng(0).normal(size=(6, 4, 3))
+        >>> uniform = np.full((2, 4, 4), 1 / 4)  # two heads that attend equally to all four tokens
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> features = bpkr.path_features(inputs, [uniform], arch)
+        >>> features.shape, bool(np.allclose(features[:, 0], inputs.mean(axis=1) / np.sqrt(3 * 2)))
+        ((6, 2, 3), True)
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}

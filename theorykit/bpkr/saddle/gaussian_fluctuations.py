@@ -104,6 +104,18 @@ def fluctuations(
 
     Raises:
         ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
+        >>> problem = bpkr.Problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), data)
+        >>> saddle = bpkr.solve(problem)
+        >>> round(float(bpkr.fluctuations(problem, saddle).mean.readout), 3)  # 0.304 at the saddle point
+        0.368
     """
     problem = as_problem(problem)
     problem.require_arrays("fluctuations")

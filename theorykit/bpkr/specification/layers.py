@@ -126,6 +126,12 @@ class Dense(AbstractLayer):
 
     - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. It can be nonlinear only if
       all layers below are dense.
+
+    Example:
+        >>> from theorykit import bpkr
+        >>> arch = bpkr.Architecture(layers=(bpkr.Dense(), 2), widths=10, temperature=0.1)
+        >>> arch.heads, arch.paths
+        ((0, 2), 2)
     """
 
     activation: Activation = eqx.field(static=True, kw_only=True, default=IDENTITY, converter=as_activation)
