@@ -109,6 +109,15 @@ def read_heads(
     Warns:
         bpkr.AttentionWarning: several models use the same names, and neither `layout` nor config.json identifies the
             model.
+
+    Example:
+        >>> import numpy as np
+        >>> from theorykit import checkpoints
+        >>> arrays = {"h.0.attn.c_attn.weight": np.ones((4, 12)), "h.0.attn.c_attn.bias": np.zeros(12)}
+        >>> arrays |= {"h.0.ln_1.weight": np.ones(4), "h.0.ln_1.bias": np.zeros(4)}
+        >>> heads = checkpoints.read_heads(arrays, layer=0, heads=2, layout="gpt2")
+        >>> heads.causal, heads.query.shape  # (heads, size, features)
+        (True, (2, 2, 4))
     """
     require_float64()
     arrays, called, configuration = _open(checkpoint)

@@ -230,7 +230,15 @@ def expand_products(expression: MatrixExpr) -> MatrixExpr:
 
 
 def normal(expression: sp.Expr) -> sp.Expr:
-    """Split sums inside the traces and log-determinants of a scalar expression, so that equal terms cancel."""
+    """Split sums inside the traces and log-determinants of a scalar expression, so that equal terms cancel.
+
+    Example:
+        >>> from sympy import MatrixSymbol, Trace
+        >>> from theorykit.symbolic import normal
+        >>> A, B = MatrixSymbol("A", 3, 3), MatrixSymbol("B", 3, 3)
+        >>> normal(Trace((A + B) * A) - Trace(A * B))
+        Trace(A*A)
+    """
     return _with_changes(checked_scalar("expression", expression), _trace_of_product)
 
 

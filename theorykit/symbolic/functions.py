@@ -102,7 +102,15 @@ class LogNormalCDF(WholeFunctionBase):
 
 @checked_arguments
 def log_cosh(number: Scalar) -> Expr:
-    """Return log cosh x (not log 2 cosh x)."""
+    """Return log cosh x (not log 2 cosh x).
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit.symbolic import gradient, log_cosh
+        >>> x = symbols("x", real=True)
+        >>> gradient(log_cosh(2 * x), x)
+        2*tanh(2*x)
+    """
     return LogCosh(number)
 
 

@@ -29,6 +29,14 @@ class Problem:
     - `labels`: (examples,), or (examples, outputs) for several outputs.
     - `test_features` (examples, paths, features): path features of test examples.
     - `seed`: the seed with which `random_problem(architecture, seed)` draws the problem.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit import bpkr, testing
+        >>> theorykit.enable_float64()
+        >>> problem = testing.random_problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), seed=0)
+        >>> problem.features.shape, problem.at_temperature(1.0).architecture.temperature
+        ((5, 2, 6), 1.0)
     """
 
     architecture: bpkr.Architecture

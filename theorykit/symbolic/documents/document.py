@@ -34,7 +34,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Heading(Part):
-    """Heading. Level 1 is the title of the document."""
+    """Heading. Level 1 is the title of the document.
+
+    Example:
+        >>> from theorykit.symbolic import Heading, Text, as_markdown
+        >>> as_markdown([Heading("Result", level=1), Text("The kernel is $K$.")])
+        '# Result\\n\\nThe kernel is $K$.\\n'
+    """
 
     text: str
     level: "_Level" = 2

@@ -358,7 +358,14 @@ _serves_sympy(PrettyPrinter, MatrixPrettyPrinter)
 
 @checked_arguments
 def latex(expression: Expression, symbol_names: Mapping[sp.Expr, str] | None = None) -> str:
-    """Return the LaTeX of `expression`. `symbol_names` are LaTeX names of symbols that should have another name."""
+    """Return the LaTeX of `expression`. `symbol_names` are LaTeX names of symbols that should have another name.
+
+    Example:
+        >>> from theorykit.symbolic import latex, positive_definite
+        >>> K = positive_definite("K", 3)
+        >>> latex(K.inv(), {K: "K_0"})
+        'K_0^{-1}'
+    """
     return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
 
 
