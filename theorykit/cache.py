@@ -43,6 +43,11 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
 
     Raises:
         ValueError: `folder` is a file, or `size_limit` or THEORYKIT_CACHE_SIZE is not a number of bytes.
+
+    Example:
+        >>> import theorykit
+        >>> theorykit.enable_cache("/scratch/cache", size_limit=2**32)  # doctest: +SKIP
+        PosixPath('/scratch/cache')
     """
     before = _named_folder()
     if os.environ.get(_FOLDER, "").strip().casefold() in _OFF:

@@ -8,7 +8,15 @@ import sys
 
 
 def enable_float64() -> None:
-    """Switch JAX to 64-bit numbers for the whole process. Call this before you create arrays."""
+    """Switch JAX to 64-bit numbers for the whole process. Call this before you create arrays.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import theorykit
+        >>> theorykit.enable_float64()
+        >>> jnp.zeros(3).dtype
+        dtype('float64')
+    """
     import jax
 
     jax.config.update("jax_enable_x64", True)
