@@ -24,6 +24,7 @@ def jit(function: Callable) -> Callable:
     compilation. On a CPU the call waits for its results, and small matrices are factorised on one thread. The compiled
     function raises `MemoryError` if an array does not fit in memory.
 
+    Example:
         >>> import jax.numpy as jnp
         >>> import theorykit
         >>> double = theorykit.jit(lambda x: 2 * x)

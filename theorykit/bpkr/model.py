@@ -64,6 +64,7 @@ class Model(DisplayMixin):
     - `classes_`: the classes, if labels are classes.
     - `n_features_in_`: number of features of a token.
 
+    Example:
         >>> import numpy as np
         >>> import theorykit
         >>> from theorykit import bpkr

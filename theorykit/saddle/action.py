@@ -107,6 +107,7 @@ class Action(DisplayMixin):
     - `scale`: the large number that S is proportional to, such as N. Gradients and curvatures are divided by it.
     - `derivation`: the recorded steps that led to S, if any. `derivation.verify()` checks every step.
 
+    Example:
         >>> from sympy import cosh, log, symbols
         >>> from theorykit.saddle import Action, Real
         >>> m, beta = symbols("m beta", real=True)

@@ -23,6 +23,7 @@ def derive(architecture: Architecture) -> Action:
     Widths, prior variances, numbers of heads and parameters of layers appear as symbols. The action depends only on the
     kinds of layers, and on whether there is more than one output.
 
+    Example:
         >>> from theorykit import bpkr
         >>> action = bpkr.derive(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1))
         >>> action.derivation.verify().holds

@@ -43,6 +43,7 @@ class Problem(DisplayMixin, eqx.Module):
     - `data`: the checked data.
     - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
 
+    Example:
         >>> import numpy as np
         >>> import theorykit
         >>> from theorykit import bpkr

@@ -273,6 +273,7 @@ def attention(
     Returns:
         One array (examples, heads, keys, queries) per layer that has heads. It sums to one over keys.
 
+    Example:
         >>> import numpy as np
         >>> import theorykit
         >>> from theorykit import bpkr

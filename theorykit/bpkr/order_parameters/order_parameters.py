@@ -124,6 +124,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
 
     If all layers are attention, U_l = s_a^2 s_L^2 ... s_l^2 I.
 
+    Example:
         >>> import theorykit
         >>> from theorykit import bpkr
         >>> theorykit.enable_float64()

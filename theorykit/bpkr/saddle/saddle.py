@@ -214,6 +214,7 @@ def solve(
     higher temperature, with `max_steps` steps in total. A given solver has `max_steps` steps in each attempt. Memory
     grows with the square of the number of examples, or of paths times features, whichever is smaller.
 
+    Example:
         >>> import numpy as np
         >>> import theorykit
         >>> from theorykit import bpkr

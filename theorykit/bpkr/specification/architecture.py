@@ -95,6 +95,7 @@ class Architecture(DisplayMixin, eqx.Module):
       outputs, times the tokens that are read.
     - `paths`: the number of attention paths, the product of all `branches` times the number of tokens that are read.
 
+    Example:
         >>> from theorykit import bpkr
         >>> arch = bpkr.Architecture(layers=(2, 3), widths=(50, 50, 20), temperature=0.01)
         >>> arch.path_labels()

@@ -154,10 +154,11 @@ class Skip(AbstractLayer):
     - `layer`: the layer inside the skip connection.
     - `gain`: strength of the skip connection, positive.
 
-    >>> from theorykit import bpkr
-    >>> arch = bpkr.Architecture(layers=(2, bpkr.Skip(2, gain=0.5)), widths=10, temperature=0.1)
-    >>> arch.path_labels()  # 0 is the skip connection
-    ('10', '11', '12', '20', '21', '22')
+    Example:
+        >>> from theorykit import bpkr
+        >>> arch = bpkr.Architecture(layers=(2, bpkr.Skip(2, gain=0.5)), widths=10, temperature=0.1)
+        >>> arch.path_labels()  # 0 is the skip connection
+        ('10', '11', '12', '20', '21', '22')
     """
 
     layer: AbstractLayer
