@@ -220,8 +220,8 @@ def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bo
     if kind is None and layout.namesakes and not is_given:
         warnings.warn(
             f"there is no config.json that states the kind of model: it is read as {layout.library} because of its "
-            f"names, but {layout.namesakes} have the same names and different attention. Pass layout={found.name!r} to "
-            "confirm",
+            f"names, but the names of {layout.namesakes} are the same, with different attention. Pass "
+            f"layout={found.name!r} to confirm",
             bpkr.AttentionWarning,
             stacklevel=4,
         )

@@ -328,7 +328,5 @@ def render_html(action: Action, architecture: Architecture | None = None) -> str
 
 def _of_action(architecture: Architecture | None, action: Action) -> Architecture | None:
     if architecture is not None and architecture.forms != action.forms:
-        raise ValueError(
-            "action was derived for different layers; use bpkr.derive(architecture)"
-        )
+        raise ValueError("action was derived for different layers; use bpkr.derive(architecture)")
     return architecture

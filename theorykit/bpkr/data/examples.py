@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...checks import (
@@ -41,7 +40,7 @@ _TEMPERATURE = 300.0
 _EPS = np.finfo(np.float64).eps
 
 
-def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
+def examples_array(name: str, value: Any, axes: str) -> Array:
     """Return a finite array with one row per example. Sharded arrays stay on their devices."""
     if not is_sharded(value):
         return finite_array(name, value, axes)
@@ -63,7 +62,7 @@ def check_finite_examples(name: str, array: Array) -> None:
     (check_finite if is_sharded(array) else checked_array)(name, array)
 
 
-def labels_beside(features: PathFeatures, labels: ArrayLike, axes: str, name: str = "labels") -> Array:
+def labels_beside(features: PathFeatures, labels: Any, axes: str, name: str = "labels") -> Array:
     """Return labels, one for each of the checked `features`, on the same devices."""
     array = examples_array(name, labels, axes)
     if len(array) != len(features):
