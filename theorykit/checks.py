@@ -434,7 +434,7 @@ def checked_sequence(name: str, value: Any, what: str, length: int | None = None
 
 def has_entries(value: Any) -> bool:
     """Check whether `value` can be iterated over."""
-    # Arrays without axes have the type of an iterable, but iteration fails.
+    # Zero-dimensional arrays count as Iterable, but iterating over them fails.
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 _DELAY = 1.0
 # Seconds between refreshes of a bar, which should move smoothly.
 _REFRESH = 0.5
-# Seconds between lines in a file, which should stay short over hours.
+# Seconds between lines in a file. The file should stay short even after hours.
 _INTERVAL = 60.0
 # The activity to show while code of a module, or of its submodules, runs.
 _ACTIVITIES = {

@@ -123,7 +123,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         if (self.features is None) == (self.inputs is None):
             raise ValueError("[data] must have either `features` or `inputs`")
         if self.test_features is not None and self.test_inputs is not None:
-            raise ValueError("[data] has both `test_features` and `test_inputs`: remove one, which would be ignored")
+            raise ValueError("[data] has both `test_features` and `test_inputs`: keep only one of them")
         if self.test_labels is not None and not given("test_features", "test_inputs"):
             raise ValueError("[data] has `test_labels`, but no `test_features` or `test_inputs`: add one of them")
         of_inputs = given("key_query", "query", "key", "query_bias", "key_bias", "checkpoint", "readout")
@@ -139,7 +139,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError(f"[data] has `{options[0]}`, but no `checkpoint`")
         maps, heads = given("attention", "test_attention"), given("key_query", "query", "checkpoint")
         if self.checkpoint is not None and len(heads) > 1:
-            raise ValueError(f"[data] has both `checkpoint` and `{heads[0]}`: remove one, which would be ignored")
+            raise ValueError(f"[data] has both `checkpoint` and `{heads[0]}`: keep only one of them")
         for prefix in ("", "test_"):
             inputs, attention, mask = f"{prefix}inputs", f"{prefix}attention", f"{prefix}mask"
             if (loose := given(attention, mask)) and not given(inputs):
@@ -149,7 +149,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             if CAUSAL in as_names(getattr(self, mask)) and given(attention):
                 raise ValueError(f"[data] has `{mask}`, but `{attention}` already contains the mask: remove it")
         if maps and heads:
-            raise ValueError(f"[data] has both `{maps[0]}` and `{heads[0]}`: remove one, which would be ignored")
+            raise ValueError(f"[data] has both `{maps[0]}` and `{heads[0]}`: keep only one of them")
         if self.attention_layout is not None and not maps and not given("mask", "test_mask"):
             raise ValueError("[data] has `attention_layout`, but no `attention` and no `mask`")
         if self.test_inputs is not None and self.mask is not None and self.test_mask is None and not self.is_causal:
@@ -226,7 +226,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             )
         sampled = [name for name in ("chains", "draws", "warmup", "seed") if getattr(self, name) is not None]
         if sampled and not set(self.approaches) & set(_SAMPLERS):
-            raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
+            raise ValueError(f"[compare] has `{sampled[0]}`, which only samplers use, but `approaches` has none")
 
     def options(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the keywords of every sampler, which set the length of its run."""

@@ -68,7 +68,7 @@ class Step(DisplayMixin):
 
         Args:
             sizes: a whole number for every symbolic size.
-            rng: generator of the random values.
+            rng: random number generator.
         """
         values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
         return float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance

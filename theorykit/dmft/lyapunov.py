@@ -237,7 +237,7 @@ def _perturbations(
             raise ValueError("exponents: the perturbations must be linearly independent")
     else:
         number = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
-        # Use random directions, because the map may annihilate a unit vector exactly.
+        # Use random directions, because the map may annihilate a coordinate vector exactly.
         drawn = np.random.default_rng(_SEED).standard_normal((number, size))
     vectors = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for _ in drawn)
     try:

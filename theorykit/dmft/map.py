@@ -206,7 +206,7 @@ class State(DisplayMixin, eqx.Module):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """Shape of the batch of networks, empty for one."""
+        """Shape of the batch of networks; empty for a single network."""
         return self.attention[0].shape
 
     def _view(self) -> Iterator[Block]:
@@ -254,7 +254,7 @@ class Window(DisplayMixin, eqx.Module):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """Shape of the batch of networks, empty for one."""
+        """Shape of the batch of networks; empty for a single network."""
         return self.attention.shape[2:]
 
     def _view(self) -> Iterator[Block]:

@@ -26,7 +26,7 @@ def _vectors(name: str, value: Any) -> tuple[Array, ...]:
     shapes = {np.shape(each) for each in known}
     if len(shapes) != 1 or () in shapes or len(known) > min(shapes)[0]:
         raise ValueError(
-            f"{name} must be (size, *batch), of one shape and at most size of them, got {len(known)} of {shapes}"
+            f"{name} must be at most `size` arrays of the same shape (size, *batch), got {len(known)} of {shapes}"
         )
     return known
 

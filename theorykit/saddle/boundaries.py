@@ -674,7 +674,7 @@ def phase_diagram(
     """
     given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
     if len(given) != 2:
-        raise ValueError(f"ranges must be of two parameters, got {', '.join(given) or 'none'}")
+        raise ValueError(f"ranges must name exactly two parameters, got {', '.join(given) or 'none'}")
     given = {name: checked_bounds(f"ranges[{name}]", pair) for name, pair in given.items()}
     lines: list[PhaseBoundary] = []
     ends: list[PhaseBoundary] = []

@@ -40,7 +40,7 @@ _NAMES = "xyzuvw"
 
 
 class Entrywise(MatrixExpr):
-    """Matrix with entries f(A_ij, B_ij, ...), for matrices of one shape. `function` f is a SymPy `Lambda`.
+    """Matrix with entries f(A_ij, B_ij, ...), for matrices of the same shape. `function` f is a SymPy `Lambda`.
 
     For a single matrix, SymPy's own `ElementwiseApplyFunction` is used.
     """
@@ -118,7 +118,9 @@ class SpectralFunction(_WithFunction):
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
-    """Apply a function of k numbers to the entries of k matrices of one shape. Equal inputs give equal expressions.
+    """Apply a function of k numbers to the entries of k matrices of the same shape.
+
+    Equal inputs give equal expressions.
 
     Example:
         >>> from sympy import MatrixSymbol

@@ -21,7 +21,7 @@ EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """A random problem: arguments of functions of `bpkr`.
+    """A random problem: arguments for the functions of `bpkr`.
 
     - `architecture`: the network.
     - `order_parameters`: random positive definite order parameters.
@@ -94,7 +94,7 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
 
     Args:
         architecture: the network.
-        rng: generator of the random numbers.
+        rng: random number generator.
     """
 
     def positive_definite(size: int) -> np.ndarray:
@@ -166,7 +166,7 @@ def random_inputs(rng: np.random.Generator, examples: Count = EXAMPLES) -> np.nd
     """Draw standard normal inputs (examples, 4 tokens, 6 features).
 
     Args:
-        rng: generator of the random numbers.
+        rng: random number generator.
         examples: number of examples.
     """
     return rng.normal(size=(examples, TOKENS, INPUT_FEATURES))
@@ -178,7 +178,7 @@ def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> b
 
     Args:
         architecture: the network.
-        rng: generator of the random numbers.
+        rng: random number generator.
     """
     shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in architecture.heads if heads]
     return bpkr.heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])

@@ -143,7 +143,10 @@ def _of_seed(
     found: bpkr.OrderParameters,
     draws: xr.DataTree,
 ) -> xr.Dataset:
-    """Compare all origins on the examples of one seed. `found` is the saddle point, `draws` are the sampled weights."""
+    """Compare theory, sampled weights and the trained network on the examples of one seed.
+
+    `found` is the saddle point, `draws` are the sampled weights.
+    """
     sampled, posterior = entry_estimates(draws), draws["posterior"].to_dataset()
     matrices = {
         "theory": np.asarray(found.matrices[0]),

@@ -12,8 +12,9 @@ from theorykit.plots.results import draws_results
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """Average over seeds and trained networks, with the standard error, like `theorykit.summaries.over_seeds`.
 
-    With the axes `training_seed` and `seed` this is the mean over both, and `variance_components` gives its error for
-    new networks and new examples. For one trained network, the error is for new examples only.
+    For several trained networks, average over `training_seed` and `seed`. The standard error then comes from
+    `variance_components`, and covers the scatter of both networks and examples. For one trained network, it covers the
+    scatter of the examples only.
     """
     if values.sizes.get("training_seed", 1) > 1:
         return values.mean(["training_seed", "seed"]), variance_components(values)["mean"] ** 0.5

@@ -12,9 +12,9 @@ _DARKEST = 16  # each published pixel counts the inked pixels of 4 x 4 in the sc
 
 
 def handwritten_digits(*, size: int = SIZE) -> ImageSet:
-    """Load 1797 digits, of classes "0" to "9", black ink on white paper; `pixels` is (1797, size, size).
+    """Load 1797 handwritten digits, black on white, in classes "0" to "9"; `pixels` is (1797, size, size).
 
-    They are the test part of the Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI
+    They are the test set of the Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI
     Machine Learning Repository, https://archive.ics.uci.edu/ml/datasets/Optical+Recognition+of+Handwritten+Digits, and
     come with scikit-learn. The images have 8 x 8 pixels from 0 to 16, and `resize` enlarges them smoothly.
     """

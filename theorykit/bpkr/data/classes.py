@@ -206,7 +206,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     is_list = isinstance(labels, (list, tuple, np.ma.MaskedArray))
     array = None if is_list else np.asarray(labels)
     if array is None:
-        # A single masked label is an array without axes.
+        # A single masked label is a zero-dimensional array.
         entries = [] if np.ma.isMaskedArray(labels) and not labels.ndim else list(labels)
     else:
         entries = array.tolist() if array.dtype.kind in "biufcUSTO" else []

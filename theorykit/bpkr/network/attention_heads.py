@@ -21,7 +21,7 @@ from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
-# Peak memory in arrays of the size of the attention.
+# Peak memory as a multiple of the size of the attention arrays.
 _COPIES = 2
 
 Attention = Float[Array, "examples heads keys queries"]

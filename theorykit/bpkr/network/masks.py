@@ -130,9 +130,9 @@ def _added(
         if is_ambiguous and (is_traced(part) or not np.all(np.asarray(part) == 1)):
             of_keys = "None, None, :" if layout == "torch" else "None, :, None"
             raise ValueError(
-                f"{name} of shape {given} is ambiguous, because there are as many examples as tokens: give "
+                f"{name} of shape {given} is ambiguous, because there are as many examples as tokens: pass "
                 f"{name}[:, {of_keys}] if it marks the real tokens of each example, or {name}[None, None] if it marks "
-                f"for all examples the keys that a query may attend to"
+                f"the keys that each query may attend to, the same in all examples"
             )
         return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     if len(given) != 4:

@@ -154,9 +154,9 @@ def _other_matrix(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def of_other_heads(
     kind: AbstractLayer, form: LayerForm, heads: int, seed: int
 ) -> tuple[AbstractLayer, LayerForm] | None:
-    """Return the kind with another number of heads and arrays that fit, and its form, or None if this is impossible.
+    """Return the layer with `heads` heads and arrays of matching shape, and its form, or None if this is impossible.
 
-    The other number of heads distinguishes a factor of layer.heads from a number.
+    At a second number of heads, a factor that depends on layer.heads changes, but a constant factor does not.
     """
     if not kind.heads:
         return None
