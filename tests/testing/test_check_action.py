@@ -84,7 +84,7 @@ PLANTED = {
     "complex numbers": (
         curie_weiss(m**2 / 2 - SPIN),
         {"reference": lambda m, beta, h: of_curie_weiss(m, beta, h) + 0j},
-        "an action is a real number",
+        "an action must be real",
     ),
     "sign of a term": (curie_weiss(-(m**2) / 2 - SPIN), {"reference": of_curie_weiss}, "a sign: the term -m"),
     "sign of all": (curie_weiss(-(m**2) / 2 + SPIN), {"reference": of_curie_weiss}, "-1 times the action"),
@@ -119,7 +119,7 @@ PLANTED = {
         {"reference": of_spin_glass},
         "standard deviation|factor 1/2 of q",
     ),
-    "too few nodes": (spin_glass(30 * sqrt(q), nodes=6), {}, "give more nodes"),
+    "too few nodes": (spin_glass(30 * sqrt(q), nodes=6), {}, "use more nodes"),
     "scale": (Action(N**2 * (q - log(q)), {q: Positive()}, [N], scale=N), {}, "a factor of the scale"),
     "flat direction": (
         Action((m - z) ** 2 + beta * (m - z), {m: Real(), z: Real()}, [beta]),
@@ -130,7 +130,7 @@ PLANTED = {
     "other system": (
         curie_weiss(m**2 / 2 - SPIN),
         {"values": {beta: 1.5, h: 0.1}, "index": 0, "sampled": lambda size: magnet(size, 1.8)},
-        "not that of the system that was sampled",
+        "does not describe the sampled system",
     ),
     "a step": (
         Action(
@@ -144,7 +144,7 @@ PLANTED = {
     "a reference that fails": (
         curie_weiss(m**2 / 2 - SPIN),
         {"reference": lambda m, b: m},
-        "takes every symbol by its name",
+        "accept every symbol by its name",
     ),
 }
 

@@ -89,7 +89,7 @@ BUGS = {
         (rules, "insert_order_parameter", refuse),
         "derivation",
         "an action with the layer is derived",
-        "does not know what stands in",
+        "does not cover an expression in",
     ),
     "a leading order with a part of the next": (
         wrong_result("leading_order", lambda step, before, width: before),
@@ -113,7 +113,7 @@ BUGS = {
         wrong_method(layer_functions, "covariance_root", lambda root: root**2),
         "networks",
         "weights of networks are drawn with the covariance of `prior`",
-        "a standard deviation for a variance",
+        "a standard deviation in place of a variance",
     ),
     "a wrong mean of the prior": (
         wrong_method(LayerForm, "prior_mean", lambda mean: 2 * mean),
@@ -130,7 +130,7 @@ BUGS = {
     "generated code with a wrong energy": (
         (CompiledAction, "terms", DOUBLED),
         "numerics",
-        "the action that runs is the one that is derived",
+        "the compiled action agrees with the derived one",
         "the energy is",
     ),
     "a gradient without the energy": (
@@ -148,7 +148,7 @@ BUGS = {
     "a wrong forward map where it runs": (
         wrong_method(layer_functions, "forward", lambda hidden: jnp.flip(hidden, axis=1)),
         "numerics",
-        "the forward map that runs is the one that is stated",
+        "the compiled forward map agrees with the stated one",
         "generated code",
     ),
 }

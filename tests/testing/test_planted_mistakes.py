@@ -13,7 +13,7 @@ from ..bpkr.specification.test_forward_maps import BesideItself
 from . import layers
 from .layers import assert_found, independent, stated, values, with_gate
 
-REFERENCE = "the stated forward map is the reference"
+REFERENCE = "the stated forward map equals the reference"
 
 
 def heads_with(factor, heads=3):
@@ -34,7 +34,7 @@ FACTORS = {
     "the units after the layer": (
         lambda layer: sqrt(layer.width / layer.next_width),
         "sqrt(layer.width) / sqrt(layer.next_width)",
-        "the units before the layer, and the other by those after",
+        "the number of units before the layer, and the other by the number after it",
     ),
     "no 1/sqrt(H)": (lambda layer: sqrt(layer.heads), "sqrt(layer.heads)", "normalisation by heads"),
     "divided by tokens": (lambda layer: 1 / layer.tokens, "1 / layer.tokens", "normalisation by tokens"),
@@ -83,8 +83,8 @@ AGAINST_REFERENCES = {
         "(2, 1, 3)",
         "are permuted",
     ),
-    "a power of a gate": (with_gate(2), layers.gated, "gives g = ", "a power of a parameter too many"),
-    "the inverse of a gate": (with_gate(-1), layers.gated, "1 / g**2", "a power of a parameter"),
+    "a power of a gate": (with_gate(2), layers.gated, "gives g = ", "one power of a parameter too many"),
+    "the inverse of a gate": (with_gate(-1), layers.gated, "1 / g**2", "one power of a parameter"),
     "a function of a gate": (
         stated(
             lambda layer: tanh(layer.number("g")) * layer.weights(1) * layer.hidden / sqrt(layer.width),
@@ -108,12 +108,12 @@ AGAINST_REFERENCES = {
         "(next_width, width)",
     ),
     "a missing skip connection": (Attention(2), plus(lambda w, hidden: 0.3 * hidden), "0.3 * layer.hidden", "the skip"),
-    "a skip connection too many": (Skip(2, 0.7), layers.attention, "has no skip connection", "a term too many in"),
+    "a skip connection too many": (Skip(2, 0.7), layers.attention, "has no skip connection", "one term too many in"),
     "a gain squared": (
         Skip(2, 0.7),
         lambda weights, hidden, mixing, parameters: layers.skip(weights, hidden, mixing, {"s": parameters["s"] ** 2}),
         "skip connection `s_1*X_0` of the statement is 1 / s = ",
-        "a power of a parameter",
+        "one power of a parameter",
     ),
     "a missing block on the token itself": (
         Attention(2),
@@ -145,8 +145,8 @@ REAL = "the theory uses real numbers in double precision"
 # references for a dense layer, of what the right one returns; the check that fails, and words
 OF_RESULTS = {
     "a bias": (lambda right: right + 1.0, LINEAR, "not zero", "bias"),
-    "ReLU": (lambda right: np.maximum(right, 0), LINEAR, "not minus as much", "ReLU"),
-    "tanh": (np.tanh, LINEAR, "times as much", "a nonlinear function"),
+    "ReLU": (lambda right: np.maximum(right, 0), LINEAR, "does not reverse its sign", "ReLU"),
+    "tanh": (np.tanh, LINEAR, "multiplies the norm of the result by", "a nonlinear function"),
     "transposed": (np.transpose, COMPARED, "returns an array of shape", "returns the transpose"),
     "complex numbers": (lambda right: right * (1 + 0.5j), COMPARED, "complex numbers, with imaginary parts", REAL),
     "complex numbers that are real": (lambda right: right + 0j, COMPARED, "with imaginary parts up to 0", REAL),
@@ -161,13 +161,13 @@ OF_DENSE = {
     "layer norm": (
         lambda weights, hidden, *others: layers.dense(weights, hidden / (1e-300 + np.linalg.norm(hidden)), *others),
         LINEAR,
-        "twice the hidden activations give the same",
+        "doubling the hidden activations does not change the result",
         "layer norm",
     ),
     "weights twice": (
         lambda weights, *others: layers.dense(weights * np.abs(weights), *others),
         LINEAR,
-        "twice the weights",
+        "doubling the weights",
         "more than once",
     ),
     "another parameter": (
@@ -176,7 +176,7 @@ OF_DENSE = {
         "'gain'",
         "a parameter that the",
     ),
-    "other heads": (layers.attention, COMPARED, "raises", "numbers of blocks or heads"),
+    "other heads": (layers.attention, COMPARED, "raises", "number of blocks or heads"),
 }
 
 
@@ -227,19 +227,23 @@ OF_WHITE = {
         lambda white, v, _: np.sqrt(v) * np.stack([white[0], np.roll(white[0], 1, axis=0)]),
         INDEPENDENT,
     ),
-    "complex": (Attention(2), lambda white, v, _: white * (1 + 1j), "the theory is of real weights"),
+    "complex": (Attention(2), lambda white, v, _: white * (1 + 1j), "the theory requires real weights"),
     "with correlations": (
         Attention(2),
         lambda white, v, _: np.sqrt(v) * by_root(white, np.array([[1, 0.5], [0.5, 1]])),
         "independent in `prior`, and drawn with correlations",
     ),
-    "in another shape": (Dense(), lambda white, v, _: white[0], "of shape (1, 7, 5) are wanted"),
+    "in another shape": (Dense(), lambda white, v, _: white[0], "expected finite weights of shape (1, 7, 5)"),
     "a standard deviation": (Dense(), lambda white, v, _: v * white, "standard deviation"),
-    "divided by the width": (Dense(), lambda white, v, _: np.sqrt(v / white.shape[2]) * white, "with the width in"),
+    "divided by the width": (Dense(), lambda white, v, _: np.sqrt(v / white.shape[2]) * white, "contains the width"),
     "independently": (CORRELATED, lambda white, v, c: by_root(white, np.diag(np.diag(c))), "drawn independently"),
     "in another order": (CORRELATED, lambda white, v, c: by_root(white, c)[::-1], "in another order"),
     "by the inverse": (CORRELATED, lambda white, v, c: by_root(white, np.linalg.inv(c)), "a precision matrix"),
-    "by the covariance itself": (CORRELATED, lambda white, v, c: np.einsum("ab,bij->aij", c, white), "not its root"),
+    "by the covariance itself": (
+        CORRELATED,
+        lambda white, v, c: np.einsum("ab,bij->aij", c, white),
+        "not by its square root",
+    ),
 }
 DRAWN |= {
     name: (
@@ -274,7 +278,7 @@ BESIDE = {
     "no term of the token itself": (
         of_blocks(BY_BLOCKS, 0.0),
         "the reference has no weight block 3, which the statement has",
-        "a term too many in `forward`, or one that is missing in the reference",
+        "one term too many in `forward`, or a term missing in the reference",
     ),
     "a doubled term": (
         of_blocks(BY_BLOCKS, 2.0),
@@ -284,14 +288,14 @@ BESIDE = {
     "another norm": (
         of_blocks(BY_HEADS, 1.0),
         "the statement gives sqrt(layer.heads) / sqrt(the number of blocks) = 0.8165 times the reference",
-        "one side divides by the number of heads, and the other by that of weight blocks",
+        "one side divides by the number of heads, the other by the number of weight blocks",
     ),
     "both": (
         of_blocks(BY_HEADS, 0.0),
         "weight block 1 and weight block 2 of the statement are sqrt(layer.heads) / sqrt(the number of blocks) = "
         "0.8165 times those of the reference; the reference has no weight block 3, which the statement has",
-        "one side divides by the number of heads, and the other by that of weight blocks; a term too many in "
-        "`forward`, or one that is missing in the reference",
+        "one side divides by the number of heads, the other by the number of weight blocks; one term too many in "
+        "`forward`, or a term missing in the reference",
     ),
 }
 
@@ -324,7 +328,7 @@ def test_a_number_is_told_from_the_number_of_heads(factor, said, meaning, heads)
     if heads == 1 and factor(1) == 1:
         assert "at 1 head, " in found.measured and "they agree" in found.measured
     assert f"the statement gives {said}" in found.measured and " or " not in found.measured
-    assert meaning in found.meaning and "do not tell" not in found.meaning
+    assert meaning in found.meaning and "do not distinguish" not in found.meaning
 
 
 def test_factors_that_cannot_be_told_apart_are_all_named():
@@ -337,7 +341,7 @@ def test_factors_that_cannot_be_told_apart_are_all_named():
     (found,) = testing.check_layer(Attention(2), reference=reference, checks=["reference"]).findings
     assert "1 / layer.heads or 1 / 2 = 0.5 times" in found.measured
     assert "normalisation by heads" in found.meaning and "a factor of 1 / 2" in found.meaning
-    assert found.meaning.endswith("the sizes that were tried do not tell")
+    assert found.meaning.endswith("the sizes tried do not distinguish them")
 
 
 @pytest.mark.parametrize("block", [0, 1, 2])
@@ -363,7 +367,7 @@ ELSEWHERE = {
     "a number for the width": (
         lambda weights, hidden: np.sqrt(max(len(hidden), 12) / 12),
         "widths 41 to 37",
-        "One of the two is only for a few heads or small inputs",
+        "One of the two holds only for few heads or small inputs",
     ),
 }
 

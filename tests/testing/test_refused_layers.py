@@ -11,7 +11,7 @@ from theorykit.bpkr import AbstractLayer, Attention, Skip
 from ..bpkr.cases import CorrelatedHeads
 from .layers import assert_found, independent, stated, values
 
-SPECIFICATION = "the specification is one of the theory"
+SPECIFICATION = "the theory covers the specification"
 SCALING, PARAMETERS = "divided by sqrt(layer.width)", "every parameter has a separate symbol"
 
 
@@ -51,7 +51,7 @@ REFUSED = {
     "heads without attention": (stated(one, heads=2), "does not use layer.attention"),
     "activations twice": (
         stated(lambda layer: one(layer) * layer.hidden.T * layer.hidden),
-        "computed of the hidden activations",
+        "computed from the hidden activations",
     ),
     "an activation function": (stated(lambda layer: one(layer).applyfunc(tanh)), "a nonlinear function"),
     "a stated bias": (stated(lambda layer: one(layer) + OneMatrix(layer.next_width, layer.tokens)), "a bias"),
@@ -70,7 +70,7 @@ REFUSED = {
     ),
     "a matrix in between": (
         stated(lambda layer: layer.weights(1) * OneMatrix(layer.width, layer.width) * layer.hidden),
-        "something stands between weights and activations",
+        "stands after the weights",
     ),
     "two skip connections": (
         stated(lambda layer: one(layer) + layer.hidden + layer.hidden * OneMatrix(layer.tokens, layer.tokens)),
@@ -78,11 +78,11 @@ REFUSED = {
     ),
     "the width in the prior": (
         stated(one, lambda layer: layer.variance * Identity(1) / layer.width),
-        "the width stands in `prior`",
+        "`prior` contains the width",
     ),
     "a negative gain": (Skip(2, -0.5), "zero or negative"),
     "a prior that is a number": (stated(one, lambda layer: layer.variance), "`prior` must be a matrix"),
-    "an array as static": (ArrayAsStatic([1.0, 1.0]), "in a field marked static"),
+    "an array as static": (ArrayAsStatic([1.0, 1.0]), "a field marked static"),
     "the name of something else": (
         stated(lambda layer: layer.number("N") * one(layer), parameters=lambda layer: {layer.number("N"): 1.0}),
         "the name of a parameter is taken",

@@ -109,7 +109,7 @@ def check_slopes_agree(claim: str, slopes: Sequence[tuple[float, float]], meanin
     error, found, expected = max(errors)
     if error < _DIFFERENCES:
         return Finding(claim, f"to {error:.1g} in {counted(len(errors), 'direction')}")
-    return Finding(claim, f"a slope of {found:.6g} where differences of the action have {expected:.6g}", meaning)
+    return Finding(claim, f"a slope of {found:.6g}, but finite differences of the action give {expected:.6g}", meaning)
 
 
 def raised(error: Exception) -> str:

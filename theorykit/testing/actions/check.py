@@ -109,7 +109,7 @@ def check_action(
         finite = _check_finite(points)
         yield finite
         if not finite.holds:
-            left_out.append("everything else, for the action is not defined everywhere")
+            left_out.append("everything else, because the action is not defined everywhere")
             return
         averages = _check_averages(points[:6]) if action.has_averages else None
         if averages is not None:
@@ -122,11 +122,11 @@ def check_action(
         if numbers and not any(symbol in action.sizes for symbol in numbers):
             yield _check_scale(points, numbers)
         if reference is None:
-            left_out.append("the action against one of yours in NumPy: give reference=...")
+            left_out.append("the action against your own in NumPy: pass reference=...")
         else:
             yield check_reference(groups, reference)
         if index is None:
-            left_out.append("where it is stationary: give index=..., 0 for a minimum")
+            left_out.append("where it is stationary: pass index=..., 0 for a minimum")
             return
         named = {symbol.name: points[0].parameters[symbol.name] for symbol in action.parameters}
         found = search(action, named, index=index, starts=_STARTS, seed=seed)
@@ -140,7 +140,7 @@ def check_action(
         else:
             yield Finding(claim, *_without_solution(points[0], named, index, seed))
         if sampled is None:
-            left_out.append("the saddle point against finite systems: give sampled=...")
+            left_out.append("the saddle point against finite systems: pass sampled=...")
         elif found:
             yield _check_finite_size(found, sampled, sizes)
 
@@ -172,8 +172,8 @@ def _check_finite(points: Sequence[ActionPoint]) -> Finding:
     domains = ", ".join(f"{action.order_parameters[symbol]} of {symbol}" for symbol in inside)
     return Finding(
         claim,
-        f"the term {shown(term)} is none at {np.sum(bad[:, at])} of {len(points)}, as at {where.place}",
-        f"the domain {domains} is too wide for this term, or the term has a wrong sign in its argument",
+        f"the term {shown(term)} is undefined at {np.sum(bad[:, at])} of {len(points)} points, such as {where.place}",
+        f"the domain {domains} is too wide for this term, or its argument has the wrong sign",
     )
 
 
@@ -187,7 +187,7 @@ def _check_averages(points: Sequence[ActionPoint]) -> Finding:
     return Finding(
         "Gaussian averages are resolved by their nodes",
         f"the error of quadrature is at most {max(errors):.3g} of the action's size",
-        "" if max(errors) < _AVERAGES else f"{_average_of(action)} is steep: give more nodes, or a closed form",
+        "" if max(errors) < _AVERAGES else f"{_average_of(action)} is steep: use more nodes, or a closed form",
     )
 
 
@@ -197,7 +197,7 @@ def _average_of(action: Action) -> str:
 
 
 def _check_compiled(points: Sequence[ActionPoint]) -> Finding:
-    claim, action, errors = "the action that runs is the one that is written", points[0].action, []
+    claim, action, errors = "the compiled action agrees with the expression", points[0].action, []
     for point in points:
         expected, found = point.terms(), np.asarray(point.bound.terms(point.coordinates))
         errors.append(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1.0))
@@ -206,7 +206,7 @@ def _check_compiled(points: Sequence[ActionPoint]) -> Finding:
         return Finding(claim, f"to {max(errors):.1g}")
     meaning = f"the generated code is wrong; {_PACKAGE}"
     if action.has_averages:
-        meaning = f"{_average_of(action)} is not resolved: give it more nodes"
+        meaning = f"{_average_of(action)} is not resolved: use more nodes"
     return Finding(claim, f"they differ by {max(errors):.3g} of their size", meaning)
 
 
@@ -249,7 +249,7 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Find
     worst = int(np.nanargmax(powers)) if known else 0
     return Finding(
         claim,
-        f"the term {shown(action.terms[worst])} goes as the power {powers[worst]:.3g} of {action.scale}",
+        f"the term {shown(action.terms[worst])} scales as the power {powers[worst]:.3g} of {action.scale}",
         "a factor of the scale is missing, or occurs once too often",
     )
 
@@ -259,7 +259,7 @@ def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int
     for other in range(min(coordinates, 6) + 1):
         if other != index and (elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed)):
             kind = "minima" if other == 0 else f"points of index {other}"
-            meaning = f"a sign, or the number of order parameters that it is maximal in: index={other}?"
+            meaning = f"a sign, or the number of order parameters in which the action is maximal: index={other}?"
             if other == coordinates - index:
                 meaning = "the sign of the whole action, which turns minima into maxima"
             return f"{none}, but {kind}, as at {elsewhere[0].place}", meaning
@@ -304,5 +304,5 @@ def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Seque
     return Finding(
         "order parameters of finite systems tend to the saddle point",
         f"at sizes {', '.join(map(str, sizes))}, {'; '.join(lines)}",
-        "" if worst <= 1 else "the action is not that of the system that was sampled: a factor or a term is wrong",
+        "" if worst <= 1 else "the action does not describe the sampled system: a factor or a term is wrong",
     )

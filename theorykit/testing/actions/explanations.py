@@ -48,19 +48,23 @@ class _Group(NamedTuple):
 
 def check_reference(groups: Sequence[Sequence[ActionPoint]], reference: Reference) -> Finding:
     """Compare action and reference at random points. The finding contains a mistake that explains a difference."""
-    finding = partial(Finding, "the action is the reference, up to a constant")
+    finding = partial(Finding, "the action equals the reference, up to a constant")
     names, values = {symbol.name for symbol in groups[0][0].action.symbols}, []
     for point in (point for group in groups for point in group):
         try:
             returned = reference(**{name: value for name, value in point.values.items() if name in names})
             if np.iscomplexobj(returned):
                 said = f"the reference is complex, {np.asarray(returned).item():.4g} at {point.place}"
-                return finding(said, "an action is a real number: a logarithm or a root of a negative number is none")
+                return finding(said, "an action must be real: roots and logarithms of negative numbers are not")
             values.append(float(returned))
         except Exception as error:  # The user's code may raise any error.
-            return finding(f"the reference fails: {raised(error)}", "it takes every symbol by its name")
+            return finding(
+                f"the reference fails: {raised(error)}", "the reference must accept every symbol by its name"
+            )
         if not np.isfinite(values[-1]):
-            return finding(f"the reference is not finite at {point.place}", "a domain is wider than its own")
+            return finding(
+                f"the reference is not finite at {point.place}", "a domain is wider than the domain of the reference"
+            )
     referred = [_centred(each) for each in np.reshape(values, (len(groups), -1))]
     terms = [_centred([point.terms() for point in group]) for group in groups]
     scale = max(*(float(np.max(np.abs(each))) for each in (*referred, *terms)), 1e-300)
@@ -103,12 +107,12 @@ def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
     for term in simple_terms(point.action):
         with_term = partial(_with_term, term, {})
         missing = f"a term is missing: {term} with this factor"
-        yield _scaled(with_term, f"has {{}} times {_escaped(str(term))} besides", meaning=missing)
+        yield _scaled(with_term, f"has {{}} times {_escaped(str(term))} in addition", meaning=missing)
         for at, other in enumerate(terms):
             yield _scaled(
                 partial(with_term, without=at),
                 f"has {{}} times {_escaped(f'{term} in place of the term {shown(other)}')}",
-                meaning=f"the term {shown(other)} is to be another function",
+                meaning=f"the term {shown(other)} should be another function",
                 cost=1.5,
             )
     for pair in combinations(range(len(terms)), 2):
@@ -153,11 +157,11 @@ def _scaled(parts: Callable, said: str, what: str = "", meaning: str = "", cost:
         factors = fit.factors[:, 0]
         are_zero = np.max(np.abs(factors)) < 1e-9
         name = "0" if are_zero else name_factor(factors, fit.quantities, 1e-6) or f"{factors[0]:.6g}"
-        of_factor = f"a factor: {what} is to be multiplied by it"
+        of_factor = f"a factor: multiply {what} by it"
         if are_zero:
             of_factor = f"{what} should not be there, or the reference lacks it"
         elif np.allclose(factors, -1, atol=1e-6):
-            of_factor = f"a sign: {what} has the opposite one"
+            of_factor = f"a sign: {what} has the opposite sign"
         return Explanation(f"the reference {said.format(name)}", meaning or of_factor, cost)
 
     return Hypothesis(parts, words)
@@ -179,7 +183,7 @@ def _exchanges(point: ActionPoint) -> _Guesses:
         if np.shape(values[one.name]) != np.shape(values[other.name]):
             continue
         exchanged = action.expression.xreplace({one: other, other: one})
-        yield exchanged, f"{one} and {other} exchanged", "each of the two stands for the other"
+        yield exchanged, f"{one} and {other} exchanged", "the two are interchanged"
         for symbol, instead in ((one, other), (other, one)):
             yield from _replaced(action, symbol, instead, str(instead), f"another symbol: write {instead}")
 
@@ -191,7 +195,7 @@ def _of_symbols(point: ActionPoint) -> _Guesses:
 
 
 def _replaced(action: Action, symbol: Expr, instead: Expr, words: str, meaning: str) -> _Guesses:
-    said = f"{words} where the action has {symbol}"
+    said = f"{words} in place of {symbol} in the action"
     yield action.expression.xreplace({symbol: instead}).doit(), said, meaning
     having = [term for term in action.terms if term.has(symbol)]
     for term in having if len(having) > 1 else ():

@@ -84,16 +84,16 @@ def check_layer(
         placements, specified = place(kind)
         yield specified
         if not placements:
-            left_out.append("everything else, for the layer is refused")
+            left_out.append("everything else, because the layer is refused")
             return
         alone = placements[0]
         if "reference" in chosen:
             if reference is None:
-                left_out.append("the forward map against one of yours in NumPy: give reference=...")
+                left_out.append("the forward map against your own in NumPy: pass reference=...")
             else:
                 yield from check_reference(kind, alone, reference, seed)
             if draw_weights is None:
-                left_out.append("the prior against weights as you draw them: give draw_weights=...")
+                left_out.append("the prior against weights that you draw: pass draw_weights=...")
             else:
                 yield check_draws(kind, alone, draw_weights, seed)
         left_out.extend(said for check, said in _LEFT_OUT.items() if check not in chosen)

@@ -118,7 +118,7 @@ _TERMS = (
         lambda trial: trial.weights.sum(axis=0) @ _mean(trial.hidden),
     ),
     _Guess(
-        "weights * hidden * attention, a block a head",
+        "weights * hidden * attention, one block per head",
         "attention",
         lambda trial: np.asarray(
             sum(block @ trial.hidden @ mixing for block, mixing in zip(trial.weights, trial.attention, strict=False))
@@ -190,7 +190,7 @@ def _changes(trial: Trial) -> Iterator[_Guess]:
             yield _Guess(said, meaning, changed(name, lambda array, order=order: array[list(order)]), is_general=False)
 
     if trial.attention is not None:
-        yield from permuted("attention", "the heads", "heads are permuted, and meet the weights of others")
+        yield from permuted("attention", "the heads", "heads are permuted, and act with the weights of other heads")
         yield from (_Guess(words, meaning, changed("attention", change)) for words, meaning, change in _OF_ATTENTION)
     _, next_width, width = trial.weights.shape
     if next_width == width:
@@ -209,7 +209,7 @@ def _changes(trial: Trial) -> Iterator[_Guess]:
         for words, power in (_POWERS_OF_MATRICES if np.ndim(value) else _POWERS).items():
             yield _Guess(
                 words.format(name),
-                f"the parameter {name} enters otherwise, such as a variance for a standard deviation",
+                f"the parameter {name} enters differently, for example as a variance in place of a standard deviation",
                 changed("parameters", lambda values, name=name, power=power: {**values, name: power(values[name])}),
             )
 
@@ -239,7 +239,7 @@ def _words(names: Sequence[str], change: _Guess | None, extra: _Guess | None, fi
         of = [name for name, each in zip(names, factors, strict=True) if each == factor]
         if factor == "0":
             said = f"the reference has no {listed(of)}, which the statement has"
-            differences.append((said, "a term too many in `forward`, or one that is missing in the reference"))
+            differences.append((said, "one term too many in `forward`, or a term missing in the reference"))
         elif factor != "1":
             times = _worth(factor, fit.factors[:, factors.index(factor)])
             verb, those = ("is", "that") if len(of) == 1 else ("are", "those")
@@ -287,12 +287,15 @@ _BY_UNITS = "the normalisation by units: `forward` divides by sqrt(layer.width) 
 _FACTORS = (
     (
         ("layer.width", "layer.next_width"),
-        "one side divides by the units before the layer, and the other by those after",
+        "one side divides by the number of units before the layer, and the other by the number after it",
     ),
     (("layer.width",), _BY_UNITS),
     (("layer.next_width",), _BY_UNITS),
-    (("layer.heads", "blocks"), "one side divides by the number of heads, and the other by that of weight blocks"),
-    (("layer.heads",), "the normalisation by heads, of which one side divides by the root"),
+    (
+        ("layer.heads", "blocks"),
+        "one side divides by the number of heads, the other by the number of weight blocks",
+    ),
+    (("layer.heads",), "the normalisation by heads: one side divides by sqrt(layer.heads)"),
     (("layer.tokens",), "the normalisation by tokens: a mean over tokens, or a sum"),
     (("blocks",), "the normalisation by the number of weight blocks"),
 )
@@ -301,7 +304,7 @@ _FACTORS = (
 def _meaning(factor: str) -> str:
     if EITHER in factor:
         meanings = dict.fromkeys(map(_meaning, factor.split(EITHER)))
-        return f"{'; or '.join(meanings)}" + ": the sizes that were tried do not tell" * (len(meanings) > 1)
+        return f"{'; or '.join(meanings)}" + ": the sizes tried do not distinguish them" * (len(meanings) > 1)
     if factor == "-1":
         return "a sign"
     if not factor:
@@ -310,7 +313,7 @@ def _meaning(factor: str) -> str:
     if known := [meaning for held, meaning in _FACTORS if all(each in factor for each in held)]:
         said = known[0]
     elif any(letter.isalpha() for letter in factor.replace("sqrt", "")):
-        said = f"a power of a parameter too many or too few: {factor}"
+        said = f"one power of a parameter too many or too few: {factor}"
     elif re.fullmatch(r"-?[01]\.\d+", factor) and is_almost_one(float(factor)):
         said += ": single precision on one side, or a constant of few digits"
     return ("a sign, and " if factor.startswith("-") else "") + said
@@ -326,7 +329,7 @@ def _localise(pairs: Sequence[Pair]) -> Explanation:
     for name, agrees in (("unit", ~differs.any(axis=1)), ("token", ~differs.any(axis=0))):
         if np.any(agrees) and not np.all(agrees):
             wrong = ", ".join(str(index + 1) for index in np.flatnonzero(~agrees)[:8])
-            meaning = f"they agree except at {name} {wrong}, counted from 1, which one side treats otherwise"
+            meaning = f"they agree except at {name} {wrong}, counted from 1, which the two sides treat differently"
     agreement = [not np.any(np.abs(trial.stated() - r) > AGREES * np.max(np.abs(r))) for trial, r in pairs]
     if any(agreement):
         right, wrong = (

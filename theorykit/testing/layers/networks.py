@@ -41,7 +41,7 @@ _SCHEDULE = sampling.Schedule(chains=4, warmup=300, draws=3000)
 _SHRINKS = 0.5
 # Allowed statistical error of a distance, in standard errors.
 _POSTERIOR_ERRORS = 4.0
-_PACKAGE = "both follow from your formulas: a mistake of the package"
+_PACKAGE = "both follow from your formulas: a bug of the package"
 
 
 def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
@@ -69,13 +69,13 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
     yield check_covariance(
         "weights of networks are drawn with the covariance of `prior`",
         [Sampled(np.moveaxis(blocks, 2, 1), covariance, placement.quantities)],
-        "the networks of the package are drawn wrongly: a mistake of the package",
+        "the package draws its networks incorrectly: a bug of the package",
     )
     names = [f"U_{number}" for number in range(1, architecture.depth + 1)] + ["u"]
     limit = bpkr.gp_limit(architecture)
     yield _check_moments(
         placement,
-        "the order parameters of sampled networks are those of the theory on average",
+        "on average the order parameters of sampled networks agree with the theory",
         dict(zip(names, zip(overlaps, to_overlaps(limit), strict=True), strict=True)),
         "`LayerForm.path_weights` and `LayerForm.prior_mean` disagree",
     )
@@ -85,7 +85,7 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
         placement,
         "the outputs of sampled networks have the theory's variance",
         {"the covariance of outputs": (outputs[:, :, None] * outputs[:, None, :], kernel)},
-        "the forward map, or how paths are read (`LayerForm.reading`), is not that of the kernel",
+        "the forward map, or how paths are read (`LayerForm.reading`), does not agree with the kernel",
     )
 
 
@@ -128,7 +128,7 @@ def check_covariance(claim: str, samples: Sequence[Sampled], otherwise: str) -> 
         np.array2string(np.asarray(each), precision=3, suppress_small=True, separator=", ").replace("\n", "")
         for each in (covariances[worst], samples[worst].stated)
     )
-    said = f"a covariance of {found} where `prior` is {stated}, {deviation:.0f} standard errors"
+    said = f"a covariance of {found}, but `prior` is {stated}, {deviation:.0f} standard errors"
     return Finding(claim, said, _covariance_meaning(covariances, samples) or otherwise)
 
 
@@ -146,10 +146,10 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
         name = name_factor(inverse, [each.quantities for each in samples], _RATIO_TOLERANCE) or f"{inverse[0]:.3g}"
         said = "a factor"
         if "width" in name and EITHER not in name:
-            said = "weights are drawn with the width in their variance, by which `forward` divides"
+            said = "the variance of the drawn weights contains the width, by which `forward` already divides"
         elif EITHER not in name and ("layer.variance" in name or name in ("sqrt(2)", "2", "1 / 2")):
-            said = "a standard deviation for a variance, or the reverse"
-        return f"`prior` is {name} times the variance that is drawn: {said}"
+            said = "a standard deviation in place of a variance, or the reverse"
+        return f"`prior` is {name} times the variance of the drawn weights: {said}"
     found, stated = covariances[0], samples[0].stated
     diagonal, stated_diagonal = np.diag(np.diag(found)), np.diag(np.diag(stated))
     if are_close(found, diagonal) and are_close(diagonal, stated_diagonal):
@@ -158,11 +158,11 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
         return "blocks are independent in `prior`, and drawn with correlations"
     # Permutations and rotations of blocks do not change the spectrum.
     if are_close(np.linalg.eigvalsh(found), np.linalg.eigvalsh(stated)):
-        return "the blocks stand in another order, or are rotated into each other"
+        return "the blocks are in another order, or are rotated into each other"
     if are_close(found, np.linalg.inv(stated)):
-        return "`prior` is the inverse of what is drawn: a precision matrix"
+        return "`prior` is the inverse of the drawn covariance: a precision matrix"
     if are_close(found, stated @ stated.T):
-        return "weights are multiplied by `prior`, not its root"
+        return "weights are multiplied by `prior`, not by its square root"
     return ""
 
 

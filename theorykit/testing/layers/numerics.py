@@ -22,7 +22,7 @@ from .trials import make_trials
 
 IS_DERIVED = "an action with the layer is derived"
 _ENGINE = "steps are made of the layer's own two formulas, so a mistake in them is not the cause"
-_PACKAGE = "both follow from your formulas: a mistake of the package"
+_PACKAGE = "both follow from your formulas: a bug of the package"
 # Largest relative rounding error.
 _ROUNDING = 1e-9
 # Step of finite differences. Truncation and rounding errors are then far below the tolerance of slopes.
@@ -41,7 +41,7 @@ def check_derivation(placement: Placement, seed: int) -> Iterator[Finding]:
         action = bpkr.derive(placement.architecture)
         derivations = action.derivations
     except Exception as error:
-        meaning = "a rule of the derivation engine does not know what stands in `forward` or `prior`, or is wrong"
+        meaning = "a rule of the derivation engine does not cover an expression in `forward` or `prior`, or is wrong"
         yield Finding(IS_DERIVED, raised(error), f"{meaning}; {_ENGINE}")
         return
     claim = "every step of the derivation holds on random numbers"
@@ -124,7 +124,7 @@ def _check_forward(placement: Placement, seed: int) -> Finding:
     arrays = (jnp.asarray(values[each.name]) if each.name in values else None for each in symbols)
     found, expected = np.asarray(layer_functions.forward(form, numbers, *arrays)), trial.stated()
     error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
-    claim, meaning = "the forward map that runs is the one that is stated", f"the generated code is wrong; {_PACKAGE}"
+    claim, meaning = "the compiled forward map agrees with the stated one", f"the generated code is wrong; {_PACKAGE}"
     return Finding(claim, f"to {error:.3g} of their size", "" if error < _ROUNDING else meaning)
 
 
@@ -133,10 +133,10 @@ def _check_interpreted(problem: Problem, values: np.ndarray) -> Finding:
     names = ("entropy", "energy", "total")
     expected = np.array([interpret(getattr(action, name), numbers) for name in names])
     errors = np.abs(values - expected) / np.maximum(np.abs(expected), 1.0)
-    worst, claim = int(np.argmax(errors)), "the action that runs is the one that is derived"
+    worst, claim = int(np.argmax(errors)), "the compiled action agrees with the derived one"
     if errors[worst] < _ROUNDING:
         return Finding(claim, f"entropy and energy to {errors[worst]:.1g}")
-    said = f"the {names[worst]} is {values[worst]:.6g} where it runs, {expected[worst]:.6g} by the interpreter"
+    said = f"the {names[worst]} is {values[worst]:.6g} when compiled, but {expected[worst]:.6g} when interpreted"
     return Finding(claim, said, f"the generated code is wrong; {_PACKAGE}")
 
 

@@ -22,38 +22,38 @@ _ORDER = "the product of two matrices whose sizes do not match: an order of fact
 _MEANINGS = {
     "biases are not covered": "a bias: leave it out, or give the inputs a constant feature, which is one",
     "attention on hidden activations": (
-        "attention or a gate that is computed of the hidden activations: compute it of the bare input"
+        "attention or a gate that is computed from the hidden activations: compute it from the bare input"
     ),
-    "nonlinear": "a nonlinear function of weights or activations: the theory is of linear values",
+    "nonlinear": "a nonlinear function of weights or activations: the theory requires values that are linear",
     "more than once in a product": "the weights are multiplied with themselves: give every factor its own layer",
     "one block per row of the prior": (
         "the numbers of weight blocks of `forward` and `prior` differ: layer.weights(k) needs a prior of k rows"
     ),
     "more than one skip connection": "two skip connections: add their gains, or their mixings of tokens, in one term",
     "equal widths": "a skip connection to another width: it needs layer.width equal to layer.next_width",
-    "that are tried": "check the layer with fewer heads: its formula is of any number of them",
+    "that are tried": "check the layer with fewer heads: its formula holds for any number of heads",
     "each block has a separate copy": (
         "several weight blocks act on one block of activations: write "
         "layer.weights(blocks) * KroneckerProduct(Identity(blocks), layer.hidden)"
     ),
     "whose sizes do not match": _ORDER,
     "it has shape": "the result has other rows or columns than (layer.next_width, layer.tokens): a transpose",
-    "its weights act on": "something stands between weights and activations, not KroneckerProduct(matrix, hidden)",
+    "its weights act on": "a factor other than KroneckerProduct(matrix, hidden) stands after the weights",
     "do not act on": "the weights do not act on layer.hidden",
     "contains the value of a parameter of the layer": "a number was used where its symbol belongs",
     "has no value for": "a symbol of `forward` or `prior` is not named in `parameters`",
-    "which has another meaning": "the name of a parameter is taken: call it otherwise",
+    "which has another meaning": "the name of a parameter is taken: choose another name",
     "but no attention in its forward map": "`heads` is not 0, and `forward` does not use layer.attention",
     "has heads=0": "`forward` uses layer.attention, and `heads` is 0",
     "must be symmetric": "a covariance must be symmetric: half of it was changed, or it is a Cholesky factor",
-    "is not positive definite": "a covariance has an eigenvalue that is not positive: blocks that agree are one",
+    "is not positive definite": "a covariance has an eigenvalue that is not positive: equal blocks count as one",
     "must have shape": "a parameter has another size than its symbol: `heads` and the parameter disagree",
     "must be finite and positive": "a number that is zero or negative; signs can be absorbed into the weights",
-    "is not a square matrix": "`prior` must be a matrix of one row a block, such as layer.variance * Identity(1)",
+    "is not a square matrix": "`prior` must be a matrix with one row per block, such as layer.variance * Identity(1)",
     "`prior` must not depend on sizes": (
-        "the width stands in `prior`: weights have variance layer.variance, and `forward` divides by sqrt(layer.width)"
+        "`prior` contains the width: weights have variance layer.variance, and `forward` divides by sqrt(layer.width)"
     ),
-    "is static and": "an array or a list stands in a field marked static: make it a plain field",
+    "is static and": "a field marked static contains an array or a list: make it a plain field",
     "Incompatible": _ORDER,
     "not aligned": _ORDER,
 }
@@ -91,7 +91,7 @@ class Placement:
 
 def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Finding]:
     """Place the kind alone, before and after attention, with one or two outputs. Returns the reason of a rejection."""
-    claim = "the specification is one of the theory"
+    claim = "the theory covers the specification"
     try:
         for field in fields(kind):
             value = getattr(kind, field.name)
@@ -137,7 +137,7 @@ def check_scaling(form: LayerForm) -> Finding:
     return Finding(
         claim,
         f"{said}, which depends on {', '.join(sorted(map(str, widths)))}",
-        f"1/sqrt({symbols.width}), which is layer.width, is missing, stands twice, or has another width in it",
+        f"1/sqrt({symbols.width}), which is layer.width, is missing, occurs twice, or contains another width",
     )
 
 
@@ -153,8 +153,8 @@ def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Finding:
     if unused:
         return Finding(
             claim,
-            f"`parameters` gives a value for {unused}, which neither `forward` nor `prior` has",
-            "the parameter was forgotten in `forward` or in `prior`, or is called otherwise there",
+            f"`parameters` gives a value for {unused}, which neither `forward` nor `prior` uses",
+            "the parameter was forgotten in `forward` or in `prior`, or has another name there",
         )
     if shared:
         return Finding(

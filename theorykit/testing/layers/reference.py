@@ -19,7 +19,7 @@ from .trials import Reference, Sizes, Trial, Unusable, copies, make_trials, of_o
 DrawWeights = Callable[[np.random.Generator, tuple[int, int, int], float, Mapping[str, ArrayLike]], ArrayLike]
 """Function that draws weights: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
 
-_CLAIM = "the stated forward map is the reference"
+_CLAIM = "the stated forward map equals the reference"
 # Sizes of trials. They are primes, so no product of powers of some is a power of another, and factors are unique.
 _PRIMES = (5, 7, 11, 13)
 # N_l, N_{l+1} and number of tokens of the largest trial.
@@ -90,13 +90,13 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
         if _error(more) < AGREES:
             agreeing += more
         elif not all(_is_general(trial, reference) for trial, _ in more):
-            alone = f" (at {len(more[0][0].attention)} heads the reference ignores some: it is for fewer only)"
+            alone = f" (at {len(more[0][0].attention)} heads the reference ignores some: it is written for fewer)"
         else:
             found = explain_difference(more, beyond)
             yield Finding(
                 _CLAIM,
                 f"at {_sizes_said(more)} {found.measured}; at {_sizes_said(agreeing)} they agree{note}",
-                f"{found.meaning}. One of the two is only for a few heads or small inputs: a number replaces a size",
+                f"{found.meaning}. One of the two holds only for few heads or small inputs: a number replaces a size",
             )
             return
     yield Finding(_CLAIM, f"to {error:.1g} at {_sizes_said(agreeing)}{note}{alone}")
@@ -135,15 +135,15 @@ def _unusable(trial: Trial, said: str) -> Finding:
     shapes += "" if trial.attention is None else f", attention {trial.attention.shape}"
     meaning = (
         "the reference is called with weights (blocks, next_width, width), hidden (width, tokens), attention (heads, "
-        "keys, queries) or None, and parameters; or it is of other numbers of blocks or heads"
+        "keys, queries) or None, and parameters; or it assumes another number of blocks or heads"
     )
     if f"shape {trial.shape[::-1]}" in said:
         meaning = "the reference returns the transpose; it must return one column per token, (next_width, tokens)"
     if "complex" in said or "in float" in said:
-        meaning = "the theory uses real numbers in double precision: return those"
+        meaning = "the theory uses real numbers in double precision: return such numbers"
     if "KeyError" in said:
         named = ", ".join(trial.parameters) or "none"
-        meaning = f"the reference has a parameter that the statement has not; the statement's parameters: {named}"
+        meaning = f"the reference uses a parameter that the layer does not have; the layer's parameters: {named}"
     return Finding("the reference can be compared", f"{said}, given {shapes}", meaning)
 
 
@@ -161,23 +161,24 @@ def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
     try:
         constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
     except Unusable as problem:
-        return f"{problem} for hidden activations that are zero", "it divides by their size: a norm"
+        return f"{problem} if all hidden activations are zero", "it divides by their size: a norm"
     # Detect a bias first, because a bias as small as the tolerance would pass for another mistake below.
     if np.max(np.abs(constant)) > 0.1 * AGREES * size:
         said = f"without hidden activations it gives {np.max(np.abs(constant)):.3g}, not zero"
         return said, "the reference has a bias, which the theory does not cover"
     if not differ(double, value):
-        said = "twice the hidden activations give the same"
+        said = "doubling the hidden activations does not change the result"
         return said, "the reference normalises activations, as layer norm does"
     if differ(minus, -value) and not differ(double, 2 * value):
-        said = "twice the hidden activations give twice as much, and minus these not minus as much"
+        said = "doubling the hidden activations doubles the result, but reversing their sign does not reverse its sign"
         return said, "an activation function such as ReLU"
     if differ(double, 2 * value):
-        said = f"twice the hidden activations give {np.linalg.norm(double) / np.linalg.norm(value):.4g} times as much"
-        return said, "a nonlinear function of activations, or attention that is computed of them"
+        factor = np.linalg.norm(double) / np.linalg.norm(value)
+        said = f"doubling the hidden activations multiplies the norm of the result by {factor:.4g}"
+        return said, "a nonlinear function of activations, or attention that is computed from them"
     nothing = at(hidden, np.zeros_like(trial.weights))
     if differ(at(hidden, 2 * trial.weights) - nothing, 2 * (value - nothing)):
-        return "twice the weights do not give twice as much", "the weights enter more than once"
+        return "doubling the weights does not double the result", "the weights enter more than once"
     return None
 
 
@@ -200,10 +201,10 @@ def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWei
             except Exception as error:  # The user's code may raise any error.
                 return Finding(claim, raised(error), "what the error says")
             if returned.dtype.kind == "c":
-                return Finding(claim, "complex weights", "the theory is of real weights")
+                return Finding(claim, "complex weights", "the theory requires real weights")
             if weights.shape != trial.weights.shape or not np.all(np.isfinite(weights)):
                 said = f"an array of shape {weights.shape}, finite: {bool(np.all(np.isfinite(weights)))}"
-                return Finding(claim, said, f"finite weights of shape {trial.weights.shape} are wanted")
+                return Finding(claim, said, f"expected finite weights of shape {trial.weights.shape}")
             drawn.append(weights)
         width, next_width, _ = trial.sizes
         named = {"layer.width": float(width), "layer.next_width": float(next_width), "layer.variance": scale * variance}
