@@ -44,13 +44,13 @@ class Source:
                 value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
             except (RuntimeError, TypeError, NotImplementedError) as error:
                 raise TypeError(
-                    f"{where} must be of floating-point numbers, got a tensor of type {value.dtype} that NumPy cannot "
+                    f"{where} must hold floating-point numbers, got a tensor of type {value.dtype} that NumPy cannot "
                     f"convert ({first_line(error)[:120]}); quantised, sparse and meta tensors are not read"
                 ) from None
         dtype = getattr(value, "dtype", None)
         # Ask JAX, because NumPy does not know its floating-point types.
         if isinstance(dtype, np.dtype) and not jax.dtypes.issubdtype(dtype, np.floating):
-            raise TypeError(f"{where} must be of floating-point numbers, got {shown(value)}, as if quantised")
+            raise TypeError(f"{where} must hold floating-point numbers, got {shown(value)}, as if quantised")
         return np.asarray(checked_array(where, value, axes))
 
     def matrix(self, name: str) -> Matrix:

@@ -313,7 +313,7 @@ def derivation_blocks(
         verification: result of `derivation.verify()`. Each step then also has the method and error of its check.
 
     Raises:
-        ValueError: `verification` is of another derivation.
+        ValueError: `verification` belongs to another derivation.
     """
     if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
         raise ValueError("verification must belong to derivation, but their steps differ")

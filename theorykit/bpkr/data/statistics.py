@@ -139,7 +139,7 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
     """Require finite `statistics` that fit the architecture, and a positive temperature."""
     checked_instance("statistics", statistics, FeatureStatistics, "which bpkr.Data.of_arrays sums")
     if statistics.paths != architecture.paths:
-        raise ValueError(f"statistics are of {counted(statistics.paths, 'path')}, but {counted_paths(architecture)}")
+        raise ValueError(f"statistics are for {counted(statistics.paths, 'path')}, but {counted_paths(architecture)}")
     if statistics.outputs != architecture.outputs:
         raise ValueError(
             f"statistics have {counted(statistics.outputs, 'output')}, but the architecture has {architecture.outputs}"
