@@ -113,7 +113,7 @@ for count, one in enumerate(smaller):
 def draw() -> plt.Figure:
     figure = plt.figure(figsize=(9, 5.2))
     top, bottom = figure.subfigures(2, 1, height_ratios=(0.8, 1.2))
-    top.suptitle("characters, each drawn anew", x=0.01, ha="left", fontsize=9, fontweight="bold")
+    top.suptitle("characters, each redrawn", x=0.01, ha="left", fontsize=9, fontweight="bold")
     shown = np.asarray(characters.pixels).reshape(40, 20, 32, 32)[:12, :2]
     for axes, image in zip(top.subplots(2, 12).T.flat, shown.reshape(-1, 32, 32), strict=True):
         axes.imshow(image, cmap="gray")
