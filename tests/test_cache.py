@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import platformdirs
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
@@ -16,9 +17,13 @@ from sympy import KroneckerProduct
 
 import theorykit
 from tests.bpkr.action.test_kept import DAMAGED, assert_is_the_same
-from theorykit import bpkr, cache, cli
+from theorykit import bpkr, cache, cli, compilation
 from theorykit.bpkr import Dense
 from theorykit.bpkr.action import derivation, kept
+from theorykit.bpkr.data import statistics
+from theorykit.bpkr.evaluation import prediction
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.saddle import saddle
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.documents import table
 
@@ -74,13 +79,14 @@ def entries(folder: Path) -> list[Path]:
     return sorted((folder / "actions").iterdir())
 
 
-def test_without_a_call_nothing_is_kept_and_with_it_what_was_derived_once_is_read(tmp_path, derivations):
+def test_by_default_what_was_derived_once_is_read(tmp_path, derivations):
     derived = derive()
-    assert not (tmp_path / "of the user").exists()
+    read = derive()
+    assert len(derivations) == 1
+    assert jax.config.jax_compilation_cache_dir is None
     assert theorykit.enable_cache() == tmp_path / "of the user"
     derive()
-    read = derive()
-    assert len(derivations) == 2
+    assert len(derivations) == 1
     assert_is_the_same(read, derived)
     assert read.derivation.verify().holds
     (entry,) = entries(tmp_path / "of the user")
@@ -181,6 +187,14 @@ def test_off_is_off(tmp_path, derivations, monkeypatch):
     assert jax.config.jax_compilation_cache_dir is None
 
 
+def test_the_cache_can_be_disabled(tmp_path, derivations):
+    theorykit.disable_cache()
+    assert theorykit.enable_cache() is None
+    derive()
+    derive()
+    assert len(derivations) == 2 and list(tmp_path.iterdir()) == []
+
+
 def test_the_variable_names_the_folder(tmp_path, derivations, monkeypatch):
     monkeypatch.setenv("THEORYKIT_CACHE", str(tmp_path / "mine"))
     derive()
@@ -204,7 +218,7 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
 
 
 def test_what_has_not_been_used_for_longest_is_removed(tmp_path):
-    theorykit.enable_cache(tmp_path, size_limit=2 * 3500)
+    theorykit.enable_cache(tmp_path, size_limit=3 * 3500)
     for number, name in enumerate(("a", "b", "c")):
         cache.write_entry("actions", name, bytes(900))
         os.utime(tmp_path / "actions" / name, (number, number))
@@ -258,7 +272,7 @@ def test_compiled_functions_beyond_the_limit_are_removed(tmp_path):
     for number in range(4):
         (folder / str(number)).write_bytes(bytes(1000))
         os.utime(folder / str(number), (number, number))
-    theorykit.enable_cache(tmp_path, size_limit=2 * 2500)
+    theorykit.enable_cache(tmp_path, size_limit=3 * 2500)
     assert sorted(path.name for path in folder.iterdir()) == ["2", "3"]
 
 
@@ -272,6 +286,92 @@ def test_what_the_user_told_jax_stays(tmp_path, monkeypatch):
     theorykit.enable_cache(tmp_path)
     assert jax.config.jax_persistent_cache_min_compile_time_secs == 1.0
     assert jax.config.jax_persistent_cache_min_entry_size_bytes == -1
+
+
+def problem(architecture: bpkr.Architecture = ARCHITECTURE) -> bpkr.Problem:
+    features = np.random.default_rng(0).normal(size=(9, 2, 3))
+    return bpkr.Problem(architecture, bpkr.Data(features, np.resize([1.0, -1.0], 9)))
+
+
+def programs(folder: Path) -> list[Path]:
+    return sorted((folder / "programs").iterdir())
+
+
+def solved_in_a_process(problem: bpkr.Problem) -> tuple[float, float]:
+    saddle = bpkr.solve(problem)
+    return float(saddle.action), float(bpkr.predict(problem, saddle, problem.data.features).mean[0])
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Names of the programs that are compiled, not read."""
+    made = []
+    original = compilation._write
+
+    def write(name, program, outputs):
+        made.append(name)
+        original(name, program, outputs)
+
+    monkeypatch.setattr(compilation, "_write", write)
+    for each in (saddle._minimise, prediction.prediction_at, statistics.sum_examples):
+        monkeypatch.setattr(each.programs, "programs", {})
+    return made
+
+
+def test_a_new_process_reads_its_programs(tmp_path, compiled):
+    theorykit.enable_cache(tmp_path)
+    here = solved_in_a_process(problem())
+    kept_ones = [(path, path.stat().st_ino) for path in programs(tmp_path)]
+    assert len(kept_ones) == len(compiled) == 3
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(solved_in_a_process, problem()).result() == here
+    assert [(path, path.stat().st_ino) for path in programs(tmp_path)] == kept_ones
+
+
+def test_damaged_programs_are_compiled_again(tmp_path, compiled):
+    theorykit.enable_cache(tmp_path)
+    here = solved_in_a_process(problem())
+    for path in programs(tmp_path):
+        path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    for each in (saddle._minimise, prediction.prediction_at):
+        each.programs.programs.clear()
+    assert solved_in_a_process(problem()) == here and len(compiled) == 4
+    for each in (saddle._minimise, prediction.prediction_at):
+        each.programs.programs.clear()
+    assert solved_in_a_process(problem()) == here and len(compiled) == 4
+
+
+def test_code_of_a_user_is_not_kept(tmp_path, compiled):
+    class Attention(bpkr.Attention):
+        pass
+
+    theorykit.enable_cache(tmp_path)
+    assert compilation._name(jnp.sum, problem().bound) is not None
+    own = problem(bpkr.Architecture((Attention(2),), 3.0, temperature=0.3))
+    assert compilation._name(jnp.sum, own.bound) is None
+    assert compilation._name(jnp.sum, lambda x: x) is compilation._name(lambda x: x, 1) is None
+    assert float(bpkr.solve(own).action) == pytest.approx(float(bpkr.solve(problem()).action), rel=1e-12)
+    assert len(compiled) == 1
+
+
+def test_names_of_programs_depend_on_everything_that_is_compiled():
+    def name(layers=(2,), examples=9, function=jnp.sum, solver=None, **numbers):
+        architecture = bpkr.Architecture(layers, 3.0, temperature=0.3, **numbers)
+        return compilation._name(
+            function, (bind(architecture.with_arrays()), jnp.zeros(examples), solver or bpkr.Newton())
+        )
+
+    others = [
+        *({"layers": layers} for layers in ((3,), (2, 2), (Dense(),), (bpkr.Skip(bpkr.Attention(2)),))),
+        {"examples": 10},
+        {"function": jnp.mean},
+        {"solver": bpkr.Newton(atol=1e-8)},
+        {"solver": bpkr.AcceleratedSweeps()},
+        {"outputs": 2},
+    ]
+    names = [name(**each) for each in others]
+    assert None not in names and len({name(), *names}) == 1 + len(others)
+    assert name() == name(prior_variances=2.0)
 
 
 def _in_a_process(number: int) -> tuple[str | None, str]:

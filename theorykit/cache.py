@@ -1,8 +1,8 @@
-"""Cache derived actions and JAX's machine code on disk, from one process to the next.
+"""Cache derived actions and compiled programs on disk, from one process to the next.
 
-The cache is off unless you call `enable_cache`, as the command line does, or set the environment variable
-THEORYKIT_CACHE to its folder. Entries that are missing, damaged or cannot be written never raise an error. The settings
-are environment variables, so child processes inherit them, and JAX, whose import takes long, need not be imported.
+The environment variable THEORYKIT_CACHE names the folder, or is "off". By default it is theorykit's folder in the
+user's cache folder. Entries that are missing, damaged or cannot be written never raise an error. The settings are
+environment variables, so child processes inherit them, and JAX, whose import takes long, need not be imported.
 """
 
 import hashlib
@@ -27,16 +27,17 @@ _STALE = 3600.0
 
 
 def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | None = None) -> Path | None:
-    """Keep derived actions and compiled functions in `folder`, for this process and its child processes.
+    """Set the cache folder, and let JAX keep its compiled functions there, for this process and its child processes.
 
-    If JAX already has a folder for compiled functions, JAX keeps using that folder. Settings of JAX's cache in
+    Without this call theorykit keeps derived actions and its largest programs in the default folder, and JAX keeps
+    nothing. If JAX already has a folder for compiled functions, JAX keeps using that folder. Settings of JAX's cache in
     environment variables are kept too.
 
     Args:
         folder: the cache folder. The default is the environment variable THEORYKIT_CACHE, or else theorykit's folder in
-            the user's cache folder. JAX runs the code in this folder: give write access only to people you trust.
+            the user's cache folder. The code in this folder is run: give write access only to people you trust.
         size_limit: in bytes. The default is the environment variable THEORYKIT_CACHE_SIZE, or else 1 GiB. Derived
-            actions and compiled functions get half each, and the least recently used entries are removed.
+            actions, programs and JAX's functions get a third each, and the least recently used entries are removed.
 
     Returns:
         The folder, or None if THEORYKIT_CACHE is "off" and the cache stays off.
@@ -66,7 +67,7 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
 
         chosen = checked_path("folder", folder)
     else:
-        chosen = before or platformdirs.user_cache_path("theorykit", appauthor=False)
+        chosen = before
     chosen = chosen.expanduser().absolute()
     if chosen.exists() and not chosen.is_dir():
         raise ValueError(f"folder must be a folder or a path that does not exist yet, got the file {chosen}")
@@ -77,8 +78,11 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
     return chosen
 
 
-def turn_off() -> None:
-    """Turn off the cache in this process and its child processes, even if `enable_cache` is called."""
+def disable_cache() -> None:
+    """Keep nothing on disk in this process and its child processes, even if `enable_cache` is called.
+
+    The environment variable THEORYKIT_CACHE=off has the same effect.
+    """
     os.environ[_FOLDER] = _OFF[0]
 
 
@@ -109,7 +113,7 @@ def read_entry(kind: str, name: str) -> bytes | None:
 def write_entry(kind: str, name: str, content: bytes) -> None:
     """Write `content` under this name and replace an existing entry; do nothing if that is not possible."""
     folder = _named_folder()
-    if folder is None or len(content) > _limit() // 2:
+    if folder is None or len(content) > _limit() // 3:
         return
     path = folder / kind / name
     with suppress(OSError):
@@ -119,12 +123,14 @@ def write_entry(kind: str, name: str, content: bytes) -> None:
         from . import atomic_files
 
         atomic_files.write(content, path)
-        _remove_beyond(path.parent, _limit() // 2)
+        _remove_beyond(path.parent, _limit() // 3)
 
 
 def _named_folder() -> Path | None:
     named = os.environ.get(_FOLDER, "").strip()
-    return None if not named or named.casefold() in _OFF else Path(named)
+    if named:
+        return None if named.casefold() in _OFF else Path(named)
+    return platformdirs.user_cache_path("theorykit", appauthor=False)
 
 
 def _limit() -> int:
@@ -145,7 +151,7 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
         return
     if not os.access(part, os.W_OK):
         return
-    _remove_beyond(folder / "jax", _limit() // 2)
+    _remove_beyond(folder / "jax", _limit() // 3)
     settings = {name: value for name, value in _JAX_SETTINGS.items() if name.upper() not in os.environ}
     for name, value in {_JAX_FOLDER: str(part), **settings}.items():
         os.environ[name.upper()] = str(value)
@@ -157,14 +163,19 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
         compilation_cache.reset_cache()
 
 
-def _of_compiled(folder: Path) -> Path:
-    """Return the folder of compiled functions for this kind of CPU, because other CPUs may lack its instructions."""
-    machine = platform.machine()
+def machine() -> str:
+    """Return the kind of CPU, because compiled code may use instructions that other CPUs lack."""
+    name = platform.machine()
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-        machine = hashlib.sha256(f"{machine} {features}".encode()).hexdigest()[:8]
-    return folder / "jax" / machine
+        name = hashlib.sha256(f"{name} {features}".encode()).hexdigest()[:8]
+    return name
+
+
+def _of_compiled(folder: Path) -> Path:
+    """Return the folder of compiled functions for this kind of CPU."""
+    return folder / "jax" / machine()
 
 
 def _remove_beyond(folder: Path, limit: int) -> None:

@@ -1,13 +1,25 @@
-"""Compile functions with XLA options that shorten compilation times on CPUs."""
+"""Compile functions with XLA options that shorten compilation times on CPUs, and keep compiled programs on disk."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+import math
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from functools import cache, wraps
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental import serialize_executable
 
+from . import cache as disk
 from .checks import checked_function, is_traced
 from .memory import memory_errors_in_words
 from .settings import usual_settings
@@ -15,6 +27,11 @@ from .threads import threads_for
 
 # XLA has two fusion emitters. With the older one, the large programs of a solve compile in 40 % of the time.
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
+# Programs are kept only if all their code is in these packages, whose versions are part of the program's name.
+_PACKAGES = ("theorykit", "jax", "jaxlib", "equinox", "optimistix", "lineax", "numpy", "sympy", "builtins")
+_PART = "programs"
+# Number of programs of one function that stay in memory. Each takes some of the memory maps of the process.
+_MOST_PROGRAMS = 64
 
 
 def jit(function: Callable) -> Callable:
@@ -32,8 +49,22 @@ def jit(function: Callable) -> Callable:
         3.0
     """
     checked_function("function", function)
+    return _called(function, cache(lambda: eqx.filter_jit(function, compiler_options=_options())))
+
+
+def jit_and_keep(function: Callable) -> Callable:
+    """Compile `function` like `jit`, and keep the programs on disk, so that other processes do not compile them again.
+
+    The function must not raise errors at run time (`equinox.error_if`) or call back to Python.
+    """
+    programs = _Programs(function)
+    called = _called(function, lambda: programs)
+    called.programs = programs
+    return called
+
+
+def _called(function: Callable, compiled: Callable[[], Callable]) -> Callable:
     part = eqx.filter_jit(function)
-    whole = cache(lambda: eqx.filter_jit(function, compiler_options=_options()))
     name = getattr(function, "__name__", "the function").strip("_").replace("_", " ")
 
     @wraps(function)
@@ -46,9 +77,9 @@ def jit(function: Callable) -> Callable:
         arguments, keywords = jax.tree.unflatten(structure, leaves)
         with usual_settings(), memory_errors_in_words(name):
             if jax.default_backend() != "cpu":
-                return whole()(*arguments, **keywords)
+                return compiled()(*arguments, **keywords)
             with threads_for(rows_of(arguments, keywords)):
-                return jax.block_until_ready(whole()(*arguments, **keywords))
+                return jax.block_until_ready(compiled()(*arguments, **keywords))
 
     return call
 
@@ -67,3 +98,179 @@ def rows_of(*values: Any) -> int:
     """Bound the rows of matrices in a function of `values`: the rows of square arrays, the longest axis of others."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(values) if eqx.is_inexact_array(leaf) and leaf.shape]
     return max((shape[-1] if shape[-2:-1] == shape[-1:] else max(shape) for shape in shapes), default=0)
+
+
+class _Programs:
+    """The compiled programs of a function, by the structure, the shapes and the other values of its arguments."""
+
+    def __init__(self, function: Callable):
+        self.function, self.programs = function, {}
+
+    def __call__(self, *arguments, **keywords):
+        leaves, structure = jax.tree.flatten((arguments, keywords))
+        arrays = [leaf for leaf in leaves if _is_array(leaf)]
+        key = structure, tuple([_kind(leaf) for leaf in leaves])
+        if key not in self.programs:
+            if len(self.programs) >= _MOST_PROGRAMS:
+                self.programs.clear()
+            self.programs[key] = self._program(leaves, structure)
+        program, outputs = self.programs[key]
+        return jax.tree.unflatten(outputs, program(*arrays))
+
+    def _program(self, leaves: list[Any], structure: Any) -> tuple[Callable, Any]:
+        """Read a program from disk or compile it. Return it with the structure of its results."""
+        arrays, outputs = [leaf for leaf in leaves if _is_array(leaf)], None
+        name = _name(self.function, jax.tree.unflatten(structure, leaves)) if disk.is_enabled() else None
+        if name is not None and (found := _read(name, len(arrays))) is not None:
+            return found
+
+        def of_arrays(*arrays):
+            nonlocal outputs
+            traced = iter(arrays)
+            filled = [next(traced) if _is_array(leaf) else leaf for leaf in leaves]
+            arguments, keywords = jax.tree.unflatten(structure, filled)
+            results, outputs = jax.tree.flatten(self.function(*arguments, **keywords))
+            return results
+
+        of_arrays.__name__ = self.function.__name__ if name is None else f"{self.function.__name__}_{name}"
+        lowered = jax.jit(of_arrays, compiler_options=_options()).lower(*arrays)
+        if name is None:
+            return lowered.compile(), outputs
+        with _without_cache_of_jax():
+            program = lowered.compile()
+        _write(name, program, outputs)
+        return program, outputs
+
+
+@contextmanager
+def _without_cache_of_jax() -> Iterator[None]:
+    # A program that JAX has read from its own cache cannot be serialised completely. So do not let JAX write it there.
+    setting = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, setting)
+    jax.config.update(setting, math.inf)
+    try:
+        yield
+    finally:
+        jax.config.update(setting, before)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+def _kind(leaf: Any) -> tuple:
+    """Return what a program depends on: shape and type of an array, and the value of anything else."""
+    if _is_array(leaf):
+        return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)
+    return type(leaf), leaf
+
+
+def _read(name: str, arrays: int) -> tuple[Callable, Any] | None:
+    """Read a program of a number of arrays and the structure of its results; return None if there is none."""
+    content = disk.read_entry(_PART, name)
+    if content is None or hashlib.sha256(content[32:]).digest() != content[:32]:
+        return None
+    try:
+        code, parts = pickle.loads(content[32:])
+        inputs, device = jax.tree.structure(((0,) * arrays, {})), jax.devices()[0]
+        outputs = jax.tree.structure(_put_together(parts))
+        results = jax.tree.structure([0] * outputs.num_leaves)
+        _load_lapack()
+        return serialize_executable.deserialize_and_load(code, inputs, results, device.client, [device]), outputs
+    except Exception:
+        # The entry is from another version of JAX or another computer.
+        return None
+
+
+@cache
+def _load_lapack() -> None:
+    # JAX finds the functions of LAPACK when it lowers the first one. Without them a program from disk would crash.
+    jax.jit(jnp.linalg.cholesky).lower(jnp.eye(1))
+
+
+def _write(name: str, program: Callable, outputs: Any) -> None:
+    try:
+        parts = _take_apart(jax.tree.unflatten(outputs, [0] * outputs.num_leaves))
+        content = pickle.dumps((serialize_executable.serialize(program)[0], parts))
+    except Exception:
+        # Some programs and some structures cannot be serialised.
+        return
+    disk.write_entry(_PART, name, hashlib.sha256(content).digest() + content)
+
+
+def _take_apart(value: Any) -> Any:
+    """Write results as plain containers, because the structure of Equinox modules cannot be pickled."""
+    if isinstance(value, eqx.Module):
+        of_fields = {each.name: getattr(value, each.name) for each in fields(value) if hasattr(value, each.name)}
+        return eqx.Module, type(value), _take_apart(of_fields)
+    if isinstance(value, dict):
+        return dict, {name: _take_apart(part) for name, part in value.items()}
+    if type(value) in (tuple, list):
+        return type(value), [_take_apart(part) for part in value]
+    return None, value
+
+
+def _put_together(parts: Any) -> Any:
+    """Return the results that were taken apart."""
+    kind, *content = parts
+    if kind is None:
+        return content[0]
+    if kind is dict:
+        return {name: _put_together(part) for name, part in content[0].items()}
+    if kind is not eqx.Module:
+        return kind(map(_put_together, content[0]))
+    of_class, of_fields = content
+    module = object.__new__(of_class)
+    for name, part in _put_together(of_fields).items():
+        object.__setattr__(module, name, part)
+    return module
+
+
+def _name(function: Callable, arguments: Any) -> str | None:
+    """Return the name of a program on disk, or None if its code may be in other packages."""
+    try:
+        text = f"{_text(function)} {_text(arguments)}"
+    except _UnknownCode:
+        return None
+    return hashlib.sha256(f"{_versions()} {text}".encode()).hexdigest()[:32]
+
+
+class _UnknownCode(Exception):
+    """A value is from a package that is not listed, so its code may change without another version."""
+
+
+def _text(value: Any) -> str:
+    """Describe a value: shapes of arrays, fields of objects, and names of functions and classes."""
+    if _is_array(value):
+        return f"{value.dtype}{value.shape}{getattr(value, 'weak_type', '')}"
+    if value is None or type(value) in (bool, int, float, str):
+        return repr(value)
+    if type(value) in (tuple, list):
+        return f"({','.join(map(_text, value))})"
+    if type(value) is dict:
+        return f"{{{','.join(f'{_text(key)}:{_text(value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+        module, name = value.__module__, value.__qualname__
+        if module.partition(".")[0] not in _PACKAGES or "<" in name:
+            raise _UnknownCode
+        return f"{module}.{name}"
+    if hasattr(value, "name_of_program"):
+        name = value.name_of_program
+        if name is None:
+            raise _UnknownCode
+        return name
+    if is_dataclass(value):
+        parts = (f"{field.name}={_text(getattr(value, field.name, None))}" for field in fields(value))
+        return f"{_text(type(value))}({','.join(parts)})"
+    raise _UnknownCode
+
+
+@cache
+def _versions() -> str:
+    """Return a hash of the package, and the versions of everything else that takes part in a compilation."""
+    package = Path(__file__).parent
+    sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(package.rglob("*.py")))).hexdigest()
+    versions = [sys.modules[name].__version__ for name in _PACKAGES if hasattr(sys.modules.get(name), "__version__")]
+    device = jax.devices()[0]
+    settings = os.environ.get("XLA_FLAGS", ""), device.device_kind, device.client.platform_version
+    return f"{sources} {sys.version} {versions} {settings} {disk.machine()} {_options()}"

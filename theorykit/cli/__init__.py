@@ -112,9 +112,9 @@ def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> None:
         with _answering_interrupts(program):
-            from ..cache import enable_cache, turn_off
+            from ..cache import disable_cache, enable_cache
 
-            (enable_cache if cached else turn_off)()
+            (enable_cache if cached else disable_cache)()
             function(*arguments, **options)
 
     return call

@@ -111,7 +111,7 @@ def read_cached(form: NetworkForm) -> Action | None:
     if not cache.is_enabled():
         return None
     with suppress(ValueError):
-        content = cache.read_entry(_PART, _name(form))
+        content = cache.read_entry(_PART, name_of(form))
         found = None if content is None else read_action(content)
         if found is not None and found.form == form:
             return found
@@ -122,10 +122,11 @@ def write_cached(action: Action) -> None:
     """Write `action` to the cache, unless one of its expressions cannot be saved."""
     if cache.is_enabled():
         with suppress(ValueError):
-            cache.write_entry(_PART, _name(action.form), action_text(action))
+            cache.write_entry(_PART, name_of(action.form), action_text(action))
 
 
-def _name(form: NetworkForm) -> str:
+def name_of(form: NetworkForm) -> str:
+    """Return the name of a network's action in the cache; raise `ValueError` if an expression has no text form."""
     derived_by = {"theorykit": __version__, "sympy": sympy.__version__, "program": _program()}
     return f"{hashlib.sha256(write_records(form, KINDS, derived_by).encode()).hexdigest()[:32]}.json"
 

@@ -16,6 +16,7 @@ from ...checks import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import Heading, Text
 from ...symbolic.documents.display import DisplayMixin
+from ..action import kept
 from ..action.action import Action
 from ..action.derivation import derive
 from ..action.document import kinds_of_layers
@@ -100,6 +101,14 @@ class CompiledAction(DisplayMixin):
         found = self._compile(name, _OUTPUTS[name](self.action))
         setattr(self, name, found)
         return found
+
+    @cached_property
+    def name_of_program(self) -> str | None:
+        """Return a name of the expressions for `compilation.jit_and_keep`, or None if they have no text form."""
+        try:
+            return kept.name_of(self.action.form)
+        except ValueError:
+            return None
 
     def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
         # The arguments are all symbols in the outputs, except sizes that follow from shapes.

@@ -22,6 +22,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ...checks import check_fields, shown
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import GaussianAverage, gaussian_average
+from ...symbolic.documents.table import ExpressionTable
 from ...symbolic.functions import many_digits
 from ...symbolic.matrix_functions import kernel_matrix
 
@@ -46,6 +47,16 @@ class Activation:
 
     def __repr__(self):
         return repr(self.name)
+
+    @property
+    def name_of_program(self) -> str | None:
+        """Return the function as text for `compilation.jit_and_keep`, or None if it has no text form."""
+        table = ExpressionTable()
+        try:
+            table.enter(self.function)
+        except ValueError:
+            return None
+        return f"{self.name} {table.rows}"
 
     @property
     def is_linear(self) -> bool:
