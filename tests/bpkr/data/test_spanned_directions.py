@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from theorykit import bpkr
-from theorykit.bpkr.data.rotations import in_spanned_directions
+from theorykit.bpkr.data.transformations import in_spanned_directions
 from theorykit.bpkr.evaluation.energies import has_dual_form, tabulates_path_kernels
 
 from ..cases import assert_close

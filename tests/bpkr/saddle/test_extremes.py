@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks import robustness
 from theorykit import bpkr
-from theorykit.bpkr.data.rotations import in_principal_axes
+from theorykit.bpkr.data.transformations import in_principal_axes
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_of
 

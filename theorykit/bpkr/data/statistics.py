@@ -29,6 +29,7 @@ from ...checks import (
     require,
     shown,
 )
+from ...compilation import jit_and_keep
 from ...precision import require_float64
 from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
 from ...symbolic.documents.display import DisplayMixin
@@ -98,9 +99,18 @@ class FeatureStatistics(DisplayMixin, eqx.Module):
         return jax.tree.map(jnp.add, self, other)
 
 
-def summed(features: Float[Array, "examples paths features"], labels: Float[Array, "..."]) -> FeatureStatistics:
-    """Return the statistics of a data set in JAX arrays. The function is differentiable."""
-    return FeatureStatistics(**_sums(features, labels), examples=len(features), paths=features.shape[1])
+def summed(
+    features: Float[Array, "examples paths features"], labels: Float[Array, "..."], examples: Any = None
+) -> FeatureStatistics:
+    """Return the statistics of a data set in JAX arrays, some of which may be zeros if `examples` is their number.
+
+    The function is differentiable.
+    """
+    examples = len(features) if examples is None else examples
+    return FeatureStatistics(**_sums(features, labels), examples=examples, paths=features.shape[1])
+
+
+sum_examples = jit_and_keep(summed)
 
 
 def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:

@@ -1,4 +1,7 @@
-"""Rotate examples and features to principal directions, which leaves the action unchanged."""
+"""Rotate examples and features to principal directions, or add zeros, which leaves the action unchanged.
+
+Rows of zeros add log T each to the action, which the energy subtracts. Other zeros add nothing.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,13 +16,14 @@ _NOTHING = 1e-9
 _SHAPES = 16
 
 
-class RotatedExamples(eqx.Module):
-    """Path features and labels in principal axes.
+class TransformedExamples(eqx.Module):
+    """Path features and labels in principal axes, or with additional rows of zeros.
 
-    - `features` (rows, paths, features): at most one row per axis, plus one row of zeros for the part of the labels
-      that no feature explains.
-    - `labels` (rows, ...): the labels in the same axes.
-    - `omitted`: number of omitted rows. Their features and labels are zero, so each has the energy log T.
+    - `features` (rows, paths, features): in principal axes at most one row per axis, plus one row of zeros for the part
+      of the labels that no feature explains.
+    - `labels` (rows, ...): the labels in the same rows.
+    - `omitted`: number of omitted labels, negative if rows were added. The features and labels in these rows are zero,
+      so each label has the energy log T.
     - `error`: largest error of a feature from rounding in the rotation.
     """
 
@@ -47,7 +51,34 @@ def in_principal_axes(features: Float[Array, "examples paths features"], labels:
         rows, rotated = np.vstack([rows, np.zeros(rows.shape[1])]), np.concatenate([rotated, unexplained])
         omitted = (len(flat) - len(rows)) * (targets.size // len(targets))
     numbers = (rows.reshape(-1, *features.shape[1:]), rotated, float(omitted), float(error))
-    return RotatedExamples(*(jnp.asarray(number, dtype=jnp.float64) for number in numbers))
+    return TransformedExamples(*(jnp.asarray(number, dtype=jnp.float64) for number in numbers))
+
+
+def shared_size(size: int) -> int:
+    """Round a size up to 4, 5, 6 or 7 times a power of two, so that data sets of similar size share compiled functions.
+
+    At most a quarter is added.
+    """
+    step = 2 ** max(0, (size - 1).bit_length() - 3)
+    return step * -(-size // step)
+
+
+def with_zeros(
+    features: Float[Array | np.ndarray, "examples paths features"], labels: Float[Array, "examples *outputs"]
+) -> TransformedExamples:
+    """Add examples and features of zeros, on the host, up to a `shared_size`. The temperature must be positive."""
+    rows = features_with_zeros(features)
+    added = len(rows) - len(labels)
+    targets = np.pad(np.asarray(labels), ((0, added), *((0, 0),) * (labels.ndim - 1)))
+    omitted = -added * (labels.size // len(labels))
+    return TransformedExamples(rows, jnp.asarray(targets), jnp.asarray(float(omitted)), jnp.asarray(0.0))
+
+
+def features_with_zeros(features: Float[Array | np.ndarray, "examples paths features"]) -> Float[Array, "_ paths _"]:
+    """Add examples and features of zeros, on the host, up to a `shared_size`."""
+    examples, _, width = features.shape
+    added = (0, shared_size(examples) - examples), (0, 0), (0, shared_size(width) - width)
+    return jnp.asarray(np.pad(np.asarray(features), added))
 
 
 def in_spanned_directions(

@@ -96,7 +96,7 @@ def curvature_of_kernels(
     return 2 * readings @ resolvent @ readings.T - flat @ flipped.T
 
 
-def blocks_cost(paths: int, size: int, assembly: int, evaluation: int) -> tuple[float, float]:
+def blocks_cost(paths: int, size: int, assembly: float | int, evaluation: float | int) -> tuple[float, float]:
     """Estimate the cost of the curvature from blocks of `size` features, in evaluations, and its memory in bytes.
 
     `assembly` and `evaluation` are operation counts of the blocks and of one evaluation of the energy.

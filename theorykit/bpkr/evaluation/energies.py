@@ -4,6 +4,7 @@ There is one class per form of the data. All use the derived expressions, except
 """
 
 import abc
+import math
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -13,8 +14,8 @@ from jaxtyping import Array, Float
 from sympy import Expr
 
 from ..data.data import Data
-from ..data.rotations import RotatedExamples
 from ..data.statistics import FeatureStatistics, summed
+from ..data.transformations import TransformedExamples
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction
@@ -34,6 +35,8 @@ from .rounding import dual_rounding, kernel_rounding
 
 # Tabulate path kernels up to this number of bytes, about the size of a cache; larger tables cost too much traffic.
 _PATH_KERNEL_BYTES = 2**25
+# An operation on path kernels waits for memory and takes this many times as long as one in a product of matrices.
+_TRAFFIC = 2.5
 
 
 class EnergyPoint(eqx.Module):
@@ -110,9 +113,10 @@ class KernelEnergy(AbstractEnergy):
     - `labels`: y (rows x 1).
     - `features`: the features (rows x columns) from which K is computed, in the layout of `flat_features`.
     - `path_kernels`: the derivatives of K (pairs x rows x rows) in the entries of U_1 on and above the diagonal. They
-      are computed once and replace `features` for few paths and examples.
-    - `omitted`: number of further rows of `RotatedExamples` without features or labels.
-    - `features_error`: largest error of a feature of `RotatedExamples`.
+      are computed once, for few paths and examples, and K and its gradient no longer need `features`.
+    - `omitted`: number of further rows of `TransformedExamples` without features or labels; negative if rows of zeros
+      were added.
+    - `features_error`: largest error of a feature of `TransformedExamples`.
     """
 
     bound: BoundAction
@@ -143,8 +147,8 @@ class KernelEnergy(AbstractEnergy):
     def _with_omitted(self, energy: Number) -> Number:
         if self.omitted is None:
             return energy
-        # At T = 0 no rows are omitted.
-        return energy + jnp.where(self.omitted > 0, self.omitted * jnp.log(self.architecture.temperature), 0.0)
+        # At T = 0 no rows are omitted or added.
+        return energy + jnp.where(self.omitted == 0, 0.0, self.omitted * jnp.log(self.architecture.temperature))
 
     def value(self, u1):
         found = self.bound.compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
@@ -195,17 +199,30 @@ class KernelEnergy(AbstractEnergy):
 
     def curvature(self, point):
         resolvent, representer = point.solved["resolvent"], point.solved["representer"]
-        if self.path_kernels is None:
+        if self._cost_of_blocks() <= self._cost_of_kernels():
             return curvature_of_blocks(*blocks_of_features(self._by_path, resolvent, representer))
         return curvature_of_kernels(self.path_kernels, resolvent, representer)
 
     def curvature_cost(self):
-        rows = len(self.labels)
+        return min(self._cost_of_blocks(), self._cost_of_kernels())
+
+    def _cost_of_blocks(self) -> tuple[float, float]:
+        if self.features is None:
+            return math.inf, math.inf
+        rows, columns = self.features.shape
+        evaluation = 4 * rows**2 * columns if self.path_kernels is None else self._evaluation_of_kernels()
+        return blocks_cost(self.paths, columns // self.paths, rows * columns**2, evaluation)
+
+    def _cost_of_kernels(self) -> tuple[float, float]:
         if self.path_kernels is None:
-            columns = self.features.shape[1]
-            return blocks_cost(self.paths, columns // self.paths, rows * columns**2, 4 * rows**2 * columns)
-        count = len(self.path_kernels)
-        return (2 * count * rows**3) / (4 * count * rows**2 + rows**3), 16.0 * count * rows**2
+            return math.inf, math.inf
+        count, rows, _ = self.path_kernels.shape
+        return 2 * count * rows**3 / self._evaluation_of_kernels(), 16.0 * count * rows**2
+
+    def _evaluation_of_kernels(self) -> float:
+        """Return the operations of an evaluation with `path_kernels`, in units of those in products of matrices."""
+        count, rows, _ = self.path_kernels.shape
+        return _TRAFFIC * (4 * count * rows**2 + rows**3)
 
 
 class DualEnergy(AbstractEnergy):
@@ -258,17 +275,17 @@ def has_dual_form(features: PathFeatures) -> bool:
     return not isinstance(features, ImplicitFeatures) and examples > paths * width
 
 
-def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bool = False) -> AbstractEnergy:
+def energy_of(bound: BoundAction, data: Data | TransformedExamples, *, by_kernel: bool = False) -> AbstractEnergy:
     """Return the energy of checked data in its cheapest form. Use the kernel `by_kernel`, as a singular U_1 needs."""
-    is_rotated = isinstance(data, RotatedExamples)
-    if not is_rotated and data.moments is not None:
+    is_transformed = isinstance(data, TransformedExamples)
+    if not is_transformed and data.moments is not None:
         return DualEnergy(bound, data.moments)
     features, labels = data.features, data.labels.reshape(-1, 1)
     if isinstance(features, ImplicitFeatures):
         return KernelEnergy(bound, labels, path_kernels=features.pair_kernels(bound.architecture.outputs))
-    if has_dual_form(features) and not by_kernel and not is_rotated:
+    if has_dual_form(features) and not by_kernel and not is_transformed:
         return DualEnergy(bound, summed(features, data.labels))
-    rounding = {"omitted": data.omitted, "features_error": data.error} if is_rotated else {}
+    rounding = {"omitted": data.omitted, "features_error": data.error} if is_transformed else {}
     flat, paths = bound.flat(features), bound.architecture.overlap_sizes[0]
     if not tabulates_path_kernels(bound.architecture, len(features)):
         return KernelEnergy(bound, labels, features=flat, **rounding)
@@ -276,7 +293,7 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
     by_path, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
     upper = kernels_of_pairs(by_path[:, rows], by_path[:, columns])
     kernels = upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)
-    return KernelEnergy(bound, labels, path_kernels=kernels, **rounding)
+    return KernelEnergy(bound, labels, features=flat, path_kernels=kernels, **rounding)
 
 
 def tabulates_path_kernels(architecture: Architecture, examples: int) -> bool:

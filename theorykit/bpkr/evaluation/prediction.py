@@ -6,18 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import counted
-from ...compilation import jit
+from ...checks import counted, is_traced
+from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
+from ...threads import MANY_ROWS
 from ..data.classes import Classes
 from ..data.data import checked_features
+from ..data.transformations import features_with_zeros, with_zeros
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
 from ..specification.architecture import Architecture
@@ -104,13 +107,26 @@ def predict(
     data, test_features = problem.data, problem.test_features(test_features)
     point = problem.point(order_parameters, singular=data.moments is None)
     if data.moments is None:
-        prediction = prediction_at(problem.bound, point, data.features, data.labels, test_features)
+        prediction = _predict_in_shared_sizes(problem, point, test_features)
     else:
         prediction = _predict_from_moments(problem.bound, point, data.moments, test_features)
     return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=data.classes)
 
 
-@jit
+def _predict_in_shared_sizes(problem: Problem, point: OrderParameters, test_features: Features) -> Prediction:
+    """Predict with zeros added to the examples, so that similar numbers of examples share a compiled function."""
+    bound, features, labels = problem.bound, problem.data.features, problem.data.labels
+    examples = len(test_features)
+    is_known = not is_traced(problem, point, test_features) and not isinstance(features, ImplicitFeatures)
+    if not is_known or max(len(features), examples) > MANY_ROWS or not bound.architecture.temperature > 0:
+        return prediction_at(bound, point, features, labels, test_features)
+    data = with_zeros(features, labels)
+    prediction = prediction_at(bound, point, data.features, data.labels, features_with_zeros(test_features))
+    # Slice on the host, where it needs no compilation.
+    return jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
+
+
+@jit_and_keep
 def prediction_at(
     bound: BoundAction,
     order_parameters: OrderParameters,
@@ -147,7 +163,7 @@ def prediction_from_kernels(
     return _predicted(bound.compiled.kernel_predictor.call_from(bound.numbers() | given), labels.shape[1:])
 
 
-@jit
+@jit_and_keep
 def _predict_from_moments(bound: BoundAction, order_parameters, statistics, test_features):
     test = {bound.symbols.test_features: bound.flat(test_features)}
     given = bound.numbers() | bound.point(order_parameters) | bound.moments(statistics) | test

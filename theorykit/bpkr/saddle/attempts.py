@@ -18,7 +18,7 @@ import optimistix as optx
 
 from ...saddle.solvers.minimisers import Newton
 from ..data.data import Data
-from ..data.rotations import in_principal_axes
+from ..data.transformations import in_principal_axes
 from ..evaluation.bound_action import BoundAction
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters

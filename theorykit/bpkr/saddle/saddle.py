@@ -19,7 +19,7 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from ...checks import checked_flag, checked_number, checked_whole_number, counted, is_traced
-from ...compilation import jit
+from ...compilation import jit, jit_and_keep
 from ...saddle.certificate import judged_minimum, least_curvature
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_minimum, stationary_value, with_derivative_of
@@ -29,9 +29,10 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
-from ...threads import threads_for
+from ...threads import MANY_ROWS, threads_for
 from ..data.data import Data
-from ..data.rotations import RotatedExamples, in_spanned_directions
+from ..data.statistics import sum_examples
+from ..data.transformations import TransformedExamples, in_spanned_directions, shared_size, with_zeros
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import energy_of, tabulates_path_kernels
 from ..evaluation.observables import head_score_table
@@ -255,25 +256,36 @@ def solve(
     with threads_for(rows):
         # The default solver first gets few steps, because after them another strategy is likely to be faster.
         short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
-        saddle = _minimise(*_prepare(_in_spanned_directions(problem), short))
+        saddle = _minimise(*_prepare(_in_shared_sizes(problem), short))
         if not saddle.converged and data.moments is None:
             saddle = retry(saddle, lambda *task: _minimise(*_prepare(*task)), data, attempt)
     problem.finite((saddle.action, saddle.gradient_norm))
     return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
 
 
-def _in_spanned_directions(problem: Problem) -> Data:
-    """Leave out directions that no feature vector has, if the cost of an evaluation grows with their number."""
-    data = problem.data
+def _in_shared_sizes(problem: Problem) -> Data | TransformedExamples:
+    """Return the training data in sizes that many data sets share, so that a new size needs no compilation.
+
+    Directions that no feature vector has are left out if the cost of an evaluation grows with their number.
+    """
+    data, is_positive = problem.data.training, bool(problem.architecture.temperature > 0)
     if data.moments is not None or isinstance(data.features, ImplicitFeatures):
         return data
-    if tabulates_path_kernels(problem.architecture, len(data.features)) and not problem.is_dual:
-        return data
-    features = jnp.asarray(in_spanned_directions(np.asarray(data.features)))
-    return Data(features, data.labels)
+    examples, paths, width = data.features.shape
+    if problem.is_dual:
+        features, labels = in_spanned_directions(np.asarray(data.features)), data.labels
+        if paths * width <= MANY_ROWS:
+            # Zeros do not change sums over examples.
+            padded = with_zeros(features, labels)
+            features, labels = padded.features, padded.labels
+        return Data(moments=sum_examples(features, labels, float(examples)))
+    if not tabulates_path_kernels(problem.architecture, shared_size(examples)):
+        return Data(jnp.asarray(in_spanned_directions(np.asarray(data.features))), data.labels)
+    # The more examples, the shorter is compilation compared with a solve, and the more expensive are more examples.
+    return with_zeros(data.features, data.labels) if is_positive and examples <= MANY_ROWS else data
 
 
-def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> tuple[Any, ...]:
+def _prepare(data: Data | TransformedExamples, attempt: Attempt) -> tuple[Any, ...]:
     """Return the arguments of `_minimise` for an attempt. The default solver depends on the size of the problem."""
     bound, solver = attempt.bound, attempt.solver
     if solver is None:
@@ -325,7 +337,7 @@ def _gradient_norm(bound: BoundAction, data: Data, order_parameters: OrderParame
     return action.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
 
 
-@jit
+@jit_and_keep
 def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
     """Minimise from `start`. `steps` are the keywords of `optimistix.minimise` that limit the number of steps."""
     problem = SaddleProblem(energy_of(bound, data))
