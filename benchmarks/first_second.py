@@ -1,9 +1,10 @@
-"""Time imports, the first solve in a fresh process, a solve with a second shape, and a repeated solve.
+"""Time imports, the first solve in a fresh process, solves of other data sets, and repeated solves.
 
     python benchmarks/first_second.py [--output FOLDER] [--repeats 5]
 
-Each row is the median over fresh processes, run one after another. Both wall-clock and processor seconds are recorded;
-on a busy machine, compare the processor seconds. Writes first_second.json into FOLDER (benchmarks/results by default).
+Each row is the median over fresh processes, run one after another, with the cache turned off, and with the cache as a
+user finds it. Both wall-clock and processor seconds are recorded; on a busy machine, compare the processor seconds.
+Writes first_second.json into FOLDER (benchmarks/results by default).
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 
 _PROCESS = """
 import json, sys, time
-cache, begun, busy = sys.argv[1] == "cached", time.perf_counter(), time.process_time()
+begun, busy = time.perf_counter(), time.process_time()
 rows = {}
 
 def lap(name):
@@ -28,8 +29,6 @@ def lap(name):
 import theorykit
 from theorykit import bpkr
 theorykit.enable_float64()
-if cache:
-    theorykit.enable_cache()
 bpkr.Architecture, bpkr.attention, bpkr.path_features, bpkr.solve, bpkr.predict
 lap("import")
 import jax
@@ -47,8 +46,10 @@ data = bpkr.Data(features, sample.labels)
 lap("features")
 jax.block_until_ready(bpkr.solve(arch, data).action)
 lap("solve")
-jax.block_until_ready(bpkr.solve(arch, bpkr.Data(features[:90], sample.labels[:90])).action)
-lap("another shape")
+jax.block_until_ready(bpkr.predict(bpkr.Problem(arch, data), bpkr.gp_limit(arch), features[:50]).mean)
+lap("predict")
+jax.block_until_ready(bpkr.solve(arch, bpkr.Data(features[:99], sample.labels[:99])).action)
+lap("one example fewer")
 for width in (10, 1000):
     arch, taken = bpkr.Architecture((2, 2), width, temperature=0.01), []
     for _ in range(50):
@@ -59,19 +60,56 @@ for width in (10, 1000):
 print(json.dumps(rows))
 """
 
+# Data of random features, with several numbers of paths and outputs.
+_RANDOM = """
+import json, sys, time
+import numpy as np
+import jax, jax.numpy as jnp
+import theorykit
+from theorykit import bpkr
+theorykit.enable_float64()
+heads, examples, width, outputs, repeats = json.loads(sys.argv[1])
+paths = int(np.prod(heads))
 
-def run(cached: bool, folder: str) -> dict[str, list[float]]:
-    """Return wall-clock and processor seconds for every part of one fresh process."""
+def solve(examples):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(examples, paths, 50)) / np.sqrt(50)
+    labels = rng.choice([-1.0, 1.0], size=examples) if outputs == 1 else np.eye(outputs)[np.arange(examples) % outputs]
+    arch = bpkr.Architecture(tuple(heads), width, temperature=0.01, outputs=outputs)
+    begun, busy = time.perf_counter(), time.process_time()
+    jax.block_until_ready(bpkr.solve(arch, bpkr.Data(features, labels)).action)
+    return time.perf_counter() - begun, time.process_time() - busy
+
+# A first operation of JAX, which starts its threads.
+jnp.zeros(3).block_until_ready()
+rows = {"first": solve(examples)}
+if repeats > 1:
+    rows["one example fewer"] = solve(examples - 1)
+    rows["again"] = [sorted(column)[repeats // 2] for column in zip(*(solve(examples) for _ in range(repeats)))]
+print(json.dumps(rows))
+"""
+
+# Heads, examples, width, outputs, and the number of repeated solves.
+_PROBLEMS = {
+    "heads (2, 3, 2), P = 150": ((2, 3, 2), 150, 10, 1, 9),
+    "12 paths, 3 classes, P = 100": ((2, 3, 2), 100, 10, 3, 5),
+    "64 paths, P = 200, N = 10": ((8, 8), 200, 10, 1, 3),
+    "10 classes, heads (2, 2), P = 100": ((2, 2), 100, 10, 10, 3),
+}
+
+
+def run(program: str, argument: str, folder: str) -> dict[str, list[float]]:
+    """Return wall-clock and processor seconds for every part of one fresh process. `folder` is its cache, or "off"."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "THEORYKIT_"))}
     path = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[1] / "examples")]
-    environment |= {"THEORYKIT_CACHE": folder if cached else "off", "PYTHONPATH": os.pathsep.join(path)}
-    arguments = [sys.executable, "-c", _PROCESS, "cached" if cached else "fresh"]
+    environment |= {"THEORYKIT_CACHE": folder, "PYTHONPATH": os.pathsep.join(path)}
+    arguments = [sys.executable, "-c", program, argument]
     return json.loads(subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 def medians(runs: list[dict[str, list[float]]]) -> dict[str, dict[str, float]]:
     """Return the median of every part, and of the time from import to the first solution."""
-    for each in runs:
+    for each in runs if "import" in runs[0] else ():
         parts = [each[name] for name in ("import", "data", "features", "solve")]
         each["import to solution"] = [sum(column) for column in zip(*parts, strict=True)]
     return {
@@ -89,12 +127,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = {"nothing cached": medians([run(False, folder) for _ in range(arguments.repeats)])}
-        run(True, folder)
-        found["cached"] = medians([run(True, folder) for _ in range(arguments.repeats)])
+        programs = {"hidden Markov chains, heads (2, 2), P = 100": (_PROCESS, "")}
+        programs |= {name: (_RANDOM, json.dumps(problem)) for name, problem in _PROBLEMS.items()}
+        found = {}
+        for name, program in programs.items():
+            found[f"{name}; nothing cached"] = medians([run(*program, "off") for _ in range(arguments.repeats)])
+            run(*program, folder)
+            found[f"{name}; cached"] = medians([run(*program, folder) for _ in range(arguments.repeats)])
     for kind, rows in found.items():
         for name, row in rows.items():
-            print(f"{kind:15s} {name:20s} {row['seconds']:8.4f} s, {row['processor_seconds']:8.4f} s processor time")
+            print(f"{kind:60s} {name:20s} {row['seconds']:8.4f} s, {row['processor_seconds']:8.4f} s processor time")
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "first_second.json").write_text(json.dumps(found, indent=1) + "\n")
 
