@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy.optimize import linear_sum_assignment
 from sympy import Add, Expr, MatrixSymbol, S, Symbol
 
 from ..checks import (
@@ -335,7 +335,7 @@ def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] 
     symbols = tuple(equations)
     choices = [[_update(equation, symbol, symbols) for symbol in symbols] for equation in equations.values()]
     costs = np.array([[cost for cost, _ in row] for row in choices])
-    rows, columns = linear_sum_assignment(costs)
+    rows, columns = scipy.optimize.linear_sum_assignment(costs)
     if np.any(costs[rows, columns] >= _NONE):
         return None
     updates = {symbols[column]: choices[row][column][1] for row, column in zip(rows, columns, strict=True)}

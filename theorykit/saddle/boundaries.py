@@ -29,9 +29,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy.optimize import brentq
 from sympy import Expr
 
 from ..checks import Count, Index, by_name, checked_arguments, counted
@@ -395,7 +395,7 @@ class _Curve:
                 found.append(place)
             return float(np.nan_to_num(quantity(place)))
 
-        brentq(value, 0.0, length, xtol=1e-13)
+        scipy.optimize.brentq(value, 0.0, length, xtol=1e-13)
         return min(found, key=lambda place: abs(quantity(place)))
 
     def outside(self, place: _Place) -> float:

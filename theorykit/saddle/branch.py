@@ -16,9 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Array, Float, Int
-from scipy.optimize import brentq
 from sympy import Expr, Symbol
 
 from ..checks import Count, checked_arguments, checked_number, shown
@@ -461,7 +461,7 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
                 return float(branch.ahead(place, share * length).parameter) - bound
 
             if good := beyond(0.0) * beyond(1.0) <= 0:
-                near = branch.ahead(place, brentq(beyond, 0.0, 1.0, xtol=1e-12) * length)
+                near = branch.ahead(place, scipy.optimize.brentq(beyond, 0.0, 1.0, xtol=1e-12) * length)
                 none = jnp.zeros_like(branch.units)
                 across = none.at[-1].set(1.0 if near.tangent[-1] > 0 else -1.0)
                 ahead = _corrected(branch, near.coordinates, jnp.asarray(bound), across, none)
@@ -485,7 +485,7 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
         values = quantity(start), quantity(end)
         if not np.all(np.isfinite(values)) or values[0] * values[1] >= 0:
             return None
-        return brentq(lambda share: quantity(place(share)), 0.0, 1.0, xtol=1e-12)
+        return scipy.optimize.brentq(lambda share: quantity(place(share)), 0.0, 1.0, xtol=1e-12)
 
     at_fold = root(lambda at: float(at.tangent[-1]))
     found = [] if at_fold is None else [(at_fold, _FOLD)]

@@ -17,7 +17,7 @@ from itertools import product
 import jax
 import mpmath
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from sympy import Abs, Expr, Heaviside, Max, Min, Piecewise, ceiling, floor, pi, sign, sin
 from sympy.core.relational import Relational
 
@@ -289,7 +289,9 @@ def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
         values = value(points)
         found.update(points[values == 0].tolist())
         for i in np.flatnonzero(values[:-1] * values[1:] < 0):
-            found.add(float(brentq(lambda at, value=value: value(np.array([at]))[0], *points[i : i + 2], xtol=1e-300)))
+            ends = points[i : i + 2]
+            root = scipy.optimize.brentq(lambda at, value=value: value(np.array([at]))[0], *ends, xtol=1e-300)
+            found.add(float(root))
     return tuple(sorted(place for place in found if abs(place) < reach))
 
 

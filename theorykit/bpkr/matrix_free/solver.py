@@ -28,9 +28,9 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import optimistix as optx
+import scipy
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
-from scipy.special import stdtrit
 
 from ...checks import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
@@ -416,7 +416,7 @@ class MatrixFreeSaddle(DisplayMixin, eqx.Module):
         """Bound the distance of each order parameter from the saddle point with this probability."""
         require_float64()
         checked_number("probability", probability, above=0.0, below=1.0)
-        quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
+        quantile = float(scipy.special.stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
         return jax.tree.map(lambda error: quantile * error, self.errors)
 
 
