@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.devices import process_of_devices
 from theorykit import compilation
 from theorykit.compilation import jit
 
@@ -49,3 +50,21 @@ def test_options_unknown_to_the_compiler_are_left_out(monkeypatch):
         assert jit(square)(jnp.arange(3.0)) == 5.0
     finally:
         compilation._options.cache_clear()
+
+
+def twice(x):
+    return 2 * x
+
+
+def devices_of_results():
+    kept = compilation.jit_and_keep(twice)
+    _, two = jax.devices()
+    found = [kept(x).devices() for x in (jnp.arange(3.0), jax.device_put(jnp.arange(3.0), two))]
+    with jax.default_device(two):
+        found.append(kept(jnp.arange(3.0)).devices())
+    return [{device.id for device in devices} for devices in found], len(kept.programs.programs)
+
+
+def test_kept_programs_run_where_their_arguments_are():
+    with process_of_devices(2) as call:
+        assert call(devices_of_results) == ([{0}, {1}, {1}], 2)

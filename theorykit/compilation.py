@@ -105,22 +105,27 @@ class _Programs:
 
     def __init__(self, function: Callable):
         self.function, self.programs = function, {}
+        self.on_other_devices = cache(lambda: eqx.filter_jit(function, compiler_options=_options()))
 
     def __call__(self, *arguments, **keywords):
         leaves, structure = jax.tree.flatten((arguments, keywords))
         arrays = [leaf for leaf in leaves if _is_array(leaf)]
-        key = structure, tuple([_kind(leaf) for leaf in leaves])
+        default = jax.config.jax_default_device or jax.devices()[0]
+        if any(isinstance(array, jax.Array) and array.devices() != {default} for array in arrays):
+            return self.on_other_devices()(*arguments, **keywords)
+        key = structure, default, tuple([_kind(leaf) for leaf in leaves])
         if key not in self.programs:
             if len(self.programs) >= _MOST_PROGRAMS:
                 self.programs.clear()
-            self.programs[key] = self._program(leaves, structure)
+            self.programs[key] = self._program(leaves, structure, default)
         program, outputs = self.programs[key]
         return jax.tree.unflatten(outputs, program(*arrays))
 
-    def _program(self, leaves: list[Any], structure: Any) -> tuple[Callable, Any]:
+    def _program(self, leaves: list[Any], structure: Any, device: Any) -> tuple[Callable, Any]:
         """Read a program from disk or compile it. Return it with the structure of its results."""
         arrays, outputs = [leaf for leaf in leaves if _is_array(leaf)], None
-        name = _name(self.function, jax.tree.unflatten(structure, leaves)) if disk.is_enabled() else None
+        is_kept = disk.is_enabled() and device == jax.devices()[0]
+        name = _name(self.function, jax.tree.unflatten(structure, leaves)) if is_kept else None
         if name is not None and (found := _read(name, len(arrays))) is not None:
             return found
 
