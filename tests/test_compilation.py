@@ -8,6 +8,9 @@ from tests.devices import process_of_devices
 from theorykit import compilation
 from theorykit.compilation import jit
 
+# the option that every version of the compiler has
+OF_NUMBERS = "xla_backend_optimization_level"
+
 
 def square(x):
     return jnp.sum(x**2)
@@ -34,6 +37,15 @@ def test_within_other_transformations_it_is_the_same_function(around):
     assert jnp.array_equal(around(lambda x: jit(square)(points[0]) + 0 * x[0])(over), 0 * expected + 1.0)
 
 
+def test_functions_of_a_few_numbers_are_compiled_with_other_options(monkeypatch):
+    asked, options = [], compilation._options
+    monkeypatch.setattr(compilation, "_options", lambda few: asked.append(options(few)) or asked[-1])
+    cube = jit(lambda x, times: times * jnp.sum(x**3), of_numbers=lambda x, times: x.size < 3)
+    for points in (jnp.ones(2), jnp.arange(4.0), jnp.ones(2)):
+        assert jnp.array_equal(cube(points, 2.0), 2.0 * jnp.sum(points**3))
+    assert [OF_NUMBERS in (each or {}) for each in asked] == [True, False]
+
+
 @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd, lambda f: lambda x: jax.hessian(f)(x) @ x])
 def test_it_is_differentiable_alone_and_traced(derivative):
     x = jnp.arange(1.0, 4.0)
@@ -47,6 +59,7 @@ def test_options_unknown_to_the_compiler_are_left_out(monkeypatch):
     compilation._options.cache_clear()
     try:
         assert compilation._options() is None
+        assert compilation._options(True) == compilation._OF_NUMBERS
         assert jit(square)(jnp.arange(3.0)) == 5.0
     finally:
         compilation._options.cache_clear()

@@ -27,6 +27,9 @@ from .threads import threads_for
 
 # XLA has two fusion emitters. With the older one, the large programs of a solve compile in 40 % of the time.
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
+# For functions of a few numbers, LLVM's optimisation takes several times as long as it saves, and splitting the code
+# into many modules, to compile them in parallel, costs more than one module.
+_OF_NUMBERS = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
 # Programs are kept only if all their code is in these packages, whose versions are part of the program's name.
 _PACKAGES = ("theorykit", "jax", "jaxlib", "equinox", "optimistix", "lineax", "numpy", "sympy", "builtins")
 _PART = "programs"
@@ -34,12 +37,17 @@ _PART = "programs"
 _MOST_PROGRAMS = 64
 
 
-def jit(function: Callable) -> Callable:
+def jit(function: Callable, *, of_numbers: Callable[..., bool] | None = None) -> Callable:
     """Compile `function` like `equinox.filter_jit`, in about half the time on a CPU. Use it for functions with solves.
 
     Within another jit, the options of the outer jit apply. Floats are traced like arrays, so a new temperature needs no
     compilation. On a CPU the call waits for its results, and small matrices are factorised on one thread. The compiled
     function raises `MemoryError` if an array does not fit in memory.
+
+    Args:
+        function: The function to compile.
+        of_numbers: Function of the same arguments: whether they are only a few numbers. If so, compilation is several
+            times as fast, and the compiled function takes about twice as long.
 
     Example:
         >>> import jax.numpy as jnp
@@ -49,7 +57,9 @@ def jit(function: Callable) -> Callable:
         3.0
     """
     checked_function("function", function)
-    return _called(function, cache(lambda: eqx.filter_jit(function, compiler_options=_options())))
+    if of_numbers is not None:
+        checked_function("of_numbers", of_numbers)
+    return _called(function, cache(lambda few: eqx.filter_jit(function, compiler_options=_options(few))), of_numbers)
 
 
 def jit_and_keep(function: Callable) -> Callable:
@@ -58,12 +68,14 @@ def jit_and_keep(function: Callable) -> Callable:
     The function must not raise errors at run time (`equinox.error_if`) or call back to Python.
     """
     programs = _Programs(function)
-    called = _called(function, lambda: programs)
+    called = _called(function, lambda few: programs)
     called.programs = programs
     return called
 
 
-def _called(function: Callable, compiled: Callable[[], Callable]) -> Callable:
+def _called(
+    function: Callable, compiled: Callable[[bool], Callable], of_numbers: Callable[..., bool] | None = None
+) -> Callable:
     part = eqx.filter_jit(function)
     name = getattr(function, "__name__", "the function").strip("_").replace("_", " ")
 
@@ -73,25 +85,30 @@ def _called(function: Callable, compiled: Callable[[], Callable]) -> Callable:
             with usual_settings():
                 return part(*arguments, **keywords)
         leaves, structure = jax.tree.flatten((arguments, keywords))
-        leaves = [jnp.asarray(leaf, float) if type(leaf) is float else leaf for leaf in leaves]
+        leaves = [np.asarray(leaf) if type(leaf) is float else leaf for leaf in leaves]
         arguments, keywords = jax.tree.unflatten(structure, leaves)
+        on_cpu = jax.default_backend() == "cpu"
+        whole = compiled(on_cpu and of_numbers is not None and of_numbers(*arguments, **keywords))
         with usual_settings(), memory_errors_in_words(name):
-            if jax.default_backend() != "cpu":
-                return compiled()(*arguments, **keywords)
+            if not on_cpu:
+                return whole(*arguments, **keywords)
             with threads_for(rows_of(arguments, keywords)):
-                return jax.block_until_ready(compiled()(*arguments, **keywords))
+                return jax.block_until_ready(whole(*arguments, **keywords))
 
     return call
 
 
 @cache
-def _options() -> Mapping[str, Any] | None:
-    """Return the options, or None if this version of XLA lacks them, since unknown options raise an error."""
-    try:
-        jax.jit(lambda: 0.0, compiler_options=_OPTIONS).lower().compile()
-    except jax.errors.JaxRuntimeError:
-        return None
-    return _OPTIONS
+def _options(few: bool = False) -> Mapping[str, Any] | None:
+    """Return the options that this version of XLA has, or None, since unknown options raise an error."""
+    options = {}
+    for wanted in (_OPTIONS, _OF_NUMBERS)[: 1 + few]:
+        try:
+            jax.jit(lambda: 0.0, compiler_options=wanted).lower().compile()
+        except jax.errors.JaxRuntimeError:
+            continue
+        options |= wanted
+    return options or None
 
 
 def rows_of(*values: Any) -> int:

@@ -1,5 +1,6 @@
 """Branches of stationary points: through folds, where two solutions coexist, and through pitchforks; and their ends."""
 
+import jax
 import numpy as np
 import pytest
 from sympy import diff, exp, log, symbols
@@ -48,6 +49,17 @@ def test_solutions_that_coexist_are_all_found_from_the_branch(hysteresis):
     assert lower[m] < between[m] < 0.1 < upper[m]
     assert all(each.converged for each in (upper, between, lower))
     assert upper.action < lower.action < between.action
+
+
+def test_another_branch_of_the_same_action_compiles_nothing(hysteresis, caplog):
+    values = {beta: 1.4, h: 0.4}
+    solution = minimise(CURIE_WEISS, values, initial={m: 1.0})
+    with jax.log_compiles():
+        branch = follow(CURIE_WEISS, values, solution, h, (-0.4, 0.4), direction=-1)
+        assert not [each for each in caplog.messages if "XLA compilation" in each]
+        jax.jit(lambda: 0.0)()
+    assert len(branch) != len(hysteresis)
+    assert [each for each in caplog.messages if "XLA compilation" in each]
 
 
 def test_a_branch_is_labelled(hysteresis):

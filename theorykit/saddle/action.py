@@ -45,10 +45,9 @@ from ..symbolic.averages import bounded, refined
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment
+from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, as_declared
 
-# Name of the compiled result that holds the action's scale.
-SCALE = "scale"
 # Number of nodes of the fine rule. Against it, the error of the default rule of 64 nodes becomes visible.
 _MANY_NODES = 1000
 # Number of error bounds that are added to the averages of `Action.bounds`.
@@ -249,6 +248,11 @@ class Action(DisplayMixin):
         return tuple(symbol for symbol in self.parameters if any(side.has(symbol) for side in sides))
 
     @cached_property
+    def is_of_numbers(self) -> bool:
+        """Whether all symbols are numbers. Functions that the user defined may be long, and do not count."""
+        return all(isinstance(symbol, Symbol) for symbol in self.symbols) and not self.expression.has(NumericFunction)
+
+    @cached_property
     def terms(self) -> tuple[Expr, ...]:
         """Terms of the sum S."""
         return Add.make_args(self.expression)
@@ -300,9 +304,14 @@ class Action(DisplayMixin):
 
     @cached_property
     def compiled(self) -> CompiledFunction:
-        """JAX function of all symbols by name. It returns the terms of S, `term_0`, `term_1`, ..., and `scale`."""
+        """JAX function of all symbols by name. It returns the terms of S, `term_0`, `term_1`, ..."""
         terms = {f"term_{i}": term for i, term in enumerate(self.terms)}
-        return compile_expressions("action", {**terms, SCALE: self.scale}, self.symbols)
+        return compile_expressions("action", terms, self.symbols)
+
+    @cached_property
+    def compiled_scale(self) -> CompiledFunction:
+        """JAX function of all symbols by name. It returns the `scale`."""
+        return compile_expressions("size_of_action", {"scale": self.scale}, self.symbols)
 
     @cached_property
     def compiled_slopes(self) -> CompiledFunction:
@@ -393,7 +402,7 @@ def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, 
 
     def evaluate(*values):
         results = action.compiled(**dict(zip(arrays, values, strict=True)), **sizes)
-        return sum(jnp.asarray(value, dtype=float) for name, value in results.items() if name != SCALE)
+        return sum(jnp.asarray(value, dtype=float) for value in results.values())
 
     return jnp.vectorize(evaluate, signature=f"{axes}->()")(*arrays.values())
 

@@ -26,7 +26,7 @@ from ..checks import (
 )
 from ..compilation import jit
 from ..precision import require_float64
-from .action import SCALE, Action, named, shapes_of
+from .action import Action, named, shapes_of
 from .domains import AbstractDomain, Real, Symmetric, as_declared
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 
@@ -147,8 +147,9 @@ class BoundAction(AbstractSaddleProblem):
     @property
     def scale(self):
         # The scale depends on parameters and sizes only, so any order parameters will do.
-        return jnp.abs(jnp.asarray(self.of.compiled(**self._given(self.values(self.free)))[SCALE]))
+        return jnp.abs(jnp.asarray(self.of.compiled_scale(**self._given(self.values(self.free)))["scale"]))
 
+    @eqx.filter_jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
         """Return the terms of the sum S."""
         return _terms_of(self.of.compiled(**self._given(self.values(coordinates))))
@@ -156,6 +157,7 @@ class BoundAction(AbstractSaddleProblem):
     def action(self, coordinates):
         return jnp.sum(self.terms(coordinates))
 
+    @eqx.filter_jit
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
         """Return the gradient of S, and for each entry the sum of the absolute values of its terms.
 
@@ -184,6 +186,7 @@ class BoundAction(AbstractSaddleProblem):
                 found[name], sizes[name] = sum(of_name), sum(map(jnp.abs, of_name))
         return (found, sizes) if step is None else (pull(found)[0], jnp.abs(pull(sizes)[0]))
 
+    @eqx.filter_jit
     def at(self, coordinates):
         terms, (slope, _) = self.terms(coordinates), self.slopes(coordinates, jnp.zeros_like(coordinates))
         action, eps = jnp.sum(terms), jnp.finfo(terms.dtype).eps
@@ -195,6 +198,7 @@ class BoundAction(AbstractSaddleProblem):
         magnitude = jnp.maximum(jnp.sum(jnp.abs(terms)), jnp.max(jnp.abs(beside - action)) / eps)
         return Point(coordinates, action, magnitude, jnp.linalg.norm(slope) / self.scale, slope)
 
+    @eqx.filter_jit
     def expansion(self, point):
         """Expand the action to second order about a point, which may be given by its coordinates alone."""
         coordinates = point.coordinates if isinstance(point, Point) else point
@@ -265,7 +269,7 @@ class BoundAction(AbstractSaddleProblem):
 
 
 def _terms_of(results: Mapping[str, Any]) -> Float[Array, " terms"]:
-    return jnp.stack([jnp.asarray(value, dtype=float) for name, value in results.items() if name != SCALE])
+    return jnp.stack([jnp.asarray(value, dtype=float) for value in results.values()])
 
 
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:
@@ -286,7 +290,7 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
             check_is_number(name, given[symbol.name])
         arrays[symbol.name] = numeric_array(name, given[symbol.name], "rows columns" if is_matrix else None)
     conditions = (as_declared(f"values[{symbol.name}]", symbol, arrays[symbol.name]) for symbol in numbers)
-    parameters = {name: jnp.asarray(value) for name, value in arrays.items()}
+    parameters = {name: jnp.array(value) for name, value in arrays.items()}
     parameters = require(parameters, itertools.chain.from_iterable(conditions))
     guesses = {} if initial is None else named("initial", initial, action.order_parameters)
     shapes = shapes_of(action, parameters | sizes, guesses)
@@ -297,16 +301,20 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
             )
     units = []
     for symbol, domain in action.order_parameters.items():
-        unit = jnp.array(1.0)
+        unit = np.ones(domain.size(shapes[symbol.name]))
         if symbol.name in guesses and isinstance(domain, Real):
             # The start sets the unit, so an overlap of 1e-7 is as well resolved as an overlap of order one.
-            guess = jax.lax.stop_gradient(jnp.ravel(jnp.asarray(guesses[symbol.name], dtype=float)))
-            size = jnp.linalg.norm(guess)
-            unit = jnp.where((size > 0) & (size < 1), size, 1.0)
-        units.append(unit * jnp.ones(domain.size(shapes[symbol.name])))
+            guess = guesses[symbol.name]
+            guess = jax.lax.stop_gradient(jnp.asarray(guess, dtype=float)) if is_traced(guess) else np.asarray(guess)
+            # With JAX, each of these operations would be compiled.
+            module = array_module(guess)
+            size = module.linalg.norm(guess.reshape(-1))
+            unit = module.where((size > 0) & (size < 1), size, 1.0) * unit
+        units.append(unit)
     of_order_parameters = tuple(shapes[symbol.name] for symbol in action.order_parameters)
-    units = jnp.concatenate(units)
-    return BoundAction(action, of_order_parameters, units, parameters, tuple(sizes.items()), jnp.ones(len(units)))
+    units = jnp.array(array_module(*units).concatenate(units))
+    free = jnp.array(np.ones(len(units)))
+    return BoundAction(action, of_order_parameters, units, parameters, tuple(sizes.items()), free)
 
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
@@ -322,12 +330,16 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
     pairs = zip(bound.domains.items(), bound.shapes, strict=True)
     conditions = (domain.all_requirements(f"initial[{name}]", values[name], shape) for (name, domain), shape in pairs)
     traced = refuse_known(itertools.chain.from_iterable(conditions))
-    coordinates = bound.coordinates({name: jnp.asarray(value) for name, value in values.items()})
-    traced += refuse_known(_finite_terms(bound.of, _terms(bound, coordinates)))
+    coordinates, terms = place_of(bound, values)
+    traced += refuse_known(_finite_terms(bound.of, terms))
     return guard(coordinates, traced)
 
 
-_terms = jit(BoundAction.terms)
+@partial(jit, of_numbers=lambda bound, values: bound.of.is_of_numbers)
+def place_of(bound: BoundAction, values: Mapping[str, Array]) -> tuple[Coordinates, Float[Array, " terms"]]:
+    """Return the coordinates of order parameters, and the terms of S there."""
+    coordinates = bound.coordinates({name: jnp.asarray(value) for name, value in values.items()})
+    return coordinates, bound.terms(coordinates)
 
 
 def _finite_terms(action: Action, terms: Float[Array, " terms"]) -> Iterator[Requirement]:

@@ -292,7 +292,7 @@ class _Place(eqx.Module):
     side: Array
 
 
-@jit
+@partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
 def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unknowns"], frame: _Frame) -> _Place:
     """Solve near `unknowns` by Newton's method. A row `across` makes corrections orthogonal to it."""
     none, last = jnp.zeros(len(across)), jnp.zeros(len(unknowns)).at[-1].set(1.0)
@@ -337,7 +337,7 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     return _Place(at, tangent, residual, led, error, frame, test, side)
 
 
-@jit
+@partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
 def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame | None = None) -> tuple[_Frame, Array]:
     """Return the frame at a point with almost singular H, and the derivative of F in the parameters along `left`.
 
@@ -367,7 +367,7 @@ def _order(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -
     return jnp.where(crossing, 1.0, cubic * (frame.left @ frame.right))
 
 
-@jit
+@partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
 def _started(system: _System, unknowns: Array) -> _Place:
     """Return the point of a line near `unknowns`, by corrections in all directions in which the equations change."""
     frame, _ = _framed(system, system.points(unknowns)[0], system.parameters(unknowns))

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 import xarray as xr
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from sympy import Expr, Symbol
 
 from ..checks import Count, checked_arguments, checked_number, shown
@@ -27,7 +27,7 @@ from ..progress import Progress
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action
-from .bound_action import BoundAction, Values, bind
+from .bound_action import BoundAction, Values, bind, place_of
 from .certificate import NEAR, local_model, quadrature_error
 from .problem import Coordinates
 from .solution import Solution, place_in_words
@@ -190,6 +190,8 @@ class _Place(eqx.Module):
     - `tangent` (unknowns,): a vector of length one.
     - `residual`: length of the last correction.
     - `led`: total length of all corrections.
+    - `order_parameters`: their values, by name.
+    - `at_edge` (coordinates,): whether the order parameter of a coordinate is next to an edge where the branch ends.
     """
 
     coordinates: Coordinates
@@ -198,6 +200,13 @@ class _Place(eqx.Module):
     curvatures: Float[Array, " coordinates"]
     residual: Float[Array, ""]
     led: Float[Array, ""]
+    order_parameters: Mapping[str, Float[Array, "..."]]
+    at_edge: Bool[Array, " coordinates"]
+
+    @property
+    def leads(self) -> float:
+        """Change of the parameter along the tangent."""
+        return float(np.asarray(self.tangent)[-1])
 
     def ends(self, length: float) -> bool:
         """Return whether the place is a valid end of a step of this length."""
@@ -216,20 +225,22 @@ class _Branch(eqx.Module):
 
     def ahead(self, place: _Place, length: float) -> _Place:
         """Find the next point by a step of this length along the tangent, and corrections orthogonal to it."""
-        step = jnp.asarray(length, dtype=float) * place.tangent
+        # Steps are computed on the host. With JAX, each operation on them would be compiled.
+        step = jax.device_put(length * np.asarray(place.tangent))
         return _corrected(self, place.coordinates, place.parameter, place.tangent, step)
 
-    def between(self, start: _Place, end: _Place) -> Array:
+    def between(self, start: _Place, end: _Place) -> np.ndarray:
         """Return the step in units of the branch. To first order, steps in all domains are coordinate differences."""
-        return jnp.append(end.coordinates - start.coordinates, end.parameter - start.parameter) / self.units
+        first, last = (np.append(np.asarray(each.coordinates), each.parameter) for each in (start, end))
+        return (last - first) / np.asarray(self.units)
 
     def text(self, place: _Place) -> str:
-        values = self.bound.values(place.coordinates)
-        numbers = [f"{name} = {float(value):.4g}" for name, value in values.items() if np.ndim(value) == 0]
+        values = place.order_parameters.items()
+        numbers = [f"{name} = {float(value):.4g}" for name, value in values if np.ndim(value) == 0]
         return ", ".join([f"{self.name} = {float(place.parameter):.6g}", *numbers[:4]])
 
 
-@jit
+@partial(jit, of_numbers=lambda branch, *others: branch.bound.of.is_of_numbers)
 def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, step) -> _Place:
     """Find the stationary point near a predicted one by Newton's method with corrections orthogonal to `across`.
 
@@ -267,10 +278,11 @@ def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, ste
     tangent = jnp.linalg.solve(matrix(at, value), none.at[-1].set(1.0))
     tangent = jnp.where(jnp.all(jnp.isfinite(tangent)), tangent / jnp.linalg.norm(tangent), across)
     here = branch.at(value)
-    return _Place(at, value, tangent, local_model(here, at).model.curvatures / here.scale, residual, led)
+    curvatures, at_edge = local_model(here, at).model.curvatures / here.scale, here.edges(at, _EDGE) & (here.free > 0)
+    return _Place(at, value, tangent, curvatures, residual, led, here.values(at), at_edge)
 
 
-@jit
+@partial(jit, of_numbers=lambda branch, *others: branch.bound.of.is_of_numbers)
 def _described(branch: _Branch, points: Float[Array, "point coordinates"], parameters: Float[Array, " point"]):
     """Return order parameters, actions and quadrature errors at points of the branch."""
 
@@ -384,22 +396,24 @@ def follow_both_ways(
 
 
 def _followed(bound: BoundAction, solution, name, direction, largest, bounds, most_points, report) -> SolutionBranch:
-    at_edge = solution.stats["at_edge"]
-    start = jnp.where(at_edge, solution.stats["coordinates"], bound.coordinates(solution.order_parameters))
-    bound = replace(bound, free=jnp.where(at_edge, 0.0, 1.0))
-    here, none = bound.parameters[name], jnp.zeros(len(start) + 1)
-    along = none.at[-1].set(float(direction))
+    at_edge = np.asarray(solution.stats["at_edge"])
+    start, _ = place_of(bound, solution.order_parameters)
+    start = jax.device_put(np.where(at_edge, solution.stats["coordinates"], start))
+    bound = replace(bound, free=jax.device_put(np.where(at_edge, 0.0, 1.0)))
+    here, none = bound.parameters[name], np.zeros(len(start) + 1)
+    along = np.append(none[1:], float(direction))
     # With this unit of the parameter, its largest step has length _LARGEST. The unit of an unconstrained number is its
     # size, or its change over the range if that is larger, so that numbers need not be of order one. The steps of other
     # coordinates are relative changes, with unit one.
-    units = jnp.append(jnp.ones(len(start)), largest / _LARGEST)
-    slope = _corrected(_Branch(bound, units, name), start, here, along, none).tangent
-    moves = jnp.abs(slope[:-1] / jnp.where(slope[-1] == 0, jnp.inf, slope[-1])) * (bounds[1] - bounds[0]) / units[-1]
-    real = jnp.maximum(jnp.abs(start), jnp.where(jnp.isfinite(moves), moves, 0.0))
-    units = jnp.append(jnp.where(bound.is_real & (real > 0), real, 1.0), units[-1])
-    branch, far = _Branch(bound, units, name), np.where(bound.is_real, _FAR * np.asarray(units[:-1]), np.inf)
+    units = np.append(np.ones(len(start)), largest / _LARGEST)
+    branch = _Branch(bound, jax.device_put(units), name)
+    slope = np.asarray(_corrected(branch, start, here, along, none).tangent)
+    moves = np.abs(slope[:-1] / np.where(slope[-1] == 0, np.inf, slope[-1])) * (bounds[1] - bounds[0]) / units[-1]
+    real = np.maximum(np.abs(start), np.where(np.isfinite(moves), moves, 0.0))
+    units = np.append(np.where(bound.is_real & (real > 0), real, 1.0), units[-1])
+    branch, far = replace(branch, units=jax.device_put(units)), np.where(bound.is_real, _FAR * units[:-1], np.inf)
     first = _corrected(branch, start, here, along, none)
-    if not first.residual <= NEAR:
+    if not float(first.residual) <= NEAR:
         raise ValueError(
             f"no branch starts from the solution as {name} changes: the correction is {float(first.residual):.3g}. "
             "The solution may itself be a fold or a branch point; start from a solution at a slightly different value"
@@ -421,37 +435,41 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
         turns += _turns(branch, place, ahead)
         # Check whether the branch passes its first point on this step.
         step, to_first = branch.between(place, ahead), branch.between(place, places[0])
-        if len(places) > 2 and passes(step, to_first) and float(ahead.tangent @ places[0].tangent) > STRAIGHT:
+        if len(places) > 2 and passes(step, to_first) and np.dot(ahead.tangent, places[0].tangent) > STRAIGHT:
             places, ended = [*places, places[0]], "the branch closes on its start"
             break
         places.append(ahead)
         report.update(note=branch.text(ahead))
         ended = _end_at(branch, places, bounds, far)
         # Enlarge the units of order parameters that have grown, so that steps grow too.
-        sizes, units = np.append(np.abs(ahead.coordinates), 0.0), np.asarray(branch.units)
+        sizes, units = np.append(np.abs(np.asarray(ahead.coordinates)), 0.0), np.asarray(branch.units)
         is_large = np.append(bound.is_real, False) & (sizes > _MANY * units)
         if is_large.any():
-            branch = replace(branch, units=jnp.where(is_large, sizes, units))
+            larger = np.where(is_large, sizes, units)
+            branch = replace(branch, units=jax.device_put(larger))
             for at in (0, -1):
-                tangent = places[at].tangent * units / branch.units
-                places[at] = replace(places[at], tangent=tangent / jnp.linalg.norm(tangent))
-    points, parameters = (jnp.stack([getattr(p, of) for p in places]) for of in ("coordinates", "parameter"))
-    curvatures = jnp.stack([place.curvatures for place in places])
-    order_parameters, actions, errors = _described(branch, points, parameters)
+                tangent = np.asarray(places[at].tangent) * units / larger
+                places[at] = replace(places[at], tangent=jax.device_put(tangent / np.linalg.norm(tangent)))
+    # One compiled function describes branches of up to this many points.
+    most = 2 ** (len(places) - 1).bit_length()
+    found = jax.tree.map(lambda *of: np.stack(of), *places, *(most - len(places)) * places[-1:])
+    described = *_described(branch, found.coordinates, found.parameter), found.curvatures, found.parameter
+    described = jax.tree.map(lambda of: jax.device_put(np.asarray(of)[: len(places)]), described)
+    order_parameters, actions, errors, curvatures, parameters = described
     return SolutionBranch(name, parameters, order_parameters, actions, curvatures, errors, tuple(turns), ended)
 
 
-def passes(step: Array, to_first: Array) -> bool:
-    """Return whether a step passes the first point of a curve, which is at `to_first` from its start."""
+def passes(step: Array | np.ndarray, to_first: Array | np.ndarray) -> bool:
+    """Return whether a step passes the first point of a curve, which is at `to_first` from its begin."""
     share = float(step @ to_first) / float(step @ step)
-    return 0 < share <= 1 and bool(jnp.linalg.norm(to_first - share * step) < 0.1 * jnp.linalg.norm(step))
+    return 0 < share <= 1 and bool(np.linalg.norm(to_first - share * step) < 0.1 * np.linalg.norm(step))
 
 
 def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, float]) -> tuple[_Place | None, float]:
     """Return the next point, or None if no step succeeds, and the length of the step to try after it."""
     while length > _SMALLEST * _LARGEST:
         ahead = branch.ahead(place, length)
-        cosine, value = float(place.tangent @ ahead.tangent), float(ahead.parameter)
+        cosine, value = np.dot(place.tangent, ahead.tangent), float(ahead.parameter)
         good = ahead.ends(length) and cosine > STRAIGHT
         if good and not bounds[0] <= value <= bounds[1]:
             # Stop at the bound that the step crosses, unless the branch turns back before it.
@@ -462,9 +480,9 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
 
             if good := beyond(0.0) * beyond(1.0) <= 0:
                 near = branch.ahead(place, scipy.optimize.brentq(beyond, 0.0, 1.0, xtol=1e-12) * length)
-                none = jnp.zeros_like(branch.units)
-                across = none.at[-1].set(1.0 if near.tangent[-1] > 0 else -1.0)
-                ahead = _corrected(branch, near.coordinates, jnp.asarray(bound), across, none)
+                none = np.zeros(len(branch.units))
+                across = np.append(none[1:], 1.0 if near.leads > 0 else -1.0)
+                ahead = _corrected(branch, near.coordinates, bound, across, none)
                 good = ahead.ends(length)
         if good:
             return ahead, min(_LARGEST, LONGER * length) if cosine > _VERY_STRAIGHT else length
@@ -474,7 +492,7 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
 
 def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
     """Find folds, where the tangent turns back, and branch points, where a curvature changes sign, on a step."""
-    length, places = float(start.tangent @ branch.between(start, end)), {0.0: start, 1.0: end}
+    length, places = float(np.dot(start.tangent, branch.between(start, end))), {0.0: start, 1.0: end}
 
     def place(share: float) -> _Place:
         if share not in places:
@@ -487,33 +505,32 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
             return None
         return scipy.optimize.brentq(lambda share: quantity(place(share)), 0.0, 1.0, xtol=1e-12)
 
-    at_fold = root(lambda at: float(at.tangent[-1]))
+    at_fold = root(lambda at: at.leads)
     found = [] if at_fold is None else [(at_fold, _FOLD)]
     for number in range(len(start.curvatures)):
-        crosses = root(lambda at, number=number: float(at.curvatures[number]))
+        crosses = root(lambda at, number=number: float(np.asarray(at.curvatures)[number]))
         if crosses is not None and all(abs(crosses - at) > _SAME_PLACE for at, _ in found):
             found.append((crosses, _BRANCH_POINT))
-    values = branch.bound.values
-    return [Turn(kind, place(share).parameter, values(place(share).coordinates)) for share, kind in sorted(found)]
+    return [Turn(kind, place(share).parameter, place(share).order_parameters) for share, kind in sorted(found)]
 
 
 def _end_at(branch: _Branch, places: list[_Place], bounds: tuple[float, float], far: np.ndarray) -> str | None:
     """Return the reason to stop at the last of these points, or None to continue."""
     place, bound, name = places[-1], branch.bound, branch.name
-    value, leads = float(place.parameter), float(place.tangent[-1])
+    value, leads = float(place.parameter), place.leads
     if (value >= bounds[1] and leads > 0) or (value <= bounds[0] and leads < 0):
         return f"{name} reached {value:g}, {'the upper' if leads > 0 else 'the lower'} bound"
-    at_edge = np.asarray(bound.edges(place.coordinates, _EDGE)) & (np.asarray(bound.free) > 0)
+    at_edge = np.asarray(place.at_edge)
     if at_edge.any():
         return f"{bound.owners[int(np.argmax(at_edge))]} reaches the edge of its domain at {branch.text(place)}"
-    is_far = np.abs(place.coordinates) > far
+    is_far = np.abs(np.asarray(place.coordinates)) > far
     if is_far.any():
         return f"{bound.owners[int(np.argmax(is_far))]} grows without bound at {branch.text(place)}"
     if len(places) <= _STANDING:
         return None
     before = places[-1 - _STANDING]
-    changes = [abs(float(each.parameter - before.parameter)) for each in places[-_STANDING:]]
-    if max(changes) > np.finfo(float).eps * float(branch.units[-1]):
+    changes = [abs(float(each.parameter) - float(before.parameter)) for each in places[-_STANDING:]]
+    if max(changes) > np.finfo(float).eps * np.asarray(branch.units)[-1]:
         return None
-    moved = np.abs(place.coordinates - before.coordinates) / np.asarray(branch.units[:-1])
+    moved = np.abs(np.subtract(place.coordinates, before.coordinates)) / np.asarray(branch.units)[:-1]
     return f"{bound.owners[int(np.argmax(moved))]} keeps changing while {name} is constant, at {branch.text(place)}"

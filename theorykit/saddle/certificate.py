@@ -119,6 +119,7 @@ class LocalModel(eqx.Module):
     unclear: Bool[Array, " coordinates"]
 
 
+@eqx.filter_jit
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     """Make the model about a point."""
     here = bound.expansion(coordinates)
@@ -322,9 +323,9 @@ def _at_edges(
 
     def inwards(at: Coordinates) -> tuple[Array, Array, Array, Array]:
         _, by_coordinates = jax.jvp(bound.values, (at,), (jnp.ones(number),))
+        _, pull = jax.vjp(lambda step: bound.values(bound.moved(at, step)), jnp.zeros(number))
         slopes, magnitudes = bound.slopes(at)
-        along_free, _ = bound.slopes(at, jnp.zeros(number))
-        return side * of_edges(slopes), of_edges(magnitudes), along_free, jnp.abs(of_edges(by_coordinates))
+        return side * of_edges(slopes), of_edges(magnitudes), pull(slopes)[0], jnp.abs(of_edges(by_coordinates))
 
     beside = [jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates) for distance in _BESIDE]
     inward, magnitudes, along_free, moved_by = jax.lax.map(inwards, jnp.concatenate([coordinates[None], *beside]))

@@ -11,7 +11,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Int
 
-from ..checks import is_traced
+from ..checks import is_traced, on_host
 
 # Number of failures of a batch that are described.
 _TOLD = 3
@@ -33,7 +33,8 @@ class AbstractOutcome(eqx.Module):
     @property
     def converged(self) -> bool | Bool[Array, "..."]:
         """Whether `result` is a success. This is an array for a batch, or for traced values."""
-        successful = self.result == optx.RESULTS.successful
+        # Compare on the host. JAX would compile the comparison.
+        successful = jax.tree.map(on_host, self.result) == optx.RESULTS.successful
         return successful if is_traced(successful) or np.ndim(successful) else bool(successful)
 
     @property

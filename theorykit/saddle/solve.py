@@ -15,7 +15,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float, Int
 
-from ..checks import Count, Index, checked_arguments, checked_number, is_traced, shown
+from ..checks import Count, Index, checked_arguments, checked_number, is_traced, on_host, shown
 from ..codegen import average_errors
 from ..compilation import jit
 from ..progress import Progress
@@ -220,12 +220,12 @@ class _Task(NamedTuple):
     def of(cls, action, values, initial, index, tolerance, max_steps, starts=_STARTS, seed=0) -> _Task:
         bound = bind(action, values, initial)
         if initial is None:
-            begin = jnp.asarray(np.random.default_rng(seed).standard_normal((starts, len(bound.free))))
+            begin = jnp.array(np.random.default_rng(seed).standard_normal((starts, len(bound.free))))
         else:
             begin = initial_coordinates(bound, initial)[None]
         solver = IndexNewton(index=index, near=_NEAR) if index else Newton(near=_NEAR)
         refines = is_traced(bound, begin, tolerance)
-        return cls(bound, begin, solver, jnp.asarray(tolerance), jnp.asarray(max_steps), refines)
+        return cls(bound, begin, solver, jnp.array(on_host(tolerance)), jnp.array(np.array(max_steps)), refines)
 
     def wants_finer(self, found: Solution) -> bool:
         if self.refines or not self.bound.of.has_averages:
@@ -245,7 +245,7 @@ class _End(eqx.Module):
     quadrature: Float[Array, ""]
 
 
-@jit
+@partial(jit, of_numbers=lambda bound, *others: bound.of.is_of_numbers)
 def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: bool, ends: _End | None = None):
     """Return the solutions and end points from all `starts`, or from `ends` by adaptive quadrature, as a batch.
 
@@ -271,8 +271,8 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             length = QuadraticModel.of(bound.expansion(start)).newton_length()
             by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
 
-        def attempt(begin: Coordinates, free) -> _End:
-            problem = replace(bound, free=free)
+        @eqx.filter_jit
+        def attempt(problem: BoundAction, solver, begin: Coordinates, tolerance, max_steps) -> _End:
             found = optx.minimise(
                 lambda at, problem: problem.action(at),
                 solver,
@@ -284,7 +284,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             )
             at, counts = found.stats["point"].coordinates, (found.stats["evaluations"], found.stats["curvatures"])
             known = evidence(problem, at, local_model(problem, at), index, tolerance)
-            return _End(at, free, found.result, known, *counts, jnp.array(jnp.inf))
+            return _End(at, problem.free, found.result, known, *counts, jnp.array(jnp.inf))
 
         def next_attempt(state):
             number, first, last = state
@@ -293,13 +293,14 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
             begin = jnp.stack([start, by_map, on_edge])[kind]
             useful = (kind != _FROM_EDGE) | jnp.any(beside)
-            ended = jax.lax.cond(useful, lambda: attempt(begin, jnp.where(beside, 0.0, 1.0)), lambda: last)
+            problem = replace(bound, free=jnp.where(beside, 0.0, bound.free))
+            ended = jax.lax.cond(useful, lambda: attempt(problem, solver, begin, tolerance, max_steps), lambda: last)
             evaluations = ended.evaluations + jnp.where(useful, last.evaluations, 0)
             hessians = ended.hessians + jnp.where(useful, last.hessians, 0)
             ended = replace(ended, evaluations=evaluations, hessians=hessians)
             return number + 1, chosen(number == 0, ended, first), ended
 
-        shapes = eqx.filter_eval_shape(attempt, start, bound.free)
+        shapes = eqx.filter_eval_shape(attempt, bound, solver, start, tolerance, max_steps)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         unsolved = replace(nothing.evidence, verdict=jnp.array(SLOPING))
         nothing = replace(nothing, coordinates=start, evidence=unsolved, result=optx.RESULTS.successful)
@@ -462,7 +463,7 @@ def _reported(task: _Task, solution: Solution, throw: bool) -> Solution:
     more, tolerance = "", float(task.tolerance)
     if int(solution.stats["verdict"]) == UNKNOWN_AVERAGE:
         more = f". {_worst_average(task.bound, solution)}"
-    if solution.converged and not solution.quadrature_error <= max(tolerance, _KNOWN * float(solution.error)):
+    if solution.converged and not float(solution.quadrature_error) <= max(tolerance, _KNOWN * float(solution.error)):
         warnings.warn(
             f"the quadrature of Gaussian averages may move the solution by {float(solution.quadrature_error):.2g} in "
             f"the metric of the domains, which exceeds the tolerance {tolerance:.2g}. "
