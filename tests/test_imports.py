@@ -19,8 +19,9 @@ MOST_FILES = 14
 HOUSE = (
     ("extras", "memory", "precision", "settings"),
     ("checks", "progress", "threads"),
-    ("atomic_files", "compilation", "sharding"),
+    ("atomic_files", "sharding"),
     ("cache",),
+    ("compilation",),
     ("",),
     ("workers",),
     ("symbolic",),
