@@ -51,7 +51,7 @@ def test_the_saddle_point_is_that_of_all_features(examples, rank, width, is_dual
     features = of_rank(rank, examples, 8, width) / width
     spanned = jnp.asarray(in_spanned_directions(features))
     assert spanned.shape[2] < width and has_dual_form(spanned) == is_dual
-    assert not tabulates_path_kernels(architecture, 350)
+    assert not tabulates_path_kernels(architecture.paths, 350)
     labels = np.sign(np.random.default_rng(3).normal(size=examples))
     found = bpkr.solve(architecture, bpkr.Data(features, labels))
     assert found.converged

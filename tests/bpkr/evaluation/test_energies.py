@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 from theorykit.bpkr.data.statistics import summed
 from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.bound_action import bind, flat_features
-from theorykit.bpkr.evaluation.contractions import combine, pairs
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.contractions import pairs
 from theorykit.bpkr.evaluation.energies import DualEnergy, KernelEnergy, energy_of
 
 from ..cases import ALL_SKIPS, ANY_OF_THE_GRAMMAR, ONE_LAYER, SEEDS, TWO_OUTPUTS, assert_close, problems, random_problem
@@ -24,7 +24,7 @@ def forms(problem):
     features = jnp.array(problem.features)
     small = energy_of(bind(architecture), bpkr.Data(features, jnp.array(problem.labels)))
     assert small.path_kernels is not None
-    dense = KernelEnergy(bind(architecture), small.labels, flat_features(architecture, features))
+    dense = KernelEnergy(bind(architecture), small.labels, features)
     dual = DualEnergy(bind(architecture), summed(features, jnp.array(problem.labels)))
     return u1, (small, dense, dual)
 
@@ -81,8 +81,14 @@ def test_the_curvature_is_the_second_derivative(case, seed):
 @settings(max_examples=5)
 @given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
 def test_contractions_do_the_work_of_generated_expressions(case, seed):
-    u1, (tabulated, dense, dual) = forms(random_problem(case, seed))
-    assert_close(combine(u1, tabulated.path_kernels), dense.kernel(u1), 1e-12)
+    problem = random_problem(case, seed)
+    u1, (tabulated, dense, dual) = forms(problem)
+    bound = tabulated.bound
+    data = bound.data(jnp.array(problem.features), jnp.array(problem.labels))
+    given = bound.numbers() | bound.point(problem.order_parameters) | data
+    derived = bound.compiled.training_kernel.call_from(given)["kernel"]
+    for form in (tabulated, dense):
+        assert_close(form.kernel(u1), derived, 1e-12)
     by_kernels = tabulated.curvature(tabulated.at(u1))
     for form in (dense, dual):
         assert_close(form.curvature(form.at(u1)), by_kernels, 1e-8)

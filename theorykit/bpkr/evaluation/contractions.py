@@ -2,7 +2,14 @@
 
 Each function computes an expression of the action with fewer operations; tests compare the two. A change dU_1 is given
 by its entries on and above the diagonal, row by row, in the order of `pairs`.
+
+All outputs have the same features. With C outputs, U_1 and the kernel K of the rows (example, output) consist of C x C
+matrices, but features and `pair_kernels` have one row per example:
+
+    K_{(mu c)(nu d)} = sum_{pi pi'} U_1^{(pi c)(pi' d)} phi^pi_mu . phi^pi'_nu.
 """
+
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +19,8 @@ from jaxtyping import Array, Float
 
 PathMatrix = Float[Array, "paths paths"]
 """A matrix between paths, such as U_1."""
+PairKernels = Float[Array, "pairs examples examples"]
+"""Kernels of the pairs of paths on and above the diagonal, see `pair_kernels`."""
 Number = Float[Array, ""]
 Blocks = tuple[Float[Array, "paths features paths features"], Float[Array, "paths features"]]
 """X = Phi^T (K + T I)^-1 Phi and z = Phi^T (K + T I)^-1 y, per path."""
@@ -29,21 +38,52 @@ def kernels_of_pairs(
     return jnp.einsum("p...i,q...i->...pq", one, other)
 
 
-def combine(u1: PathMatrix, kernels: Float[Array, "pairs rows rows"]) -> Float[Array, "rows rows"]:
-    """Compute K from its derivatives in the entries of U_1 on and above the diagonal."""
-    return (u1[pairs(len(u1))] @ kernels.reshape(len(kernels), -1)).reshape(kernels.shape[1:])
+def pair_kernels(features: Float[Array, "examples n features"]) -> PairKernels:
+    """Compute the kernel of each pair of paths on and above the diagonal, and half of it on the diagonal."""
+    rows, columns = pairs(features.shape[1])
+    weight = np.where(rows == columns, 0.5, 1.0)
+    return kernels_of_pairs(features[:, rows] * weight[:, None], features[:, columns])
+
+
+def combine(u1: PathMatrix, kernels: PairKernels) -> Float[Array, "rows rows"]:
+    """Compute K from `pair_kernels`. The pairs below the diagonal give the transpose of those above."""
+    paths = math.isqrt(2 * len(kernels))
+    rows, columns = pairs(paths)
+    weights = _by_output(u1, paths)[rows, :, columns].reshape(len(kernels), -1)
+    half = _by_row((weights.T @ kernels.reshape(len(kernels), -1)).reshape(-1, *kernels.shape[1:]))
+    return half + half.T
+
+
+def kernel_of_features(u1: PathMatrix, features: Float[Array, "examples n features"]) -> Float[Array, "rows rows"]:
+    """Compute K from features."""
+    half = jnp.einsum("pai,acbd->cdpbi", features, _by_output(u1, features.shape[1]))
+    return _by_row(jnp.einsum("cdpbi,qbi->cdpq", half, features).reshape(-1, len(features), len(features)))
+
+
+def _by_output(u1: PathMatrix, paths: int) -> Float[Array, "n outputs n outputs"]:
+    return u1.reshape(paths, len(u1) // paths, paths, -1)
+
+
+def _by_row(blocks: Float[Array, "pairs examples examples"]) -> Float[Array, "rows rows"]:
+    """Return the matrix of the rows (example, output) from its blocks for each pair of outputs."""
+    outputs, examples = math.isqrt(len(blocks)), blocks.shape[1]
+    by_output = blocks.reshape(outputs, outputs, examples, examples)
+    return by_output.transpose(2, 0, 3, 1).reshape(outputs * examples, -1)
 
 
 def blocks_of_features(
-    features: Float[Array, "rows paths features"],
+    features: Float[Array, "examples n features"],
     resolvent: Float[Array, "rows rows"],
     representer: Float[Array, "rows one"],
 ) -> Blocks:
     """Compute X and z from features, (K + T I)^-1 and (K + T I)^-1 y."""
-    rows, paths, size = features.shape
-    flat = features.reshape(rows, -1)
-    readings = jnp.einsum("pai,p->ai", features, representer[:, 0])
-    return (flat.T @ resolvent @ flat).reshape(paths, size, paths, size), readings
+    examples, paths, size = features.shape
+    outputs, flat = len(resolvent) // examples, features.reshape(examples, -1)
+    readings = jnp.einsum("pai,pc->aci", features, representer.reshape(examples, outputs))
+    half = flat.T @ resolvent.reshape(examples, -1)
+    half = half.reshape(-1, outputs, examples, outputs).swapaxes(2, 3).reshape(-1, examples)
+    whole = (half @ flat).reshape(paths, size, outputs, outputs, paths, size).transpose(0, 2, 1, 4, 3, 5)
+    return whole.reshape(paths * outputs, size, -1, size), readings.reshape(-1, size)
 
 
 def blocks_of_moments(
@@ -107,17 +147,44 @@ def _products_of_blocks(
 
 
 def curvature_of_kernels(
-    kernels: Float[Array, "pairs rows rows"],
-    resolvent: Float[Array, "rows rows"],
-    representer: Float[Array, "rows one"],
-) -> Float[Array, "pairs pairs"]:
-    """Compute the second derivative of E: -tr(A R B R) + 2 v^T A R B v, for derivatives A and B of K from `kernels`.
+    kernels: PairKernels, resolvent: Float[Array, "rows rows"], representer: Float[Array, "rows one"]
+) -> Float[Array, "entries entries"]:
+    """Compute the second derivative of E: -tr(A R B R) + 2 v^T A R B v, from `pair_kernels`.
 
-    R is (K + T I)^-1, and v is (K + T I)^-1 y.
+    R is (K + T I)^-1, and v is (K + T I)^-1 y. For outputs c and d and a kernel k, the derivative A of K is
+    k (x) e_c e_d^T plus its transpose.
     """
-    moved, readings = kernels @ resolvent, (kernels @ representer)[:, :, 0]
-    flat, flipped = (each.reshape(len(kernels), -1) for each in (moved, moved.swapaxes(1, 2)))
-    return 2 * readings @ resolvent @ readings.T - flat @ flipped.T
+    count, examples, _ = kernels.shape
+    outputs, paths = len(resolvent) // examples, math.isqrt(2 * count)
+    blocks, solved = resolvent.reshape(examples, outputs, examples, outputs), representer.reshape(examples, outputs)
+    if outputs == 1:
+        kernels = (kernels + kernels.swapaxes(1, 2)) / 2
+    side, shape = count * outputs**2, (count, outputs, outputs)
+    right = jnp.einsum("kpq,qdre->kdepr", kernels, blocks)
+    flat, flipped = right.reshape(side, -1), right.swapaxes(3, 4).reshape(side, -1)
+    # For k (x) e_c e_d^T and k' (x) e_c' e_d'^T: tr(k R_dc' k' R_d'c) with indices [k, d, c', k', d', c].
+    trace = (flat @ flipped.T).reshape(2 * shape).transpose(0, 5, 1, 3, 2, 4)
+    if outputs == 1:
+        # The kernels are symmetric, so the transpose of k' adds the same.
+        trace = 2 * trace
+    else:
+        # tr(k R_dd' k'^T R_c'c) with indices [k, d, d', k', c, c'].
+        left = jnp.einsum("pcqe,kqr->kcepr", blocks, kernels).reshape(side, -1)
+        trace = trace + (flat @ left.T).reshape(2 * shape).transpose(0, 4, 1, 3, 5, 2)
+    # Choose the entries of U_1 on and above the diagonal. Outputs are fastest.
+    (a, c), (b, d) = (np.divmod(index, outputs) for index in pairs(paths * outputs))
+    kernel = np.zeros((paths, paths), dtype=int)
+    kernel[pairs(paths)] = np.arange(count)
+    chosen = np.ravel_multi_index((kernel[a, b], c, d), shape)
+    # Entries of one path have half of its kernel from each order of the outputs.
+    weight = np.where((a == b) & (c < d), 2.0, 1.0)
+    unit = jnp.eye(outputs)
+    # A v is k v_d in the rows of output c, plus k^T v_c in those of d.
+    readings = jnp.einsum("kpq,qd,ce->kcdpe", kernels, solved, unit)
+    readings += jnp.einsum("kqp,qc,de->kcdpe", kernels, solved, unit)
+    readings = readings.reshape(side, -1)[chosen]
+    curvature = readings @ resolvent @ readings.T - trace.reshape(side, side)[chosen][:, chosen]
+    return 2 * weight[:, None] * curvature * weight
 
 
 def blocks_cost(paths: int, size: int, assembly: float | int, evaluation: float | int) -> tuple[float, float]:

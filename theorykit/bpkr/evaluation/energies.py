@@ -21,6 +21,7 @@ from ..specification.architecture import Architecture
 from .bound_action import BoundAction
 from .contractions import (
     Number,
+    PairKernels,
     PathMatrix,
     blocks_cost,
     blocks_of_features,
@@ -28,7 +29,8 @@ from .contractions import (
     combine,
     curvature_of_blocks,
     curvature_of_kernels,
-    kernels_of_pairs,
+    kernel_of_features,
+    pair_kernels,
     pairs,
 )
 from .rounding import dual_rounding, kernel_rounding
@@ -111,9 +113,9 @@ class KernelEnergy(AbstractEnergy):
     """The energy from the kernel K of all examples, with one row per label.
 
     - `labels`: y (rows x 1).
-    - `features`: the features (rows x columns) from which K is computed, in the layout of `flat_features`.
-    - `path_kernels`: the derivatives of K (pairs x rows x rows) in the entries of U_1 on and above the diagonal. They
-      are computed once, for few paths and examples, and K and its gradient no longer need `features`.
+    - `features`: the path features, from which K is computed. All outputs share them.
+    - `path_kernels`: the `pair_kernels` of the features. They are computed once, for few paths and examples, and K and
+      its gradient no longer need `features`.
     - `omitted`: number of further rows of `TransformedExamples` without features or labels; negative if rows of zeros
       were added.
     - `features_error`: largest error of a feature of `TransformedExamples`.
@@ -121,8 +123,8 @@ class KernelEnergy(AbstractEnergy):
 
     bound: BoundAction
     labels: Float[Array, "rows one"]
-    features: Float[Array, "rows columns"] | None = None
-    path_kernels: Float[Array, "pairs rows rows"] | None = None
+    features: Float[Array, "examples paths features"] | None = None
+    path_kernels: PairKernels | None = None
     omitted: Number | None = None
     features_error: Number | float = 0.0
 
@@ -134,11 +136,13 @@ class KernelEnergy(AbstractEnergy):
         """Compute K at U_1, Eq. (10)."""
         if self.path_kernels is not None:
             return combine(u1, self.path_kernels)
+        if self.architecture.outputs > 1:
+            return kernel_of_features(u1, self.features)
         return self.bound.compiled.training_kernel.call_from(self._of_features(u1))["kernel"]
 
     def _of_features(self, u1: PathMatrix) -> Mapping[Expr, Array | int]:
         symbols = self.bound.symbols
-        return self.bound.numbers() | {symbols.first: u1, symbols.features: self.features}
+        return self.bound.numbers() | {symbols.first: u1, symbols.features: self.bound.flat(self.features)}
 
     def _given(self, kernel: Float[Array, "rows rows"]) -> Mapping[Expr, Array | int]:
         symbols = {self.bound.action.kernel_energy.kernel: kernel, self.bound.symbols.labels: self.labels}
@@ -155,16 +159,14 @@ class KernelEnergy(AbstractEnergy):
         return self._with_omitted(found["energy"])
 
     def at(self, u1):
-        compiled, form = self.bound.compiled, self.bound.action.kernel_energy
-        if self.path_kernels is not None:
-            found = compiled.kernel_energy.call_from(self._given(combine(u1, self.path_kernels)))
+        form = self.bound.action.kernel_energy
+        found = self.bound.compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
+        if self.path_kernels is not None or self.architecture.outputs > 1:
             # Make two separate products, because a product with both columns side by side has to interleave them.
             slopes = [self._gradient(u1, found[name]) for name in ("resolvent", "minus_misfit_slope")]
         else:
-            given = self._of_features(u1)
-            found = compiled.kernel_energy.call_from(self._given(compiled.training_kernel.call_from(given)["kernel"]))
-            given |= {form.resolvent_symbol: found["resolvent"], form.representer_symbol: found["representer"]}
-            parts = compiled.kernel_slopes.call_from(given)
+            given = {form.resolvent_symbol: found["resolvent"], form.representer_symbol: found["representer"]}
+            parts = self.bound.compiled.kernel_slopes.call_from(self._of_features(u1) | given)
             slopes = [parts[name] for name in ("logdet_gradient", "minus_misfit_gradient")]
         energy = self._with_omitted(found["energy"])
         solved = {name: found[name] for name in ("resolvent", "representer")}
@@ -186,21 +188,18 @@ class KernelEnergy(AbstractEnergy):
 
     def rounding(self, point):
         if self.path_kernels is None:
-            squares = jnp.sum(self._by_path**2, axis=2).T
+            squares = jnp.sum(self.features**2, axis=2).T
         else:
-            rows, columns = pairs(self.paths)
-            squares = jnp.diagonal(self.path_kernels[rows == columns], axis1=1, axis2=2)
+            rows, columns = pairs(self.architecture.paths)
+            squares = 2 * jnp.diagonal(self.path_kernels[rows == columns], axis1=1, axis2=2)
+        squares = jnp.kron(squares, jnp.eye(self.architecture.outputs))
         data = squares, self.labels[:, 0], self.architecture.temperature, self.features_error
         return kernel_rounding(point.u1, point.value, point.solved, *data)
-
-    @property
-    def _by_path(self) -> Float[Array, "rows paths features"]:
-        return self.features.reshape(len(self.features), self.paths, -1)
 
     def curvature(self, point):
         resolvent, representer = point.solved["resolvent"], point.solved["representer"]
         if self._cost_of_blocks() <= self._cost_of_kernels():
-            return curvature_of_blocks(*blocks_of_features(self._by_path, resolvent, representer))
+            return curvature_of_blocks(*blocks_of_features(self.features, resolvent, representer))
         return curvature_of_kernels(self.path_kernels, resolvent, representer)
 
     def curvature_cost(self):
@@ -209,20 +208,27 @@ class KernelEnergy(AbstractEnergy):
     def _cost_of_blocks(self) -> tuple[float, float]:
         if self.features is None:
             return math.inf, math.inf
-        rows, columns = self.features.shape
-        evaluation = 4 * rows**2 * columns if self.path_kernels is None else self._evaluation_of_kernels()
-        return blocks_cost(self.paths, columns // self.paths, rows * columns**2, evaluation)
+        examples, paths, size = self.features.shape
+        assembly = (paths * size + examples) * paths * size * len(self.labels) * self.architecture.outputs
+        return blocks_cost(self.paths, size, assembly, self._operations())
 
     def _cost_of_kernels(self) -> tuple[float, float]:
         if self.path_kernels is None:
             return math.inf, math.inf
-        count, rows, _ = self.path_kernels.shape
-        return 2 * count * rows**3 / self._evaluation_of_kernels(), 16.0 * count * rows**2
+        outputs, examples = self.architecture.outputs, self.path_kernels.shape[1]
+        count = len(self.path_kernels) * outputs**2
+        # The traces of pairs of kernels, and with several outputs also of a kernel and a transposed one.
+        products = 2 * count * (examples**3 + count * examples**2) * (1 if outputs == 1 else 2)
+        return products / self._operations(), 24.0 * count * examples**2
 
-    def _evaluation_of_kernels(self) -> float:
-        """Return the operations of an evaluation with `path_kernels`, in units of those in products of matrices."""
-        count, rows, _ = self.path_kernels.shape
-        return _TRAFFIC * (4 * count * rows**2 + rows**3)
+    def _operations(self) -> float:
+        """Return the operations of an evaluation, in units of those in products of matrices."""
+        rows = len(self.labels)
+        if self.path_kernels is None:
+            _, paths, size = self.features.shape
+            return float(3 * rows**2 * paths * size + rows**3)
+        entries = self.path_kernels.size * self.architecture.outputs**2
+        return _TRAFFIC * 4 * entries + rows**3
 
 
 class DualEnergy(AbstractEnergy):
@@ -282,21 +288,15 @@ def energy_of(bound: BoundAction, data: Data | TransformedExamples, *, by_kernel
         return DualEnergy(bound, data.moments)
     features, labels = data.features, data.labels.reshape(-1, 1)
     if isinstance(features, ImplicitFeatures):
-        return KernelEnergy(bound, labels, path_kernels=features.pair_kernels(bound.architecture.outputs))
+        return KernelEnergy(bound, labels, path_kernels=features.pair_kernels())
     if has_dual_form(features) and not by_kernel and not is_transformed:
         return DualEnergy(bound, summed(features, data.labels))
     rounding = {"omitted": data.omitted, "features_error": data.error} if is_transformed else {}
-    flat, paths = bound.flat(features), bound.architecture.overlap_sizes[0]
-    if not tabulates_path_kernels(bound.architecture, len(features)):
-        return KernelEnergy(bound, labels, features=flat, **rounding)
-    # K is linear in U_1 (Eq. 10), so its derivatives in the entries on and above the diagonal determine it.
-    by_path, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
-    upper = kernels_of_pairs(by_path[:, rows], by_path[:, columns])
-    kernels = upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)
-    return KernelEnergy(bound, labels, features=flat, path_kernels=kernels, **rounding)
+    if tabulates_path_kernels(features.shape[1], len(features)):
+        return KernelEnergy(bound, labels, features=features, path_kernels=pair_kernels(features), **rounding)
+    return KernelEnergy(bound, labels, features=features, **rounding)
 
 
-def tabulates_path_kernels(architecture: Architecture, examples: int) -> bool:
+def tabulates_path_kernels(paths: int, examples: int) -> bool:
     """Whether to compute the kernels of all pairs of paths once and keep them."""
-    count, rows = len(pairs(architecture.overlap_sizes[0])[0]), examples * architecture.outputs
-    return 8 * count * rows**2 <= _PATH_KERNEL_BYTES
+    return 8 * len(pairs(paths)[0]) * examples**2 <= _PATH_KERNEL_BYTES

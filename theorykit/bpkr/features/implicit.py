@@ -82,17 +82,11 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         chosen = jnp.arange(len(self))[examples]
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
-    def pair_kernels(self, outputs: int = 1) -> Float[Array, "pairs rows rows"]:
-        """Return dK/dU_1 for the entries of the symmetric U_1 on and above the diagonal. Outputs are fastest."""
-        rows, columns = np.triu_indices(self.shape[1] * outputs)
-        once = np.where(rows == columns, 0.5, 1.0)
-
-        def of_example(kernels: Float[Array, "paths paths examples"]) -> Float[Array, "pairs outputs rows"]:
-            spread = _over_outputs(kernels, outputs)
-            return once[:, None, None] * (spread[rows, columns] + spread[columns, rows])
-
-        found = self._by_example(self, of_example).transpose(1, 0, 2, 3)
-        return found.reshape(len(rows), len(self) * outputs, -1)
+    def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
+        """Return the kernels of the pairs of paths on and above the diagonal, and half of those on the diagonal."""
+        rows, columns = np.triu_indices(self.shape[1])
+        weight = np.where(rows == columns, 0.5, 1.0)[:, None]
+        return self._by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
 
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
         """Return the kernel of every pair of paths."""

@@ -279,10 +279,11 @@ def _in_shared_sizes(problem: Problem) -> Data | TransformedExamples:
             padded = with_zeros(features, labels)
             features, labels = padded.features, padded.labels
         return Data(moments=sum_examples(features, labels, float(examples)))
-    if not tabulates_path_kernels(problem.architecture, shared_size(examples)):
+    if not tabulates_path_kernels(paths, shared_size(examples)):
         return Data(jnp.asarray(in_spanned_directions(np.asarray(data.features))), data.labels)
     # The more examples, the shorter is compilation compared with a solve, and the more expensive are more examples.
-    return with_zeros(data.features, data.labels) if is_positive and examples <= MANY_ROWS else data
+    is_small = shared_size(examples) * problem.architecture.outputs <= MANY_ROWS
+    return with_zeros(data.features, data.labels) if is_positive and is_small else data
 
 
 def _prepare(data: Data | TransformedExamples, attempt: Attempt) -> tuple[Any, ...]:
