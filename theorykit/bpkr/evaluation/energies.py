@@ -105,6 +105,10 @@ class AbstractEnergy(eqx.Module):
         """Compute the second derivative of E in the entries of U_1 on and above the diagonal."""
 
     @abc.abstractmethod
+    def operations(self) -> float:
+        """Count the operations of `at`, in units of those in products of matrices."""
+
+    @abc.abstractmethod
     def curvature_cost(self) -> tuple[float, float]:
         """Estimate the cost of `curvature` beyond `at`, in evaluations, and its memory in bytes."""
 
@@ -210,7 +214,7 @@ class KernelEnergy(AbstractEnergy):
             return math.inf, math.inf
         examples, paths, size = self.features.shape
         assembly = (paths * size + examples) * paths * size * len(self.labels) * self.architecture.outputs
-        return blocks_cost(self.paths, size, assembly, self._operations())
+        return blocks_cost(self.paths, size, assembly, self.operations())
 
     def _cost_of_kernels(self) -> tuple[float, float]:
         if self.path_kernels is None:
@@ -219,10 +223,9 @@ class KernelEnergy(AbstractEnergy):
         count = len(self.path_kernels) * outputs**2
         # The traces of pairs of kernels, and with several outputs also of a kernel and a transposed one.
         products = 2 * count * (examples**3 + count * examples**2) * (1 if outputs == 1 else 2)
-        return products / self._operations(), 24.0 * count * examples**2
+        return products / self.operations(), 24.0 * count * examples**2
 
-    def _operations(self) -> float:
-        """Return the operations of an evaluation, in units of those in products of matrices."""
+    def operations(self):
         rows = len(self.labels)
         if self.path_kernels is None:
             _, paths, size = self.features.shape
@@ -258,7 +261,10 @@ class DualEnergy(AbstractEnergy):
 
     def curvature_cost(self):
         columns = len(self.statistics.gram) * self.statistics.outputs
-        return blocks_cost(self.paths, columns // self.paths, 4 * columns**3, 2 * columns**3)
+        return blocks_cost(self.paths, columns // self.paths, 4 * columns**3, self.operations())
+
+    def operations(self):
+        return 2.0 * (len(self.statistics.gram) * self.statistics.outputs) ** 3
 
     def _given(self, u1: PathMatrix) -> Mapping[Expr, Array | int]:
         return self.bound.numbers() | self.bound.moments(self.statistics) | {self.bound.symbols.first: u1}

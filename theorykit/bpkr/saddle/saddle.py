@@ -40,6 +40,7 @@ from ..evaluation.problem import Problem, as_problem, matrix_rows
 from ..features.implicit import ImplicitFeatures
 from ..matrix_free.solver import MatrixFree, MatrixFreeSaddle, solve_matrix_free
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates
+from ..order_parameters.metric import dimension
 from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
@@ -62,7 +63,9 @@ _CAUSES = {
 # The default tolerance. If a smaller gradient norm exceeds a given tolerance, that tolerance is below rounding.
 _USUAL_TOLERANCE = 1e-9
 # Form the curvature if it costs at most this many evaluations of the energy; otherwise sweeps are faster.
-_CURVATURE_EVALUATIONS = 20
+_CURVATURE_EVALUATIONS = 8
+# Operations of the diagonalisation of the Hessian, relative to the third power of its size.
+_DIAGONALISATION = 10.0
 # Form the curvature if it takes at most this many bytes.
 _CURVATURE_BYTES = 2**30
 
@@ -321,6 +324,7 @@ def _shapes_of(structure, shapes) -> SaddleProblem:
 
 def _forms_curvature(problem: SaddleProblem) -> bool:
     evaluations, size = problem.energy.curvature_cost()
+    evaluations += _DIAGONALISATION * dimension(problem.architecture) ** 3 / problem.energy.operations()
     return bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES)
 
 
