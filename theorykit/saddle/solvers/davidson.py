@@ -47,6 +47,8 @@ class _State(eqx.Module):
     basis: Float[Array, "products size"]
     images: Float[Array, "products size"]
     ahead: Vector
+    softened: Vector
+    warmup: Int[Array, ""]
     found: Eigenvalue
     is_exhausted: Array
 
@@ -70,13 +72,11 @@ def smallest_eigenvalue(
         """Approximate M^{-1} v. If M is not positive and conjugate gradients fail, return the vector itself."""
         structure = jax.ShapeDtypeStruct((size,), vector.dtype)
         operator = lx.FunctionLinearOperator(model, structure, lx.positive_semidefinite_tag)
-        solver = lx.CG(rtol=_MODEL_TOLERANCE, atol=0.0, max_steps=_MODEL_STEPS, norm=jnp.linalg.norm)
+        solver = lx.CG(
+            rtol=_MODEL_TOLERANCE, atol=0.0, max_steps=_MODEL_STEPS, norm=jnp.linalg.norm, stabilise_every=None
+        )
         found = lx.linear_solve(operator, _unit(vector), solver, throw=False).value
         return jnp.where(jnp.all(jnp.isfinite(found)), found, vector)
-
-    softened = turn
-    for _ in range(_WARMUP):
-        softened = _unit(solve(softened))
 
     def goes_on(state: _State):
         found = state.found
@@ -84,7 +84,8 @@ def smallest_eigenvalue(
         done = (small & (found.products >= min(_LEAST, products))) | state.is_exhausted
         return (found.products < products) & ~done
 
-    def step(state: _State) -> _State:
+    def expanded(state: _State) -> tuple[Array, Array, Eigenvalue, Vector]:
+        """Return the basis with one more vector, its images, the eigenvalue, and the residual."""
         taken = state.found.products
         basis = state.basis.at[taken].set(state.ahead)
         images = state.images.at[taken].set(product(state.ahead))
@@ -96,17 +97,26 @@ def smallest_eigenvalue(
         values, vectors = jnp.linalg.eigh(projected)
         weights = vectors[:, 0]
         residual = weights @ images - values[0] * (weights @ basis)
+        return basis, images, Eigenvalue(values[0], jnp.linalg.norm(residual), taken + 1), residual
+
+    def step(state: _State) -> _State:
+        # The warm-up is part of this loop, so that the compiled program contains the solve with the model only once.
+        warms = state.warmup > 0
+        unchanged = state.basis, state.images, state.found, state.softened
+        basis, images, found, target = jax.lax.cond(warms, lambda: unchanged, lambda: expanded(state))
+        solved = solve(target)
+        softened = jnp.where(warms, _unit(solved), state.softened)
         # A model that does not distinguish directions, such as the identity, leaves the start unchanged.
-        is_second = (taken == 0) & (jnp.abs(softened @ turn) < 1 - _ALIKE)
-        ahead = jnp.where(is_second, softened, solve(residual))
-        remaining = _beyond(basis, _unit(ahead))
-        found = Eigenvalue(values[0], jnp.linalg.norm(residual), taken + 1)
-        is_exhausted = jnp.linalg.norm(remaining) < jnp.sqrt(jnp.finfo(remaining.dtype).eps)
-        return _State(basis, images, _beyond(basis, _unit(remaining)), found, is_exhausted)
+        is_second = (found.products == 1) & (jnp.abs(softened @ turn) < 1 - _ALIKE)
+        remaining = _beyond(basis, _unit(jnp.where(is_second, softened, solved)))
+        is_exhausted = ~warms & (jnp.linalg.norm(remaining) < jnp.sqrt(jnp.finfo(remaining.dtype).eps))
+        ahead = jnp.where(warms, turn, _beyond(basis, _unit(remaining)))
+        return _State(basis, images, ahead, softened, jnp.maximum(state.warmup - 1, 0), found, is_exhausted)
 
     empty = jnp.zeros((products, size))
     nothing = Eigenvalue(jnp.array(jnp.inf), jnp.array(jnp.inf), jnp.array(0))
-    return jax.lax.while_loop(goes_on, step, _State(empty, empty, turn, nothing, jnp.array(False))).found
+    first = _State(empty, empty, turn, turn, jnp.array(_WARMUP), nothing, jnp.array(False))
+    return jax.lax.while_loop(goes_on, step, first).found
 
 
 def _unit(vector: Vector) -> Vector:
