@@ -163,14 +163,16 @@ class KernelEnergy(AbstractEnergy):
         return self._with_omitted(found["energy"])
 
     def at(self, u1):
-        form = self.bound.action.kernel_energy
-        found = self.bound.compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
+        compiled, form = self.bound.compiled, self.bound.action.kernel_energy
         if self.path_kernels is not None or self.architecture.outputs > 1:
+            found = compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
             # Make two separate products, because a product with both columns side by side has to interleave them.
             slopes = [self._gradient(u1, found[name]) for name in ("resolvent", "minus_misfit_slope")]
         else:
-            given = {form.resolvent_symbol: found["resolvent"], form.representer_symbol: found["representer"]}
-            parts = self.bound.compiled.kernel_slopes.call_from(self._of_features(u1) | given)
+            given = self._of_features(u1)
+            found = compiled.kernel_energy.call_from(self._given(compiled.training_kernel.call_from(given)["kernel"]))
+            given |= {form.resolvent_symbol: found["resolvent"], form.representer_symbol: found["representer"]}
+            parts = compiled.kernel_slopes.call_from(given)
             slopes = [parts[name] for name in ("logdet_gradient", "minus_misfit_gradient")]
         energy = self._with_omitted(found["energy"])
         solved = {name: found[name] for name in ("resolvent", "representer")}
