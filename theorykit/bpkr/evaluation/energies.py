@@ -39,6 +39,8 @@ from .rounding import dual_rounding, kernel_rounding
 _PATH_KERNEL_BYTES = 2**25
 # An operation on path kernels waits for memory and takes this many times as long as one in a product of matrices.
 _TRAFFIC = 2.5
+# Operations that take as long as an evaluation for few examples and paths.
+_OVERHEAD = 1e6
 
 
 class EnergyPoint(eqx.Module):
@@ -231,9 +233,9 @@ class KernelEnergy(AbstractEnergy):
         rows = len(self.labels)
         if self.path_kernels is None:
             _, paths, size = self.features.shape
-            return float(3 * rows**2 * paths * size + rows**3)
+            return _OVERHEAD + 3 * rows**2 * paths * size + rows**3
         entries = self.path_kernels.size * self.architecture.outputs**2
-        return _TRAFFIC * 4 * entries + rows**3
+        return _OVERHEAD + _TRAFFIC * 4 * entries + rows**3
 
 
 class DualEnergy(AbstractEnergy):
@@ -266,7 +268,7 @@ class DualEnergy(AbstractEnergy):
         return blocks_cost(self.paths, columns // self.paths, 4 * columns**3, self.operations())
 
     def operations(self):
-        return 2.0 * (len(self.statistics.gram) * self.statistics.outputs) ** 3
+        return _OVERHEAD + 2 * (len(self.statistics.gram) * self.statistics.outputs) ** 3
 
     def _given(self, u1: PathMatrix) -> Mapping[Expr, Array | int]:
         return self.bound.numbers() | self.bound.moments(self.statistics) | {self.bound.symbols.first: u1}
