@@ -29,6 +29,9 @@ def lap(name):
 import theorykit
 from theorykit import bpkr
 theorykit.enable_float64()
+if sys.argv[1] == "cached":
+    # Also the functions that sample the data, which are not theorykit's.
+    theorykit.enable_cache()
 bpkr.Architecture, bpkr.attention, bpkr.path_features, bpkr.solve, bpkr.predict
 lap("import")
 import jax
@@ -103,7 +106,7 @@ def run(program: str, argument: str, folder: str) -> dict[str, list[float]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "THEORYKIT_"))}
     path = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[1] / "examples")]
     environment |= {"THEORYKIT_CACHE": folder, "PYTHONPATH": os.pathsep.join(path)}
-    arguments = [sys.executable, "-c", program, argument]
+    arguments = [sys.executable, "-c", program, argument or ("fresh" if folder == "off" else "cached")]
     return json.loads(subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True).stdout)
 
 

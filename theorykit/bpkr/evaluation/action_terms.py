@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from sympy import Expr
 
 from ...checks import checked_positive_definite
-from ...compilation import jit
+from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
@@ -70,7 +70,7 @@ def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
     return energy, -(energy + np.size(problem.data.labels) * np.log(2 * np.pi)) / 2
 
 
-@jit
+@jit_and_keep
 def action_terms(
     bound: BoundAction,
     order_parameters: OrderParameters,
@@ -84,7 +84,7 @@ def action_terms(
     return _terms(bound, bound.compiled.terms.call_from(given))
 
 
-@jit
+@jit_and_keep
 def _with_energy(bound: BoundAction, order_parameters: OrderParameters, energy: AbstractEnergy) -> ActionTerms:
     values = dict(bound.compiled.entropies.call_from(bound.numbers() | bound.point(order_parameters)))
     values["energy"] = energy.value(order_parameters.first)

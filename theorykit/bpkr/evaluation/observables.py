@@ -18,6 +18,7 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
+from ...threads import threads_for
 from ..data.examples import prior_of_paths
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
@@ -59,7 +60,7 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     kernel = checked_symmetric("kernel", kernel)
     numbers, message = on_host(labels), "labels are all zero, so their cosine with a component is not defined"
     labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])
-    with memory_errors_in_words("kernel_task_alignment"):
+    with memory_errors_in_words("kernel_task_alignment"), threads_for(len(labels)):
         eigenvalues, components = jax.block_until_ready(jnp.linalg.eigh(kernel))
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])

@@ -202,7 +202,7 @@ def kernel(
     return _kernel(problem.bound, problem.point(order_parameters, singular=True), features, other)
 
 
-@jit
+@jit_and_keep
 def _kernel(bound: BoundAction, order_parameters, features, other):
     if isinstance(features, ImplicitFeatures):
         return features.kernel(order_parameters.first, other)

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from ...checks import Requirement, check_aligned, checked_sequence, counted, finite_array, on_host, require
-from ...compilation import jit
+from ...compilation import jit_and_keep
 from ...memory import check_fits
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
@@ -188,14 +188,14 @@ def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> 
     )
 
 
-@jit
+@jit_and_keep
 def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
     """Return the scores of every layer, and whether all are finite, because a softmax of infinities is NaN."""
     scores = heads.unchecked_logits(inputs)
     return scores, jnp.all(jnp.array([jnp.all(jnp.isfinite(layer)) for layer in scores]))
 
 
-@jit
+@jit_and_keep
 def _softmax(scores: tuple[Array, ...], added: Array | None) -> tuple[Array, ...]:
     # jax.nn.softmax subtracts the largest score, so that large scores do not overflow.
     shifted = scores if added is None else [layer + added for layer in scores]

@@ -26,7 +26,7 @@ from ...checks import (
     require,
     shown,
 )
-from ...compilation import jit
+from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..features.token_kernels import rules_for
@@ -124,13 +124,13 @@ def unchecked_path_features(
     return _features(inputs, tuple(attention), architecture.with_arrays(), read)
 
 
-@jit
+@jit_and_keep
 def _features(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples paths features"]:
     scale = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2])
     return scale * _along_paths(lambda tokens, reading: reading.T @ tokens, inputs, attention, architecture, read)
 
 
-@jit
+@jit_and_keep
 def _readings(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples tokens paths"]:
     return _along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
 

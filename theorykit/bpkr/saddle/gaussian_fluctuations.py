@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...checks import checked_whole_number
-from ...compilation import jit
+from ...compilation import jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Picture, Table, Text
@@ -144,7 +144,7 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
     return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
 
 
-@jit
+@jit_and_keep
 def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_features) -> Fluctuations:
     problem = SaddleProblem(energy_of(bound, Data(features, labels)))
     coordinates = from_order_parameters(bound.architecture, order_parameters)
