@@ -149,7 +149,9 @@ def normal_mean(
         middle = (left + right) / 2
         first, second = integrals(left, middle), integrals(middle, right)
         # A NaN is not halved again, because the comparison is false.
-        again = np.abs(first + second - whole) > _TOLERANCE * scale
+        # The density has a relative rounding error in proportion to z^2, which no halving removes.
+        rounding = np.maximum(left**2, right**2) * np.abs(whole)
+        again = np.abs(first + second - whole) > _TOLERANCE * (scale + rounding)
         again = np.any(again, axis=tuple(range(1, again.ndim))) & (len(left) < _MOST_PANELS)
         again &= halvings < _MOST_HALVINGS - 1
         total = total + np.sum((first + second)[~again], axis=0)
