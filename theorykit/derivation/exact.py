@@ -11,6 +11,7 @@ because it is transcendental.
 Residues are Python integers, which cannot overflow, in NumPy object arrays.
 """
 
+import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -87,11 +88,13 @@ class _Arithmetic:
 
 
 class Dual(_Arithmetic):
-    """Dual number a + b e with e^2 = 0: a residue a and its directional derivative b."""
+    """Dual number a + b e with e^2 = 0: a residue or an array of residues a, and its directional derivative b."""
 
     __slots__ = ("slope", "value")
+    # Arrays leave operations with dual numbers to this class.
+    __array_ufunc__ = None
 
-    def __init__(self, value: int, slope: int):
+    def __init__(self, value: int | np.ndarray, slope: int | np.ndarray):
         self.value, self.slope = value, slope
 
     def __add__(self, other):
@@ -105,8 +108,13 @@ class Dual(_Arithmetic):
         return self + -other
 
     def __mul__(self, other):
-        value, slope = _parts(other)
-        return Dual(self.value * value, self.value * slope + self.slope * value)
+        return _bilinear(operator.mul, self, other)
+
+    def __matmul__(self, other):
+        return _bilinear(operator.matmul, self, other)
+
+    def __rmatmul__(self, other):
+        return _bilinear(operator.matmul, other, self)
 
     def __mod__(self, prime):
         return Dual(self.value % prime, self.slope % prime)
@@ -121,12 +129,22 @@ class Dual(_Arithmetic):
         return bool(self.value)
 
 
-def _parts(number) -> tuple[int, int]:
+def _parts(number):
     return (number.value, number.slope) if isinstance(number, Dual) else (number, 0)
 
 
-_slopes = np.vectorize(lambda entry: _parts(entry)[1], otypes=[object])
-dual = np.vectorize(Dual, otypes=[object])
+def _linear(function, entries):
+    return Dual(function(entries.value), function(entries.slope)) if isinstance(entries, Dual) else function(entries)
+
+
+def _bilinear(function, left, right):
+    """Apply a product of two numbers or arrays, with the product rule for dual numbers."""
+    if not isinstance(right, Dual):
+        return _linear(lambda part: function(part, right), left)
+    if not isinstance(left, Dual):
+        return _linear(lambda part: function(left, part), right)
+    slope = function(left.value, right.slope) + function(left.slope, right.value)
+    return Dual(function(left.value, right.value), slope)
 
 
 def _reciprocal(number: Any) -> Any:
@@ -135,8 +153,11 @@ def _reciprocal(number: Any) -> Any:
     return pow(number, -1, PRIME)
 
 
-def inverse(matrix: np.ndarray) -> np.ndarray:
+def inverse(matrix: np.ndarray | Dual) -> np.ndarray | Dual:
     """Invert a square matrix by Gauss-Jordan elimination."""
+    if isinstance(matrix, Dual):
+        inverted = inverse(matrix.value)
+        return Dual(inverted, -inverted @ (matrix.slope @ inverted % PRIME) % PRIME)
     size = len(matrix)
     rows = np.hstack([matrix, np.eye(size, dtype=int).astype(object)])
     for column in range(size):
@@ -147,8 +168,11 @@ def inverse(matrix: np.ndarray) -> np.ndarray:
     return rows[:, size:]
 
 
-def determinant(matrix: np.ndarray) -> Any:
+def determinant(matrix: np.ndarray | Dual) -> Any:
     """Return the determinant of an invertible square matrix by Gaussian elimination."""
+    if isinstance(matrix, Dual):
+        value = determinant(matrix.value)
+        return Dual(value, value * np.trace(inverse(matrix.value) @ matrix.slope) % PRIME)
     rows, result = matrix.copy(), 1
     for column in range(len(rows)):
         result = _bring_up_pivot(rows, column) * result * rows[column, column] % PRIME
@@ -204,12 +228,12 @@ class Residues(_Arithmetic):
     @property
     def is_matrix(self) -> bool:
         """Return whether this is a matrix instead of a number."""
-        return isinstance(self.entries, np.ndarray)
+        return isinstance(_parts(self.entries)[0], np.ndarray)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Return the number of rows and the number of columns."""
-        return self.entries.shape
+        return _parts(self.entries)[0].shape
 
     def __add__(self, other):
         other = as_value(other)
@@ -241,7 +265,7 @@ class Residues(_Arithmetic):
     @property
     def T(self):
         """Return the transpose."""
-        return Residues(self.entries.T, self.above, self.below)
+        return self.linear(np.transpose)
 
     def trace(self):
         """Return the trace."""
@@ -249,7 +273,7 @@ class Residues(_Arithmetic):
 
     def linear(self, function):
         """Apply a function that is linear in the entries and has integer coefficients."""
-        return Residues(function(self.entries) % PRIME, self.above, self.below)
+        return Residues(_linear(function, self.entries) % PRIME, self.above, self.below)
 
     def power(self, exponent: int):
         """Return an integer power of a number or of a square matrix."""
@@ -268,7 +292,7 @@ class Residues(_Arithmetic):
         return Residues(inverse(self.entries), (size - 1) * self.above + self.below, size * self.above)
 
     def _rows(self) -> int:
-        rows = len(self.entries)
+        rows = self.shape[0]
         if rows > _MOST_ROWS:
             raise NotRational(f"a matrix of {rows} rows, which would take too long to invert exactly")
         return rows
@@ -285,8 +309,7 @@ class Residues(_Arithmetic):
     def slope(self, _=None):
         """Return the derivative, if the entries are dual numbers."""
         # (P/q)' = (P' q - P q') / q^2.
-        slopes = _slopes(self.entries) if self.is_matrix else _parts(self.entries)[1]
-        return Residues(slopes, self.above + self.below, 2 * self.below)
+        return Residues(_parts(self.entries)[1], self.above + self.below, 2 * self.below)
 
     def zeros(self) -> Iterator["Residues"]:
         """Yield the residues that must vanish for this value to vanish, which is only the value itself."""
@@ -551,8 +574,6 @@ class ExactPoint:
 
         `degree` bounds the degree of a difference of two arguments.
         """
-        if any(isinstance(argument, Dual) for argument in arguments):
-            raise NotRational("a derivative of a function that is not rational")
         self.draws.degrees.add(degree)
         results = self.draws.results
         if (function, arguments) not in results:
@@ -603,7 +624,7 @@ class ExactPoint:
     def slope(self, expression: Expr, variable: MatrixSymbol, direction: Residues) -> Value:
         """Return the derivative of a scalar along a direction of a matrix, by dual numbers."""
         at = self(variable)
-        moved = Residues(dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
+        moved = Residues(Dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
         return self.where({variable: moved})(expression).slope(self)
 
 
@@ -642,13 +663,19 @@ def _entrywise(node, at):
     # Two arguments P/q and R/s are equal if P s - R q is zero.
     degree = max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices)
     of_entries = np.vectorize(lambda *entries: at.of_any_function(node.function, entries, degree), otypes=[object])
-    return Residues(of_entries(*(matrix.entries for matrix in matrices)), 1)
+    return Residues(of_entries(*map(_fixed, matrices)), 1)
 
 
 def _softmax(node, at):
     column = at(node.column)
     degree = column.above + column.below
-    return Residues(at.of_any_function(Softmax, tuple(column.entries[:, 0]), degree, column=True), 1)
+    return Residues(at.of_any_function(Softmax, tuple(_fixed(column)[:, 0]), degree, column=True), 1)
+
+
+def _fixed(matrix):
+    if isinstance(matrix.entries, Dual):
+        raise NotRational("a derivative of a function that is not rational")
+    return matrix.entries
 
 
 def _product(node, at):
@@ -696,11 +723,17 @@ def _block_matrix(node, at):
     # Use the product of all denominators as common denominator.
     below = sum(block.below for block in every)
     above = max(block.above + below - block.below for block in every)
-    return Residues(np.block([[block.entries for block in row] for row in blocks]), above, below)
+    entries = [[block.entries for block in row] for row in blocks]
+    if any(isinstance(block.entries, Dual) for block in every):
+        parts = [[_parts(each * Dual(1, 0)) for each in row] for row in entries]
+        values, slopes = (np.block([[each[i] for each in row] for row in parts]) for i in (0, 1))
+        return Residues(Dual(values, slopes), above, below)
+    return Residues(np.block(entries), above, below)
 
 
 def _kronecker(left, right):
-    return Residues(np.kron(left.entries, right.entries) % PRIME, left.above + right.above, left.below + right.below)
+    entries = _bilinear(np.kron, left.entries, right.entries) % PRIME
+    return Residues(entries, left.above + right.above, left.below + right.below)
 
 
 def _constant(entry: int) -> Callable:
