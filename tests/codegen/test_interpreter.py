@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import sympy as sp
+from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from tests.expressions import SHAPES, A, B, F, H, L, N, P, R, W, X, assert_close, random_values, s, t, v, y
 from theorykit.codegen import interpret
-from theorykit.symbolic import Diagonal, quadratic_form
-from theorykit.symbolic.atoms import LogDet, PartialTrace
+from theorykit.symbolic import Diagonal, GaussianAverage, Softmax, entrywise, quadratic_form, sum_of_entries
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked
+
+z = sp.Symbol("z", real=True)
 
 
 def sum_over_outer(a, x):
@@ -77,3 +80,24 @@ def test_sizes_may_be_whole_numbers_and_wrong_values_are_named():
         interpret(LogDet(A), {"A": np.diag([1.0, -1.0])})
     with pytest.raises(ValueError, match="for B"):
         interpret(sp.Trace(A) + sp.Trace(B), {"A": np.eye(2)})
+
+
+OF_STACKS = [
+    *(expression for expression, _ in NODES),
+    sp.BlockMatrix([[L, sp.Identity(H)], [A, L.T]]),
+    *(PrincipalBlock(X, (H, H * N - H), index) for index in (0, 1)),
+    *(Stacked(X, H), SideBySide(X, H), Softmax(v), DiagMatrix(v), sum_of_entries(X)),
+    entrywise(lambda x, z: sp.tanh(sp.Trace(L) * x) + z, X, W),
+    entrywise(lambda x: sp.Max(x, s) * x, X),
+    GaussianAverage(sp.tanh(sp.Trace(L) * z + sp.Trace(X)), z),
+    entrywise(lambda x: GaussianAverage(sp.exp(-((x + z) ** 2)) * sp.Trace(L), z), X),
+]
+
+
+@pytest.mark.parametrize("expression", OF_STACKS, ids=str)
+def test_a_stack_of_matrices_gives_a_stack_of_values(expression):
+    several = [random_values((2, 3, 4), seed) | {"s": 0.8, "t": 1.3} for seed in range(3)]
+    stack = {name: np.stack([each[name] for each in several]) for name in several[0]}
+    stack = {name: values if values.ndim > 1 else values[0] for name, values in stack.items()}
+    expected = np.stack([interpret(expression, each) for each in several])
+    assert_close(np.broadcast_to(interpret(expression, stack), expected.shape), expected, 1e-11)

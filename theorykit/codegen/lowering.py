@@ -104,7 +104,8 @@ def interpret(expression: sp.Expr, values: Mapping[str, Value]) -> Value:
 
     Args:
         expression: a scalar or matrix expression.
-        values: values of its symbols and sizes by name. Matrices are 2-d arrays.
+        values: values of its symbols and sizes by name. Matrices are 2-d arrays, or stacks of them along the first
+            axes. The value is then a stack, too.
 
     Raises:
         ValueError: a symbol has no value.
@@ -268,7 +269,9 @@ def _lower_blocks(builder, node):
 
 def _value_of_blocks(node, at):
     rows, columns = node.blocks.shape
-    return np.block([[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)])
+    blocks = [[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)]
+    batch = np.broadcast_shapes(*(block.shape[:-2] for row in blocks for block in row))
+    return np.block([[np.broadcast_to(block, (*batch, *block.shape[-2:])) for block in row] for row in blocks])
 
 
 def _lower_principal_block(builder, node):
@@ -278,7 +281,7 @@ def _lower_principal_block(builder, node):
 
 def _value_of_principal_block(node, at):
     split, matrix = int(at(node.sizes[0])), at(node.matrix)
-    return matrix[:split, :split] if node.index == 0 else matrix[split:, split:]
+    return matrix[..., :split, :split] if node.index == 0 else matrix[..., split:, split:]
 
 
 def _matrices(node):
@@ -296,16 +299,15 @@ def _lower_entrywise(builder, node):
 
 def _value_of_entrywise(node, at):
     own = {variable: EntryVariable(f"entry {i}") for i, variable in enumerate(node.function.variables)}
-    value = node.function.expr.xreplace(own)
-    of_entries = np.vectorize(
-        lambda *entries: at.where(dict(zip(own.values(), entries, strict=True)))(value), otypes=[float]
-    )
-    return of_entries(*map(at, _matrices(node)))
+    # The axes of stacks come last, as those of scalars do.
+    entries = [np.moveaxis(at(matrix), (-2, -1), (0, 1)) for matrix in _matrices(node)]
+    of_entries = at.where(dict(zip(own.values(), entries, strict=True)))(node.function.expr.xreplace(own))
+    return np.moveaxis(np.broadcast_arrays(of_entries, *entries)[0].astype(float), (0, 1), (-2, -1))
 
 
 def _value_of_softmax(node, at):
     weights = np.exp(at(node.column))
-    return weights / np.sum(weights)
+    return weights / np.sum(weights, axis=-2, keepdims=True)
 
 
 def _lower_square_root(builder, node):
@@ -363,10 +365,9 @@ def _lower_product(builder, node):
 
 
 def _value_of_product(node, at):
-    result = 1.0
-    for factor in map(at, node.args):
-        result = result @ factor if np.ndim(result) and np.ndim(factor) else result * factor
-    return result
+    matrices = [at(factor) for factor in node.args if factor.is_Matrix]
+    scale = reduce(operator.mul, (at(factor) for factor in node.args if not factor.is_Matrix), 1.0)
+    return np.expand_dims(scale, (-2, -1)) * reduce(operator.matmul, matrices)
 
 
 def _lower_sum(builder, node):
@@ -410,10 +411,20 @@ def _value_of_partial_trace(node, at):
     outer, inner = (int(at(dimension)) for dimension in node.dimensions)
     matrix = at(node.matrix)
     spans = [slice(a * inner, (a + 1) * inner) for a in range(outer)]
-    blocks = [[matrix[rows, columns] for columns in spans] for rows in spans]
+    blocks = [[matrix[..., rows, columns] for columns in spans] for rows in spans]
     if node.traced == 0:
         return sum(blocks[h][h] for h in range(outer))
-    return np.array([[np.trace(block) for block in row] for row in blocks])
+    traces = np.array([[_trace(block) for block in row] for row in blocks])
+    return np.moveaxis(traces, (0, 1), (-2, -1))
+
+
+def _trace(matrix):
+    return np.trace(matrix, axis1=-2, axis2=-1)
+
+
+def _kronecker(left, right):
+    product = left[..., :, None, :, None] * right[..., None, :, None, :]
+    return product.reshape(*product.shape[:-4], -1, left.shape[-1] * right.shape[-1])
 
 
 def _lower_diagonal(builder, node):
@@ -430,7 +441,7 @@ def _lower_trace(builder, node):
 
 def _value_of_log_det(node, at):
     sign, value = np.linalg.slogdet(at(node.matrix))
-    if sign <= 0:
+    if np.any(sign <= 0):
         raise ValueError(f"LogDet needs a matrix with a positive determinant, got {node.matrix}")
     return value
 
@@ -514,16 +525,19 @@ _RULES = {
     BlockMatrix: _Rules(_lower_blocks, _value_of_blocks),
     PrincipalBlock: _Rules(_lower_principal_block, _value_of_principal_block),
     Stacked: _Rules(
-        _operation("stacked"), lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1))
+        _operation("stacked"), lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), -1), -2)
     ),
     SideBySide: _Rules(
-        _operation("side_by_side"), lambda node, at: np.hstack(np.split(at(node.matrix), int(at(node.blocks))))
+        _operation("side_by_side"),
+        lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), -2), -1),
     ),
     ElementwiseApplyFunction: _Rules(_lower_entrywise, _value_of_entrywise),
     Entrywise: _Rules(_lower_entrywise, _value_of_entrywise),
     KernelMatrix: _Rules(lambda builder, node: builder.value(node.entries), lambda node, at: at(node.entries)),
     Softmax: _Rules(_operation("softmax"), _value_of_softmax),
-    DiagMatrix: _Rules(_operation("diagonal_matrix"), lambda node, at: np.diag(at(node.args[0])[:, 0])),
+    DiagMatrix: _Rules(
+        _operation("diagonal_matrix"), lambda node, at: at(node.args[0]) * np.eye(int(at(node.shape[0])))
+    ),
     SquareRoot: _Rules(_lower_square_root, lambda node, at: scipy.linalg.sqrtm(at(node.matrix))),
     SpectralFunction: _Rules(_of_eigenvalues("spectral_function"), _value_of_spectral_function),
     EigenvalueSum: _Rules(_of_eigenvalues("eigenvalue_sum"), lambda node, at: np.sum(_eigenvalues(node, at)[0])),
@@ -531,14 +545,14 @@ _RULES = {
         lambda builder, node: builder.apply(node, builder.value(sp.Identity(node.shape[0]))), _value_of_power
     ),
     sp.MatPow: _Rules(_lower_power, _value_of_power),
-    sp.Transpose: _Rules(_operation("transpose"), lambda node, at: at(node.arg).T),
+    sp.Transpose: _Rules(_operation("transpose"), lambda node, at: np.swapaxes(at(node.arg), -2, -1)),
     sp.MatMul: _Rules(_lower_product, _value_of_product),
     sp.MatAdd: _Rules(_lower_sum, lambda node, at: sum(map(at, node.args))),
-    sp.KroneckerProduct: _Rules(_lower_kronecker, _folded(np.kron)),
+    sp.KroneckerProduct: _Rules(_lower_kronecker, _folded(_kronecker)),
     PartialTrace: _Rules(_lower_partial_trace, _value_of_partial_trace),
-    Diagonal: _Rules(_lower_diagonal, lambda node, at: np.diag(at(node.matrix))[:, None]),
-    sp.Trace: _Rules(_lower_trace, lambda node, at: np.trace(at(node.arg))),
-    SumOfEntries: _Rules(_operation("sum_of_entries"), lambda node, at: np.sum(at(node.matrix))),
+    Diagonal: _Rules(_lower_diagonal, lambda node, at: np.diagonal(at(node.matrix), 0, -2, -1)[..., None]),
+    sp.Trace: _Rules(_lower_trace, lambda node, at: _trace(at(node.arg))),
+    SumOfEntries: _Rules(_operation("sum_of_entries"), lambda node, at: np.sum(at(node.matrix), (-2, -1))),
     LogDet: _Rules(lambda builder, node: builder.emit("log_det", builder.cholesky(node.matrix)), _value_of_log_det),
     GaussianAverage: _Rules(_lower_average, mean_of_average),
     **{kind: _Rules(None, evaluate) for kind, evaluate in _SCALARS.items()},

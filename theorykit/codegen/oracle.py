@@ -44,7 +44,8 @@ def mean_of_average(node, at):
 
     if any(map(bound_outside, matrix_scalars(node.integrand))):
         return normal_mean(lambda points: np.array([of_variable(node.integrand)(point) for point in points]))
-    shape = np.broadcast_shapes(*(np.shape(at(variable)) for variable in bound_outside(node)))
+    outside = [*bound_outside(node), *matrix_scalars(node.integrand)]
+    shape = np.broadcast_shapes(*(np.shape(at(each)) for each in outside))
     places = [*_breaks(node, at, shape), *_narrow(features(rest, node.variable), at, shape)]
     tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
     return normal_mean(of_variable(rest), places, shape, tilt)

@@ -164,15 +164,10 @@ def _slopes_differ(linear, function, shape, rng) -> float:
 
 
 def _curvature(function, size: int) -> np.ndarray:
-    """Return the matrix of second differences of a function of a column at zero, exact for quadratics."""
-    basis, at_zero = np.eye(size), function(np.zeros(size))
-    alone = [function(a) for a in basis]
-    second = np.empty((size, size), dtype=np.result_type(at_zero, *alone))
-    for i in range(size):
-        for j in range(i + 1):
-            together = function(basis[i] + basis[j])
-            second[i, j] = second[j, i] = together - alone[i] - alone[j] + at_zero
-    return second
+    """Return the matrix of second differences of a function of columns at zero, exact for quadratics."""
+    steps = np.vstack([np.zeros(size), np.eye(size)])
+    values = np.broadcast_to(function(steps[:, None] + steps), (size + 1, size + 1))
+    return values[1:, 1:] - values[1:, :1] - values[:1, 1:] + values[0, 0]
 
 
 # Claims that two expressions agree: everywhere, up to a constant, row by row, or at large width.
@@ -262,26 +257,28 @@ class GaussianAverage(Claim):
         covariance = np.atleast_2d(interpret(self.covariance, values))
         size, precision = len(covariance), np.linalg.inv(covariance)
 
-        def exponent(column):
-            return interpret(before, {**values, self.variable.name: column[:, None]}) + column @ precision @ column
+        def exponent(columns):
+            exponents = interpret(before, {**values, self.variable.name: columns[..., None]})
+            return exponents + np.sum(columns @ precision * columns, axis=-1)
 
         # The exponent is quadratic, so differences give the exact centre and width of the tilted Gaussian.
         spread = np.linalg.inv(_curvature(exponent, size).real / 2)
-        slope = np.array([exponent(unit) - exponent(-unit) for unit in np.eye(size)]) / 2
+        slope = (exponent(np.eye(size)) - exponent(-np.eye(size))) / 2
         centre, root = -spread @ slope / 2, np.linalg.cholesky((spread + spread.T) / 2)
         scale = np.prod(np.diag(root)) / np.sqrt(np.linalg.det(covariance))
         expected = interpret(after, values)
 
         def ratio(standard):
-            return scale * np.exp((standard @ standard - exponent(centre + root @ standard) + expected) / 2)
+            squares = np.sum(standard**2, axis=-1)
+            return scale * np.exp((squares - exponent(centre + standard @ root.T) + expected) / 2)
 
         with np.errstate(over="ignore", invalid="ignore"):
             if size in _NODES:
                 nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES[size])
-                picks = [list(pick) for pick in itertools.product(range(len(nodes)), repeat=size)]
-                mean = sum(np.prod(weights[pick] / np.sqrt(2 * np.pi)) * ratio(nodes[pick]) for pick in picks)
+                picks = np.array(list(itertools.product(range(len(nodes)), repeat=size)))
+                mean = np.sum(np.prod(weights[picks] / np.sqrt(2 * np.pi), axis=-1) * ratio(nodes[picks]))
                 return abs(mean - 1)
-            draws = np.array([ratio(standard) for standard in rng.normal(size=(_DRAWS, size))])
+            draws = ratio(rng.normal(size=(_DRAWS, size)))
             standard_error = np.std(draws) / np.sqrt(_DRAWS) + self.tolerance
             return self.tolerance * abs(np.mean(draws) - 1) / (_STANDARD_ERRORS * standard_error)
 
@@ -329,7 +326,7 @@ class GaussianDensity(Claim):
         size = len(values[self.column.name])
 
         def at(expression, symbol):
-            return lambda column: interpret(expression, {**values, symbol.name: column[:, None]})
+            return lambda columns: interpret(expression, {**values, symbol.name: columns[..., None]})
 
         covariance = _curvature(at(before, self.source), size) / 2
         precision = _curvature(at(after, self.column), size) / 2
@@ -424,11 +421,12 @@ class SourceDerivative(Claim):
     def error(self, before, after, values, rng):
         shape = values[self.source.name].shape
 
-        def at(column):
-            return interpret(before, {**values, self.source.name: column[:, None]})
+        def at(columns):
+            return interpret(before, {**values, self.source.name: columns[..., None]})
 
         if self.order == 1:
-            slope = np.array([(at(1e-4 * step) - at(-1e-4 * step)) / 2e-4 for step in np.eye(shape[0])])[:, None]
+            steps = 1e-4 * np.eye(shape[0])
+            slope = ((at(steps) - at(-steps)) / 2e-4)[:, None]
         else:
             slope = _curvature(at, shape[0])
         zero = {**values, self.source.name: np.zeros(shape)}
