@@ -20,6 +20,7 @@ from ..checks import check_fields, checked_arguments, checked_function, checked_
 from ..symbolic import Block, Equation, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
+from ..threads import threads_for
 from .claims import Claim, residuals
 from .document import Show, statement
 from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
@@ -213,6 +214,7 @@ class Derivation(DisplayMixin):
         points = Points(self.sizes, seed)
         return (self._evidence(step, seed, points) for step in self.steps)
 
+    @threads_for(0)  # The matrices of a check have few rows.
     def _evidence(self, step: Step, seed: int, points: "Points") -> Evidence:
         largest = 0.0
         for trial, sizes in enumerate(self.sizes):
