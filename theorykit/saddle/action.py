@@ -228,6 +228,10 @@ class Action(DisplayMixin):
         from ..plots import draw_landscape
         from .landscapes import landscape
 
+        if axes is not None:
+            from matplotlib.axes import Axes
+
+            checked_instance("axes", axes, Axes)  # before the landscape, which takes much longer
         return draw_landscape(landscape(self, values), axes)
 
     def _view(self) -> Iterable[Block]:
