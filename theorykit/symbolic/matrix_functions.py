@@ -57,6 +57,10 @@ class Entrywise(MatrixExpr):
     def _entry(self, i, j, **kwargs):
         return self.function(*(matrix[i, j] for matrix in self.matrices))
 
+    def doit(self, **hints):
+        """Evaluate the matrices alone. SymPy would simplify Max and Min in the function again, which is slow."""
+        return Entrywise(self.function, *(matrix.doit(**hints) for matrix in self.matrices))
+
     def _eval_transpose(self):
         return Entrywise(self.function, *(matrix.T for matrix in self.matrices))
 
@@ -79,6 +83,10 @@ class _WithFunction(FunctionOfMatrix):
 
     def _eval_transpose(self):
         return self
+
+    def doit(self, **hints):
+        """Evaluate the matrix alone, as `Entrywise.doit` does."""
+        return self.func(self.function, self.matrix.doit(**hints))
 
 
 class KernelMatrix(_WithFunction):
@@ -241,6 +249,8 @@ def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda
     checked_scalar("what function returns", function.expr)
     # Rename the variables to x, y, ..., so that identical functions compare equal.
     own = _variables(len(function.variables))
+    if function.variables == own:
+        return function  # SymPy would simplify Max and Min in it again, which is slow.
     # Exclude names that a function inside the function uses for its variables.
     others = function.expr.atoms(EntryVariable) - set(function.variables)
     if not others & set(own):
