@@ -92,3 +92,16 @@ def test_predictions_are_those_of_the_data(outputs):
     exact = prediction.prediction_at(here.bound, point, here.data.features, here.data.labels, test)
     for one, other in ((found.mean, exact.mean), (found.variance, exact.variance)):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_solutions_and_predictions_of_constants_within_a_traced_function():
+    here, test = problem(13, 9), np.random.default_rng(1).normal(size=(5, 4, 9))
+    point = bpkr.gp_limit(here.architecture)
+
+    @jax.jit
+    def scaled(factor):
+        return factor * bpkr.predict(here, point, test).mean, factor * bpkr.solve(here).action
+
+    mean, action = scaled(2.0)
+    np.testing.assert_allclose(mean, 2 * bpkr.predict(here, point, test).mean, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(action, 2 * bpkr.solve(here).action, rtol=1e-10)

@@ -117,8 +117,10 @@ def _predict_in_shared_sizes(problem: Problem, point: OrderParameters, test_feat
     """Predict with zeros added to the examples, so that similar numbers of examples share a compiled function."""
     bound, features, labels = problem.bound, problem.data.features, problem.data.labels
     examples = len(test_features)
-    is_known = not is_traced(problem, point, test_features) and not isinstance(features, ImplicitFeatures)
-    if not is_known or max(len(features), examples) > MANY_ROWS or not bound.architecture.temperature > 0:
+    # Zeros are traced too if another function is being traced.
+    traced = is_traced(problem, point, test_features, jnp.zeros(()))
+    is_small = max(len(features), examples) <= MANY_ROWS
+    if traced or isinstance(features, ImplicitFeatures) or not is_small or not bound.architecture.temperature > 0:
         return prediction_at(bound, point, features, labels, test_features)
     data = with_zeros(features, labels)
     prediction = prediction_at(bound, point, data.features, data.labels, features_with_zeros(test_features))
