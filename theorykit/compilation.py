@@ -127,7 +127,7 @@ class _Programs:
     def __call__(self, *arguments, **keywords):
         leaves, structure = jax.tree.flatten((arguments, keywords))
         arrays = [leaf for leaf in leaves if _is_array(leaf)]
-        default = jax.config.jax_default_device or jax.devices()[0]
+        default = jax.config.jax_default_device or jax.local_devices()[0]
         if any(isinstance(array, jax.Array) and array.devices() != {default} for array in arrays):
             return self.on_other_devices()(*arguments, **keywords)
         key = structure, default, tuple([_kind(leaf) for leaf in leaves])
@@ -141,7 +141,7 @@ class _Programs:
     def _program(self, leaves: list[Any], structure: Any, device: Any) -> tuple[Callable, Any]:
         """Read a program from disk or compile it. Return it with the structure of its results."""
         arrays, outputs = [leaf for leaf in leaves if _is_array(leaf)], None
-        is_kept = disk.is_enabled() and device == jax.devices()[0]
+        is_kept = disk.is_enabled() and device == jax.local_devices()[0]
         name = _name(self.function, jax.tree.unflatten(structure, leaves)) if is_kept else None
         if name is not None and (found := _read(name, len(arrays))) is not None:
             return found
@@ -194,7 +194,7 @@ def _read(name: str, arrays: int) -> tuple[Callable, Any] | None:
         return None
     try:
         code, parts = pickle.loads(content[32:])
-        inputs, device = jax.tree.structure(((0,) * arrays, {})), jax.devices()[0]
+        inputs, device = jax.tree.structure(((0,) * arrays, {})), jax.local_devices()[0]
         outputs = jax.tree.structure(_put_together(parts))
         results = jax.tree.structure([0] * outputs.num_leaves)
         _load_lapack()
@@ -293,6 +293,6 @@ def _versions() -> str:
     package = Path(__file__).parent
     sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(package.rglob("*.py")))).hexdigest()
     versions = [sys.modules[name].__version__ for name in _PACKAGES if hasattr(sys.modules.get(name), "__version__")]
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     settings = os.environ.get("XLA_FLAGS", ""), device.device_kind, device.client.platform_version
     return f"{sources} {sys.version} {versions} {settings} {disk.machine()} {_options()}"
