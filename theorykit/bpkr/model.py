@@ -31,7 +31,6 @@ from .order_parameters.order_parameters import gp_limit
 from .saddle.saddle import solve
 from .specification.architecture import Architecture
 
-_RANDOM = "random"
 _RANDOM_LAYERS = (2, 2)
 
 
@@ -81,7 +80,7 @@ class Model(DisplayMixin):
         layers=None,
         widths=100,
         temperature=0.1,
-        heads=_RANDOM,
+        heads="random",
         readout="last",
         mask=None,
         prior_variances=1.0,
@@ -300,7 +299,7 @@ class Model(DisplayMixin):
 
     @property
     def _is_random(self) -> bool:
-        return isinstance(self.heads, str) and self.heads == _RANDOM
+        return isinstance(self.heads, str) and self.heads == "random"
 
     def _fitted(self) -> Problem:
         if not hasattr(self, "problem_"):
