@@ -73,9 +73,9 @@ def test_tables_are_what_the_benchmarks_found(monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES + PAGES_OF_THE_SITE, ids=lambda path: path.stem)
 def test_every_link_on_a_page_is_to_something_that_exists(page):
-    found = links(page.read_text())
-    # from the root of the site, which is that of the repository
-    places = [ROOT / link[1:] if link.startswith("/") else page.parent / link.partition("#")[0] for link in found]
+    found = [link.partition("#")[0] for link in links(page.read_text())]
+    # Links that start with "/" are relative to the root of the site, which is the root of the repository.
+    places = [ROOT / link[1:] if link.startswith("/") else page.parent / link for link in found]
     assert [place for place in places if not place.exists()] == []
 
 
