@@ -5,7 +5,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote_plus, unquote
 
 import pytest
 
@@ -148,6 +148,30 @@ def test_search_finds_order_parameters(opened):
     shown.wait_for_selector("ul.search li a")
     assert shown.locator("ul.search li a").count() >= 5
     assert said == []
+
+
+@pytest.mark.parametrize("opened", [1280], indirect=True)
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("install", "docs/install"),
+        ("minimal example", "docs/quickstart"),
+        ("own data", "docs/your-data"),
+        ("one GPU", "docs/install"),
+        ("assumptions", "docs/assumptions"),
+        ("cite", "README"),
+        ("add a layer", "docs/own-layer"),
+        ("solve", "docs/site/api/solve"),
+        ("Fig. 3", "docs/validation"),
+        ("cluster", "docs/parallel"),
+        ("padding mask", "docs/your-data"),
+    ],
+)
+def test_search_shows_the_page_for_a_task_first(opened, query, page):
+    open_page, _ = opened
+    shown = open_page(f"search.html?q={quote_plus(query)}")
+    shown.wait_for_selector("ul.search li a")
+    assert shown.locator("ul.search li a").first.get_attribute("href").startswith(f"{page}.html")
 
 
 @pytest.mark.parametrize("opened", WIDTHS, indirect=True)

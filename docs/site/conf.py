@@ -75,18 +75,27 @@ _FOLDERS = {
     "theorykit/bpkr": "/docs/theory.md",
     "theorykit/dmft": "/docs/self-attention-dynamics.md",
 }
-# What readers search for, in words that a page may not use.
+# What readers search for, in words that a page may not use, by the heading that answers.
 _SEARCHED = {
-    "README": ("cite", "citation", "BibTeX"),
-    "docs/install": ("install", "pip install", "one GPU"),
-    "docs/quickstart": ("minimal example", "scikit-learn", "fit and predict"),
-    "docs/your-data": ("own data", "your data", "padding", "padding mask", "PyTorch"),
-    "docs/assumptions": ("limits", "where it fails", "does it apply"),
-    "docs/own-layer": ("add a layer", "new layer", "custom layer"),
-    "docs/own-action": ("new action", "custom action", "phase diagram"),
-    "docs/parallel": ("cluster", "SLURM", "dask", "GPU"),
-    "docs/validation": ("Fig. 2", "Fig. 3", "figure 3", "reproduce"),
-    "docs/conventions": ("notation", "shapes", "axes"),
+    "README": {"Citation": ("cite", "citation", "BibTeX")},
+    "docs/install": {"Installation": ("install", "pip install"), "GPU": ("GPU", "one GPU", "CUDA")},
+    "docs/quickstart": {"Quickstart": ("example", "minimal example", "scikit-learn", "fit and predict")},
+    "examples/index": {"Examples": ("example",)},
+    "docs/your-data": {
+        "Your own data": ("own data", "your data", "PyTorch"),
+        "Padding and masks": ("padding", "padding mask"),
+    },
+    "docs/assumptions": {"Assumptions and limits": ("assumptions", "limits", "where it fails", "does it apply")},
+    "docs/own-layer": {"Write a layer": ("add a layer", "new layer", "custom layer")},
+    "docs/own-action": {"Write your own action": ("new action", "custom action", "phase diagram")},
+    "docs/parallel": {"A cluster": ("cluster", "dask"), "SLURM": ("SLURM",), "One GPU": ("GPU", "one GPU")},
+    "docs/validation": {
+        "Attention paths: Tiberi et al., arXiv 2405.15926": ("reproduce",),
+        "Figures 2 and 5: hidden Markov chains": ("Fig. 2", "Fig. 5", "figure 2", "figure 5"),
+        "Figures 3, 6 and 7: one-shot images": ("Fig. 3", "Fig. 6", "Fig. 7", "figure 3", "one-shot images"),
+    },
+    "docs/conventions": {"Conventions": ("notation", "shapes", "axes")},
+    "docs/site/api/solve": {"From path features": ("solve",)},
 }
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)\)")
 
@@ -108,9 +117,12 @@ def _link_to_pages(app, docname: str, content: list[str]) -> None:
         return f"[{words}]({address.removesuffix('.py')}.ipynb)" if is_example else found[0]
 
     content[0] = _LINK.sub(link, content[0])
-    if words := _SEARCHED.get(docname):
-        # The search shows pages of main entries, with an exclamation mark, first.
-        content[0] += f"\n\n```{{index}} {', '.join(f'!{word}' for word in words)}\n```\n"
+    for heading, words in _SEARCHED.get(docname, {}).items():
+        # The search shows the targets of main entries, with an exclamation mark, first.
+        entries = f"```{{index}} {', '.join(f'!{word}' for word in words)}\n```\n\n"
+        content[0], found = re.subn(rf"^#+ {re.escape(heading)}$", rf"{entries}\g<0>", content[0], count=1, flags=re.M)
+        if not found:
+            raise ValueError(f"{docname} has no heading {heading!r}, which conf.py names")
 
 
 def _set_formulas(app, doctree: nodes.document) -> None:
