@@ -125,9 +125,13 @@ def _link_to_pages(app, docname: str, content: list[str]) -> None:
             raise ValueError(f"{docname} has no heading {heading!r}, which conf.py names")
 
 
-def _set_formulas(app, doctree: nodes.document) -> None:
-    """Render the LaTeX that an example prints below its source."""
+def _set_code(app, doctree: nodes.document) -> None:
+    """Render the LaTeX that an example prints below its source, and drop empty lines at the end of code."""
     for node in list(doctree.findall(nodes.literal_block)):
+        # Doctests need an empty line after the last output. Sphinx highlights code only if both texts are equal.
+        if node.rawsource == node.astext():
+            node.rawsource = node.astext().rstrip("\n")
+            node[:] = [nodes.Text(node.rawsource)]
         if node.astext().startswith(r"\begin{align*}"):
             formula = nodes.math_block(text=node.astext().strip())
             node.parent.insert(node.parent.index(node) + 1, formula)
@@ -136,4 +140,4 @@ def _set_formulas(app, doctree: nodes.document) -> None:
 def setup(app) -> None:
     """Register the hooks with Sphinx."""
     app.connect("source-read", _link_to_pages)
-    app.connect("doctree-read", _set_formulas)
+    app.connect("doctree-read", _set_code)
