@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.ext.viewcode import viewcode_anchor
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
@@ -137,6 +138,20 @@ def _skip(app, what, name, value, skip, options) -> bool | None:
     return True if type(value).__name__ == "_tuplegetter" else None
 
 
+def _set_source_anchors(app: Sphinx, doctree: nodes.document) -> None:
+    """Let pages of source code link back to entries of names that several public modules export.
+
+    Viewcode links to one public module per source module. These links use the source module, which each entry names in
+    a second anchor.
+    """
+    sources = app.env._viewcode_modules
+    for link in doctree.findall(viewcode_anchor):
+        module = link["reftarget"].removeprefix("_modules/").replace("/", ".")
+        sources[module] = (*sources[module][:3], module)
+        anchor = f"{module}.{link['refid']}"
+        link.parent["ids"] += [anchor] * (anchor not in link.parent["ids"])
+
+
 class NamesAreLinks(SphinxPostTransform):
     """Link code that is a name in the reference, such as `bpkr.solve`, or a call of one, to its entry."""
 
@@ -178,5 +193,6 @@ def setup(app: Sphinx) -> dict:
     app.connect("autodoc-process-docstring", _docstring)
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-skip-member", _skip)
+    app.connect("doctree-read", _set_source_anchors, priority=600)  # after viewcode
     app.add_post_transform(NamesAreLinks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
