@@ -66,6 +66,15 @@ def test_the_error_of_ridge_regression_is_that_of_random_matrix_theory(load, str
     assert_close(solution[V], g, 1e-10)
 
 
+@pytest.mark.parametrize("strength", [8.576958985908945e-07, 2.5118864315095823e-06])
+def test_ridge_regression_is_solved_at_small_ridge_where_iterations_raise_the_misfit_first(strength):
+    load = 0.790909090909091
+    start = {m: 0.5, m_hat: 0.5, q: 1.0, q_hat: 1.0, V: 1.0, V_hat: 1.0}
+    solution = stationary(RIDGE, {alpha: load, ridge: strength, noise: 0.25}, index=3, initial=start)
+    assert solution.converged
+    assert_close(solution[V] / resolvent(load, strength), 1.0, 1e-9)
+
+
 def resolvent(load, strength):
     """The positive root of g (lambda + load / (1 + g)) = 1."""
     a, b, c = strength, strength + load - 1, -1.0

@@ -226,9 +226,12 @@ class BoundAction(AbstractSaddleProblem):
             at, off, share, count = state
             newton = jnp.linalg.solve(jax.jacfwd(self._misfit)(at), -off)
             newton = newton * share / jnp.maximum(1.0, jnp.max(jnp.abs(newton)) / _LONGEST)
-            ahead = self.iterated(at + newton, _ITERATIONS_AFTER)
-            there = self._misfit(ahead)
-            better = jnp.linalg.norm(there) < jnp.linalg.norm(off)
+            # If a perturbation grows before it decays, iterations raise the misfit after a good step.
+            candidates = jnp.stack([self.iterated(at + newton, _ITERATIONS_AFTER), at + newton])
+            misfits = jax.lax.map(self._misfit, candidates)
+            falls = jnp.linalg.norm(misfits, axis=1) < jnp.linalg.norm(off)
+            first, better = jnp.argmax(falls), jnp.any(falls)
+            ahead, there = candidates[first], misfits[first]
             share = jnp.where(better, jnp.minimum(2 * share, 1.0), share / 4)
             return jnp.where(better, ahead, at), jnp.where(better, there, off), share, count + 1
 
