@@ -1,28 +1,34 @@
 """Solve replica actions over grids of parameters with the certified solver and with a damped fixed-point iteration.
 
-    python benchmarks/replicas.py [--output FOLDER] [--only NAME ...]
+    python benchmarks/replicas.py [--output FOLDER] [--only NAME ...] [--repeats 3]
 
-Each action is solved at 256 parameters, some near criticality or at small ridge. Both methods solve the grid in one
-batch, compiled or vectorised. Times are the median of three calls of the certified solver after compilation and a
-single second call of the iteration; the first call is recorded too. An answer counts as
+Each action is solved at 256 parameters, some close to a transition or at small ridge. Both methods solve the grid in
+one batch: the solver compiled, the iteration in vectorised NumPy and compiled by JAX. All times are medians over fresh
+processes without a cache. The first call includes compilation; the second does not. An answer counts as
 
 - missed if it has not converged. The iteration, with damping 0.5, has converged if a step is below 1e-10 within 10,000
   steps.
 - silently wrong if it has converged, but its error exceeds both 1e-6 of the true value and 1e-9.
 
-The true value is a closed form, or a root of the saddle-point equation by Brent's method with adaptive quadrature.
-Writes replicas.json into FOLDER (benchmarks/results by default).
+The true value is a closed form, or a root of the saddle-point equation by Brent's method with adaptive quadrature. If
+there are several roots, it is the root of lowest free energy. Writes replicas.json into FOLDER (benchmarks/results by
+default).
 """
 
 import argparse
 import json
+import multiprocessing
+import statistics
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import quad
 from scipy.optimize import brentq
@@ -46,7 +52,8 @@ alpha, beta, ridge, noise = symbols("alpha beta lambda_ sigma2", positive=True)
 class Problem(NamedTuple):
     """An action and a grid of its parameters.
 
-    `iterate` is the fixed-point map from the literature. It takes arrays by name: order parameters, then parameters.
+    `iterate` is the fixed-point map from the literature. It takes arrays by name, order parameters and then parameters,
+    and the module of their functions, NumPy or jax.numpy.
     `truth` returns the true value of `order_parameter` at one point of the grid.
     """
 
@@ -54,13 +61,18 @@ class Problem(NamedTuple):
     index: int
     start: dict[str, float]
     grid: dict[str, np.ndarray]
-    iterate: Callable[[dict, dict], dict]
+    iterate: Callable[[dict, dict, ModuleType], dict]
     order_parameter: str
     truth: Callable[..., float]
 
 
 def _grid(**axes: np.ndarray) -> dict[str, np.ndarray]:
     return {name: values.ravel() for name, values in zip(axes, np.meshgrid(*axes.values()), strict=True)}
+
+
+def _with_critical(low: float, high: float) -> np.ndarray:
+    """Return 16 values, of which four are next to a transition at one, where the iteration converges slowly."""
+    return np.concatenate([np.linspace(low, high, 12), 1 + np.array([-1e-2, -1e-3, 1e-3, 1e-2])])
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
@@ -89,8 +101,8 @@ def curie_weiss() -> Problem:
         action,
         0,
         {"m": 1.0},
-        _grid(beta=np.linspace(0.5, 1.5, 16), h=np.concatenate([[0.0], np.geomspace(1e-6, 0.5, 15)])),
-        lambda at, of: {"m": np.tanh(of["beta"] * (at["m"] + of["h"]))},
+        _grid(beta=_with_critical(0.5, 1.5), h=np.concatenate([[0.0], np.geomspace(1e-6, 0.5, 15)])),
+        lambda at, of, xp: {"m": xp.tanh(of["beta"] * (at["m"] + of["h"]))},
         "m",
         truth,
     )
@@ -113,9 +125,9 @@ def sherrington_kirkpatrick() -> Problem:
         action,
         1,
         {"q": 0.5},
-        _grid(beta=np.linspace(0.4, 2.0, 16), h=np.concatenate([[0.0], np.geomspace(1e-4, 0.5, 15)])),
-        lambda at, of: {
-            "q": _mean(np.tanh(of["beta"][:, None] * (np.sqrt(at["q"])[:, None] * NODES + of["h"][:, None])) ** 2)
+        _grid(beta=_with_critical(0.4, 2.0), h=np.concatenate([[0.0], np.geomspace(1e-4, 0.5, 15)])),
+        lambda at, of, xp: {
+            "q": _mean(xp.tanh(of["beta"][:, None] * (xp.sqrt(at["q"])[:, None] * NODES + of["h"][:, None])) ** 2)
         },
         "q",
         truth,
@@ -143,7 +155,9 @@ def spherical_spins() -> Problem:
         0,
         {"q": 0.01},
         _grid(beta=np.linspace(0.3, 1.5, 16), h=np.concatenate([[0.0], np.geomspace(1e-3, 0.4, 15)])),
-        lambda at, of: {"q": (1 - at["q"]) ** 2 * (1.5 * of["beta"] ** 2 * at["q"] ** 2 + (of["beta"] * of["h"]) ** 2)},
+        lambda at, of, xp: {
+            "q": (1 - at["q"]) ** 2 * (1.5 * of["beta"] ** 2 * at["q"] ** 2 + (of["beta"] * of["h"]) ** 2)
+        },
         "q",
         truth,
     )
@@ -155,7 +169,7 @@ def ridge_regression() -> Problem:
     of_examples = alpha * (1 - 2 * m + q + noise) / (2 * (1 + V))
     domains = {m: Real(), m_hat: Real(), **{symbol: Positive() for symbol in (q, q_hat, V, V_hat)}}
 
-    def iterate(at: dict, of: dict) -> dict:
+    def iterate(at: dict, of: dict, _: ModuleType) -> dict:
         hat = of["alpha"] / (1 + at["V"])
         misfit = 1 - 2 * at["m"] + at["q"] + of["sigma2"]
         inverse = 1 / (of["lambda_"] + at["V_hat"])
@@ -174,7 +188,7 @@ def ridge_regression() -> Problem:
         root = np.sqrt(b**2 + 4 * lambda_)
         return 2 / (b + root) if b > 0 else (root - b) / (2 * lambda_)
 
-    grid = _grid(alpha=np.linspace(0.3, 3.0, 16), lambda_=np.geomspace(1e-7, 1.0, 16))
+    grid = _grid(alpha=_with_critical(0.3, 3.0), lambda_=np.geomspace(1e-7, 1.0, 16))
     return Problem(
         Action(overlaps - of_prior + of_examples, domains, [alpha, ridge, noise]),
         3,
@@ -191,9 +205,10 @@ def perceptron() -> Problem:
     average = gaussian_average(log_normal_cdf(-(kappa + sqrt(q) * z) / sqrt(1 - q)), z)
     action = Action(alpha * average + log(1 - q) / 2 + q / (2 * (1 - q)), {q: Between(0, 1)}, [alpha, kappa])
 
-    def hazard(x: np.ndarray) -> np.ndarray:
+    def hazard(x: np.ndarray, xp: ModuleType = np) -> np.ndarray:
         """Return the hazard rate of a standard normal variable: its density at x over its probability above x."""
-        return np.exp(-(x**2) / 2 - log_ndtr(-x)) / np.sqrt(2 * np.pi)
+        log_probability = log_ndtr if xp is np else jax.scipy.special.log_ndtr
+        return xp.exp(-(x**2) / 2 - log_probability(-x)) / np.sqrt(2 * np.pi)
 
     def truth(alpha: float, kappa: float) -> float:
         def equation(at: float) -> float:
@@ -202,9 +217,10 @@ def perceptron() -> Problem:
 
         return brentq(equation, 1e-9, 1 - 1e-9, xtol=1e-14, rtol=1e-12)
 
-    def iterate(at: dict, of: dict) -> dict:
-        root, rest = np.sqrt(at["q"])[:, None], np.sqrt(1 - at["q"])[:, None]
-        return {"q": of["alpha"] * (1 - at["q"]) * _mean(hazard((of["kappa"][:, None] + root * NODES) / rest) ** 2)}
+    def iterate(at: dict, of: dict, xp: ModuleType) -> dict:
+        root, rest = xp.sqrt(at["q"])[:, None], xp.sqrt(1 - at["q"])[:, None]
+        rate = hazard((of["kappa"][:, None] + root * NODES) / rest, xp)
+        return {"q": of["alpha"] * (1 - at["q"]) * _mean(rate**2)}
 
     capacity = lambda k: 1 / quad(lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x + k) ** 2, -k, 12)[0]  # noqa: E731
     margins, loads = np.meshgrid(np.linspace(0, 1, 16), np.linspace(0.05, 0.97, 16))
@@ -222,24 +238,44 @@ PROBLEMS = {
 }
 
 
-def fixed_point(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def damped(problem: Problem, at: dict, grid: dict, xp: ModuleType) -> tuple[dict, np.ndarray]:
+    """Return the order parameters after one damped step, and the largest change at every point of the grid."""
+    ahead = problem.iterate(at, grid, xp)
+    moved = {name: (1 - DAMPING) * at[name] + DAMPING * ahead[name] for name in at}
+    return moved, xp.max(xp.array([xp.abs(moved[name] - at[name]) for name in at]), axis=0)
+
+
+def by_numpy(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Iterate with damping; return the order parameter over the grid, and where it has converged."""
     size = len(next(iter(problem.grid.values())))
     at = {name: np.full(size, value) for name, value in problem.start.items()}
-    change = np.inf
     with np.errstate(all="ignore"):
         for _ in range(MOST):
-            ahead = problem.iterate(at, problem.grid)
-            moved = {name: (1 - DAMPING) * at[name] + DAMPING * ahead[name] for name in at}
-            change = np.max([np.abs(moved[name] - at[name]) for name in at], axis=0)
-            at = moved
+            at, change = damped(problem, at, problem.grid, np)
             if not np.any(change > SETTLED):
                 break
     return at[problem.order_parameter], change <= SETTLED
 
 
+def by_jax(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+    """Return the iteration of `by_numpy`, compiled by JAX."""
+
+    @jax.jit
+    def solve(grid):
+        size = len(next(iter(grid.values())))
+        at = {name: jnp.full(size, value) for name, value in problem.start.items()}
+        at, change, _ = jax.lax.while_loop(
+            lambda state: jnp.any(state[1] > SETTLED) & (state[2] < MOST),
+            lambda state: (*damped(problem, state[0], grid, jnp), state[2] + 1),
+            (at, jnp.full(size, jnp.inf), 0),
+        )
+        return at[problem.order_parameter], change <= SETTLED
+
+    return lambda: tuple(map(np.asarray, solve(problem.grid)))
+
+
 def certified(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
-    """Return a solver of the grid by theorykit, compiled once; it returns what `fixed_point` does."""
+    """Return a solver of the grid by theorykit, compiled once; it returns what `by_numpy` does."""
 
     @jax.jit
     def solve(grid):
@@ -257,38 +293,48 @@ def certified(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     return lambda: tuple(map(np.asarray, jax.block_until_ready(solve(problem.grid))))
 
 
-def timed(work: Callable, repeats: int) -> tuple[tuple[np.ndarray, np.ndarray], float, float]:
-    """Return the result of `work`, the seconds of the first call, and the median seconds of the later calls."""
-    begun = time.perf_counter()
-    found = work()
-    first, times = time.perf_counter() - begun, []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        found = work()
-        times.append(time.perf_counter() - begun)
-    return found, first, float(np.median(times)) if times else first
+def measure(name: str) -> dict:
+    """Return the values of every method, where they converged, and wall-clock and processor seconds of both calls."""
+    theorykit.enable_float64()
+    theorykit.disable_cache()
+    warnings.simplefilter("ignore")
+    problem = PROBLEMS[name]()
+    jnp.zeros(3).block_until_ready()
+    found = {}
+    methods = {"certified": certified(problem), "NumPy": lambda: by_numpy(problem), "JAX": by_jax(problem)}
+    for who, work in methods.items():
+        times = []
+        for _ in range(4):
+            begun, busy = time.perf_counter(), time.process_time()
+            values, converged = work()
+            times.append((time.perf_counter() - begun, time.process_time() - busy))
+        again = [statistics.median(column) for column in zip(*times[1:], strict=True)]
+        found[who] = {"values": values, "converged": converged, "first": times[0], "again": again}
+    return found
 
 
-def row(name: str) -> dict:
+def row(name: str, repeats: int) -> dict:
     problem = PROBLEMS[name]()
     points = [dict(zip(problem.grid, values, strict=True)) for values in zip(*problem.grid.values(), strict=True)]
     truth = np.array([problem.truth(**point) for point in points])
+    runs = []
+    for _ in range(repeats):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+            runs.append(fresh.submit(measure, name).result())
     result = {"points": len(points)}
-    for who, work, repeats in (("certified", certified(problem), 3), ("fixed point", lambda: fixed_point(problem), 1)):
-        (values, converged), first, seconds = timed(work, repeats)
-        off = np.abs(values - truth)
+    for who, of in runs[0].items():
+        off, converged = np.abs(of["values"] - truth), of["converged"]
         wrong = converged & ~((off <= RELATIVE * np.abs(truth)) | (off <= ABSOLUTE))
         result[who] = {
             "missed": int(np.sum(~converged)),
             "silently wrong": int(np.sum(wrong)),
             "largest error": float(np.max(off[converged])),
-            "first": first,
-            "seconds": seconds,
         }
-        for at in np.flatnonzero(~converged if who == "certified" else [])[:5]:
-            print("  missed", points[at], "truth", truth[at], "found", values[at])
-        for at in np.flatnonzero(wrong if who == "certified" else [])[:5]:
-            print("  wrong", points[at], "truth", truth[at], "found", values[at])
+        for call in ("first", "again"):
+            times = zip(*(run[who][call] for run in runs), strict=True)
+            result[who][call] = dict(zip(("seconds", "processor_seconds"), map(statistics.median, times), strict=True))
+        for at in np.flatnonzero(~converged | wrong if who == "certified" else [])[:5]:
+            print("  missed or wrong", points[at], "truth", truth[at], "found", of["values"][at])
     return result
 
 
@@ -296,14 +342,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--only", nargs="+", choices=tuple(PROBLEMS), default=tuple(PROBLEMS))
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     theorykit.enable_float64()
-    warnings.simplefilter("ignore")
     path = options.output / "replicas.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     for name in options.only:
-        results[name] = row(name)
-        for who in ("certified", "fixed point"):
+        results[name] = row(name, options.repeats)
+        for who in ("certified", "NumPy", "JAX"):
             print(name, who, results[name][who], flush=True)
         path.write_text(json.dumps(results, indent=1) + "\n")
 
