@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import peers
 import table_of_functions
 import table_of_generic
 import table_of_gpu
@@ -22,7 +23,7 @@ import tables_of_workers
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "checkpoints.md": {"head ablation": table_of_head_ablation.table},
-    "solvers.md": {"sizes": table_of_sizes.table, "threads": table_of_threads.table},
+    "solvers.md": {"sizes": table_of_sizes.table, "threads": table_of_threads.table, "peers": peers.table},
     "nonlinear.md": {"local kernels": table_of_local_kernels.table},
     "own-action.md": {
         "generic": table_of_generic.table,

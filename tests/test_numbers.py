@@ -127,9 +127,59 @@ def gpu() -> tuple[str, ...]:
     )
 
 
+def peers() -> tuple[str, ...]:
+    found = results("peers")
+    assert max(program["error"] for programs in found.values() for program in programs.values()) < 1e-8
+    seconds = {
+        (threads, name, part): row["processor_seconds"]
+        for threads, programs in found.items()
+        for name, program in programs.items()
+        for part, row in program.items()
+        if part != "error"
+    }
+    others = [name for name in found["one thread"] if not name.startswith("`bpkr.solve`")]
+
+    def least(part: str, names: list[str]) -> float:
+        return min(seconds["one thread", name, part] for name in names)
+
+    own, cached, by_hand = (
+        least("import and first", names) for names in (["`bpkr.solve`"], ["`bpkr.solve`, cached"], others[:2])
+    )
+    again, fewer = (least(part, others) / least(part, ["`bpkr.solve`"]) for part in ("second", "one example fewer"))
+    waiting = (
+        seconds["default threads", "by hand, L-BFGS", "second"] / seconds["one thread", "by hand, L-BFGS", "second"]
+    )
+    return (
+        f"With one thread, the fastest program by hand has its first solution after {by_hand:.1f} processor seconds, "
+        f"`bpkr.solve` after {own:.1f} seconds, or after {cached:.1f} seconds with the default cache from an earlier "
+        f"process. The fastest of the others takes {again:.1f} times as long as `bpkr.solve` for the second solve, and "
+        f"{fewer:.0f} times as long for one example fewer, because `bpkr.solve` compiles nothing there",
+        f"With default threads the second solve by hand takes {waiting:.0f} times as long as with one thread",
+    )
+
+
+def replicas() -> tuple[str, ...]:
+    found = results("replicas")
+    ways = ("certified", "NumPy", "JAX")
+    failed = {
+        way: [sum(row[way][what] for row in found.values()) for what in ("missed", "silently wrong")] for way in ways
+    }
+    times = {way: np.array([row[way]["again"]["processor_seconds"] for row in found.values()]) for way in ways}
+    assert failed["certified"] == [0, 0] and failed["NumPy"] == failed["JAX"]
+    (missed, wrong), points = failed["JAX"], sum(row["points"] for row in found.values())
+    sooner = [WORDS[int(np.sum(times["certified"] < times[way]))] for way in ways[1:]]
+    most = np.max(times["NumPy"] / times["certified"])
+    return (
+        f"Of {points:,} points the iteration misses {missed} and is wrong at {wrong}, theorykit at none. theorykit is "
+        f"faster than the iteration in vectorised NumPy for {sooner[0]} of {WORDS[len(found)]} actions, at most "
+        f"{most:.0f} times, and faster than the iteration compiled by JAX for {sooner[1]}",
+    )
+
+
 SENTENCES: dict[str, tuple[Callable[[], tuple[str, ...]], ...]] = {
     "validation.md": (outcomes, one_shot),
-    "solvers.md": (saddle, robustness, matrix_free),
+    "solvers.md": (saddle, robustness, matrix_free, peers),
+    "own-action.md": (replicas,),
     "sampling.md": (sampling,),
     "self-attention-dynamics.md": (self_attention,),
     "parallel.md": (gpu,),
