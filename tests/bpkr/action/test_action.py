@@ -139,5 +139,5 @@ def test_a_page_of_an_action_is_that_of_its_architecture():
     architecture = bpkr.Architecture((2,), widths=5, temperature=1.0)
     page = bpkr.render_html(bpkr.derive(architecture), architecture)
     assert "Attention(heads=2)" in page and "Holds: error" in page and "Symbols" in page
-    with pytest.raises(ValueError, match="other layers"):
+    with pytest.raises(ValueError, match="different layers"):
         bpkr.render_html(bpkr.derive(architecture), bpkr.Architecture((bpkr.Dense(),), widths=5, temperature=1.0))
