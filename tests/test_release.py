@@ -91,4 +91,6 @@ def test_what_stands_against_a_release_is_named(released):
     git("commit", "--no-gpg-sign", "-am", "0.2.0 begins")
     git("tag", "v0.2.0")
     wrong_tag, development = checks.problems(root)
-    assert "v0.2.0 is of a commit whose version is 0.2.0.dev0" in wrong_tag and "no version to release" in development
+    assert (
+        "v0.2.0 is of a commit whose version is 0.2.0.dev0" in wrong_tag and "not a version to release" in development
+    )
