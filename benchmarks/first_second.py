@@ -129,19 +129,22 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        programs = {"hidden Markov chains, heads (2, 2), P = 100": (_PROCESS, "")}
-        programs |= {name: (_RANDOM, json.dumps(problem)) for name, problem in _PROBLEMS.items()}
-        found = {}
-        for name, program in programs.items():
-            found[f"{name}; nothing cached"] = medians([run(*program, "off") for _ in range(arguments.repeats)])
-            run(*program, folder)
-            found[f"{name}; cached"] = medians([run(*program, folder) for _ in range(arguments.repeats)])
-    for kind, rows in found.items():
-        for name, row in rows.items():
-            print(f"{kind:60s} {name:20s} {row['seconds']:8.4f} s, {row['processor_seconds']:8.4f} s processor time")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "first_second.json").write_text(json.dumps(found, indent=1) + "\n")
+    programs = {"hidden Markov chains, heads (2, 2), P = 100": (_PROCESS, "")}
+    programs |= {name: (_RANDOM, json.dumps(problem)) for name, problem in _PROBLEMS.items()}
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, program in programs.items():
+            for kind, cache in (("nothing cached", "off"), ("cached", folder)):
+                if kind == "cached":
+                    run(*program, cache)
+                rows = medians([run(*program, cache) for _ in range(arguments.repeats)])
+                found[f"{name}; {kind}"] = rows
+                for part, row in rows.items():
+                    times = f"{row['seconds']:8.4f} s, {row['processor_seconds']:8.4f} s processor time"
+                    print(f"{name + '; ' + kind:60s} {part:20s} {times}", flush=True)
+                # Write after every problem, so that an interrupted run loses nothing.
+                (arguments.output / "first_second.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

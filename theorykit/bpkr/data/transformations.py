@@ -55,11 +55,11 @@ def in_principal_axes(features: Float[Array, "examples paths features"], labels:
 
 
 def shared_size(size: int) -> int:
-    """Round a size up to 4, 5, 6 or 7 times a power of two, so that data sets of similar size share compiled functions.
+    """Round a size up to 8, ..., 15 times a power of two, so that data sets of similar size share compiled functions.
 
-    At most a quarter is added.
+    Less than an eighth is added.
     """
-    step = 2 ** max(0, (size - 1).bit_length() - 3)
+    step = 2 ** max(0, (size - 1).bit_length() - 4)
     return step * -(-size // step)
 
 

@@ -38,9 +38,9 @@ from .rounding import dual_rounding, kernel_rounding
 # Tabulate path kernels up to this number of bytes, about the size of a cache; larger tables cost too much traffic.
 _PATH_KERNEL_BYTES = 2**25
 # An operation on path kernels waits for memory and takes this many times as long as one in a product of matrices.
-_TRAFFIC = 2.5
+_TRAFFIC = 4.0
 # Operations that take as long as an evaluation for few examples and paths.
-_OVERHEAD = 1e6
+_OVERHEAD = 1e7
 
 
 class EnergyPoint(eqx.Module):
