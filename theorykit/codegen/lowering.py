@@ -299,7 +299,7 @@ def _lower_entrywise(builder, node):
 
 def _value_of_entrywise(node, at):
     own = {variable: EntryVariable(f"entry {i}") for i, variable in enumerate(node.function.variables)}
-    # The axes of stacks come last, as those of scalars do.
+    # The axes of stacks come last, like the axes of scalars.
     entries = [np.moveaxis(at(matrix), (-2, -1), (0, 1)) for matrix in _matrices(node)]
     of_entries = at.where(dict(zip(own.values(), entries, strict=True)))(node.function.expr.xreplace(own))
     return np.moveaxis(np.broadcast_arrays(of_entries, *entries)[0].astype(float), (0, 1), (-2, -1))

@@ -179,7 +179,7 @@ def curvature_of_kernels(
     # Entries of one path have half of its kernel from each order of the outputs.
     weight = np.where((a == b) & (c < d), 2.0, 1.0)
     unit = jnp.eye(outputs)
-    # A v is k v_d in the rows of output c, plus k^T v_c in those of d.
+    # A v is k v_d in the rows of output c, plus k^T v_c in the rows of d.
     readings = jnp.einsum("kpq,qd,ce->kcdpe", kernels, solved, unit)
     readings += jnp.einsum("kqp,qc,de->kcdpe", kernels, solved, unit)
     readings = readings.reshape(side, -1)[chosen]
