@@ -149,7 +149,7 @@ class BoundAction(AbstractSaddleProblem):
         # The scale depends on parameters and sizes only, so any order parameters will do.
         return jnp.abs(jnp.asarray(self.of.compiled_scale(**self._given(self.values(self.free)))["scale"]))
 
-    @eqx.filter_jit
+    @jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
         """Return the terms of the sum S."""
         return _terms_of(self.of.compiled(**self._given(self.values(coordinates))))
@@ -157,7 +157,7 @@ class BoundAction(AbstractSaddleProblem):
     def action(self, coordinates):
         return jnp.sum(self.terms(coordinates))
 
-    @eqx.filter_jit
+    @jit
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
         """Return the gradient of S, and for each entry the sum of the absolute values of its terms.
 
@@ -186,7 +186,7 @@ class BoundAction(AbstractSaddleProblem):
                 found[name], sizes[name] = sum(of_name), sum(map(jnp.abs, of_name))
         return (found, sizes) if step is None else (pull(found)[0], jnp.abs(pull(sizes)[0]))
 
-    @eqx.filter_jit
+    @jit
     def at(self, coordinates):
         terms, (slope, _) = self.terms(coordinates), self.slopes(coordinates, jnp.zeros_like(coordinates))
         action, eps = jnp.sum(terms), jnp.finfo(terms.dtype).eps
@@ -198,7 +198,7 @@ class BoundAction(AbstractSaddleProblem):
         magnitude = jnp.maximum(jnp.sum(jnp.abs(terms)), jnp.max(jnp.abs(beside - action)) / eps)
         return Point(coordinates, action, magnitude, jnp.linalg.norm(slope) / self.scale, slope)
 
-    @eqx.filter_jit
+    @jit
     def expansion(self, point):
         """Expand the action to second order about a point, which may be given by its coordinates alone."""
         coordinates = point.coordinates if isinstance(point, Point) else point

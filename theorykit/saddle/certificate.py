@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
+from ..compilation import jit
 from .action import SIDE
 from .bound_action import BoundAction
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, reach_of
@@ -119,7 +120,7 @@ class LocalModel(eqx.Module):
     unclear: Bool[Array, " coordinates"]
 
 
-@eqx.filter_jit
+@jit
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     """Make the model about a point."""
     here = bound.expansion(coordinates)

@@ -200,7 +200,6 @@ class KernelEnergy(AbstractEnergy):
         else:
             rows, columns = pairs(self.architecture.paths)
             squares = 2 * jnp.diagonal(self.path_kernels[rows == columns], axis1=1, axis2=2)
-        squares = jnp.kron(squares, jnp.eye(self.architecture.outputs))
         data = squares, self.labels[:, 0], self.architecture.temperature, self.features_error
         return kernel_rounding(point.u1, point.value, point.solved, *data)
 

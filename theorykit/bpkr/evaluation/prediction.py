@@ -117,10 +117,7 @@ def _predict_in_shared_sizes(problem: Problem, point: OrderParameters, test_feat
     """Predict with zeros added to the examples, so that similar numbers of examples share a compiled function."""
     bound, features, labels = problem.bound, problem.data.features, problem.data.labels
     examples = len(test_features)
-    # Zeros are traced too if another function is being traced.
-    traced = is_traced(problem, point, test_features, jnp.zeros(()))
-    is_small = max(len(features), examples) <= MANY_ROWS
-    if traced or isinstance(features, ImplicitFeatures) or not is_small or not bound.architecture.temperature > 0:
+    if not problem.adds_zeros or examples > MANY_ROWS or is_traced(point, test_features):
         return prediction_at(bound, point, features, labels, test_features)
     data = with_zeros(features, labels)
     prediction = prediction_at(bound, point, data.features, data.labels, features_with_zeros(test_features))

@@ -21,10 +21,11 @@ from ...sharding import all_finite, is_sharded
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import data_size, number
+from ...threads import MANY_ROWS
 from ..action.action import Action
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
-from ..features.implicit import Features
+from ..features.implicit import Features, ImplicitFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of, solve_bytes
 from ..specification.view import architecture_line
@@ -90,6 +91,19 @@ class Problem(DisplayMixin, eqx.Module):
     def is_dual(self) -> bool:
         """Whether the energy is computed in feature space: from moments, or with more examples than features."""
         return self.data.moments is not None or has_dual_form(self.data.features)
+
+    @property
+    def adds_zeros(self) -> bool:
+        """Whether to add examples and features of zeros, up to a `shared_size`, so that similar data share programs.
+
+        The more examples, the shorter is compilation compared with a solve, and the more expensive are more examples.
+        """
+        # Zeros are traced too if another function is being traced.
+        if is_traced(self, jnp.zeros(())) or self.data.moments is not None:
+            return False
+        if isinstance(self.data.features, ImplicitFeatures) or not self.architecture.temperature > 0:
+            return False
+        return len(self.data.features) * self.architecture.outputs <= MANY_ROWS
 
     def _view(self) -> Iterator[Block]:
         architecture = self.architecture

@@ -48,17 +48,18 @@ def kernel_rounding(
     u1: PathMatrix,
     value: Number,
     solved: Mapping[str, Array],
-    squares: Float[Array, "paths rows"],
+    squares: Float[Array, "paths examples"],
     labels: Float[Array, " rows"],
     temperature: ArrayLike,
     features_error: ArrayLike,
 ) -> Mapping[str, Number]:
     """Estimate the rounding errors per eps of the energy from the kernel that the "kernel" and the "labels" cause.
 
-    `solved` holds resolvent and representer. `squares` are phi^pi . phi^pi for every path and row. `features_error` is
-    the largest error of a feature.
+    `solved` holds resolvent and representer. `squares` are phi^pi . phi^pi for every path and example, the same for
+    all outputs. `features_error` is the largest error of a feature.
     """
-    resolvent, representer, norms = solved["resolvent"], solved["representer"][:, 0], jnp.sqrt(squares)
+    resolvent, representer = solved["resolvent"], solved["representer"][:, 0]
+    norms = jnp.kron(jnp.sqrt(squares), jnp.eye(len(labels) // squares.shape[1]))
     # The size of the terms that are added up in the diagonal of the kernel.
     scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
     square, misfit = representer @ representer, representer @ labels

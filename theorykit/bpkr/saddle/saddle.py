@@ -254,8 +254,8 @@ def solve(
     data = problem.data.training
     if is_traced(problem, start):
         return report(replace(_minimise(*_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
-    rows = matrix_rows(data)
-    check_solve(architecture, rows * architecture.outputs)
+    rows = matrix_rows(data) * architecture.outputs
+    check_solve(architecture, rows)
     with threads_for(rows):
         # The default solver first gets few steps, because after them another strategy is likely to be faster.
         short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
@@ -271,7 +271,7 @@ def _in_shared_sizes(problem: Problem) -> Data | TransformedExamples:
 
     Directions that no feature vector has are left out if the cost of an evaluation grows with their number.
     """
-    data, is_positive = problem.data.training, bool(problem.architecture.temperature > 0)
+    data = problem.data.training
     if data.moments is not None or isinstance(data.features, ImplicitFeatures):
         return data
     examples, paths, width = data.features.shape
@@ -284,9 +284,7 @@ def _in_shared_sizes(problem: Problem) -> Data | TransformedExamples:
         return Data(moments=sum_examples(features, labels, float(examples)))
     if not tabulates_path_kernels(paths, shared_size(examples)):
         return Data(jnp.asarray(in_spanned_directions(np.asarray(data.features))), data.labels)
-    # The more examples, the shorter is compilation compared with a solve, and the more expensive are more examples.
-    is_small = shared_size(examples) * problem.architecture.outputs <= MANY_ROWS
-    return with_zeros(data.features, data.labels) if is_positive and is_small else data
+    return with_zeros(data.features, data.labels) if problem.adds_zeros else data
 
 
 def _prepare(data: Data | TransformedExamples, attempt: Attempt) -> tuple[Any, ...]:
