@@ -112,6 +112,18 @@ def test_the_henon_cycle_that_an_orbit_settles_on(height):
     np.testing.assert_allclose(jnp.sum(cycle.points[:, 0]), 0.7 / height, atol=1e-10)
 
 
+@pytest.mark.parametrize("state", [0.5, np.float64(0.5), [0.5]])
+def test_the_state_of_a_map_of_one_variable_may_be_a_number(state):
+    """The cycle of period two of the logistic map has the sum (r + 1) / r and the multiplier 4 + 2 r - r^2."""
+    for cycle in (find_cycle(logistic, state, 3.2, 2), cycle_near(logistic, state, 3.2, 4)):
+        assert cycle.points.shape == (2, 1)
+        np.testing.assert_allclose(jnp.sum(cycle.points), 4.2 / 3.2, atol=1e-11)
+        np.testing.assert_allclose(cycle.multipliers, [4 + 2 * 3.2 - 3.2**2], atol=1e-10)
+    assert follow(logistic, cycle, (3.2, 3.3)).points.shape[1:] == (2, 1)
+    with pytest.raises(ValueError, match=r"guess must have entries, got shape \(0,\)"):
+        find_cycle(logistic, [], 3.2, 2)
+
+
 def test_no_cycle_is_an_error_that_says_why():
     with pytest.raises(NoCycleError, match=r"no cycle of period 3 was found at parameter 3\.8.*residual of.*fold"):
         find_cycle(logistic, np.array([0.5]), 3.8, 3)

@@ -92,7 +92,8 @@ def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
 
     Args:
         step: The map, `step(state, parameter) -> state`.
-        guess: Points of the cycle (period, state), or only the first point (state,), which the map then iterates.
+        guess: Points of the cycle (period, state), or only the first point (state,), which the map then iterates. A
+            number is a state of shape (1,).
         parameter: Value of the parameter.
         period: Period of the cycle.
 
@@ -139,7 +140,7 @@ def cycle_near(
 
     Args:
         step: The map, `step(state, parameter) -> state`.
-        start: First state (state,) of the orbit.
+        start: First state (state,) of the orbit. A number is a state of shape (1,).
         parameter: Value of the parameter.
         max_period: Largest period to consider. The period is the smallest number of steps after which the orbit
             returns, `max_period` times in succession.
@@ -181,10 +182,10 @@ def cycle_near(
 def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
     """Return `state` (..., state) and the number `parameter` in float64 after checks that both fit `step`."""
     require_float64()
-    states = jnp.asarray(checked_array(name, state))
+    states = jnp.atleast_1d(checked_array(name, state))
     number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
-    if states.ndim == 0 or 0 in states.shape:
-        raise ValueError(f"{name} must have shape (state,) or (..., state), got shape {states.shape}")
+    if 0 in states.shape:
+        raise ValueError(f"{name} must have entries, got shape {states.shape}")
     one = jax.ShapeDtypeStruct(states.shape[-1:], states.dtype)
     try:
         image = eqx.filter_eval_shape(step, one, number)
