@@ -31,16 +31,16 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from sympy import Expr
 
-from ..checks import Count, Index, by_name, checked_arguments, counted
+from ..checks import Count, Index, by_name, checked_arguments, counted, on_host
 from ..compilation import jit
 from ..progress import Progress
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action
-from .bound_action import BEYOND, BoundAction, Values, bind
+from .bound_action import BEYOND, BoundAction, Values, bind, place_of
 from .branch import (
     LONGER,
     STRAIGHT,
@@ -201,8 +201,9 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
 
 def _range(values: Array, error: Array | float) -> str:
     """Write the lowest and the highest value, or one value if they agree to the error. Values below the error are 0."""
-    if np.ndim(values) > 1:
-        return f"{np.shape(values)[1:]} each"
+    values = np.asarray(values)
+    if values.ndim > 1:
+        return f"{values.shape[1:]} each"
     low, high = float(np.min(values)), float(np.max(values))
     numbers = [0.0 if abs(value) <= error else value for value in (low, high)[: 1 + (high - low > 2 * error)]]
     return " to ".join(f"{value:.5g}" for value in numbers)
@@ -225,11 +226,12 @@ class _System(eqx.Module):
     kind: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def points(self, unknowns: Array) -> Array:
-        return unknowns[: self.free.size].reshape(self.free.shape)
+    # Known values are computed on the host. With JAX, each operation on them would be compiled.
+    def points(self, unknowns: Any) -> Any:
+        return on_host(unknowns)[: self.free.size].reshape(self.free.shape)
 
-    def parameters(self, unknowns: Array) -> Array:
-        return unknowns[-len(self.names) :] * self.units
+    def parameters(self, unknowns: Any) -> Any:
+        return on_host(unknowns)[-len(self.names) :] * on_host(self.units)
 
     def at(self, parameters: Array) -> BoundAction:
         given = dict(zip(self.names, parameters, strict=True))
@@ -273,6 +275,8 @@ class _System(eqx.Module):
 class _Place(eqx.Module):
     """Point of a line.
 
+    - `order_parameters`: the order parameters of each of its `points`.
+    - `at_edge`: whether a free coordinate of a point is next to an edge of its domain.
     - `residual`: the last correction.
     - `led`: the sum of all corrections.
     - `error`: error of the parameters, in units.
@@ -283,6 +287,8 @@ class _Place(eqx.Module):
     """
 
     unknowns: Array
+    order_parameters: tuple[Mapping[str, Float[Array, "..."]], ...]
+    at_edge: Bool[Array, "points coordinates"]
     tangent: Array
     residual: Array
     led: Array
@@ -334,10 +340,14 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
         else:
             test, side = _order(system, points[0], parameters, frame), jnp.zeros(count)
     error = jnp.max(off[-count:] + jnp.finfo(at.dtype).eps * jnp.maximum(1.0, jnp.abs(at[-count:])))
-    return _Place(at, tangent, residual, led, error, frame, test, side)
+    # An order parameter that starts on an edge stays at the coordinate BEYOND, up to rounding.
+    off_edge = jnp.where(jnp.abs(points) < 0.99 * BEYOND, 1.0, 0.0)
+    bounds = [replace(system.bound, free=free) for free in off_edge]
+    values = tuple(bound.values_on_edges(point) for bound, point in zip(bounds, points, strict=True))
+    at_edge = jnp.stack([system.bound.edges(point, _EDGE) for point in points]) & (system.free > 0)
+    return _Place(at, values, at_edge, tangent, residual, led, error, frame, test, side)
 
 
-@partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
 def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame | None = None) -> tuple[_Frame, Array]:
     """Return the frame at a point with almost singular H, and the derivative of F in the parameters along `left`.
 
@@ -368,11 +378,18 @@ def _order(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -
 
 
 @partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
+def _local(system: _System, unknowns: Array) -> tuple[_Frame, Array, Array, Array]:
+    """Return what `_framed` does at `unknowns`, H, and the direction in which the equations change least."""
+    at, parameters = system.points(unknowns)[0], system.parameters(unknowns)
+    frame, normal = _framed(system, at, parameters)
+    tangent = jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]
+    return frame, normal, system.hessian(at, parameters), tangent
+
+
 def _started(system: _System, unknowns: Array) -> _Place:
     """Return the point of a line near `unknowns`, by corrections in all directions in which the equations change."""
-    frame, _ = _framed(system, system.points(unknowns)[0], system.parameters(unknowns))
-    tangent = jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]
-    return _corrected(system, unknowns, tangent[None], frame)
+    frame, *_, tangent = _local(system, unknowns)
+    return _corrected(system, unknowns, np.asarray(tangent)[None], frame)
 
 
 class _Curve:
@@ -383,7 +400,8 @@ class _Curve:
         self.centre = np.array([(low + high) / (high - low) for low, high in ranges.values()])
 
     def place(self, start: _Place, length: float) -> _Place:
-        return _corrected(self.system, start.unknowns + length * start.tangent, start.tangent[None], start.frame)
+        tangent = np.asarray(start.tangent)
+        return _corrected(self.system, np.asarray(start.unknowns) + length * tangent, tangent[None], start.frame)
 
     def root(self, quantity: Callable[[_Place], float], start: _Place, length: float) -> _Place:
         """Find the sign change of a quantity on a step. If lines cross there, Newton's method may fail at the root."""
@@ -391,7 +409,7 @@ class _Curve:
 
         def value(by: float) -> float:
             place = self.place(start, by)
-            if place.residual <= _NEAR and place.led <= _ASTRAY * length:
+            if float(place.residual) <= _NEAR and float(place.led) <= _ASTRAY * length:
                 found.append(place)
             return float(np.nan_to_num(quantity(place)))
 
@@ -400,11 +418,11 @@ class _Curve:
 
     def outside(self, place: _Place) -> float:
         """Return the distance of the parameters from their ranges, in units. It is negative inside."""
-        return float(np.max(np.abs(np.asarray(place.unknowns[-2:]) - self.centre))) - 1.0
+        return float(np.max(np.abs(np.asarray(place.unknowns)[-2:] - self.centre))) - 1.0
 
     def text(self, place: _Place) -> str:
-        parameters = self.system.parameters(place.unknowns)
-        parameters = jnp.where(jnp.abs(parameters) > place.error * self.system.units, parameters, 0.0)
+        parameters, error = self.system.parameters(place.unknowns), float(place.error) * np.asarray(self.system.units)
+        parameters = np.where(np.abs(parameters) > error, parameters, 0.0)
         return place_in_words(dict(zip(self.system.names, parameters, strict=True)))
 
     def followed(self, start: _Place) -> tuple[list[_Place], list[_Place], str]:
@@ -413,18 +431,18 @@ class _Curve:
         while len(places) < _MOST_POINTS:
             place = places[-1]
             ahead = self.place(place, length)
-            cosine = float(place.tangent @ ahead.tangent)
-            if not (ahead.residual <= _NEAR and ahead.led <= _ASTRAY * length and cosine > STRAIGHT):
+            cosine = float(np.dot(place.tangent, ahead.tangent))
+            if not (float(ahead.residual) <= _NEAR and float(ahead.led) <= _ASTRAY * length and cosine > STRAIGHT):
                 length /= 2
                 if length < _SMALLEST:
                     return places, special, f"no point was found beyond {self.text(place)}"
                 continue
-            if self.system.kind == CONTINUOUS and abs(float(ahead.unknowns[-3])) > _SLACK:
+            if self.system.kind == CONTINUOUS and abs(float(np.asarray(ahead.unknowns)[-3])) > _SLACK:
                 return places, special, f"the branches cross no more beyond {self.text(place)}"
-            if place.side @ ahead.side < 0:
+            if np.dot(place.side, ahead.side) < 0:
                 # A symmetry maps the rest of the line to this part.
                 return places, special, f"{_MERGED} next to {self.text(place)}"
-            if place.test * ahead.test < 0:
+            if float(place.test) * float(ahead.test) < 0:
                 special.append(self.root(lambda at: float(at.test), place, length))
                 places.append(special[-1])
                 if self.system.kind == COEXISTENCE:
@@ -433,25 +451,22 @@ class _Curve:
                 if self.outside(place) < 0:
                     places.append(self.root(self.outside, place, length))
                 return places, special, f"the edge of the ranges at {self.text(places[-1])}"
-            step, to_first = ahead.unknowns - place.unknowns, start.unknowns - place.unknowns
-            if len(places) > 2 and passes(step, to_first) and ahead.tangent @ start.tangent > STRAIGHT:
+            step, to_first = (np.subtract(each.unknowns, place.unknowns) for each in (ahead, start))
+            if len(places) > 2 and passes(step, to_first) and np.dot(ahead.tangent, start.tangent) > STRAIGHT:
                 return [*places, start], special, "the line closes on its start"
-            at_edge = jnp.stack([self.system.bound.edges(at, _EDGE) for at in self.system.points(ahead.unknowns)])
-            if jnp.any(at_edge & (self.system.free > 0)):
-                self.system = replace(self.system, free=jnp.where(at_edge, 0.0, self.system.free))
+            if (at_edge := np.asarray(ahead.at_edge)).any():
+                free = jax.device_put(np.where(at_edge, 0.0, self.system.free))
+                self.system = replace(self.system, free=free)
                 ahead = self.place(ahead, 0.0)
             places.append(ahead)
             length = min(_LARGEST, LONGER * length) if cosine > _VERY_STRAIGHT else length
         return places, special, f"{_MOST_POINTS} points were found"
 
     def boundary(self, kind: str, places: list[_Place], ended: tuple[str, ...] = ()) -> PhaseBoundary:
-        unknowns, errors = (jnp.stack([getattr(place, name) for place in places]) for name in ("unknowns", "error"))
-        at, parameters = jax.vmap(self.system.points)(unknowns), jax.vmap(self.system.parameters)(unknowns)
-        values = tuple(
-            jax.vmap(replace(self.system.bound, free=free).values_on_edges)(at[:, which])
-            for which, free in enumerate(self.system.free)
-        )
-        return PhaseBoundary(kind, dict(zip(self.system.names, parameters.T, strict=True)), values, errors, ended)
+        parameters = np.transpose([self.system.parameters(place.unknowns) for place in places])
+        others = jax.tree.map(lambda *of: np.stack(of), *((place.order_parameters, place.error) for place in places))
+        parameters, (values, errors) = jax.device_put((list(parameters), others))
+        return PhaseBoundary(kind, dict(zip(self.system.names, parameters, strict=True)), values, errors, ended)
 
     def boundaries(self, start: _Place) -> tuple[list[PhaseBoundary], list[PhaseBoundary]]:
         """Return the line through a point, split at changes of its kind, and its special points.
@@ -461,7 +476,8 @@ class _Curve:
         """
         kind = self.system.kind
         # Coordinates that reach an edge are fixed from there on. This differs between directions, so follow copies.
-        back, before, begins = copy(self).followed(self.place(replace(start, tangent=-start.tangent), 0.0))
+        reverse = replace(start, tangent=jax.device_put(-np.asarray(start.tangent)))
+        back, before, begins = copy(self).followed(self.place(reverse, 0.0))
         ahead, after, ends = ([], [], begins) if begins.startswith("the line closes") else copy(self).followed(start)
         places, special = [*back[::-1], *ahead[1:]], [*before[::-1], *after]
         if len(places) < 2:
@@ -473,7 +489,7 @@ class _Curve:
         cuts = [0, *(at for at, place in enumerate(places) if any(place is each for each in special)), len(places) - 1]
         reasons, lines = [begins, *(f"the {TRICRITICAL}" for _ in special), ends], []
         for number, (first, last) in enumerate(itertools.pairwise(cuts)):
-            part = CONTINUOUS if places[(first + last) // 2].test > 0 else SPINODAL
+            part = CONTINUOUS if float(places[(first + last) // 2].test) > 0 else SPINODAL
             lines.append(self.boundary(part, places[first : last + 1], tuple(reasons[number : number + 2])))
         return lines, points
 
@@ -491,17 +507,18 @@ def _system(
     The units of numbers without a domain are their largest values at `points` and `sizes`.
     """
     bound = bind(action, values, points[0])
-    bound = replace(bound, units=jnp.ones_like(bound.units))
-    coordinates = [bound.coordinates({n: jnp.asarray(v) for n, v in each.items()}) for each in (*points, *sizes)]
-    largest = jnp.max(jnp.abs(jnp.stack(coordinates)), axis=0)
-    bound = replace(bound, units=jnp.where(bound.is_real & (largest > 0), largest, 1.0))
-    at = jnp.stack(coordinates[: len(points)]) / bound.units
-    free = jnp.where(jnp.isfinite(at), 1.0, 0.0)
-    at = jnp.where(free > 0, at, BEYOND * jnp.sign(at))
-    units = jnp.array([(high - low) / 2 for low, high in ranges.values()])
-    parameters = jnp.stack([bound.parameters[name] for name in ranges]) / units
-    unknowns = jnp.concatenate([at.ravel(), jnp.zeros(int(kind == CONTINUOUS)), parameters])
-    return _System(bound, free, units, kind, tuple(ranges)), unknowns
+    bound = replace(bound, units=jax.device_put(np.ones(len(bound.units))))
+    coordinates = np.stack([np.asarray(place_of(bound, each)[0]) for each in (*points, *sizes)])
+    largest = np.max(np.abs(coordinates), axis=0)
+    units_of_points = np.where(bound.is_real & (largest > 0), largest, 1.0)
+    at = coordinates[: len(points)] / units_of_points
+    free = np.where(np.isfinite(at), 1.0, 0.0)
+    at = np.where(free > 0, at, BEYOND * np.sign(at))
+    units = np.array([(high - low) / 2 for low, high in ranges.values()])
+    parameters = np.stack([bound.parameters[name] for name in ranges]) / units
+    unknowns = np.concatenate([at.ravel(), np.zeros(int(kind == CONTINUOUS)), parameters])
+    units_of_points, free, units, unknowns = jax.device_put((units_of_points, free, units, unknowns))
+    return _System(replace(bound, units=units_of_points), free, units, kind, tuple(ranges)), unknowns
 
 
 def _pieces(branch: SolutionBranch, index: int) -> Iterator[SolutionBranch]:
@@ -512,19 +529,25 @@ def _pieces(branch: SolutionBranch, index: int) -> Iterator[SolutionBranch]:
         steps_of_piece = list(numbers)
         order = np.arange(steps_of_piece[0], steps_of_piece[-1] + 2)[:: int(key) or 1]
         if key:
-            yield jax.tree.map(lambda values, order=order: values[order], replace(branch, turns=()))
+            arrays = jax.tree.map(np.asarray, replace(branch, turns=()))
+            yield jax.tree.map(lambda values, order=order: jax.device_put(values[order]), arrays)
+
+
+def _ends(*pieces: SolutionBranch) -> tuple[float, float]:
+    """Return the lowest and the highest value of the parameter that all pieces reach."""
+    ends = np.array([np.asarray(piece.parameters)[[0, -1]] for piece in pieces])
+    return float(np.max(ends[:, 0])), float(np.min(ends[:, 1]))
 
 
 def _at(piece: SolutionBranch, value: float) -> dict[str, Any]:
     """Interpolate order parameters linearly, up to the ends of a piece."""
-    return piece.near(float(np.clip(value, piece.parameters[0], piece.parameters[-1])))[0]
+    return piece.near(float(np.clip(value, *_ends(piece))))[0]
 
 
 def _crossings(first: SolutionBranch, second: SolutionBranch) -> list[float]:
     """Return parameter values at which the actions of two pieces cross."""
-    grid = np.unique(np.concatenate([first.parameters, second.parameters]))
-    grid = grid[(grid >= max(first.parameters[0], second.parameters[0]))]
-    grid = grid[grid <= min(first.parameters[-1], second.parameters[-1])]
+    grid, (low, high) = np.unique(np.concatenate([first.parameters, second.parameters])), _ends(first, second)
+    grid = grid[(low <= grid) & (grid <= high)]
     off, error = np.zeros(len(grid)), np.zeros(len(grid))
     for piece, sign in ((first, 1.0), (second, -1.0)):
         here, action = np.asarray(piece.parameters), np.asarray(piece.action)
@@ -588,19 +611,17 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
             raise ValueError(f"the branch of the solution at {each.place} has no other point within bounds")
         branches.append(branch)
         pieces.append(part)
-    low, high = max(float(p.parameters[0]) for p in pieces), min(float(p.parameters[-1]) for p in pieces)
-    crossings, here = _crossings(*pieces), float(solution.parameters[name])
+    (low, high), crossings, here = _ends(*pieces), _crossings(*pieces), float(solution.parameters[name])
     values = {**solution.parameters, name: min(crossings, key=lambda value: abs(value - here), default=low)}
     if crossings:
         kind, points = "first-order", [_at(piece, values[name]) for piece in pieces]
         system, unknowns = _system(action, values, COEXISTENCE, points, {name: bounds})
-        frame, _ = _framed(system, system.points(unknowns)[0], system.parameters(unknowns))
-        place = _corrected(system, unknowns, jnp.zeros((0, len(unknowns))), frame)
-        if not place.residual <= _NEAR:
+        place = _corrected(system, unknowns, np.zeros((0, len(unknowns))), _local(system, unknowns)[0])
+        if not float(place.residual) <= _NEAR:
             raise ValueError(f"the actions cross next to {name} = {values[name]:.6g}, but Newton's method failed there")
-        found = _Curve(system, {name: bounds}).boundary(COEXISTENCE, [place])
-        value, error = found.parameters[name][0], place.error * system.units[-1]
-        points = [{n: v[0] for n, v in each.items()} for each in found.order_parameters]
+        (value,), (unit,) = system.parameters(place.unknowns), np.asarray(system.units)
+        error = float(place.error) * unit
+        points = place.order_parameters
     else:
         turns = [turn for branch in branches for turn in branch.turns]
         merging = [
@@ -616,7 +637,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
                 + (f"a solution ends at a fold (spinodal) at {name} = {folds}" if folds else "neither meets a fold")
             )
         # Turns are located from roots of the tangent, with about this relative accuracy.
-        kind, value, error = "continuous", merging[0].parameter, jnp.asarray(_NEAR * (bounds[1] - bounds[0]))
+        kind, value, error = "continuous", merging[0].parameter, _NEAR * (bounds[1] - bounds[0])
         points = [merging[0].order_parameters] * 2
     with warnings.catch_warnings():
         # Curvatures vanish if the solutions merge.
@@ -627,7 +648,8 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
             else stationary(action, {**values, name: float(value)}, index=index, initial=point)
             for index, point in zip(indices, points, strict=True)
         ]
-    return Transition(name, jnp.asarray(value), kind, error, tuple(ends))
+    value, error = jax.device_put((np.asarray(value), np.asarray(error)))
+    return Transition(name, value, kind, error, tuple(ends))
 
 
 def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
@@ -692,16 +714,16 @@ def phase_diagram(
                 if system.kind != kind:
                     continue
                 start, curve = _started(system, unknowns), _Curve(system, given)
-                if not start.residual <= _NEAR or curve.outside(start) > 0 or _collapsed(system, unknowns, start):
+                if not float(start.residual) <= _NEAR or curve.outside(start) > 0:
                     continue
-                if any(
+                if _collapsed(system, unknowns, start) or any(
                     line.kind in alike and _is_on(line, system.parameters(start.unknowns), system) for line in lines
                 ):
                     continue
                 parts, special = curve.boundaries(start)
                 lines += [_completed(line, ends, system) for line in parts]
                 ends += special
-    known = [line for line in lines if float(jnp.median(line.error)) < _KNOWN]
+    known = [line for line in lines if np.median(line.error) < _KNOWN]
     if lost := [line.kind for line in lines if not any(line is each for each in known)]:
         warnings.warn(
             f"{counted(len(lost), 'line')} left out ({', '.join(sorted(set(lost)))}): the equations are singular all "
@@ -732,9 +754,8 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
 
     for turn in (turn for branch in found for turn in branch.turns):
         fold, unknowns = system(SPINODAL, float(turn.parameter), turn.order_parameters)
-        coordinates, parameters = fold.points(unknowns)[0], fold.parameters(unknowns)
-        frame, normal = _framed(fold, coordinates, parameters)
-        curvatures = np.linalg.eigvalsh(np.asarray(fold.hessian(coordinates, parameters)))
+        frame, normal, hessian, _ = _local(fold, unknowns)
+        curvatures = np.linalg.eigvalsh(hessian)
         curvatures = np.delete(curvatures, np.argmin(np.abs(curvatures)))
         if np.sum(curvatures < 0) in (index, index - 1):
             is_fold = np.linalg.norm(normal) > _NO_FOLD * np.linalg.norm(frame.normal)
@@ -747,15 +768,16 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
 
 def _collapsed(system: _System, unknowns: Array, place: _Place) -> bool:
     """Return whether Newton's method went from two solutions to one, which coexists with itself everywhere."""
-    before, after = (np.ptp(np.asarray(system.points(at)), axis=0) for at in (unknowns, place.unknowns))
+    before, after = (np.ptp(system.points(at), axis=0) for at in (unknowns, place.unknowns))
     return system.kind == COEXISTENCE and bool(np.linalg.norm(after) < np.linalg.norm(before) / 2)
 
 
-def _is_on(line: PhaseBoundary, parameters: Array, system: _System) -> bool:
+def _is_on(line: PhaseBoundary, parameters: np.ndarray, system: _System) -> bool:
     """Return whether a line passes through these parameters."""
     # Access by name, because JAX sorts the entries of dictionaries.
-    points = np.stack([np.asarray(line.parameters[name]) for name in system.names], axis=1) / system.units
-    place, begin, step = parameters / system.units, points[:-1], np.diff(points, axis=0)
+    units = np.asarray(system.units)
+    points = np.stack([line.parameters[name] for name in system.names], axis=1) / units
+    place, begin, step = parameters / units, points[:-1], np.diff(points, axis=0)
     share = np.sum((place - begin) * step, axis=1) / np.maximum(np.sum(step**2, axis=1), np.finfo(float).tiny)
     nearest = begin + np.clip(share, 0.0, 1.0)[:, None] * step
     return bool(np.min(np.linalg.norm(place - nearest, axis=1)) < _SAME)
@@ -765,13 +787,15 @@ def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], system: _Syst
     """Add the critical points at which solutions merge. The equations of a line are singular next to them."""
     for at in (0, -1):
         for end in ends:
-            off = jnp.stack([end.parameters[n][0] - line.parameters[n][at] for n in system.names]) / system.units
-            apart = _apart(*({n: v[at] for n, v in line.order_parameters[i].items()} for i in (0, -1)))
-            if not line.ended[at].startswith(_MERGED) or jnp.linalg.norm(off) > _END or apart > 1.0:
+            first, last = jax.tree.map(np.asarray, (end.parameters, line.parameters))
+            off = np.stack([first[n][0] - last[n][at] for n in system.names]) / np.asarray(system.units)
+            apart = _apart(*({n: np.asarray(v)[at] for n, v in line.order_parameters[i].items()} for i in (0, -1)))
+            if not line.ended[at].startswith(_MERGED) or np.linalg.norm(off) > _END or apart > 1.0:
                 continue
             ended = tuple(f"the {end.kind}" if i == at % 2 else text for i, text in enumerate(line.ended))
             line, end = replace(line, ended=ended), replace(end, kind=line.kind, ended=ended)
             end = replace(end, order_parameters=end.order_parameters * len(line.order_parameters))
-            line = jax.tree.map(lambda *parts: jnp.concatenate(parts), *((line, end) if at else (end, line)))
+            parts = (line, end) if at else (end, line)
+            line = jax.tree.map(lambda *of: jax.device_put(np.concatenate(of)), *parts)
             break
     return line

@@ -62,6 +62,8 @@ _EDGE = 25.0
 _FAR = 1e8
 # Enlarge the unit of a real order parameter when the order parameter exceeds this many units.
 _MANY = 8.0
+# Number of points of a branch that are described by one call of a compiled function.
+_AT_ONCE = 16
 # Stop a branch after this many steps in which the parameter does not change.
 _STANDING = 3
 
@@ -111,8 +113,9 @@ class SolutionBranch(DisplayMixin, eqx.Module):
     def __len__(self) -> int:
         return len(self.parameters)
 
-    def __getitem__(self, at: int) -> dict[str, Float[Array, "..."]]:
-        return {name: values[at] for name, values in self.order_parameters.items()}
+    def __getitem__(self, at: int | np.ndarray) -> dict[str, Float[Array, "..."]]:
+        # Indexing is done on the host. With JAX, it would be compiled for each shape.
+        return {name: jax.device_put(np.asarray(values)[at]) for name, values in self.order_parameters.items()}
 
     def __iter__(self) -> Iterator[dict[str, Float[Array, "..."]]]:
         return (self[at] for at in range(len(self)))
@@ -154,8 +157,9 @@ class SolutionBranch(DisplayMixin, eqx.Module):
             if here == 0:
                 found.append(self[at])
             elif at + 1 < len(off) and here * off[at + 1] < 0:
-                weight = here / (here - off[at + 1])
-                found.append({n: (1 - weight) * v[at] + weight * v[at + 1] for n, v in self.order_parameters.items()})
+                weight, values = here / (here - off[at + 1]), jax.tree.map(np.asarray, self.order_parameters)
+                between = {n: (1 - weight) * v[at] + weight * v[at + 1] for n, v in values.items()}
+                found.append(jax.device_put(between))
         return tuple(found)
 
     def to_xarray(self) -> xr.Dataset:
@@ -391,7 +395,7 @@ def follow_both_ways(
     )
     turns, ended = (*back.turns[::-1], *ahead.turns), f"{back.ended}; {ahead.ended}"
     back, ahead = (replace(each, turns=(), ended="") for each in (back, ahead))
-    whole = jax.tree.map(lambda first, last: jnp.concatenate([first[:0:-1], last]), back, ahead)
+    whole = jax.tree.map(lambda *of: jax.device_put(np.concatenate([np.asarray(of[0])[:0:-1], of[1]])), back, ahead)
     return replace(whole, turns=turns, ended=ended), len(back) - 1
 
 
@@ -450,12 +454,15 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
             for at in (0, -1):
                 tangent = np.asarray(places[at].tangent) * units / larger
                 places[at] = replace(places[at], tangent=jax.device_put(tangent / np.linalg.norm(tangent)))
-    # One compiled function describes branches of up to this many points.
-    most = 2 ** (len(places) - 1).bit_length()
-    found = jax.tree.map(lambda *of: np.stack(of), *places, *(most - len(places)) * places[-1:])
-    described = *_described(branch, found.coordinates, found.parameter), found.curvatures, found.parameter
-    described = jax.tree.map(lambda of: jax.device_put(np.asarray(of)[: len(places)]), described)
-    order_parameters, actions, errors, curvatures, parameters = described
+    # One compiled function describes branches of any length.
+    found = jax.tree.map(lambda *of: np.stack(of), *places, *(-len(places) % _AT_ONCE) * places[-1:])
+    described = [
+        _described(branch, found.coordinates[at : at + _AT_ONCE], found.parameter[at : at + _AT_ONCE])
+        for at in range(0, len(places), _AT_ONCE)
+    ]
+    whole = *jax.tree.map(lambda *of: np.concatenate(of), *described), found.curvatures, found.parameter
+    whole = jax.tree.map(lambda of: jax.device_put(of[: len(places)]), whole)
+    order_parameters, actions, errors, curvatures, parameters = whole
     return SolutionBranch(name, parameters, order_parameters, actions, curvatures, errors, tuple(turns), ended)
 
 
