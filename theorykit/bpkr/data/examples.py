@@ -204,5 +204,4 @@ def _prior_of_values(structure: Any, contents: tuple[tuple[tuple[int, ...], byte
     with jax.ensure_compile_time_eval():
         numbers = architecture.layer_numbers()
     outer = architecture.prior_variances[-1] * np.eye(architecture.read_tokens)
-    # Interpret the expression, because compilation would take longer than the evaluation.
-    return layer_functions.interpret_prior_mean(architecture.forms, numbers, outer)
+    return (*layer_functions.prior_means(architecture.forms, numbers, outer), outer)[0]

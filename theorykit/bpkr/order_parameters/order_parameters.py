@@ -113,7 +113,7 @@ def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
     return [*order_parameters.matrices, readout.reshape(1, 1) if readout.ndim == 0 else readout]
 
 
-def from_overlaps(overlaps: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
+def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
     """Make order parameters from the matrices U_1, ..., U_{L+1}; a last matrix of one row becomes a number."""
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
@@ -134,7 +134,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     """
     require_float64()
     check_size(checked_architecture(architecture))
-    readout = architecture.prior_variances[-1] * jnp.eye(architecture.overlap_sizes[-1], dtype=jnp.float64)
+    readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
     matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr, Identity, MatrixSymbol, Symbol, sqrt
 
+from ...checks import is_traced
 from ...codegen import CompiledFunction, compile_expressions, interpret
 from ...symbolic.atoms import split_coefficient
 from .layer_form import LayerForm
@@ -90,27 +91,24 @@ def all_path_weights(
 
 
 def prior_means(
-    forms: Sequence[LayerForm], numbers: Numbers, outer: Float[Array, "n n"]
-) -> tuple[Float[Array, "_ _"], ...]:
-    """Return the mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}."""
-    means: list[Array] = []
+    forms: Sequence[LayerForm], numbers: Numbers, outer: Float[Array | np.ndarray, "n n"]
+) -> tuple[Float[Array | np.ndarray, "_ _"], ...]:
+    """Return the mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}.
+
+    Known values are interpreted in NumPy, because compilation would take longer than the evaluation.
+    """
+    known, means = not is_traced(numbers, outer), []
+    if known:
+        numbers = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
     for form in reversed(forms):
         symbol = _overlap_symbol(form)
-        outer = _evaluate(form, form.prior_mean(symbol), {symbol: outer}, numbers)
+        if known:
+            given = {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}
+            outer = np.asarray(interpret(form.prior_mean(symbol), {**numbers, **given}))
+        else:
+            outer = _evaluate(form, form.prior_mean(symbol), {symbol: jnp.asarray(outer)}, numbers)
         means.insert(0, outer)
     return tuple(means)
-
-
-def interpret_prior_mean(
-    forms: Sequence[LayerForm], numbers: Numbers, outer: Float[np.ndarray, "n n"]
-) -> Float[np.ndarray, "paths paths"]:
-    """Return the mean of U_1 over the weights of all layers, given U_{L+1}, in NumPy without compilation."""
-    values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
-    for form in reversed(forms):
-        symbol = _overlap_symbol(form)
-        given = {symbol.name: outer, _OUTER.name: len(outer)}
-        outer = np.asarray(interpret(form.prior_mean(symbol), {**values, **given}))
-    return outer
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
