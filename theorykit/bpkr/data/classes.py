@@ -25,6 +25,7 @@ from ...checks import (
     numeric_array,
     shown,
 )
+from ...compilation import jit
 from ...memory import check_fits
 from ...precision import require_float64
 from ...settings import usual_settings
@@ -122,18 +123,17 @@ class Classes(DisplayMixin):
         """
         return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
 
-    def _log_probability(self, indices: Int[Array, " examples"], mean: Array, deviation: Array) -> Array:
+    def _log_probability(self, indices: ArrayLike, mean: Array, deviation: Array) -> Array:
         if self.outputs == 1:
-            return norm.logcdf(jnp.where(indices == 1, mean, -mean) / deviation)
-        return largest_output.log_probability(mean, deviation, indices)
+            return _log_probability_of_signs(indices, mean, deviation)
+        return largest_output.log_probability(mean, deviation, jnp.asarray(indices))
 
     def _moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
         # Return the means, and standard deviations that are all positive.
         mean, variance = self._checked("mean", mean), self._checked("variance", variance)
-        if mean.shape != variance.shape or bool(jnp.any(variance < -_ROUNDING * jnp.max(jnp.abs(variance), initial=0))):
+        if mean.shape != variance.shape or bool(_is_negative(variance)):
             raise ValueError(f"variance must have the shape of mean, {mean.shape}, and must not be negative")
-        least = _CERTAIN * jnp.maximum(jnp.abs(mean), 1.0)
-        return mean, jnp.maximum(jnp.sqrt(jnp.maximum(variance, 0.0)), least)
+        return mean, _deviation(mean, variance)
 
     def _nearest(self, outputs: Float[Array | np.ndarray, "examples *outputs"]) -> Int[Array | np.ndarray, " examples"]:
         return (outputs > 0).astype(int) if self.outputs == 1 else outputs.argmax(axis=1)
@@ -289,12 +289,27 @@ def score_indices(
     mean, deviation = classes._moments(mean, checked_array("variance", variance) + noise)
     if len(truth) != len(mean):
         raise ValueError(f"labels has {counted(len(truth), 'example')}, but mean has {len(mean)}")
-    found = classes._nearest(jnp.asarray(mean))
+    # Count on the host. With JAX, each operation would be compiled.
+    truth, found = np.asarray(truth), classes._nearest(np.asarray(mean))
     confusion = np.zeros((len(classes.names),) * 2, dtype=int)
-    np.add.at(confusion, (np.asarray(truth), np.asarray(found)), 1)
-    losses = -classes._log_probability(jnp.asarray(truth), mean, deviation)
-    accuracy, accuracy_error = mean_and_error(np.asarray(truth == found, dtype=float))
-    return ClassScores(accuracy, accuracy_error, confusion, *mean_and_error(np.asarray(losses)))
+    np.add.at(confusion, (truth, found), 1)
+    losses = -np.asarray(classes._log_probability(truth, mean, deviation))
+    return ClassScores(*mean_and_error((truth == found).astype(float)), confusion, *mean_and_error(losses))
+
+
+@jit
+def _log_probability_of_signs(indices, mean, deviation):
+    return norm.logcdf(jnp.where(indices == 1, mean, -mean) / deviation)
+
+
+@jit
+def _is_negative(variance):
+    return jnp.any(variance < -_ROUNDING * jnp.max(jnp.abs(variance), initial=0))
+
+
+@jit
+def _deviation(mean, variance):
+    return jnp.maximum(jnp.sqrt(jnp.maximum(variance, 0.0)), _CERTAIN * jnp.maximum(jnp.abs(mean), 1.0))
 
 
 def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
@@ -369,7 +384,7 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
     outputs, labels = numeric_array("outputs", outputs), checked_array("labels", labels)
     if labels.ndim == 0 or labels.size == 0 or outputs.shape[-labels.ndim :] != labels.shape:
         raise ValueError(f"labels of shape {labels.shape} do not fit outputs of shape {outputs.shape}")
-    return _share(jnp.sign(outputs) == labels, jnp.isnan(outputs))
+    return _share_of_signs(outputs, labels)
 
 
 def class_accuracy(
@@ -379,6 +394,11 @@ def class_accuracy(
     if labels.ndim == 1:
         return sign_accuracy(outputs, labels)
     return _share(jnp.argmax(outputs, axis=-1) == jnp.argmax(labels, axis=-1), jnp.isnan(outputs).any(axis=-1))
+
+
+@jit
+def _share_of_signs(outputs, labels):
+    return _share(jnp.sign(outputs) == labels, jnp.isnan(outputs))
 
 
 def _share(right: Array, is_unknown: Array) -> Float[Array, "*batch"]:

@@ -94,8 +94,8 @@ def head_scores(
         >>> scores.tolist()
         [1.0, 0.5]
     """
-    order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
-    return _head_scores(architecture, order_parameters.first, jnp)
+    first = on_host(checked_order_parameters(architecture, order_parameters, singular=True).first)
+    return tuple(map(jnp.asarray, _head_scores(architecture, first, array_module(first))))
 
 
 def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[Any, ...]:
