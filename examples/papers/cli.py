@@ -4,15 +4,15 @@ from theorykit.cli import Command, run
 
 COMMANDS = {
     "hidden-markov": Command(
-        "papers.commands:hidden_markov",
+        "papers.commands.hidden_markov:hidden_markov",
         "Classify hidden Markov chains at many widths: Figs. 2 b-e and 5 b-c of Tiberi et al.",
     ),
     "one-shot": Command(
-        "papers.commands:one_shot",
+        "papers.commands.one_shot:one_shot",
         "Run one-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.",
     ),
     "self-attention-dynamics": Command(
-        "papers.commands:self_attention_dynamics",
+        "papers.commands.self_attention_dynamics:self_attention_dynamics",
         "Compute trajectories, orbit and phase diagrams of 1-bit self-attention, after Poc-Lopez and Aguilera.",
     ),
 }

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import xarray as xr
 
-from papers import commands
+import papers
 from papers.cli import COMMANDS, main
+from papers.commands import hidden_markov, one_shot, self_attention_dynamics
 from tests.cli.test_damaged_runs import Kept, assert_damaged_files_are_refused, killed
 from tests.cli.test_mistakes import Computed, outcome, snapshot
 from tests.clusters import environment, pair, run_by_one_core
@@ -17,7 +18,7 @@ from theorykit import store
 
 from .terminal import refused, run
 
-PAPERS = Path(commands.__file__).parent
+PAPERS = Path(papers.__file__).parent
 TINY = ("--widths", "50", "--seeds", "1", "--test-examples", "10", "--training-examples", "6", "--output", "out")
 HIDDEN, ONE, SELF = "hidden-markov", "one-shot", "self-attention-dynamics"
 BIG = "99999999999999999999"
@@ -60,8 +61,8 @@ def folder(tmp_path, monkeypatch):
     def computed(*args, **kwargs):
         raise Computed
 
-    for each in ("hidden_markov_experiment", "one_shot_experiment", "dynamics_experiment"):
-        monkeypatch.setattr(getattr(commands, each), "run", computed)
+    for command in (hidden_markov, one_shot, self_attention_dynamics):
+        monkeypatch.setattr(command.experiment, "run", computed)
     return tmp_path
 
 

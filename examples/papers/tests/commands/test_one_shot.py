@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from papers import commands
+from papers.commands import one_shot as command
 from papers.one_shot import PAPER, stages
 from papers.one_shot import sources as sources_module
 from theorykit import store
@@ -16,7 +16,7 @@ from .terminal import refused, run
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """Make a user's folder, and shrink the preset to a tiny size."""
-    monkeypatch.setitem(commands._PRESETS, "small", SETTINGS)
+    monkeypatch.setitem(command._PRESETS, "small", SETTINGS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -50,6 +50,6 @@ def test_published_images_that_cannot_be_had_are_no_others(tiny, monkeypatch):
         raise ConnectionError("no way to images_background.zip")
 
     monkeypatch.setattr(sources_module, "omniglot", unreachable)
-    monkeypatch.setitem(commands._PRESETS, "paper", replace(PAPER, seeds=1))
+    monkeypatch.setitem(command._PRESETS, "paper", replace(PAPER, seeds=1))
     assert "no way to images_background.zip" in refused(monkeypatch, "one-shot", "--preset", "paper")
     assert not list((tiny / "one-shot").glob("*.nc"))
