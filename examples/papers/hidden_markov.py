@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from theorykit import bpkr, store
 from theorykit.bpkr.sweeps import order_parameters_of, sweep
@@ -85,12 +84,12 @@ class Variant:
         for i, count in enumerate(self.heads):
             checked_whole_number(f"heads[{i}]", count, least=1, most=2)
 
-    def key_query(self, key: PRNGKeyArray) -> tuple[Float[Array, "heads features features"], ...]:
+    def key_query(self, key: PRNGKeyArray) -> tuple[Float[np.ndarray, "heads features features"], ...]:
         """Draw the key-query products of both layers."""
         checked_key("key", key)
-        good, counting = task.good_and_random_heads(self.settings, key=key)
+        good, counting = map(np.array, task.good_and_random_heads(self.settings, key=key))
         if self.second_head == "uniform":
-            good = good.at[1].set(task.uniform_head(self.settings))
+            good[1] = task.uniform_head(self.settings)
         return good[: self.heads[0]], counting[: self.heads[1]]
 
 
@@ -172,12 +171,14 @@ def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Archite
     training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
     key_query = variant.key_query(heads_key)
 
-    def examples(count: int, key: PRNGKeyArray) -> tuple[Array, Array]:
+    def examples(count: int, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
         sample = task.sample_examples(variant.settings, count, key=key)
         attention = bpkr.attention(sample.inputs, key_query=key_query)
         features = bpkr.path_features(sample.inputs, attention, architecture, readout="last")
-        by_class = jnp.argsort(-sample.labels)
-        return features[by_class], sample.labels[by_class]
+        # Sort on the host. With JAX, each operation would be compiled.
+        features, labels = np.asarray(features), np.asarray(sample.labels)
+        by_class = np.argsort(-labels, kind="stable")
+        return features[by_class], labels[by_class]
 
     return bpkr.Data(*examples(settings.training_examples, training_key), *examples(settings.test_examples, test_key))
 
@@ -188,10 +189,10 @@ def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: b
     alignment = bpkr.kernel_task_alignment(
         bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(training.features)), point), training.labels
     )
-    departure = max(float(jnp.max(jnp.abs(u - gp))) for u, gp in zip(point.matrices, limit.matrices, strict=True))
+    differences = map(np.subtract, point.matrices, limit.matrices)
     return xr.Dataset(
         {
-            "departure": departure,
+            "departure": max(float(np.max(np.abs(difference))) for difference in differences),
             "alignment": ("component", np.asarray(alignment.cosines)),
             "eigenvalue": ("component", np.asarray(alignment.eigenvalues)),
         },
@@ -223,7 +224,7 @@ def _gp_accuracy(architecture: bpkr.Architecture, data: bpkr.Data, chosen: Int[n
     paths = bpkr.Architecture(
         layers=(len(chosen),), widths=architecture.widths[-1], temperature=architecture.temperature
     )
-    features, test_features = data.features[:, chosen], data.test_features[:, chosen]
+    features, test_features = (np.asarray(each)[:, chosen] for each in (data.features, data.test_features))
     prediction = bpkr.predict(
         bpkr.Problem(paths, bpkr.Data(features, data.labels)), bpkr.gp_limit(paths), test_features
     )

@@ -4,12 +4,13 @@ Chains over two hidden states have two classes: they tend to stay (+1) or to swi
 the hidden state; a zero token begins the sequence, and every token has a one-hot position.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from theorykit.bpkr.training import Examples
@@ -65,14 +66,20 @@ def sample_examples(task: HiddenMarkovTask, examples: int, *, key: PRNGKeyArray)
     """Sample `examples` labelled sequences, half of each class (an odd one goes to class +1), in random order."""
     _check_task(task)
     checked_whole_number("examples", examples, least=1)
-    return _sample(task, examples, checked_key("key", key))
+    noise = task.parallel_noise, task.orthogonal_noise
+    return _sample(_noiseless(task), noise, examples, checked_key("key", key))
+
+
+def _noiseless(task: HiddenMarkovTask) -> HiddenMarkovTask:
+    # Functions are compiled for each task. They get the strength of the noise as a number, if they depend on it.
+    return replace(task, parallel_noise=0.0, orthogonal_noise=0.0)
 
 
 @jit
-def _sample(task: HiddenMarkovTask, examples: int, key: PRNGKeyArray) -> Examples:
+def _sample(task: HiddenMarkovTask, noise: tuple[ArrayLike, ArrayLike], examples: int, key: PRNGKeyArray) -> Examples:
     order_key, chain_key, noise_key = jax.random.split(key, 3)
     labels = jax.random.permutation(order_key, jnp.where(jnp.arange(examples) < (examples + 1) // 2, 1.0, -1.0))
-    tokens = _tokens(task, _hidden_states(task, labels, chain_key), noise_key)
+    tokens = _tokens(task, noise, _hidden_states(task, labels, chain_key), noise_key)
     beginning = jnp.zeros((examples, 1, task.dimension))
     positions = jnp.broadcast_to(jnp.eye(task.tokens), (examples, task.tokens, task.tokens))
     return Examples(jnp.concatenate([jnp.concatenate([beginning, tokens], axis=1), positions], axis=2), labels)
@@ -122,7 +129,7 @@ def good_and_random_heads(
     and "12" and "22" are harmful.
     """
     _check_task(task)
-    return _good_and_random_heads(task, checked_key("key", key))
+    return _good_and_random_heads(_noiseless(task), checked_key("key", key))
 
 
 @jit
@@ -152,10 +159,10 @@ def _hidden_states(task, labels, key):
     return jnp.cumsum(switches, axis=1) % 2 == 0
 
 
-def _tokens(task, states, key):
+def _tokens(task, strengths, states, key):
     first, second = _state_vectors(task)
     plane = jnp.stack([first, second]) / jnp.sqrt(task.dimension)
     noise = jax.random.normal(key, (*states.shape, task.dimension))
     parallel = noise @ plane.T @ plane
     means = jnp.where(states[..., None], first, second)
-    return means + task.parallel_noise * parallel + task.orthogonal_noise * (noise - parallel)
+    return means + strengths[0] * parallel + strengths[1] * (noise - parallel)
