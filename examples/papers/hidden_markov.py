@@ -14,7 +14,7 @@ import jax
 import msgspec
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from theorykit import bpkr, store
 from theorykit.bpkr.sweeps import order_parameters_of, sweep
@@ -36,6 +36,8 @@ from .tasks import hidden_markov as task
 GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
 
 
+# Smallest number of examples whose attention is computed at a time.
+_SMALLEST_BLOCK = 100
 # Increase this number whenever the same settings give different results for a seed.
 _VERSION = 1
 
@@ -171,12 +173,17 @@ def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Archite
     training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
     key_query = variant.key_query(heads_key)
 
+    def features_of(inputs: Float[np.ndarray, "examples tokens features"]) -> Float[Array, "examples paths features"]:
+        attention = bpkr.attention(inputs, key_query=key_query)
+        return bpkr.path_features(inputs, attention, architecture, readout="last")
+
     def examples(count: int, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
         sample = task.sample_examples(variant.settings, count, key=key)
-        attention = bpkr.attention(sample.inputs, key_query=key_query)
-        features = bpkr.path_features(sample.inputs, attention, architecture, readout="last")
-        # Sort on the host. With JAX, each operation would be compiled.
-        features, labels = np.asarray(features), np.asarray(sample.labels)
+        # Sort and split on the host. With JAX, each operation would be compiled. Test examples go through the programs
+        # of the training set, in blocks of its size. Their scores then fit in memory that is reused.
+        inputs, labels = np.asarray(sample.inputs), np.asarray(sample.labels)
+        block = max(settings.training_examples, _SMALLEST_BLOCK)
+        features = np.concatenate([features_of(inputs[at : at + block]) for at in range(0, count, block)])
         by_class = np.argsort(-labels, kind="stable")
         return features[by_class], labels[by_class]
 
