@@ -1,5 +1,6 @@
 """Transitions, phase diagrams and landscapes of textbook actions, against closed forms."""
 
+import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -49,6 +50,16 @@ def test_the_phase_diagram_of_the_curie_weiss_model_is_known_in_closed_form(magn
     (end,) = magnet.critical_points
     assert end.kind == "critical point"
     assert_close([end.parameters["h"][0], end.parameters["beta"][0]], [0.0, 1.0], 1e-11)
+
+
+def test_a_diagram_in_other_ranges_compiles_nothing(magnet, caplog):
+    """Lines and branches have other numbers of points."""
+    with jax.log_compiles():
+        other = phase_diagram(CURIE_WEISS, {h: (-0.8, 0.9), beta: (0.7, 3)}, scans=3)
+        assert [len(line) for line in other.lines] != [len(line) for line in magnet.lines]
+        assert not [each for each in caplog.messages if "XLA compilation" in each]
+        jax.jit(lambda: 0.0)()
+    assert [each for each in caplog.messages if "XLA compilation" in each]
 
 
 def test_the_phase_diagram_of_the_three_spin_ferromagnet_is_known_in_closed_form(three_spin):

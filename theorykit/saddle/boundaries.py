@@ -131,7 +131,7 @@ class PhaseBoundary(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         yield Heading(self.kind.capitalize())
         given = (self.parameters, *self.order_parameters)
-        error = float(np.max(self.error))
+        error = float(np.asarray(self.error).max())
         rows = [(name, _range(values, error)) for each in given for name, values in each.items()]
         rows += [("points", str(len(self))), ("largest error", f"{error:.1g} of half the range")]
         yield Table((*rows, *zip(("begins", "ends"), self.ended, strict=False)))
@@ -157,11 +157,11 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
             (
                 each.kind,
                 *(
-                    _range(each.parameters[name], float(np.max(each.error)) * (high - low) / 2)
+                    _range(each.parameters[name], float(np.asarray(each.error).max()) * (high - low) / 2)
                     for name, (low, high) in self.ranges.items()
                 ),
                 str(len(each)),
-                f"{float(np.max(each.error)):.1g}",
+                f"{float(np.asarray(each.error).max()):.1g}",
             )
             for each in boundaries
         ]
@@ -379,7 +379,7 @@ def _order(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -
 
 @partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
 def _local(system: _System, unknowns: Array) -> tuple[_Frame, Array, Array, Array]:
-    """Return what `_framed` does at `unknowns`, H, and the direction in which the equations change least."""
+    """Return the frame and the normal, as in `_framed`, H, and the direction in which the equations change least."""
     at, parameters = system.points(unknowns)[0], system.parameters(unknowns)
     frame, normal = _framed(system, at, parameters)
     tangent = jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]

@@ -113,7 +113,7 @@ class SolutionBranch(DisplayMixin, eqx.Module):
     def __len__(self) -> int:
         return len(self.parameters)
 
-    def __getitem__(self, at: int | np.ndarray) -> dict[str, Float[Array, "..."]]:
+    def __getitem__(self, at: int) -> dict[str, Float[Array, "..."]]:
         # Indexing is done on the host. With JAX, it would be compiled for each shape.
         return {name: jax.device_put(np.asarray(values)[at]) for name, values in self.order_parameters.items()}
 
