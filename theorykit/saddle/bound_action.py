@@ -1,7 +1,7 @@
 """Bind an action to the numbers of its parameters, as the problem for a solver."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -136,6 +136,14 @@ class BoundAction(AbstractSaddleProblem):
     def has_left(self, coordinates):
         return jnp.any(self.edges(coordinates, EDGE) & (self.free > 0))
 
+    def over(self, function: Callable[[Array], Any]) -> Callable[[Float[Array, "points coordinates"]], Any]:
+        """Map `function` over points: as one batch if S is a function of numbers, whose operations are small."""
+        # XLA's batched factorisations may deadlock on two cores. A batch of adaptive averages takes as many steps as
+        # the hardest of them.
+        is_adaptive = self.of.has_averages and self.of.refined == self.of
+        in_batch = self.of.is_of_numbers and not is_adaptive
+        return jax.vmap(function) if in_batch else partial(jax.lax.map, function)
+
     @property
     def values_of_parameters(self) -> dict[str, Any]:
         """Return parameters and sizes by name."""
@@ -149,7 +157,7 @@ class BoundAction(AbstractSaddleProblem):
         # The scale depends on parameters and sizes only, so any order parameters will do.
         return jnp.abs(jnp.asarray(self.of.compiled_scale(**self._given(self.values(self.free)))["scale"]))
 
-    @jit
+    @eqx.filter_jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
         """Return the terms of the sum S."""
         return _terms_of(self.of.compiled(**self._given(self.values(coordinates))))
@@ -157,7 +165,7 @@ class BoundAction(AbstractSaddleProblem):
     def action(self, coordinates):
         return jnp.sum(self.terms(coordinates))
 
-    @jit
+    @eqx.filter_jit
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
         """Return the gradient of S, and for each entry the sum of the absolute values of its terms.
 
@@ -186,19 +194,19 @@ class BoundAction(AbstractSaddleProblem):
                 found[name], sizes[name] = sum(of_name), sum(map(jnp.abs, of_name))
         return (found, sizes) if step is None else (pull(found)[0], jnp.abs(pull(sizes)[0]))
 
-    @jit
+    @eqx.filter_jit
     def at(self, coordinates):
         terms, (slope, _) = self.terms(coordinates), self.slopes(coordinates, jnp.zeros_like(coordinates))
         action, eps = jnp.sum(terms), jnp.finfo(terms.dtype).eps
         # Intermediate results may exceed the terms. The noise of S between neighbouring numbers reveals this.
         step = _ULPS * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
-        beside = jax.lax.map(
-            lambda by: jnp.sum(self.terms(self.moved(coordinates, by))) - slope @ by, jnp.stack([step, -step])
+        beside = self.over(lambda by: jnp.sum(self.terms(self.moved(coordinates, by))) - slope @ by)(
+            jnp.stack([step, -step])
         )
         magnitude = jnp.maximum(jnp.sum(jnp.abs(terms)), jnp.max(jnp.abs(beside - action)) / eps)
         return Point(coordinates, action, magnitude, jnp.linalg.norm(slope) / self.scale, slope)
 
-    @jit
+    @eqx.filter_jit
     def expansion(self, point):
         """Expand the action to second order about a point, which may be given by its coordinates alone."""
         coordinates = point.coordinates if isinstance(point, Point) else point

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..compilation import jit
 from .action import SIDE
 from .bound_action import BoundAction
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, reach_of
@@ -120,7 +119,7 @@ class LocalModel(eqx.Module):
     unclear: Bool[Array, " coordinates"]
 
 
-@jit
+@eqx.filter_jit
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     """Make the model about a point."""
     here = bound.expansion(coordinates)
@@ -225,18 +224,19 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     directions, distances, stiff = (jnp.concatenate([rows, rows]) for rows in (direction, distance, stiff))
 
     def follow_valley(state):
-        steps, *_, count = state
-        slopes = jax.lax.map(lambda step: bound.slopes(coordinates, step)[0], steps)
+        steps, *_, last, _, count = state
+        slopes = bound.over(lambda step: bound.slopes(coordinates, step)[0])(steps)
         uphill = jnp.where(stiff, slopes @ model.directions, 0.0)
         beside = uphill / jnp.where(sizes > 0, model.curvatures, 1.0)
-        off = jnp.any(jnp.linalg.norm(beside, axis=1) > _BESIDE_VALLEY * distances)
-        along = jnp.sum(slopes * directions, axis=1)
-        return steps - beside @ model.directions.T, along, jnp.linalg.norm(uphill, axis=1), off, count + 1
+        far, along = jnp.linalg.norm(beside, axis=1), jnp.sum(slopes * directions, axis=1)
+        # Rounding may keep a probe from coming nearer. The slope that remains across the valley is then accounted for.
+        nears = jnp.any((far > _BESIDE_VALLEY * distances) & ~(far > last / 2))
+        return steps - beside @ model.directions.T, along, jnp.linalg.norm(uphill, axis=1), far, nears, count + 1
 
     steps = jnp.concatenate([distance[:, None] * direction, -distance[:, None] * direction])
     nothing = jnp.zeros(len(steps))
-    start = (steps, nothing, nothing, jnp.array(True), jnp.array(0))
-    go_on = lambda state: state[3] & (state[4] <= _CORRECTIONS)  # noqa: E731
+    start = (steps, nothing, nothing, nothing + jnp.inf, jnp.array(True), jnp.array(0))
+    go_on = lambda state: state[4] & (state[5] <= _CORRECTIONS)  # noqa: E731
     steps, slopes, uphill, *_ = jax.lax.while_loop(go_on, follow_valley, start)
     ahead, behind = jnp.split(slopes, 2)
     expected = model.curvatures[which] * distance
@@ -247,7 +247,7 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
     # If the slope grows with distance, the change of S is at most the slope at the probe times its distance. A larger
     # change is a jump.
-    changes = jax.lax.map(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))), steps) - jnp.sum(terms)
+    changes = bound.over(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))))(steps) - jnp.sum(terms)
     rounded = 1e3 * eps * jnp.sum(jnp.abs(terms))
     leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * distances + rounded
     positive = jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor))
@@ -289,7 +289,7 @@ def _roughness(bound: BoundAction, coordinates: Coordinates, local: LocalModel) 
         moved = bound.moved(coordinates, step)
         return bound.slopes(moved, jnp.zeros_like(step))[0], bound.terms(moved)
 
-    slopes, terms = jax.lax.map(around, jnp.concatenate([near, off, 2 * off]))
+    slopes, terms = bound.over(around)(jnp.concatenate([near, off, 2 * off]))
     actions, few = jnp.sum(terms, axis=1), len(near)
     noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
     of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
@@ -329,7 +329,7 @@ def _at_edges(
         return side * of_edges(slopes), of_edges(magnitudes), pull(slopes)[0], jnp.abs(of_edges(by_coordinates))
 
     beside = [jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates) for distance in _BESIDE]
-    inward, magnitudes, along_free, moved_by = jax.lax.map(inwards, jnp.concatenate([coordinates[None], *beside]))
+    inward, magnitudes, along_free, moved_by = bound.over(inwards)(jnp.concatenate([coordinates[None], *beside]))
     # Lengths are in units of the width of each domain.
     width = jnp.where(held, jnp.diagonal(moved_by[1 : number + 1]) / jnp.exp(-_BESIDE[0]), 1.0)
     here, free = inward[0] * width, jnp.where(held[:, None] | held, jnp.eye(number), local_hessian)

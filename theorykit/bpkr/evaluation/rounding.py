@@ -48,7 +48,7 @@ def kernel_rounding(
     u1: PathMatrix,
     value: Number,
     solved: Mapping[str, Array],
-    squares: Float[Array, "paths examples"],
+    squares: Float[Array, "n examples"],
     labels: Float[Array, " rows"],
     temperature: ArrayLike,
     features_error: ArrayLike,
