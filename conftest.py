@@ -15,14 +15,14 @@ from beartype import BeartypeConf
 from beartype.claw import beartype_packages
 from jaxtyping import TypeCheckError, install_import_hook
 
-# Annotations of all functions are checked at run time. jaxtyping checks only modules with arrays, because in symbolic
-# modules its checks would take longer than the functions themselves.
+# Annotations are checked at run time. jaxtyping checks only modules with arrays, because in symbolic modules its checks
+# would take longer than the functions themselves. So would they in `checks`, which every public function calls.
 _ROOT = Path(__file__).parent
 _TEXTS = {
     path.relative_to(folder).with_suffix(""): path.read_text()
     for folder, package in ((_ROOT, "theorykit"), (_ROOT / "examples", "papers"))
     for path in (folder / package).rglob("*.py")
-    if "tests" not in path.relative_to(folder).parts
+    if "tests" not in path.relative_to(folder).parts and path.name != "checks.py"
 }
 _WITH_ARRAYS = {".".join(path.parts): "jaxtyping" in text for path, text in _TEXTS.items() if path.name != "__init__"}
 _SYMBOLIC = tuple(name for name, has_arrays in _WITH_ARRAYS.items() if not has_arrays)
