@@ -44,6 +44,9 @@ _FLAGS = os.environ.get("XLA_FLAGS", "")
 if _FLAG not in _FLAGS and _takes(f"{_FLAGS} {_FLAG}"):
     os.environ["XLA_FLAGS"] = f"{_FLAGS} {_FLAG}"
 
+# Fast tests run without XLA's optimisations (see pytest_runtest_setup), and so does what their modules compute.
+jax.config.update("jax_disable_most_optimizations", jax.config.jax_platforms in (None, "cpu"))
+
 # Where in a test an operation was traced is of no use.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 
