@@ -2,10 +2,8 @@
 
 import gc
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -28,6 +26,8 @@ _WITH_ARRAYS = {".".join(path.parts): "jaxtyping" in text for path, text in _TEX
 _SYMBOLIC = tuple(name for name, has_arrays in _WITH_ARRAYS.items() if not has_arrays)
 beartype_packages(_SYMBOLIC, conf=BeartypeConf(violation_type=TypeCheckError))
 install_import_hook([name for name, has_arrays in _WITH_ARRAYS.items() if has_arrays], "beartype.beartype")
+
+from theorykit import cache  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 # XLA's older code generator, with one kernel per fusion, compiles in a third of the time. Compile on one thread.
@@ -54,10 +54,11 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 gc.freeze()
 gc.set_threshold(50_000, 20, 100)
 
-# Workers, modules and subprocesses share one cache of compiled code. The first process makes its folder.
-_MAKES_THE_CACHE = "JAX_COMPILATION_CACHE_DIR" not in os.environ
-if _MAKES_THE_CACHE:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="theorykit-tests-")
+# Workers, subprocesses and later runs share one cache of compiled code. `--cache-clear` removes it.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _COMPILED = _ROOT / ".pytest_cache" / "d" / "compiled"
+    cache._remove_beyond(_COMPILED, 10**9)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED / cache.machine())
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -84,12 +85,6 @@ def forget_compiled_code():
 def compiled_as_by_workers():
     """Clear code that earlier tests compiled with other options than the processes that this test starts."""
     jax.clear_caches()
-
-
-def pytest_unconfigure():
-    """Remove the cache of compiled code if this process made it."""
-    if _MAKES_THE_CACHE:
-        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 def pytest_runtest_setup(item):
