@@ -101,6 +101,13 @@ def _solution(result: xr.Dataset) -> Iterator[Block]:
             ),
             ("log evidence", _beside(result, "log_evidence", ".6g", "")),
         ]
+    elif "action_per_width" in result:
+        yield Text(f"infinitely wide, with learned features: {numbers['result']} after {numbers['steps']} steps")
+        rows = [
+            ("gradient norm", f"{numbers['gradient_norm']:.3g}"),
+            ("action per width", f"{numbers['action_per_width']:.12g}"),
+            ("log evidence per width", f"{numbers['log_evidence_per_width']:.6g}"),
+        ]
     elif "u" in result:
         yield Text(f"infinitely wide: a Gaussian process, log evidence {numbers['log_evidence']:.12g}")
         rows = []
@@ -127,7 +134,12 @@ def _beside(result: xr.Dataset, name: str, form: str, unit: str) -> str:
 
 
 def _sweep(result: xr.Dataset) -> Iterator[Block]:
-    """Tabulate a score and the log evidence, one row per width and one column per temperature."""
+    """Tabulate a score and the log evidence, one row per width and one column per temperature, for every richness."""
+    if "richness" in result.dims:
+        for value in result["richness"].values:
+            yield Text(f"**Richness {value:g}**")
+            yield from _sweep(result.sel(richness=value))
+        return
     result = with_temperatures(result)
     for name in dict.fromkeys((select_shown(result), "log_evidence")):
         if name not in result:
@@ -147,7 +159,7 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         yield Table(tuple(map(tuple, rows)), tuple(header))
     if not result["converged"].values.all():
         yield Text("* not a solution: not converged, or failed")
-    if "log_evidence" in result and result["converged"].size > 1:
+    if "log_evidence" in result and result["converged"].size > 1 and result["log_evidence"].notnull().any():
         best = best_place(result, "log_evidence")
         at = "" if np.isnan(best["temperature"]) else f", $T$ = {best['temperature']:g}"
         yield Text(f"Highest evidence: width {_width_name(best['width'])}{at}.")
@@ -166,8 +178,12 @@ def _kind_of_error(result: xr.Dataset, points: xr.Dataset, name: str) -> str:
 
 
 def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
-    """Return the width and temperature with the best mean of `name` over seeds. Raises `ValueError` without values."""
-    values = result[name].mean([axis for axis in result[name].dims if axis not in ("width", "temperature")])
+    """Return width, temperature and richness with the best mean of `name` over seeds.
+
+    Raises `ValueError` if there are no values.
+    """
+    kept = ("width", "temperature", "richness")
+    values = result[name].mean([axis for axis in result[name].dims if axis not in kept])
     if not values.notnull().any():
         raise ValueError(f"{name} has no value at any width and temperature")
     is_loss = name in ("test_error", "test_log_loss", "action")

@@ -17,6 +17,7 @@ SECTIONS = {
     "First looks": ("hidden_markov_chains", "derive_three_layers", "self_attention_dynamics"),
     "What the theory says": (
         "wide_limit",
+        "lazy_to_rich",
         "narrow_limit",
         "where_the_theory_holds",
         "choose_by_evidence",

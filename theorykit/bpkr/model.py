@@ -43,13 +43,15 @@ class Model(DisplayMixin):
 
     Args:
         layers: as in `Architecture`; by default one layer per array of the heads, or two layers of two random heads.
-        widths: as in `Architecture`, or `math.inf` for the Gaussian process of infinitely wide layers.
+        widths: as in `Architecture`. Without a richness, `math.inf` is the Gaussian process of infinitely wide layers.
         temperature: variance of the labels' noise.
         heads: "random"; or heads from `bpkr.heads`; or key-query products (heads, features, features) of each layer; or
             the heads of one layer from `checkpoints.read_heads`, whose norm is applied to the inputs.
         readout: "first", "last", "mean", or "all" for separate readout weights per token.
         mask: which keys a query may attend to in all inputs, such as "causal"; see `bpkr.attention`.
         prior_variances: as in `Architecture`.
+        richness: the richness of the mean-field parameterisation, as in `Architecture`. With it, infinitely wide layers
+            learn features.
         classes: whether labels are classes. By default text and booleans are classes, and numbers are not.
         random_state: the seed of random heads. Their key-query products are normal with standard deviation
             1/features, so that scores are of order one if features are of order one.
@@ -59,7 +61,7 @@ class Model(DisplayMixin):
     - `problem_`, `architecture_`, `heads_`: the problem, the architecture and the heads.
     - `order_parameters_`: the order parameters of the solution.
     - `saddle_`: the result of `solve`; None at infinite width.
-    - `log_evidence_`: log probability density of the labels.
+    - `log_evidence_`: log probability density of the labels; per width at infinite width with a richness.
     - `classes_`: the classes, if labels are classes.
     - `n_features_in_`: number of features of a token.
 
@@ -86,6 +88,7 @@ class Model(DisplayMixin):
         prior_variances=1.0,
         classes=None,
         random_state=0,
+        richness=None,
     ):
         self.layers = layers
         self.widths = widths
@@ -96,6 +99,7 @@ class Model(DisplayMixin):
         self.prior_variances = prior_variances
         self.classes = classes
         self.random_state = random_state
+        self.richness = richness
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name. `deep` has no effect, because no argument is an estimator."""
@@ -179,8 +183,9 @@ class Model(DisplayMixin):
     def _probabilities(
         self, inputs: ArrayLike, lengths: ArrayLike | None = None
     ) -> Float[np.ndarray, "examples classes"]:
+        self._fitted().architecture.require_finite("predict_proba, since outputs do not fluctuate at infinite width,")
         found = self.predict_distribution(inputs, lengths)
-        variance = found.variance + self.architecture_.temperature
+        variance = found.variance + self.architecture_.label_noise
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
     # A scikit-learn scorer selects the column of the positive class if a method has this name.
@@ -295,7 +300,7 @@ class Model(DisplayMixin):
 
     @property
     def _is_infinite(self) -> bool:
-        return np.ndim(self.widths) == 0 and self.widths == math.inf
+        return self.richness is None and np.ndim(self.widths) == 0 and self.widths == math.inf
 
     @property
     def _is_random(self) -> bool:
@@ -337,6 +342,7 @@ class Model(DisplayMixin):
             self.prior_variances,
             temperature=self.temperature,
             read_tokens=tokens if isinstance(self.readout, str) and self.readout == "all" else 1,
+            richness=self.richness,
         )
         parts = [self._features(architecture, found, inputs, lengths), labels]
         if test is not None:

@@ -41,7 +41,8 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     from ..bpkr.evaluation.problem import describe_cost
     from ..bpkr.sweeps.datasets import label_infinite_width, label_predictions, label_test_labels
 
-    is_infinite = settings.architecture.widths == math.inf
+    has_richness = settings.architecture.richness is not None
+    is_infinite = settings.architecture.widths == math.inf and not has_richness
     architecture, data = _read(settings, config.parent, 1.0 if is_infinite else None)
     with Progress("solving", cost=describe_cost(architecture, data)):
         problem, parts = bpkr.Problem(architecture, data), []
@@ -51,7 +52,14 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
             saddle = bpkr.solve(problem, **solver)
             parts += [sweeps.label_saddle(architecture, saddle)]
             parts += label_predictions(problem, saddle.order_parameters)
-        limit = xr.merge([label_infinite_width(problem), *label_predictions(problem, bpkr.gp_limit(architecture))])
+        if architecture.is_infinite:
+            limit = xr.Dataset()
+        elif has_richness:
+            wide = bpkr.Problem(architecture.at_infinite_width(), data)
+            point = bpkr.solve(wide, **solver).order_parameters
+            limit = xr.merge(label_predictions(wide, point))
+        else:
+            limit = xr.merge([label_infinite_width(problem), *label_predictions(problem, bpkr.gp_limit(architecture))])
     if not is_infinite:
         limit = limit[[name for name in _OF_LIMIT if name in limit]]
         limit = limit.rename({name: f"infinite_width_{name}" for name in limit.data_vars})
@@ -96,7 +104,7 @@ def sweep(
     """
     settings = read_config(config)
     if settings.sweep is None:
-        raise ValueError(f"{config} has no table [sweep]; add one with `widths` or `temperatures`, or both")
+        raise ValueError(f"{config} has no table [sweep]; add one with `widths`, `temperatures` or `richness`")
 
     def compute(folder: Path) -> "xr.Dataset":
         from ..bpkr import sweeps
@@ -109,6 +117,7 @@ def sweep(
                 data,
                 widths=finite if math.inf in finite else (*finite, math.inf),
                 temperatures=temperatures,
+                richness=settings.sweep.richness,
                 folder=folder,
                 executor=executor,
                 **msgspec.structs.asdict(settings.solver),

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -62,19 +63,25 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     outputs: int | None = None
     read_tokens: int = 1
     embedding: str = "identity"
+    richness: float | None = None
+    width_ratios: tuple[float, ...] | None = None
 
     def build(
         self, widths: float | tuple[float, ...] | None = None, temperature: float | None = None
     ) -> "bpkr.Architecture":
         """Build the architecture. `widths` and `temperature` replace the values in the table."""
+        widths = _require("widths", self.widths if widths is None else widths)
         return bpkr.Architecture(
             [layer if isinstance(layer, int) else layer.build() for layer in self.layers],
-            _require("widths", self.widths if widths is None else widths),
+            widths,
             self.prior_variances,
             temperature=_require("temperature", self.temperature if temperature is None else temperature),
             outputs=1 if self.outputs is None else self.outputs,
             read_tokens=self.read_tokens,
             embedding=self.embedding,
+            richness=self.richness,
+            # A sweep replaces the widths, and has ratios only at infinite width.
+            width_ratios=self.width_ratios if widths == math.inf or self.widths != math.inf else None,
         )
 
 
@@ -192,11 +199,12 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     widths: tuple[float | tuple[float, ...], ...] | None = None
     temperatures: tuple[float, ...] | None = None
+    richness: tuple[float, ...] | None = None
     file: str | None = None
 
     def __post_init__(self):
-        if self.widths is None and self.temperatures is None:
-            raise ValueError("[sweep] must have `widths` or `temperatures`, or both")
+        if self.widths is None and self.temperatures is None and self.richness is None:
+            raise ValueError("[sweep] must have `widths` or `temperatures`, or both, or `richness`")
 
     def grid(self, architecture: ArchitectureConfig) -> tuple[Sequence[float | tuple[float, ...]], Sequence[float]]:
         """Return the widths and temperatures of the grid."""

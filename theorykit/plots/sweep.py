@@ -37,9 +37,16 @@ def draw(result: xr.Dataset, path: Path) -> Path:
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """Draw test accuracy or error, or without these log evidence, and U_1 of single paths against width."""
+    """Draw test accuracy or error, or without these log evidence, and U_1 of single paths against width.
+
+    If the sweep has an axis of the richness, draw them against the richness.
+    """
     drawn = plt.figure(figsize=(8.4, 3.2))
     left, right = drawn.subplots(1, 2)
+    if result.sizes.get("richness", 1) > 1:
+        draw_over_richness(result, left)
+        draw_over_richness(result, right, score="U_1")
+        return drawn
     draw_scores_over_width(result, left)
     draw_order_parameters_over_width(result, right)
     return drawn
@@ -68,6 +75,45 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
     _draw_lines(axes, name, lines, [temperature_name(temperature) for temperature in temperatures], colors)
     axes.set(ylabel=TITLES[name], title=f"{TITLES[name]} over width")
     return axes
+
+
+@draws_results
+def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
+    """Draw a score against the richness, one line per width, at the lowest temperature.
+
+    Values of the richness are evenly spaced, so that zero can be one of them.
+
+    Args:
+        result: the result of `bpkr.sweeps.sweep` with several values of the richness.
+        axes: where to draw. The default is new axes.
+        score: as in `draw_scores_over_width`; or "U_1" for the diagonal of U_1 at the largest width, one line per path.
+    """
+    if "richness" not in result.dims:
+        raise KeyError("the result has no axis richness: give values to sweep(..., richness=[...])")
+    axes, name = _new_axes(axes), "U_1" if score == "U_1" else select_shown(result, score)
+    result = with_errors(with_temperatures(result), name)
+    result = result.sel(temperature=result["temperature"].min())
+    if name == "U_1":
+        widest, paths = result.isel(width=-1), result["path_1"].values
+        lines = {f"path {path}": widest.sel(path_1=path, other_path_1=path) for path in paths}
+        title = f"order parameters at width {_in_words(result['width'].values[-1])}"
+    else:
+        lines = {f"width {_in_words(width)}": result.sel(width=width) for width in result["width"].values}
+        title = f"{TITLES[name]} over richness"
+    colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(lines))) if len(lines) > 1 else [THEORY]
+    places, look = np.arange(result.sizes["richness"]), {"marker": "o", "markersize": 3, "linewidth": 1.2}
+    for (label, line), color in zip(lines.items(), colors, strict=True):
+        bars = line[f"{name}_error"].values if f"{name}_error" in line else None
+        axes.errorbar(places, line[name].values, bars, label=label, color=color, **look)
+    axes.set_xticks(places, [f"{value:g}" for value in result["richness"].values])
+    ylabel = r"$U_1^{\pi\pi}$" if name == "U_1" else TITLES[name]
+    axes.set(xlabel=r"richness $\gamma_0$", ylabel=ylabel, title=title)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return axes
+
+
+def _in_words(width: Any) -> str:
+    return width if isinstance(width, str) else r"$\infty$" if np.isinf(width) else f"{width:g}"
 
 
 @draws_results

@@ -17,7 +17,7 @@ from ...derivation import Derivation, Step, rules
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import as_html, as_latex, as_markdown, gradient, positive_definite, trace
+from ...symbolic import Diagonal, as_html, as_latex, as_markdown, gradient, positive_definite, trace
 from ...symbolic.algebra import as_number
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import align_environment
@@ -31,10 +31,19 @@ from .symbols import ActionSymbols
 
 @dataclass(frozen=True)
 class Predictor:
-    """Mean and variance of the network's outputs on test examples, both as columns (test labels x 1)."""
+    """Prediction of the network's outputs on test examples.
+
+    - `mean`: mean, as a column (test labels x 1).
+    - `covariance`: covariance (test labels x test labels).
+    """
 
     mean: MatrixExpr
-    variance: MatrixExpr
+    covariance: MatrixExpr
+
+    @property
+    def variance(self) -> MatrixExpr:
+        """The diagonal of the covariance, as a column."""
+        return Diagonal(self.covariance)
 
 
 @dataclass(frozen=True)
@@ -269,13 +278,13 @@ class Action(DisplayMixin):
     @cached_property
     def kernel_predictor(self) -> KernelPredictor:
         """The predictor as a function of kernels alone."""
-        return kernel_predictor(self.predictor.mean, self.predictor.variance.matrix, self.kernel, self.symbols)
+        return kernel_predictor(self.predictor.mean, self.predictor.covariance, self.kernel, self.symbols)
 
     @cached_property
     def dual(self) -> DualForm:
         """Energy and predictor in terms of second moments of the data, for more examples than features."""
-        covariance = self.predictor.variance.matrix
-        return dual_form(self.energy, self.predictor.mean, covariance, self.symbols, self.derivation.sizes)
+        predictor = self.predictor
+        return dual_form(self.energy, predictor.mean, predictor.covariance, self.symbols, self.derivation.sizes)
 
 
 @checked_arguments

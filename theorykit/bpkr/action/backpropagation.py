@@ -16,7 +16,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import Equal
-from ...symbolic import Diagonal, entrywise, kronecker, latex, normal, positive_definite
+from ...symbolic import entrywise, kronecker, latex, normal, positive_definite
 from ...symbolic.algebra import expand_products
 from ...symbolic.atoms import SideBySide, Stacked
 from ..specification.activations import UNIT, kernel_of_covariance
@@ -101,7 +101,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     # Eqs. (9), (29)
     mean = route.apply(rules.source_derivative, of_source, source, -S.ImaginaryUnit / 2, equations="9, 29, 39")
     # Eq. (30)
-    variance = route.apply(rules.source_derivative, of_source, source, S.Half, order=2, equations="30, 40")
+    covariance = route.apply(rules.source_derivative, of_source, source, S.Half, order=2, equations="30, 40")
     _meaning(route, inner, weights, blocks)
     return Action(
         form=form,
@@ -111,7 +111,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
         energy=energy,
         kernel=kernel,
         test_kernel=test_kernel,
-        predictor=Predictor(mean=mean, variance=Diagonal(variance)),
+        predictor=Predictor(mean, covariance),
         derivation=Derivation(tuple(route.steps), sizes),
     )
 

@@ -4,6 +4,7 @@ Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 symbols.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 
 from sympy import Expr, Integer, MatrixSymbol, Symbol, expand
@@ -14,6 +15,7 @@ from ..specification.layer_form import TOKENS, NetworkForm
 from .action import Action
 from .backpropagation import backpropagate
 from .kept import read_cached, write_cached
+from .richness import with_richness
 from .symbols import ActionSymbols
 
 
@@ -43,6 +45,8 @@ def _derive(form: NetworkForm) -> Action:
 
 
 def _derive_anew(form: NetworkForm) -> Action:
+    if form.has_richness:
+        return with_richness(_derive(replace(form, has_richness=False, is_infinite=False)), form)
     symbols = _symbols(form)
     return backpropagate(form, symbols, _trial_sizes(form, symbols))
 

@@ -241,7 +241,10 @@ def definitions(action: Action) -> list[Definition]:
 def _meanings(action: Action) -> Iterator[tuple[str, str]]:
     symbols, dual = action.symbols, action.dual
     numbers = range(1, len(symbols.overlaps))
-    yield "S", "the action: the posterior of the order parameters is proportional to $e^{-S/2}$"
+    if action.form.is_infinite:
+        yield "S", "the action of infinitely wide layers, whose widths are in the given ratios"
+    else:
+        yield "S", "the action: the posterior of the order parameters is proportional to $e^{-S/2}$"
     yield "E", "the energy, of the labels given the kernel"
     yield "S_{a}", "the entropy of the readout's order parameter"
     yield from ((f"S_{{{n}}}", f"the entropy of the order parameter of layer {n}, given the next") for n in numbers)
@@ -273,6 +276,8 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
     for matrix, meaning in matrices.items():
         yield latex(matrix), f"{meaning}, {_shape(matrix)}"
     yield latex(symbols.temperature), "temperature: the variance of the labels' noise"
+    if symbols.richness is not None:
+        yield latex(symbols.richness), "richness of the mean-field parameterisation"
     yield latex(symbols.input_features), "features of the input"
     yield latex(dual.examples), "training examples"
     if isinstance(symbols.outputs, Symbol):

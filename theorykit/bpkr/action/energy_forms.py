@@ -14,7 +14,7 @@ T W^{-1}, the gradients have no cancellation, unlike M - M (T W^{-1} + M)^{-1} M
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, MatrixSymbol, Symbol, Trace
+from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Symbol, Trace, ZeroMatrix, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
@@ -27,6 +27,8 @@ from ...symbolic import (
     positive_semidefinite,
     sum_of,
 )
+from ...symbolic.algebra import expand_products
+from ...symbolic.atoms import LogDet
 from .symbols import ActionSymbols
 
 
@@ -35,7 +37,8 @@ class KernelEnergy:
     """The energy E as a function of the kernel K (labels x labels): a log-determinant plus a misfit.
 
     - `resolvent`: (K + T I)^-1, the gradient of the log-determinant in K.
-    - `representer`: (K + T I)^-1 y, half the gradient of the misfit in y (labels x 1).
+    - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood; v v^T is minus the
+      gradient of the misfit in K.
     - `minus_misfit_slope`: minus the gradient of the misfit in K.
     - `resolvent_symbol`, `representer_symbol`: symbols R and v that stand for them in the two gradients.
     - `logdet_gradient`: the gradient of the log-determinant in U_1, positive semidefinite.
@@ -62,7 +65,8 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
     terms = Add.make_args(in_kernel)
     misfit = Add(*(term for term in terms if term.has(labels)))
     log_determinant = Add(*(term for term in terms if not term.has(labels)))
-    resolvent = gradient(log_determinant, symbol)
+    # At infinite width the energy has no log-determinant.
+    (resolvent,) = misfit.atoms(Inverse)
 
     def slope(part: Expr) -> MatrixExpr:
         in_u1 = gradient(part.xreplace({symbol: kernel}), u1)
@@ -74,12 +78,12 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
         kernel=symbol,
         energy=in_kernel,
         resolvent=resolvent,
-        representer=gradient(misfit, labels) / 2,
+        representer=gradient(misfit / sqrt(symbols.power), labels) / 2,
         minus_misfit_slope=-gradient(misfit, symbol),
         resolvent_symbol=resolvent_symbol,
         representer_symbol=representer_symbol,
-        logdet_gradient=slope(log_determinant),
-        minus_misfit_gradient=-slope(misfit),
+        logdet_gradient=slope(log_determinant) if log_determinant else ZeroMatrix(*u1.shape),
+        minus_misfit_gradient=-slope(expand(misfit / symbols.power)),
     )
 
 
@@ -105,6 +109,7 @@ def kernel_predictor(
     """Write the derived mean and covariance of the outputs as functions of kernels."""
     rows, test_rows = kernel.shape[0], symbols.test_features.shape[0]
     weights = kronecker(symbols.first, Identity(symbols.input_features))
+    covariance = expand_products(symbols.power * covariance)
     symbol, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
     of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
 
@@ -119,7 +124,8 @@ def kernel_predictor(
 
     # Only the diagonal of K_test enters the variance.
     alone = Add(*(term for term in Add.make_args(in_kernels(covariance)) if term != of_test))
-    return KernelPredictor(symbol, between, diagonal, in_kernels(mean), diagonal + Diagonal(alone))
+    variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
+    return KernelPredictor(symbol, between, diagonal, in_kernels(mean), variance)
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,9 @@ def dual_form(
         return route.apply(rules.abbreviate, expression, {symbol: moments[symbol] for symbol in named})
 
     route.section = "Dual energy"
-    dual = write(energy, [rules.determinant_lemma, rules.invert_update], moments)
+    # At infinite width the energy has no log-determinant.
+    of_determinant = [rules.determinant_lemma] if energy.has(LogDet) else []
+    dual = write(energy, [*of_determinant, rules.invert_update], moments)
     log_determinants = rules.terms_without(dual, projection, label_square)
     misfit = rules.terms_with(dual, projection, label_square)
     route.section = "Dual predictor"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from sympy import Expr, MatrixSymbol, Symbol
+from sympy import Expr, Integer, MatrixSymbol, Symbol
 
 from ...codegen.program import bound_sizes
 
@@ -18,6 +18,7 @@ class ActionSymbols:
     - `variances`: prior variances of the weights of each layer and of the readout.
     - `parameters`: further parameters of layers, such as the gain of a skip connection.
     - `temperature`: T, the variance of the labels' noise.
+    - `richness`: gamma_0 of the mean-field parameterisation; None in the standard parameterisation.
     - `overlaps`: the matrices U_1, ..., U_{L+1}.
     - `nested`: overlaps that a skip connection makes a block of the previous overlap. The action does not depend on
       them.
@@ -43,6 +44,7 @@ class ActionSymbols:
     outputs: Expr
     examples: Symbol
     read_tokens: Expr
+    richness: Symbol | None = None
 
     @property
     def first(self) -> MatrixSymbol:
@@ -75,10 +77,16 @@ class ActionSymbols:
         """The order parameters on which the action depends: all that are not nested in another one."""
         return tuple(symbol for matrix, symbol in self.written.items() if matrix not in self.nested)
 
+    @property
+    def power(self) -> Expr:
+        """N_1 gamma_0^2, the power of the likelihood in the mean-field parameterisation; 1 in the standard one."""
+        return Integer(1) if self.richness is None else self.widths[0] * self.richness**2
+
     @cached_property
     def numbers(self) -> tuple[Expr, ...]:
-        """Widths, variances, temperature, and parameters of layers."""
-        return (*dict.fromkeys(self.widths), *self.variances, self.temperature, *self.parameters)
+        """Widths, variances, temperature, richness, and parameters of layers."""
+        richness = () if self.richness is None else (self.richness,)
+        return (*dict.fromkeys(self.widths), *self.variances, self.temperature, *richness, *self.parameters)
 
     @cached_property
     def sizes(self) -> tuple[Symbol, ...]:

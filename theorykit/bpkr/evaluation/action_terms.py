@@ -116,9 +116,17 @@ def first_order(problem: Problem) -> OrderParameters:
 
     The expansion is about the Gaussian-process limit. It is accurate if the widths are large compared to the number of
     examples. At smaller widths the matrices may fail to be positive definite.
+
+    Raises:
+        ValueError: the architecture has a richness, so its limit of infinite width is not a Gaussian process.
     """
     problem = as_problem(problem)
     problem.require_labels()
+    if problem.architecture.richness is not None:
+        raise ValueError(
+            "first_order expands about the Gaussian process, which is not the limit of an architecture with a "
+            "richness: solve at widths=math.inf and at finite widths"
+        )
     return problem.finite(_first_order(problem.bound, problem.data.training))
 
 

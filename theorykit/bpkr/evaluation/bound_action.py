@@ -181,10 +181,23 @@ class BoundAction(eqx.Module):
             **architecture.layer_numbers(),
             symbols.variances[-1].name: architecture.prior_variances[-1],
             symbols.temperature.name: architecture.temperature,
+            "gamma_0": architecture.richness,
         }
         numbers = {symbol: jnp.asarray(by_name[symbol.name], dtype=jnp.float64) for symbol in symbols.numbers}
         sizes = architecture.size_values()
         return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
+
+    @property
+    def has_log_determinant(self) -> bool:
+        """Whether the energy has a log-determinant: not at infinite width in the mean-field parameterisation."""
+        return not self.architecture.is_infinite
+
+    def numbers_of_predictor(self) -> dict[Expr, Array | int]:
+        """Return `numbers`. At zero richness the network is a Gaussian process, with the standard variance."""
+        numbers, richness = self.numbers(), self.symbols.richness
+        if richness is None:
+            return numbers
+        return {**numbers, richness: jnp.where(numbers[richness] == 0, 1.0, numbers[richness])}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
         """Return the values of the order parameters' symbols."""

@@ -108,13 +108,20 @@ def blocks_of_moments(
 
 
 def curvature_of_blocks(
-    blocks: Float[Array, "paths features paths features"], readings: Float[Array, "paths features"]
+    blocks: Float[Array, "paths features paths features"],
+    readings: Float[Array, "paths features"],
+    has_log_determinant: bool = True,
 ) -> Float[Array, "pairs pairs"]:
-    """Compute the second derivative of E: -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I."""
+    """Compute the second derivative of E: -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I.
+
+    The trace is the part of the log-determinant.
+    """
     # For dU = E_ab and dU' = E_cd, which are not symmetric: -tr(X_da X_bc) + 2 z_a^T X_bc z_d.
     inner = jnp.einsum("ai,bicj,dj->abcd", readings, blocks, readings)
     # X_bc is the transpose of X_cb, so tr(X_da X_bc) is the inner product of X_da and X_cb.
-    curvature = 2 * inner - _products_of_blocks(blocks).transpose(1, 3, 2, 0)
+    curvature = 2 * inner
+    if has_log_determinant:
+        curvature = curvature - _products_of_blocks(blocks).transpose(1, 3, 2, 0)
     rows, columns = pairs(len(readings))
     # Sum over both orders of each pair. Diagonal pairs have only one order, so `weight` halves them.
     curvature = (curvature + curvature.swapaxes(0, 1))[rows, columns]
@@ -147,12 +154,15 @@ def _products_of_blocks(
 
 
 def curvature_of_kernels(
-    kernels: PairKernels, resolvent: Float[Array, "rows rows"], representer: Float[Array, "rows one"]
+    kernels: PairKernels,
+    resolvent: Float[Array, "rows rows"],
+    representer: Float[Array, "rows one"],
+    has_log_determinant: bool = True,
 ) -> Float[Array, "entries entries"]:
     """Compute the second derivative of E: -tr(A R B R) + 2 v^T A R B v, from `pair_kernels`.
 
-    R is (K + T I)^-1, and v is (K + T I)^-1 y. For outputs c and d and a kernel k, the derivative A of K is
-    k (x) e_c e_d^T plus its transpose.
+    The trace is the part of the log-determinant. R is (K + T I)^-1, and v is (K + T I)^-1 y. For outputs c and d and a
+    kernel k, the derivative A of K is k (x) e_c e_d^T plus its transpose.
     """
     count, examples, _ = kernels.shape
     outputs, paths = len(resolvent) // examples, math.isqrt(2 * count)
@@ -183,7 +193,9 @@ def curvature_of_kernels(
     readings = jnp.einsum("kpq,qd,ce->kcdpe", kernels, solved, unit)
     readings += jnp.einsum("kqp,qc,de->kcdpe", kernels, solved, unit)
     readings = readings.reshape(side, -1)[chosen]
-    curvature = readings @ resolvent @ readings.T - trace.reshape(side, side)[chosen][:, chosen]
+    curvature = readings @ resolvent @ readings.T
+    if has_log_determinant:
+        curvature = curvature - trace.reshape(side, side)[chosen][:, chosen]
     return 2 * weight[:, None] * curvature * weight
 
 

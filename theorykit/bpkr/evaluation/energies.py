@@ -85,6 +85,13 @@ class AbstractEnergy(eqx.Module):
     def label_count(self) -> Number | int:
         """Number of labels of all examples and outputs."""
 
+    @property
+    def label_constant(self) -> Number:
+        """The terms of the labels' log density that S drops; none at infinite width, where S is per N_1."""
+        if not self.bound.has_log_determinant:
+            return jnp.asarray(0.0)
+        return self.label_count * jnp.log(self.architecture.root_power**2 / (2 * jnp.pi)) / 2
+
     @abc.abstractmethod
     def value(self, u1: PathMatrix) -> Number:
         """Compute E at U_1; differentiable in U_1, the data and the numbers of the architecture."""
@@ -101,6 +108,10 @@ class AbstractEnergy(eqx.Module):
     @abc.abstractmethod
     def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
         """Estimate the rounding errors of E per machine epsilon that the "kernel" and the "labels" cause."""
+
+    def _known(self, errors: Mapping[str, Number]) -> Mapping[str, Number]:
+        """Drop the error of the log-determinant if the energy has none."""
+        return errors if self.bound.has_log_determinant else {**errors, "kernel": jnp.zeros_like(errors["kernel"])}
 
     @abc.abstractmethod
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
@@ -155,7 +166,7 @@ class KernelEnergy(AbstractEnergy):
         return self.bound.numbers() | symbols
 
     def _with_omitted(self, energy: Number) -> Number:
-        if self.omitted is None:
+        if self.omitted is None or not self.bound.has_log_determinant:
             return energy
         # At T = 0 no rows are omitted or added.
         return energy + jnp.where(self.omitted == 0, 0.0, self.omitted * jnp.log(self.architecture.temperature))
@@ -169,7 +180,8 @@ class KernelEnergy(AbstractEnergy):
         if self.path_kernels is not None or self.architecture.outputs > 1:
             found = compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
             # Make two separate products, because a product with both columns side by side has to interleave them.
-            slopes = [self._gradient(u1, found[name]) for name in ("resolvent", "minus_misfit_slope")]
+            logdet = self._gradient(u1, found["resolvent"]) if self.bound.has_log_determinant else jnp.zeros_like(u1)
+            slopes = [logdet, self._gradient(u1, found["minus_misfit_slope"])]
         else:
             given = self._of_features(u1)
             found = compiled.kernel_energy.call_from(self._given(compiled.training_kernel.call_from(given)["kernel"]))
@@ -185,7 +197,8 @@ class KernelEnergy(AbstractEnergy):
             return super().value_and_slope(u1)
         found = self.bound.compiled.kernel_energy.call_from(self._given(self.kernel(u1)))
         # The gradient is linear in this factor, so one pass over the path kernels is enough.
-        slope = self._gradient(u1, found["resolvent"] - found["minus_misfit_slope"])
+        of_kernel = found["resolvent"] if self.bound.has_log_determinant else 0.0
+        slope = self._gradient(u1, of_kernel - found["minus_misfit_slope"])
         return self._with_omitted(found["energy"]), slope
 
     def _gradient(self, u1: PathMatrix, in_kernel: Float[Array, "rows rows"]):
@@ -200,14 +213,16 @@ class KernelEnergy(AbstractEnergy):
         else:
             rows, columns = pairs(self.architecture.paths)
             squares = 2 * jnp.diagonal(self.path_kernels[rows == columns], axis1=1, axis2=2)
-        data = squares, self.labels[:, 0], self.architecture.temperature, self.features_error
-        return kernel_rounding(point.u1, point.value, point.solved, *data)
+        labels = self.architecture.root_power * self.labels[:, 0]
+        data = squares, labels, self.architecture.temperature, self.features_error
+        return self._known(kernel_rounding(point.u1, point.value, point.solved, *data))
 
     def curvature(self, point):
         resolvent, representer = point.solved["resolvent"], point.solved["representer"]
         if self._cost_of_blocks() <= self._cost_of_kernels():
-            return curvature_of_blocks(*blocks_of_features(self.features, resolvent, representer))
-        return curvature_of_kernels(self.path_kernels, resolvent, representer)
+            blocks = blocks_of_features(self.features, resolvent, representer)
+            return curvature_of_blocks(*blocks, self.bound.has_log_determinant)
+        return curvature_of_kernels(self.path_kernels, resolvent, representer, self.bound.has_log_determinant)
 
     def curvature_cost(self):
         return min(self._cost_of_blocks(), self._cost_of_kernels())
@@ -257,10 +272,12 @@ class DualEnergy(AbstractEnergy):
         return EnergyPoint(u1, found["energy"], magnitude, *slopes, {})
 
     def rounding(self, point):
-        return dual_rounding(point.u1, point.magnitude, self._square, *self._moments, self.architecture.temperature)
+        data = self._square, *self._moments, self.architecture.temperature
+        return self._known(dual_rounding(point.u1, point.magnitude, *data))
 
     def curvature(self, point):
-        return curvature_of_blocks(*blocks_of_moments(point.u1, *self._moments, self.architecture.temperature))
+        blocks = blocks_of_moments(point.u1, *self._moments, self.architecture.temperature)
+        return curvature_of_blocks(*blocks, self.bound.has_log_determinant)
 
     def curvature_cost(self):
         columns = len(self.statistics.gram) * self.statistics.outputs
@@ -274,14 +291,14 @@ class DualEnergy(AbstractEnergy):
 
     @property
     def _moments(self) -> tuple[Float[Array, "columns columns"], Float[Array, "columns one"]]:
-        """M and b."""
+        """M, and b times the root of the likelihood's power."""
         form, moments = self.bound.action.dual, self.bound.moments(self.statistics)
-        return moments[form.gram], moments[form.projection]
+        return moments[form.gram], self.architecture.root_power * moments[form.projection]
 
     @property
     def _square(self) -> Number:
-        """y^T y / T. The misfit is this number minus the part that the features explain."""
-        return self.statistics.label_square / self.architecture.temperature
+        """g y^T y / T. The misfit is this number minus the part that the features explain."""
+        return self.architecture.root_power**2 * self.statistics.label_square / self.architecture.temperature
 
 
 def has_dual_form(features: PathFeatures) -> bool:

@@ -39,7 +39,7 @@ class Prediction(DisplayMixin, eqx.Module):
 
     - `mean`: posterior mean, (examples,) for one output, and (examples, outputs) for several.
     - `variance`: posterior variance, in the same shape.
-    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
     - `classes`: the classes of the labels, if the data of the problem have classes.
     """
 
@@ -139,7 +139,7 @@ def prediction_at(
         kernels = features.kernel(u1, features), test_features.kernel(u1, features), test_features.kernel_diagonal(u1)
         return prediction_from_kernels(bound, *kernels, labels)
     test = {bound.symbols.test_features: bound.flat(test_features)}
-    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels) | test
+    given = bound.numbers_of_predictor() | bound.point(order_parameters) | bound.data(features, labels) | test
     return _predicted(bound.compiled.predictor.call_from(given), labels.shape[1:])
 
 
@@ -159,13 +159,13 @@ def prediction_from_kernels(
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
     given |= {bound.symbols.labels: labels.reshape(-1, 1)}
-    return _predicted(bound.compiled.kernel_predictor.call_from(bound.numbers() | given), labels.shape[1:])
+    return _predicted(bound.compiled.kernel_predictor.call_from(bound.numbers_of_predictor() | given), labels.shape[1:])
 
 
 @jit_and_keep
 def _predict_from_moments(bound: BoundAction, order_parameters, statistics, test_features):
     test = {bound.symbols.test_features: bound.flat(test_features)}
-    given = bound.numbers() | bound.point(order_parameters) | bound.moments(statistics) | test
+    given = bound.numbers_of_predictor() | bound.point(order_parameters) | bound.moments(statistics) | test
     values = bound.compiled.dual_predictor.call_from(given)
     return _predicted(values, () if statistics.outputs == 1 else (statistics.outputs,))
 

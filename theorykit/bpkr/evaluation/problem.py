@@ -28,7 +28,7 @@ from ..data.data import Data, check_data, check_same_width, check_solvable, chec
 from ..features.implicit import Features, ImplicitFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of, solve_bytes
-from ..specification.view import architecture_line
+from ..specification.view import architecture_line, widths_in_words
 from .bound_action import BoundAction, bind
 from .energies import has_dual_form
 
@@ -42,7 +42,7 @@ class Problem(DisplayMixin, eqx.Module):
 
     - `bound`: the compiled action with the numbers of the architecture.
     - `data`: the checked data.
-    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
 
     Example:
         >>> import numpy as np
@@ -110,8 +110,8 @@ class Problem(DisplayMixin, eqx.Module):
         rows = matrix_rows(self.data) * architecture.outputs
         form = "in feature space" if self.is_dual else "of the kernel"
         yield Text(f"**Problem**: {self.description}")
-        sizes = {"heads": architecture.heads or (0,), "widths": architecture.widths}
-        table = [(name, ", ".join(map(number, of_layers))) for name, of_layers in sizes.items()]
+        heads = ", ".join(map(number, architecture.heads or (0,)))
+        table = [("heads", heads), ("widths", ", ".join(widths_in_words(architecture)))]
         *of_data, (_, size) = data_rows(self.data)
         energy = f"{form}: every evaluation factorises a matrix of {rows:,} rows"
         memory = f"data {size}, a dense solve up to {data_size(solve_bytes(architecture, rows))}"

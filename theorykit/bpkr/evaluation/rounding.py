@@ -35,9 +35,12 @@ def log_det_sensitivity(inverse: Float[Array, "n n"], scale: Float[Array, " n"])
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
     """Estimate the rounding error of the entropy per eps from all C_l. Each U_l = C_l C_l^T enters two layers."""
-    below = [0.0, *(width * count for width, count in zip(architecture.widths, architecture.branches, strict=False))]
+    below = [
+        0.0,
+        *(width * count for width, count in zip(architecture.relative_widths, architecture.branches, strict=False)),
+    ]
     total = 0.0
-    for factor, width, inner in zip(factors, architecture.widths, below, strict=True):
+    for factor, width, inner in zip(factors, architecture.relative_widths, below, strict=True):
         diagonal = jnp.sum(factor**2, axis=1)
         sensitivity = log_det_sensitivity(_inverse_of(factor), diagonal)
         total += (width + inner) * (sensitivity + jnp.sum(jnp.abs(jnp.log(diagonal))))

@@ -201,6 +201,8 @@ def operands_of(problem: Problem) -> Operands:
     """Return a problem's operands. Raises an error without training arrays or with zero temperature."""
     architecture, data = problem.architecture, problem.data
     refuse_kernels(data.features, "the matrix-free form")
+    if architecture.richness is not None:
+        raise ValueError("the matrix-free form is of the standard parameterisation: leave out richness, or MatrixFree")
     if is_traced(problem):
         raise ValueError("matrix-free estimates choose their order while they run, so they cannot run in jit or vmap")
     if data.labels is None:

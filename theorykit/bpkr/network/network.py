@@ -156,7 +156,8 @@ class Network(DisplayMixin, eqx.Module):
                 hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
                 hidden = apply_to(activation_of(kind), hidden)
             by_token = self.readout_weights.reshape(read.shape[1], architecture.outputs, -1)
-            return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / jnp.sqrt(len(hidden))  # Eq. (4)
+            scale = jnp.sqrt(len(hidden)) * architecture.root_power
+            return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / scale  # Eq. (4)
 
         mixings = stack_heads(forms, architecture.heads, attention)
         outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
@@ -174,7 +175,7 @@ class Network(DisplayMixin, eqx.Module):
             raise ValueError(f"features must have {self.embedding.shape[1]} columns, as network needs, got {columns}")
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
         weights = _path_readings(path_weights(self)[0], embedding, paths)
-        outputs = jnp.einsum("epi,pci->epc", features, weights)
+        outputs = jnp.einsum("epi,pci->epc", features, weights) / architecture.root_power
         return outputs[..., 0] if architecture.outputs == 1 else outputs
 
 
@@ -257,6 +258,7 @@ def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
     """Return (N_1, ..., N_L, N_a) as integers; raise `ValueError` if one is not a whole number of hidden units."""
+    architecture.require_finite("a network")
     widths = tuple(int(width) for width in architecture.widths)
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
         raise ValueError(f"widths of a network must be whole numbers of hidden units, got widths={architecture.widths}")

@@ -18,7 +18,7 @@ from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
 def largest_width(architecture: Architecture) -> Float[Array, ""]:
     """Return the largest width, the unit for gradients and curvatures of the action."""
-    return jnp.max(jnp.array(architecture.widths, dtype=jnp.float64))
+    return jnp.max(jnp.array(architecture.relative_widths, dtype=jnp.float64))
 
 
 def gradient_length(

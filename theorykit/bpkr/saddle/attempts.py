@@ -82,7 +82,7 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
 
     def cooled() -> Coordinates:
         at = start
-        for temperature in _temperatures(architecture, float(np.sum(np.square(data.labels)))):
+        for temperature in _temperatures(architecture, float(np.sum(np.square(architecture.root_power * data.labels)))):
             if steps_left() <= 0:
                 break
             warmer = eqx.tree_at(lambda bound: bound.architecture.temperature, attempt.bound, np.asarray(temperature))
@@ -118,7 +118,7 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
 def _temperatures(architecture, label_square: float) -> list[float]:
     """Return decreasing temperatures above the architecture's, starting with a misfit comparable to the entropy."""
     coldest = float(architecture.temperature)
-    hottest = label_square / (_HOT * min(map(float, architecture.widths)))
+    hottest = label_square / (_HOT * min(map(float, architecture.relative_widths)))
     if not 0 < coldest < hottest:
         return []
     return np.geomspace(hottest, coldest, 1 + math.ceil(math.log(hottest / coldest, _COOLING)))[:-1].tolist()

@@ -38,7 +38,12 @@ from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, log_volume
 from ..order_parameters.finite_width_law import finite_width_law
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, order_parameter_blocks
+from ..order_parameters.order_parameters import (
+    HasOrderParameters,
+    OrderParameters,
+    gp_limit,
+    order_parameter_blocks,
+)
 from .problem import SaddleProblem
 
 
@@ -50,7 +55,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
       The covariance of two entries is the sum over modes of the product of their deviations.
     - `prediction`: mean and variance of the outputs on the test examples; None without test examples.
     - `log_evidence`: log p(y).
-    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
     """
 
     mean: OrderParameters
@@ -96,6 +101,9 @@ def fluctuations(
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
 
+    At infinite width with a richness, fluctuations are of order N_1^(-1/2). The result then has leading orders: modes
+    are multiplied by N_1^(1/2) and variances by N_1, and the means are those of the saddle point.
+
     Args:
         problem: the architecture with its training data. Every layer must have at least as many units as partial paths.
         order_parameters: the saddle point, as `solve` returns it.
@@ -123,7 +131,7 @@ def fluctuations(
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     order_parameters = problem.point(order_parameters)
-    if not finite_width_law(architecture).is_regular:
+    if not architecture.is_infinite and not finite_width_law(architecture).is_regular:
         raise ValueError(
             f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the "
             "exact posterior has no density at the saddle point; use sampling.sample_order_parameters"
@@ -171,9 +179,25 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
 
         return jax.jvp(first, (theta,), (direction,))[1]
 
+    def predicted(theta):
+        return prediction_at(bound, problem.order_parameters(theta), features, labels, test_features)
+
+    def between(directions):
+        """Return the variance of the mean prediction, given independent deviations of the coordinates."""
+        _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
+        return jnp.sum(jax.lax.map(lambda direction: along(direction) ** 2, directions.T), axis=0)
+
     factor = curvature_factor(problem.action, coordinates)
     # The columns are independent deviations: Sigma = directions directions^T.
     directions = solve_triangular(factor, jnp.eye(len(coordinates)), lower=True).T
+
+    _, along = jax.linearize(problem.order_parameters, coordinates)
+    modes = jax.vmap(along)(directions.T)
+    if bound.architecture.is_infinite:
+        here = None if test_features is None else predicted(coordinates)
+        prediction = None if here is None else replace(here, variance=here.variance + between(directions))
+        of_prior = bound.entropy(gp_limit(bound.architecture))
+        return Fluctuations(order_parameters, modes, prediction, (of_prior - problem.action(coordinates)) / 2)
 
     def slope_of_curvature(direction):
         return jax.grad(lambda theta: second(problem.action, theta, direction))(coordinates)
@@ -189,20 +213,14 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
         spread = jax.lax.map(lambda direction: second(function, coordinates, direction), directions.T)
         return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
 
-    def predicted(theta):
-        return prediction_at(bound, problem.order_parameters(theta), features, labels, test_features)
-
     prediction = None
     if test_features is not None:
         given = mean_of(predicted)
         # Law of total variance: add the variance of the mean given the order parameters.
-        _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
-        between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
-        prediction = Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))
+        prediction = Prediction(given.mean, jnp.maximum(given.variance + between(directions), 0.0))
     # Take the ratio of posterior to prior, in which common errors of the two Gaussian integrals cancel.
     origin = gp_coordinates(bound.architecture)
     log_ratio = log_integral(problem.action, coordinates, factor)
     log_ratio -= log_integral(entropy, origin, curvature_factor(entropy, origin))
-    log_evidence = log_ratio - problem.energy.label_count * jnp.log(2 * jnp.pi) / 2
-    _, along = jax.linearize(problem.order_parameters, coordinates)
-    return Fluctuations(mean_of(problem.order_parameters), jax.vmap(along)(directions.T), prediction, log_evidence)
+    log_evidence = log_ratio + problem.energy.label_constant
+    return Fluctuations(mean_of(problem.order_parameters), modes, prediction, log_evidence)

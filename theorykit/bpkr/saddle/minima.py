@@ -35,6 +35,8 @@ from .saddle import Saddle, solve
 # Minima with coordinates closer than this are the same. Solves are much more accurate than this, and distinct minima
 # are much farther apart.
 _SAME = 1e-4
+# Continuation in the richness starts at this fraction of it, and takes this many steps.
+_LAZY, _RICHER = 1e-2, 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,6 +137,8 @@ def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Sad
     """
     if coordinates is not None:
         return _quietly(problem, to_order_parameters(problem.architecture, coordinates), options)
+    if problem.architecture.richness is not None:
+        return _from_the_lazy_end(problem, options)
     initial, widths = None, problem.architecture.widths
     moments = problem.data.moments
     examples = float(len(problem.data.labels) if moments is None else moments.examples)
@@ -143,6 +147,18 @@ def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Sad
     for factor in np.geomspace(highest, 1.0, int(np.ceil(np.log2(highest))) + 1).tolist():
         wider = eqx.tree_at(lambda p: p.architecture.widths, problem, tuple(factor * width for width in widths))
         saddle = _quietly(wider, initial, options)
+        if not saddle.converged:
+            break
+        initial = saddle.order_parameters
+    return saddle
+
+
+def _from_the_lazy_end(problem: Problem, options: Mapping[str, Any]) -> Saddle:
+    """Solve by continuation in the richness, from nearly a Gaussian process, until a solve does not converge."""
+    initial = None
+    for factor in np.geomspace(_LAZY, 1.0, _RICHER).tolist():
+        lazier = eqx.tree_at(lambda p: p.architecture.richness, problem, factor * problem.architecture.richness)
+        saddle = _quietly(lazier, initial, options)
         if not saddle.converged:
             break
         initial = saddle.order_parameters

@@ -66,6 +66,8 @@ _USUAL_TOLERANCE = 1e-9
 _CURVATURE_EVALUATIONS = 8
 # Operations of the diagonalisation of the Hessian, relative to the third power of its size.
 _DIAGONALISATION = 10.0
+# Tolerance of Newton's method at infinite width, relative to the requested tolerance.
+_FINER = 1e-3
 # Form the curvature if it takes at most this many bytes.
 _CURVATURE_BYTES = 2**30
 
@@ -77,7 +79,9 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `action`: S (Eq. 32) at the saddle point, not divided by the width.
     - `entropy`, `energy`: the two parts of `action`.
     - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
-      for P labels. S_0 is the lowest entropy, at the prior means; it replaces constants that S drops.
+      for P labels. S_0 is the lowest entropy, at the prior means; it replaces constants that S drops. With a richness
+      the width multiplies squared labels, and the density has the factor (N_1 gamma_0^2)^(P/2).
+    - At infinite width with a richness, `action`, its parts and `log_evidence` are divided by the width N_1.
     - `gradient_norm`: norm of the gradient of S per largest width in the affine-invariant metric, which is the norm of
       C^T (dS/dU) C with U = C C^T. Slopes of a block of U_l that is a multiple of U_{l+1} count in U_{l+1}.
     - `min_hessian_eigenvalue`: smallest Hessian eigenvalue of S in this metric, per largest width. It is positive at a
@@ -94,7 +98,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
         - `units_per_path`: smallest ratio of hidden units to partial paths. Below one the order parameters of the
           network are singular, and the saddle point is not valid.
 
-    - `ansatz`: the assumption beyond large widths, in words; empty for linear hidden units.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
     - `architecture`: the network that was solved.
 
     Under `vmap` every leaf has the axes of the batch: `converged` is an array, `failures` counts failed solves, and
@@ -117,14 +121,16 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     def _view(self) -> Iterator[Block]:
         yield Text(self.diagnosis)
+        is_infinite = self.architecture is not None and self.architecture.is_infinite
         rounding, tolerance = number(self.action_error, 1), number(self.stats["tolerance"], 3)
         curvature = f"smallest curvature {number(self.min_hessian_eigenvalue, 3)}, both per width"
         rows = [
             (
-                "log evidence",
-                f"{number(self.log_evidence, 8)}, to leading order in the widths; bpkr.fluctuations has the next",
+                "log evidence per width" if is_infinite else "log evidence",
+                f"{number(self.log_evidence, 8)}"
+                + ("" if is_infinite else ", to leading order in the widths; bpkr.fluctuations has the next"),
             ),
-            ("action", f"{number(self.action, 8)}, rounding error {rounding}"),
+            ("action per width" if is_infinite else "action", f"{number(self.action, 8)}, rounding error {rounding}"),
             ("its parts", f"entropy {number(self.entropy, 8)}, energy {number(self.energy, 8)}"),
             ("gradient norm", f"{number(self.gradient_norm, 3)}, tolerance {tolerance}; {curvature}"),
         ]
@@ -294,7 +300,9 @@ def _prepare(data: Data | TransformedExamples, attempt: Attempt) -> tuple[Any, .
         leaves, structure = jax.tree.flatten((bound, data))
         problem = _shapes_of(structure, tuple([leaf.shape for leaf in leaves]))
         if _forms_curvature(problem):
-            solver = _newton(attempt.tolerance) if type(attempt.tolerance) is float else Newton(atol=attempt.tolerance)
+            # At infinite width the gradient has no rounding errors of large terms, so another step is worth its time.
+            tolerance = attempt.tolerance * (_FINER if bound.architecture.is_infinite else 1.0)
+            solver = _newton(tolerance) if type(tolerance) is float else Newton(atol=tolerance)
         elif problem.has_sweeps:
             solver = AcceleratedSweeps(atol=attempt.tolerance)
         else:
@@ -358,7 +366,6 @@ def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -
     of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, there)
     # The action is stationary, so gradients of the action and of the evidence need no solve with the Hessian.
     action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
-    labels = problem.energy.label_count
     of_prior = problem.bound.entropy(gp_limit(problem.architecture))
     widths, sizes = problem.architecture.widths, problem.architecture.overlap_sizes
     stats = {
@@ -377,7 +384,7 @@ def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -
         action=action,
         entropy=of_entropy,
         energy=of_energy,
-        log_evidence=-(action - of_prior + labels * jnp.log(2 * jnp.pi)) / 2,
+        log_evidence=(of_prior - action) / 2 + problem.energy.label_constant,
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
         action_error=sum(known_to.values()),

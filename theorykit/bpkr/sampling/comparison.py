@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def compare(
               partial paths, all numbers are NaN and `diagnosis` has the reason.
             - `exact`: samples from the exact posterior of the order parameters, the reference for all other approaches.
             - `gibbs`, `nuts`: samples of the weights of the finite network.
-            - `infinite_width`: the Gaussian process of infinitely wide layers.
+            - `infinite_width`: the Gaussian process of infinitely wide layers; with a richness, the limit with learned
+              features, and variances to leading order in the width.
         options: keywords of the samplers by approach, such as
             {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}. "saddle" has keywords of
             `bpkr.solve`.
@@ -149,16 +151,23 @@ def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
 
 
 def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
-    architecture, data = problem.architecture, problem.data
-    if approach == "infinite_width":
+    architecture, data, prediction = problem.architecture, problem.data, None
+    if approach == "infinite_width" and architecture.richness is not None:
+        wide = bpkr.Problem(architecture.at_infinite_width(), data)
+        saddle = bpkr.solve(wide)
+        point, mixed, diagnosis = saddle.order_parameters, int(saddle.converged), saddle.diagnosis
+        if data.test_features is not None:
+            limit = bpkr.predict(wide, point)
+            prediction = replace(limit, variance=limit.variance / architecture.widths[0])
+    elif approach == "infinite_width":
         point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
     else:
         point, mixed, diagnosis = saddle.order_parameters, int(saddle.converged), saddle.diagnosis
-    is_corrected, prediction = finite_width_law(architecture).is_regular, None
+    is_corrected = finite_width_law(architecture).is_regular
     if approach == "one_over_n" and is_corrected:
         corrected = bpkr.fluctuations(problem, point)
         point, prediction = corrected.mean, corrected.prediction
-    elif data.test_features is not None:
+    elif data.test_features is not None and prediction is None:
         prediction = bpkr.predict(problem, point)
     parts = [label_order_parameters(architecture, point)]
     if prediction is not None:

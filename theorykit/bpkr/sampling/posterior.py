@@ -69,7 +69,7 @@ class OrderParameterPosterior(eqx.Module):
 
     def _log_likelihood(self, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
         """Return log N(y; 0, K(U_1) + T I)."""
-        return -(_value(self.energy, first) + self.energy.label_count * jnp.log(2 * jnp.pi)) / 2
+        return self.energy.label_constant - _value(self.energy, first) / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
         """Return U_l, u, and, given these, the mean and variance of the output on test examples."""
@@ -102,8 +102,9 @@ _value.defvjp(_value_and_slope, _times_slope)
 class WeightPosterior(eqx.Module):
     """The posterior p(weights | data) as a density in whitened weights: embedding, layers from the input side, readout.
 
-    `shapes` are the shapes of these arrays. Without predictions `test_features` are empty. Features given by kernels
-    include the tokens, which nonlinear networks need.
+    `labels` and `outputs` are those of the standard parameterisation: with a richness, both are multiplied by
+    `architecture.root_power`. `shapes` are the shapes of these arrays. Without predictions `test_features` are empty.
+    Features given by kernels include the tokens, which nonlinear networks need.
     """
 
     architecture: Architecture
@@ -156,7 +157,7 @@ class WeightPosterior(eqx.Module):
         if self.keeps_weights:
             recorded["weights"] = coordinates
         if len(self.test_features):
-            outputs = self.outputs(white, self.test_features)
+            outputs = self.outputs(white, self.test_features) / self.architecture.root_power
             recorded["sampled_output"] = outputs[:, 0] if outputs.shape[1] == 1 else outputs
         return recorded
 

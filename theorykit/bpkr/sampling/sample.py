@@ -133,6 +133,7 @@ def sample_weights_by_gibbs(
 
 def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None:
     """Raise `ValueError` if the posterior has no density that the sampler of `approach` can use."""
+    architecture.require_finite("sampling")
     is_cold = float(architecture.temperature) == 0
     if approach == "exact":
         if is_cold and finite_width_law(architecture).is_singular:
@@ -165,7 +166,8 @@ def sampler_of(
         energy = energy_of(problem.bound, data, by_kernel=law.is_singular)
         posterior = OrderParameterPosterior(law, energy, data.features, data.labels, tests)
         return IndependenceSampler(NoUTurnSampler(posterior, no_u_turn, warmup=schedule.warmup))
-    labels, shapes = data.labels.reshape(len(data.labels), -1), weight_shapes(architecture, data.features.shape[2])
+    labels = architecture.root_power * data.labels.reshape(len(data.labels), -1)
+    shapes = weight_shapes(architecture, data.features.shape[2])
     posterior = WeightPosterior(architecture, data.features, labels, tests, shapes, schedule.keep_weights)
     return Gibbs(posterior) if approach == "gibbs" else NoUTurnSampler(posterior, no_u_turn, warmup=schedule.warmup)
 

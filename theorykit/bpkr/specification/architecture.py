@@ -10,6 +10,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -35,6 +36,7 @@ from ...checks import (
     is_traced,
     numeric_array,
     require,
+    shown,
 )
 from ...codegen import interpret
 from ...codegen.names import check_name
@@ -76,13 +78,20 @@ class Architecture(DisplayMixin, eqx.Module):
     - `layers`: the layers from the input side. A whole number stands for a layer of that many attention heads. Without
       layers, the readout reads the embedding.
     - `widths`: (N_1, ..., N_L, N_a), from the input side, or one number for all. The widths before and after a skip
-      connection must be equal.
+      connection must be equal. With a `richness`, `math.inf` is the limit of infinite width, in which features are
+      learned.
     - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2), or one number for all.
     - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) needs an invertible kernel, which
       is checked with the data.
     - `outputs`: number of outputs C per example.
     - `read_tokens`: number of tokens with separate readout weights. With 1, the readout reads one token, or the mean
       over tokens.
+    - `richness`: the richness gamma_0 of the mean-field parameterisation, also called mu-P; None for the standard
+      parameterisation. With N = N_1, the prior variance sigma_a^2 of the readout and the temperature are divided by
+      N gamma_0^2. The likelihood exp(-N gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width (a cold posterior), so
+      features are learned even at infinite width.
+    - `width_ratios`: the ratios of infinite widths, by default equal widths; the attribute contains N_l / N_1. Finite
+      widths have their own ratios, and the attribute is None.
     - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or a
       custom function such as `sympy.tanh`. With a nonlinear function the theory is an ansatz, Gaussian equivalence,
       which is good for numbers of examples proportional to the widths; see `Action.ansatz`.
@@ -109,6 +118,8 @@ class Architecture(DisplayMixin, eqx.Module):
     outputs: int = eqx.field(static=True)
     read_tokens: int = eqx.field(static=True)
     embedding: Activation = eqx.field(static=True)
+    richness: Any
+    width_ratios: tuple[Any, ...] | None
     # Fields, not properties, because functions of arrays need them at every call.
     heads: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
     branches: tuple[int, ...] = eqx.field(static=True, init=False, repr=False)
@@ -125,6 +136,8 @@ class Architecture(DisplayMixin, eqx.Module):
         outputs: int = 1,
         read_tokens: int = 1,
         embedding: str | Expr | Callable[[Expr], Expr] | Activation = IDENTITY,
+        richness: ArrayLike | None = None,
+        width_ratios: ArrayLike | Sequence[ArrayLike] | None = None,
     ):
         layers = checked_sequence("layers", layers, "layers, such as (2, 3) for two layers of 2 and 3 heads")
         layers = tuple(as_layer(layer, f"layers[{i}]") for i, layer in enumerate(layers))
@@ -137,12 +150,19 @@ class Architecture(DisplayMixin, eqx.Module):
                     "tokens do not mix yet"
                 )
         forms = _forms(jax.tree.structure(layers))
-        self.widths = _checked_widths(forms, _per_layer("widths", widths, len(layers) + 1, "N_1, ..., N_L, N_a"))
+        names = "N_1, ..., N_L, N_a"
+        self.width_ratios = _checked_ratios(widths, width_ratios, richness, len(layers) + 1, names)
+        if self.width_ratios is None:
+            self.widths = _checked_widths(forms, _per_layer("widths", widths, len(layers) + 1, names))
+        else:
+            self.widths = (math.inf,) * (len(layers) + 1)
+            self.width_ratios = _checked_widths(forms, self.width_ratios, "width_ratios")
         self.prior_variances = _per_layer(
             "prior_variances", prior_variances, len(layers) + 2, "sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2"
         )
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.temperature = _plain(checked_number("temperature", temperature, least=0.0))
+        self.richness = None if richness is None else _checked_richness(richness, self)
         self.outputs = checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checked_whole_number("read_tokens", read_tokens, least=1)
         self.heads = tuple(layer.heads for layer in self.layers)
@@ -171,7 +191,9 @@ class Architecture(DisplayMixin, eqx.Module):
     def form(self) -> NetworkForm:
         """The structure of the network, which determines the action."""
         activations = () if self.is_linear else self.activations
-        return NetworkForm(self.forms, self.outputs > 1, self.read_tokens > 1, activations)
+        has_richness = self.richness is not None
+        several, every_token = self.outputs > 1, self.read_tokens > 1
+        return NetworkForm(self.forms, several, every_token, activations, has_richness, self.is_infinite)
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -182,6 +204,35 @@ class Architecture(DisplayMixin, eqx.Module):
     def is_linear(self) -> bool:
         """Whether all hidden units are linear, so that the theory is not an ansatz."""
         return self.embedding.is_linear and nonlinear_layers(self.layers) == 0
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether the widths are infinite, with a richness."""
+        return self.width_ratios is not None
+
+    @property
+    def relative_widths(self) -> tuple[Any, ...]:
+        """The widths in units in which the action is of order one per unit: at infinite width N_l / N_1."""
+        return self.widths if self.width_ratios is None else self.width_ratios
+
+    @property
+    def root_power(self) -> Any:
+        """N_1^(1/2) gamma_0 with a richness, and 1 without: labels are multiplied by it, outputs divided."""
+        return 1.0 if self.richness is None else self.relative_widths[0] ** 0.5 * self.richness
+
+    @property
+    def label_noise(self) -> Any:
+        """Variance of the labels' noise: T, divided by N_1 gamma_0^2 with a richness, and so zero at infinite width."""
+        return 0.0 if self.is_infinite else self.temperature / self.root_power**2
+
+    def at_infinite_width(self) -> Architecture:
+        """Return the limit of infinite widths in the ratios of this architecture, which must have a richness."""
+        return replace(self, widths=math.inf, width_ratios=self.relative_widths)
+
+    def require_finite(self, what: str) -> None:
+        """Raise `ValueError` if the widths are infinite, with the words for what needs finite widths."""
+        if self.is_infinite:
+            raise ValueError(f"{what} needs finite widths, but the architecture has widths=inf; give numbers")
 
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
@@ -250,7 +301,7 @@ class Architecture(DisplayMixin, eqx.Module):
         """Return by name the value of every symbol in the layers' expressions, except arrays of weights or data."""
         forms = self.forms
         return {
-            **{symbol.name: width for symbol, width in zip(self.form.widths, self.widths, strict=True)},
+            **{symbol.name: width for symbol, width in zip(self.form.widths, self.relative_widths, strict=True)},
             **{form.symbols.variance.name: each for form, each in zip(forms, self.prior_variances[1:-1], strict=True)},
             **self.head_counts(),
             **{
@@ -269,10 +320,13 @@ def checked_architecture(value: Any) -> Architecture:
 
 
 def ansatz_of(architecture: Architecture, labels: int) -> str:
-    """Describe the ansatz for nonlinear units, and whether there are enough labels; empty if all units are linear.
+    """Describe the ansatz for nonlinear units, or the parameterisation with a richness; empty if there is neither.
 
-    Traced widths are not compared with the number of labels, because their values are unknown.
+    Say whether there are enough labels for the ansatz. Traced widths are not compared with the number of labels,
+    because their values are unknown.
     """
+    if architecture.richness is not None:
+        return _parameterisation(architecture)
     if architecture.is_linear:
         return ""
     functions = ", ".join(activation.name for activation in architecture.activations)
@@ -285,6 +339,25 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
     return (
         f"{said}; {labels} labels are few for {widest:.6g} hidden units: the ansatz drops terms as large as the terms "
         "that it keeps, and the infinitely wide network, bpkr.gp_limit, is as accurate"
+    )
+
+
+def _parameterisation(architecture: Architecture) -> str:
+    """Describe the mean-field parameterisation, and what is per width at infinite width."""
+    if not is_traced(architecture.richness) and architecture.richness == 0:
+        return (
+            "Richness 0 at infinite width: the Gaussian process, whose features are not learned; action and log "
+            "evidence are per width N_1, and variances are those of the standard parameterisation"
+        )
+    cold = (
+        "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width N_1 "
+        "(a cold posterior), so variances of outputs are of order 1/N_1"
+    )
+    if not architecture.is_infinite:
+        return f"{cold}. bpkr.predict gives the variance at the saddle point, and bpkr.fluctuations the whole variance"
+    return (
+        f"{cold}. At infinite width features are learned; action and log evidence are per N_1, and variances are "
+        "multiplied by N_1"
     )
 
 
@@ -379,20 +452,67 @@ def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
         values = (values,) * length
     values = checked_sequence(name, values, f"numbers ({meaning}), or one for all", length)
     for i, value in enumerate(values):
-        if name == "widths" and isinstance(value, (float, np.floating)) and value == math.inf:
+        if name == "widths" and _is_infinite(value):
             raise ValueError(
-                f"widths[{i}] must be finite, got inf: for infinite width use bpkr.Model(widths=math.inf), or "
-                "bpkr.gp_limit(architecture), which does not depend on the widths"
+                f"widths[{i}] must be finite, got inf: for the Gaussian process, the infinite width of the standard "
+                "parameterisation, use bpkr.Model(widths=math.inf), or bpkr.gp_limit(architecture), which does not "
+                "depend on the widths; for infinite width with learned features give a richness, such as richness=1"
             )
     return tuple(_plain(checked_number(f"{name}[{i}]", value, above=0.0)) for i, value in enumerate(values))
 
 
-def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
+def _is_infinite(width: Any) -> bool:
+    return isinstance(width, (float, np.floating)) and width == math.inf
+
+
+def _checked_ratios(widths: Any, ratios: Any, richness: Any, length: int, names: str) -> tuple[Any, ...] | None:
+    """Return the ratios of infinite widths to the first, if there is a richness; None for finite widths."""
+    given = tuple(widths) if has_entries(widths) and not isinstance(widths, (str, bytes)) else (widths,)
+    infinite = [_is_infinite(width) for width in given]
+    if richness is None or not any(infinite):
+        if ratios is not None:
+            raise ValueError(
+                "width_ratios are for widths=math.inf with a richness; finite widths have their own ratios"
+            )
+        return None
+    if not all(infinite) or len(given) not in (1, length):
+        raise ValueError(
+            f"widths must be all finite or all infinite, one or {length} of them ({names}), got {widths!r}; give the "
+            "ratios of infinite widths by width_ratios"
+        )
+    first, *others = _per_layer("width_ratios", 1.0 if ratios is None else ratios, length, "N_l / N_1")
+    return (1.0, *(ratio / first for ratio in others))
+
+
+def _checked_richness(richness: ArrayLike, architecture: Architecture) -> Any:
+    if not architecture.is_linear:
+        raise ValueError(
+            "richness needs linear hidden units: with nonlinear units the mean-field limit is not a function of the "
+            "order parameters of this theory. Leave richness out, or choose linear units"
+        )
+    checked = checked_number("richness", richness, least=0.0)
+    if is_traced(checked):
+        return checked
+    if checked == 0 and not architecture.is_infinite:
+        raise ValueError(
+            "richness must be positive at finite widths, got 0: the posterior of the weights would be their prior, and "
+            "the outputs would have infinite variance. At widths=math.inf, 0 is the Gaussian process"
+        )
+    width = architecture.relative_widths[0]
+    if checked != 0 and not is_traced(width) and not _WIDTHS[0] <= width * float(checked) ** 2 <= _WIDTHS[1]:
+        raise ValueError(
+            f"richness must have a square, times the first width, between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got "
+            f"{shown(richness)}: the action exceeds double precision otherwise"
+        )
+    return _plain(checked)
+
+
+def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple, name: str = "widths") -> tuple:
     checked = list(widths)
     for i, width in enumerate(widths):
         if not is_traced(width) and not _WIDTHS[0] <= width <= _WIDTHS[1]:
             raise ValueError(
-                f"widths[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: its powers exceed "
+                f"{name}[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: its powers exceed "
                 "double precision. For infinite width use bpkr.gp_limit or bpkr.Model(widths=math.inf)"
             )
     for i, form in enumerate(forms):
@@ -400,7 +520,7 @@ def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
         if form.has_skip and after is not before:
             cause = f"layer {i + 1} has a skip connection, which needs equal widths before and after it"
             traced = is_traced(before, after)
-            got = "" if traced else f"; got widths[{i}]={before} and widths[{i + 1}]={after}"
+            got = "" if traced else f"; got {name}[{i}]={before} and {name}[{i + 1}]={after}"
             after = jnp.asarray(after) if traced else after
             checked[i + 1] = require(after, [Requirement(cause + got, after == before)])
     return tuple(checked)

@@ -228,12 +228,16 @@ class NetworkForm:
     - `every_token`: whether the readout has separate weights for every token.
     - `activations`: the functions phi of the embedding and of the dense layers above it, up to the last nonlinear
       layer; empty if all are linear.
+    - `has_richness`: whether the parameterisation is mean-field, with the richness gamma_0.
+    - `is_infinite`: whether the widths are infinite, in the mean-field parameterisation.
     """
 
     layers: tuple[LayerForm, ...]
     several_outputs: bool = False
     every_token: bool = False
     activations: tuple[Activation, ...] = ()
+    has_richness: bool = False
+    is_infinite: bool = False
 
     @property
     def outputs(self) -> Expr:

@@ -18,10 +18,19 @@ _COLUMN, _ROW, _RADIUS, _TOP = 110, 30, 11, 24
 
 def architecture_line(architecture: Any) -> str:
     """Describe layers, paths, temperature and outputs in words."""
+    richness = "" if architecture.richness is None else f", richness {number(architecture.richness)}"
     return (
         f"{counted(architecture.depth, 'layer')}, {counted(architecture.paths, 'path')}, "
-        f"temperature {number(architecture.temperature)}, {counted(architecture.outputs, 'output')}"
+        f"temperature {number(architecture.temperature)}, {counted(architecture.outputs, 'output')}{richness}"
     )
+
+
+def widths_in_words(architecture: Any, digits: int = 6) -> list[str]:
+    """Return the widths as text; at infinite width with their ratios if these differ."""
+    found = [number(width, digits) for width in architecture.relative_widths]
+    if not architecture.is_infinite:
+        return found
+    return ["infinite" if len(set(found)) == 1 else f"infinite ({width})" for width in found]
 
 
 def architecture_view(architecture: Any, labels: Mapping[int, Sequence[str]]) -> Iterator[Block]:
@@ -33,7 +42,7 @@ def architecture_view(architecture: Any, labels: Mapping[int, Sequence[str]]) ->
     names = ["embedding", *(f"layer {layer}" for layer in labels), "readout"]
     function = "linear" if architecture.embedding.is_linear else architecture.embedding.name
     kinds = [function, *map(_kind, architecture.layers), f"of {read}"]
-    widths = [*map(number, architecture.widths), counted(architecture.outputs, "output")]
+    widths = [*widths_in_words(architecture), counted(architecture.outputs, "output")]
     rows = zip(names, kinds, widths, map(number, architecture.prior_variances), strict=True)
     yield Table(tuple(rows), ("from the input", "kind", "width after it", "prior variance"))
 
@@ -64,7 +73,7 @@ def _drawing(architecture: Any, labels: Mapping[int, Sequence[str]]) -> str:
         column = [(x, middle + (i - (len(shown) - 1) / 2) * _ROW, label) for i, label in enumerate(shown)]
         marks.append(written(x, 12, title))
         if place:
-            width = f"{number(architecture.widths[place - 1], 4)} units"
+            width = f"{widths_in_words(architecture, 4)[place - 1]} units"
             marks.append(written(x - _COLUMN / 2, _TOP + most * _ROW + 12, width))
             marks += [
                 f'<line x1="{a + _RADIUS:g}" y1="{b:g}" x2="{c - _RADIUS:g}" y2="{d:g}" stroke="currentColor" '

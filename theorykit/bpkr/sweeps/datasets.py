@@ -21,6 +21,8 @@ _QUANTITIES = {
     "gradient_norm": "affine-invariant norm of the gradient of S, per largest width",
     "min_hessian_eigenvalue": "smallest eigenvalue of the Hessian of S, per largest width",
 }
+# Quantities that grow with the width. At infinite width with a richness they are divided by it.
+_PER_WIDTH = ("action", "entropy", "energy", "log_evidence")
 _CLASS_AXES = ("class", "predicted_class")
 
 
@@ -40,6 +42,7 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
         - `u`: the order parameter of the readout: a number, or (output, other_output), or, for separate readout weights
           per token, (token, other_token).
         - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: see `bpkr.Saddle`.
+          At infinite width with a richness, the first four are `action_per_width` and so on.
         - `converged`, and `result`, the result code of the solver in words.
         - every number in `stats`, such as `steps`.
         - `head_score_l` (head_l): the importance of the heads of each layer that has heads.
@@ -53,6 +56,8 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
     # Store Booleans as 0 or 1, because a Boolean cannot be missing.
     stats = {name: np.asarray(value).item() for name, value in saddle.stats.items()}
     quantities = {name: float(getattr(saddle, name)) for name in _QUANTITIES}
+    if architecture.is_infinite:
+        quantities = {f"{name}_per_width" if name in _PER_WIDTH else name: each for name, each in quantities.items()}
     result = "converged" if saddle.converged else optx.RESULTS[saddle.result]
     labelled = _label_solution(architecture, point, quantities, bool(saddle.converged), result)
     return labelled.assign({name: int(value) if isinstance(value, bool) else value for name, value in stats.items()})
@@ -80,10 +85,17 @@ def _label_solution(
     return label_order_parameters(architecture, point).assign(
         {
             **{f"head_score_{layer}": (f"head_{layer}", np.asarray(each)) for layer, each in scores if len(each)},
-            **{name: ((), value, {"long_name": _QUANTITIES[name]}) for name, value in quantities.items()},
+            **{name: ((), value, {"long_name": _long_name(name)}) for name, value in quantities.items()},
             "converged": converged,
             "result": result,
         }
+    )
+
+
+def _long_name(quantity: str) -> str:
+    name = quantity.removesuffix("_per_width")
+    return (
+        _QUANTITIES[name] if name == quantity else f"{_QUANTITIES[name].partition(',')[0]}, per width at infinite width"
     )
 
 
@@ -97,18 +109,24 @@ def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderPar
 def label_predictions(problem: bpkr.Problem, order_parameters: bpkr.OrderParameters) -> tuple[xr.Dataset, ...]:
     """Predict the test examples, if any. Return `label_prediction`, and with test labels also `prediction_errors`.
 
-    The noise is the temperature. Names of classes come from the data.
+    The noise is that of the labels. Names of classes come from the data. At infinite width with a richness, variances
+    vanish: `variance_times_width` replaces `variance`, and there is no log loss.
     """
-    data = problem.data
+    data, architecture = problem.data, problem.architecture
     if data.test_features is None:
         return ()
     prediction = bpkr.predict(problem, order_parameters)
+    labelled = label_prediction(prediction)
+    if architecture.is_infinite and architecture.richness > 0:
+        labelled = labelled.rename(variance="variance_times_width")
     if data.test_labels is None:
-        return (label_prediction(prediction),)
-    errors = prediction_errors(prediction, data.test_labels, noise=float(problem.architecture.temperature))
+        return (labelled,)
+    errors = prediction_errors(prediction, data.test_labels, noise=float(architecture.label_noise))
+    if architecture.is_infinite:
+        errors = errors.drop_vars([name for name in errors if name.startswith("test_log_loss")])
     if data.classes is not None and "test_confusion" in errors:
         errors = errors.assign_coords({axis: list(data.classes.names) for axis in _CLASS_AXES})
-    return label_prediction(prediction), errors
+    return labelled, errors
 
 
 def label_prediction(prediction: bpkr.Prediction) -> xr.Dataset:

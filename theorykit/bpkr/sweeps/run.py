@@ -39,6 +39,8 @@ _FAILED = "failed"
 _DEFAULTS = {"solver": None, "tolerance": 1e-9, "max_steps": 1000}
 _SOLVER_OPTIONS = ("max_steps", "solver")
 _OF_ARCHITECTURE = ("layers", "prior_variances", "outputs", "read_tokens", "embedding")
+# Recorded only if they are given, so that folders of earlier sweeps remain valid.
+_IF_GIVEN = ("richness", "width_ratios")
 _OF_DATA = ("features", "labels", "test_features", "test_labels")
 # A warning lists at most this many causes.
 _NAMED = 10
@@ -50,6 +52,7 @@ Width = Number | tuple[Number, ...]
 # `grid_of` checks the entries of these sequences.
 Widths = Annotated[Sequence[Width], partial(checked_sequence, what="widths")]
 Temperatures = Annotated[Sequence[Number], partial(checked_sequence, what="temperatures")]
+Richness = Annotated[Sequence[Number], partial(checked_sequence, what="richness")]
 
 
 @checked_arguments
@@ -59,12 +62,15 @@ def sweep(
     *,
     widths: Widths,
     temperatures: Temperatures,
+    richness: Richness | None = None,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
     """Solve the saddle point at every width and temperature. Return one dataset over (width, temperature).
+
+    With `richness`, the dataset has this axis too.
 
     At each width the temperature decreases from the highest, and each solve starts from the nearest converged solution.
     If it does not converge from there, it is retried from the Gaussian-process limit. Points that do not converge are
@@ -77,8 +83,11 @@ def sweep(
             labels it scores the predictions.
         widths: each is the width of all layers, or a tuple of all widths (N_1, ..., N_L, N_a), which gets a label such
             as "10-20-20". `math.inf` is the Gaussian process of infinitely wide layers, where order parameters have
-            their prior values, `log_evidence` is exact, and there is no `action`.
+            their prior values, `log_evidence` is exact, and there is no `action`. With a richness, it is the limit with
+            learned features, where the variables that depend on the width have other names, such as
+            `log_evidence_per_width` and `variance_times_width`.
         temperatures: the temperatures, at least 0.
+        richness: values of the richness gamma_0; by default that of the architecture.
         folder: every point is written here once it is solved. A stopped sweep resumes from here, even with added widths
             or temperatures. Failed points are retried. With a different `max_steps` or `solver`, points that did not
             converge are retried too.
@@ -119,7 +128,7 @@ def sweep(
     require_float64()
     check_executor(executor)
     architecture, data = architecture_and_data(problem, data)
-    grid = grid_of(architecture, widths, temperatures)
+    grid = grid_of(architecture, widths, temperatures, richness)
     if not isinstance(problem, bpkr.Problem):
         if data.classes is None:
             warn_of_class_numbers(data.labels, stacklevel=3)
@@ -140,6 +149,7 @@ def sweep_seeds(
     *,
     widths: Widths,
     temperatures: Temperatures,
+    richness: Richness | None = None,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
@@ -154,7 +164,7 @@ def sweep_seeds(
         seeds: the seeds.
         folder: each seed has a subfolder, and resumes from it. All worker processes write to it, so they need access.
         executor: selects where seeds and widths are solved in parallel.
-        widths, temperatures, progress, options: as in `sweep`.
+        widths, temperatures, richness, progress, options: as in `sweep`.
 
     Example::
 
@@ -165,7 +175,7 @@ def sweep_seeds(
     check_executor(executor)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be at least one number without repetitions, got {list(seeds)}")
-    grid = grid_of(architecture, widths, temperatures)
+    grid = grid_of(architecture, widths, temperatures, richness)
     # Workers may run in another directory, so make the path absolute.
     folder = None if folder is None else folder.absolute()
     # Each call has a unique number, because another call must make its data again.
@@ -183,34 +193,48 @@ def sweep_seeds(
 
 @dataclass(frozen=True)
 class GridPoint:
-    """A point of the grid: the width of all layers, or the widths (N_1, ..., N_L, N_a), and the temperature."""
+    """A point of the grid.
+
+    - `width`: the width of all layers, or the widths (N_1, ..., N_L, N_a).
+    - `temperature`: the temperature.
+    - `richness`: the richness, if it is an axis of the grid.
+    """
 
     width: Width
     temperature: float
+    richness: float | None = None
 
     def __str__(self):
-        return f"width={_width_label(self.width)}, temperature={self.temperature!r}"
+        richness = "" if self.richness is None else f", richness={self.richness!r}"
+        return f"width={_width_label(self.width)}, temperature={self.temperature!r}{richness}"
 
-    @property
-    def is_infinitely_wide(self) -> bool:
-        """Whether the network is a Gaussian process."""
-        return self.width == math.inf
+    def is_gaussian_process(self, like: bpkr.Architecture) -> bool:
+        """Whether the network is infinitely wide in the standard parameterisation."""
+        return self.width == math.inf and self.richness is None and like.richness is None
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
-        """Return `like` with this width and temperature. An infinite width becomes 1, which is not used."""
-        return replace(like, widths=1.0 if self.is_infinitely_wide else self.width, temperature=self.temperature)
+        """Return `like` with these numbers. The width of a Gaussian process becomes 1, which is not used."""
+        width, ratios = self.width, like.width_ratios
+        if self.is_gaussian_process(like):
+            width = 1.0
+        elif width != math.inf and ratios is not None:
+            width, ratios = width if isinstance(width, tuple) else tuple(width * ratio for ratio in ratios), None
+        richness = like.richness if self.richness is None else self.richness
+        numbers = {"widths": width, "width_ratios": ratios, "richness": richness}
+        return replace(like, temperature=self.temperature, **numbers)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All pairs of `widths` and `temperatures`, in the order of the axes of the result. Make one with `grid_of`."""
+    """All combinations of widths, temperatures and, if it is an axis, richness. Make one with `grid_of`."""
 
     widths: tuple[Width, ...]
     temperatures: tuple[float, ...]
+    richness: tuple[float, ...] | None = None
 
     @property
     def chains(self) -> list[list[GridPoint]]:
-        """One chain of points per width, widest first. Temperatures decrease along a chain.
+        """One chain of points per width and richness, widest first. Temperatures decrease along a chain.
 
         The first solve of a chain starts from the Gaussian-process limit. The others start from neighbours in the
         chain, so chains can be solved in parallel.
@@ -222,16 +246,27 @@ class Grid:
 
         temperatures = sorted(self.temperatures, reverse=True)
         widths = sorted(self.widths, key=mean_logarithm, reverse=True)
-        return [[GridPoint(width, temperature) for temperature in temperatures] for width in widths]
+        return [
+            [GridPoint(width, temperature, richness) for temperature in temperatures]
+            for width in widths
+            for richness in (self.richness or (None,))
+        ]
 
     def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
         """Join the datasets of points over `width` and `temperature`. Missing values are NaN."""
         rows = []
         for width in self.widths:
-            row = [points[GridPoint(width, temperature)] for temperature in self.temperatures]
+            row = [self._point(points, width, temperature) for temperature in self.temperatures]
             rows.append(concatenate(row, "temperature", self.temperatures))
         has_labels = any(isinstance(width, tuple) for width in self.widths)
         return concatenate(rows, "width", [_width_label(width) for width in self.widths] if has_labels else self.widths)
+
+    def _point(self, points: Mapping[GridPoint, xr.Dataset], width: Width, temperature: float) -> xr.Dataset:
+        """Return the point of a width and a temperature, with an axis of the richness if there is one."""
+        if self.richness is None:
+            return points[GridPoint(width, temperature)]
+        found = [points[GridPoint(width, temperature, richness)] for richness in self.richness]
+        return concatenate(found, "richness", self.richness)
 
 
 def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]) -> xr.Dataset:
@@ -241,9 +276,7 @@ def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]
 
 
 def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
-    """Return the point nearest in temperature among `solved` points of one width; None at infinite width."""
-    if place.is_infinitely_wide:
-        return None
+    """Return the point nearest in temperature among `solved` points of one width and richness."""
 
     def distance(point: GridPoint) -> float:
         here, there = (math.log(max(at.temperature, _SMALLEST_TEMPERATURE)) for at in (place, point))
@@ -252,22 +285,34 @@ def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
     return min(solved, key=distance, default=None)
 
 
-def grid_of(architecture: bpkr.Architecture, widths: Sequence[Any], temperatures: Sequence[Any]) -> Grid:
+def grid_of(
+    architecture: bpkr.Architecture,
+    widths: Sequence[Any],
+    temperatures: Sequence[Any],
+    richness: Sequence[Any] | None = None,
+) -> Grid:
     """Return the grid as plain numbers; raise `ValueError` for a value that is invalid for the architecture."""
+    if richness is not None:
+        richness = tuple(float(checked_number(f"richness[{i}]", value, least=0.0)) for i, value in enumerate(richness))
     grid = Grid(
         tuple(_width(f"widths[{i}]", width) for i, width in enumerate(widths)),
         tuple(
             float(checked_number(f"temperatures[{i}]", temperature, least=0.0))
             for i, temperature in enumerate(temperatures)
         ),
+        richness,
     )
     for name, values in vars(grid).items():
+        if values is None:
+            continue
         if not values:
             raise ValueError(f"{name} must not be empty")
         if repeated := {value for value in values if values.count(value) > 1}:
             raise ValueError(f"{name} must not repeat values, got {', '.join(map(str, repeated))} more than once")
     for width in grid.widths:
-        GridPoint(width, grid.temperatures[0]).architecture(architecture)
+        # Zero richness is valid only at infinite width, so such a point fails alone.
+        rich = None if richness is None else max(richness)
+        GridPoint(width, grid.temperatures[0], rich).architecture(architecture)
     return grid
 
 
@@ -340,6 +385,7 @@ def _source(
         "sweep",
         _VERSION,
         **{name: getattr(numbers, name) for name in _OF_ARCHITECTURE},
+        **{name: getattr(numbers, name) for name in _IF_GIVEN if getattr(numbers, name) is not None},
         **{name: getattr(data, name) for name in _OF_DATA},
         **{f"option {name}": value for name, value in given.items() if name not in _SOLVER_OPTIONS},
     )
@@ -370,6 +416,8 @@ def _solve_all(
     total = sum(len(chain) for _, chain in tasks)
     sizes = {"width": len(grid.widths), "temperature": len(grid.temperatures), "data set": len(seeds)}
     grids = " x ".join(counted(size, name) for name, size in sizes.items() if size > 1 or name != "data set")
+    if grid.richness is not None:
+        grids += f" x {counted(len(grid.richness), 'value')} of the richness"
     with Progress("saddle points", total, "point", shown=progress, cost=f"{grids}; {cost}") as report:
         # Workers report only complete chains.
         solve = _solve_chain if executor is not None else partial(_solve_chain, advance=report.update)
@@ -440,14 +488,14 @@ def _solve_place(source: _Source, place: GridPoint, neighbour: tuple[GridPoint, 
     The solve starts from `neighbour`, a solved point. Without a neighbour, or if the solve does not converge, it starts
     from the Gaussian-process limit. If neither solve converges, the result with the smaller gradient is kept.
     """
-    architecture, began = place.architecture(source.architecture), time.perf_counter()
-    starts, found = {_COLD: None}, {}
+    began, starts, found = time.perf_counter(), {_COLD: None}, {}
     try:
-        problem = bpkr.Problem(architecture, source.data)
-        if neighbour is not None:
+        architecture = place.architecture(source.architecture)
+        problem, is_process = bpkr.Problem(architecture, source.data), place.is_gaussian_process(source.architecture)
+        if neighbour is not None and not is_process:
             nearby, labelled = neighbour
-            starts = {str(nearby): order_parameters_of(nearby.architecture(architecture), labelled), **starts}
-        if place.is_infinitely_wide:
+            starts = {str(nearby): order_parameters_of(nearby.architecture(source.architecture), labelled), **starts}
+        if is_process:
             point, start, message = bpkr.gp_limit(architecture), _COLD, ""
             solution = label_infinite_width(problem)
         else:

@@ -270,5 +270,5 @@ def _outputs(
     features = unchecked_path_features(inputs, attention, architecture, read)
     # This is the sum of `path_outputs`, without its checks, which would run in every step.
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
-    outputs = read_paths(path_weights(network)[0], embedding, features)
+    outputs = read_paths(path_weights(network)[0], embedding, features) / architecture.root_power
     return outputs[:, 0] if architecture.outputs == 1 else outputs

@@ -1,0 +1,157 @@
+# %% [markdown]
+# # From lazy to rich
+#
+# Learn how the mean-field parameterisation keeps feature learning at infinite width, and what its one number, the
+# richness, changes.
+#
+# In the standard parameterisation a network with a fixed number of examples becomes a Gaussian process as its width
+# grows: its features are not learned. The mean-field parameterisation divides the output by $\gamma_0 \sqrt N$ and
+# sharpens the likelihood by $N \gamma_0^2$, for $N$ hidden units per layer. Features are then learned at any width, also
+# at infinite width. The richness $\gamma_0$ goes from lazy, near the Gaussian process, to rich.
+
+# %%
+import math
+from pathlib import Path
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from papers.tasks import hidden_markov
+from theorykit import bpkr
+from theorykit.bpkr import sweeps
+from theorykit.plots.style import save, use_style
+
+theorykit.enable_float64()
+
+RICHNESS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+WIDTHS = (10, 100, 1000, math.inf)
+TEMPERATURE = 0.1
+
+# %% [markdown]
+# ## Hidden Markov chains
+#
+# The task has two layers of two heads. Path "11" passes two good heads, path "21" averages over tokens, and the other
+# two are harmful.
+
+# %%
+task = hidden_markov.HiddenMarkovTask()
+training_key, test_key, heads_key = jax.random.split(jax.random.key(1), 3)
+training = hidden_markov.sample_examples(task, 100, key=training_key)
+test = hidden_markov.sample_examples(task, 1000, key=test_key)
+key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+arch = bpkr.Architecture(layers=(2, 2), widths=math.inf, temperature=TEMPERATURE, richness=1.0)
+
+
+def features(inputs: jax.Array) -> jax.Array:
+    return bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), arch, readout="last")
+
+
+data = bpkr.Data(features(training.inputs), training.labels, features(test.inputs), test.labels)
+
+# %% [markdown]
+# ## A sweep over the richness
+#
+# At infinite width, richness 0 is the Gaussian process. At finite widths it has no posterior, and the sweep reports
+# these points, so we ask for them at infinite width alone.
+
+# %%
+finite = sweeps.sweep(
+    arch, data, widths=WIDTHS[:-1], temperatures=[TEMPERATURE], richness=RICHNESS[1:], progress=False
+).isel(temperature=0)
+limit = sweeps.sweep(
+    arch, data, widths=[math.inf], temperatures=[TEMPERATURE], richness=RICHNESS, progress=False
+).isel(temperature=0, width=0)
+for gamma in RICHNESS:
+    at = limit.sel(richness=gamma)
+    print(f"richness {gamma:5g}: accuracy {at['test_accuracy'].item():.3f}, U_1 {np.diag(at['U_1']).round(2)}")
+best = finite["test_accuracy"].max("richness")
+print("best accuracy at widths", {width: round(best.sel(width=width).item(), 3) for width in WIDTHS[:-1]})
+
+# %% [markdown]
+# Rich networks change the weights of paths by orders of magnitude, at any width. But here this helps narrow networks
+# alone. At infinite width the misfit is all that the richness weighs against the prior, so the paths grow that fit the
+# training labels, and the harmful path "22" fits their noise. At finite width the log-determinant is added, which is of
+# order $1/N$ compared with the misfit: it punishes paths that would fit any labels. Accuracy and evidence are therefore
+# highest near $\gamma_0^2 = 1/N$, where both terms are of the same order. This is the standard parameterisation.
+
+# %% [markdown]
+# ## Alignment of the kernel
+#
+# The alignment $y^T K y / (|y|^2 |K|)$ with the Frobenius norm is one if the kernel is proportional to $y y^T$.
+
+# %%
+labels = np.asarray(training.labels)
+
+
+def alignment(solution) -> float:
+    point = sweeps.order_parameters_of(arch, solution)
+    kernel = np.asarray(bpkr.kernel(bpkr.Problem(arch, data), point))
+    return labels @ kernel @ labels / (labels @ labels * np.linalg.norm(kernel))
+
+
+aligned = [alignment(limit.sel(richness=gamma)) for gamma in RICHNESS]
+
+# %% [markdown]
+# ## Deep linear networks
+#
+# With whitened data and one unit label vector, $U_1 = c$ solves $c = (1 + \gamma_0^2 c / (T + c)^2)^L$ for $L$ hidden
+# layers. Weak richness moves it by $L \gamma_0^2$; strong richness by the power $2L/(L+1)$ of $\gamma_0$.
+
+# %%
+DEPTHS, STRENGTHS, COLD = (1, 2, 4), np.geomspace(0.03, 30, 13), 1e-6
+whitened = bpkr.Data(np.eye(4)[:, None], np.full(4, 0.5))
+
+
+def overlap(depth: int, gamma: float) -> float:
+    layers = (bpkr.Dense(),) * (depth - 1)
+    network = bpkr.Architecture(layers, math.inf, temperature=COLD, richness=gamma)
+    return float(np.ravel(bpkr.solve(network, whitened).order_parameters.first)[0])
+
+
+overlaps = {depth: np.array([overlap(depth, gamma) for gamma in STRENGTHS]) for depth in DEPTHS}
+for depth, found in overlaps.items():
+    misfit = found - (1 + STRENGTHS**2 * found / (COLD + found) ** 2) ** depth
+    print(f"depth {depth}: largest relative misfit of the closed form {np.max(np.abs(misfit) / found):.1e}")
+
+# %%
+with use_style():
+    figure, axes = plt.subplots(2, 3, figsize=(10.5, 5.6), layout="constrained")
+    colors = dict(zip(WIDTHS, plt.get_cmap("viridis_r")(np.linspace(0.15, 1, len(WIDTHS))), strict=True))
+    rich, places = np.array(RICHNESS[1:]), np.array([RICHNESS[1] / 3, *RICHNESS[1:]])
+    (accuracy, overlap_axes, scores), (kernels, evidence, deep) = axes
+    for width in WIDTHS[:-1]:
+        at = finite.sel(width=width)
+        accuracy.plot(rich, at["test_accuracy"], "o-", ms=3, color=colors[width], label=f"$N = {width}$")
+        evidence.plot(rich, -at["log_evidence"] / width, "o-", ms=3, color=colors[width], label=f"$N = {width}$")
+    accuracy.plot(places, limit["test_accuracy"], "D-", ms=3, color=colors[math.inf], label=r"$N = \infty$")
+    evidence.plot(rich, -limit["log_evidence_per_width"][1:], "D-", ms=3, color=colors[math.inf], label=r"$N = \infty$")
+    for path, color in zip(limit["path_1"].values, plt.get_cmap("tab10").colors, strict=False):
+        u1 = limit["U_1"].sel(path_1=path, other_path_1=path)
+        overlap_axes.plot(places, u1, "o-", ms=3, color=color, label=f"path {path}")
+    for layer, style in ((1, "-"), (2, "--")):
+        for head in range(2):
+            line = limit[f"head_score_{layer}"][:, head]
+            scores.plot(places, line, style, marker="o", ms=3, label=f"layer {layer}, head {head + 1}")
+    kernels.plot(places, aligned, "o-", ms=3, color=colors[math.inf])
+    for depth, color in zip(DEPTHS, plt.get_cmap("viridis")(np.linspace(0, 0.8, len(DEPTHS))), strict=True):
+        deep.plot(STRENGTHS, overlaps[depth] - 1, "o", ms=3, color=color, label=f"$L = {depth}$")
+        deep.plot(STRENGTHS, depth * STRENGTHS**2, ":", color=color, lw=0.8)
+        deep.plot(STRENGTHS, STRENGTHS ** (2 * depth / (depth + 1)), "--", color=color, lw=0.8)
+    deep.plot([], [], ":", color="0.4", lw=0.8, label=r"lazy, $L \gamma_0^2$")
+    deep.plot([], [], "--", color="0.4", lw=0.8, label=r"rich, $\gamma_0^{2L/(L+1)}$")
+    for panel in axes.flat:
+        panel.set(xscale="log", xlabel=r"richness $\gamma_0$")
+        if panel is not kernels:
+            panel.legend(fontsize=6)
+    for panel in (accuracy, overlap_axes, scores, kernels):
+        panel.set_xticks([places[0], 1e-2, 1e-1, 1, 10], ["0", "0.01", "0.1", "1", "10"])
+        panel.minorticks_off()
+    accuracy.set(ylabel="test accuracy", title="accuracy")
+    overlap_axes.set(ylabel=r"$U_1^{\pi\pi}$", yscale="log", title="path weights, infinite width")
+    scores.set(ylabel="head score", title="head scores, infinite width")
+    kernels.set(ylabel="alignment", title="kernel and labels, infinite width")
+    evidence.set(ylabel="$-$ log evidence per width", yscale="log", title="evidence")
+    deep.set(ylabel="$c - 1$", yscale="log", ylim=(1e-4, 1e4), title="deep linear networks")
+    print(save(figure, Path("lazy_to_rich.png")))

@@ -1,0 +1,373 @@
+"""The mean-field parameterisation with richness gamma_0, and its limit of infinite width."""
+
+import functools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+import theorykit
+from theorykit import bpkr, plots
+from theorykit.bpkr import sampling, sweeps
+from theorykit.bpkr.evaluation.energies import energy_of
+from theorykit.bpkr.order_parameters.coordinates import gp_coordinates
+from theorykit.bpkr.saddle.problem import SaddleProblem
+
+from .cases import assert_close
+
+DATA = Path(__file__).parents[1] / "data" / "richness"
+CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read_text())}
+DEEP_LINEAR = json.loads((DATA / "deep_linear.json").read_text())
+
+every_case = pytest.mark.parametrize("name", CASES)
+
+
+def architecture_of(name: str, width: float = math.inf, **changes) -> bpkr.Architecture:
+    case = CASES[name]
+    ratios = tuple(case["width_ratios"])
+    sizes = {"widths": width, "width_ratios": ratios}
+    if width < math.inf:
+        sizes = {"widths": tuple(width * ratio for ratio in ratios)}
+    numbers = {"prior_variances": tuple(case["prior_variances"]), "temperature": case["temperature"]}
+    return bpkr.Architecture(tuple(case["heads"]), **sizes, **numbers, **{"richness": case["gamma"], **changes})
+
+
+@functools.cache
+def arrays(name: str) -> dict[str, np.ndarray]:
+    return dict(np.load(DATA / f"{name}.npz"))
+
+
+def data_of(name: str) -> bpkr.Data:
+    of = arrays(name)
+    return bpkr.Data(of["phi"], of["y"], of["phi_test"])
+
+
+@functools.cache
+def solved(name: str, width: float = math.inf) -> bpkr.Saddle:
+    return bpkr.solve(architecture_of(name, width), data_of(name))
+
+
+def overlaps(saddle: bpkr.Saddle) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(saddle.order_parameters)])
+
+
+def small_problem(width: float, richness: float | None = 1.0, outputs: int = 1, examples: int = 12) -> bpkr.Problem:
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(examples + 4, 2, 6)) / np.sqrt(6)
+    labels = rng.choice([-1.0, 1.0], size=(examples,) if outputs == 1 else (examples, outputs))
+    arch = bpkr.Architecture((2,), width, temperature=0.1, richness=richness, outputs=outputs)
+    return bpkr.Problem(arch, bpkr.Data(features[:examples], labels, features[examples:]))
+
+
+@every_case
+def test_the_limit_is_that_of_an_independent_minimisation(name):
+    of, saddle = arrays(name), solved(name)
+    assert saddle.converged
+    expected = np.concatenate([np.ravel(of[f"U_{layer}"]) for layer in range(1, len(CASES[name]["heads"]) + 2)])
+    assert_close(overlaps(saddle), expected, 1e-8)
+    assert_close(saddle.action, of["action_per_width"], 1e-9)
+    mean = bpkr.predict(bpkr.Problem(architecture_of(name), data_of(name)), saddle).mean
+    assert_close(mean, of["mean"], 1e-8)
+
+
+@every_case
+def test_finite_widths_approach_the_limit_as_one_over_the_width(name):
+    away = {width: width * (overlaps(solved(name, width)) - overlaps(solved(name))) for width in (1e2, 1e4, 1e6)}
+    size = np.max(np.abs(away[1e6]))
+    # The constants are of order one, and corrections to them fall as 1/N.
+    assert 0.1 < size < 1e3
+    assert np.max(np.abs(away[1e4] - away[1e6])) < 5e-3 * size
+    assert np.max(np.abs(away[1e2] - away[1e6])) < 0.3 * size
+    of_evidence = [
+        float(solved(name, width).log_evidence) / width - float(solved(name).log_evidence) for width in (1e4, 1e6)
+    ]
+    # The log-determinant and the number of labels enter the evidence per width as (log N)/N.
+    assert abs(of_evidence[1]) < abs(of_evidence[0]) / 30
+
+
+@pytest.mark.parametrize("depth", sorted({case["depth"] for case in DEEP_LINEAR}))
+def test_deep_linear_networks_have_their_closed_form(depth):
+    data = bpkr.Data(np.eye(4)[:, None], np.array([0.5, -0.5, 0.5, 0.5]))
+    for case in (case for case in DEEP_LINEAR if case["depth"] == depth):
+        numbers = {"temperature": 1 / case["beta"], "richness": case["gamma"]}
+        saddle = bpkr.solve(bpkr.Architecture((bpkr.Dense(),) * (depth - 1), math.inf, **numbers), data)
+        assert saddle.converged
+        assert_close(np.ravel(saddle.order_parameters.first)[0], case["c"][0], 1e-9)
+
+
+@pytest.mark.parametrize("width", [7.0, math.inf])
+@pytest.mark.parametrize("layers", [(), (2,), (2, bpkr.Skip(bpkr.Attention(2)))], ids=str)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_every_step_of_the_derivation_holds(layers, width, outputs):
+    arch = bpkr.Architecture(layers, width, temperature=0.1, richness=0.7, outputs=outputs)
+    action = bpkr.derive(arch)
+    for derivation in action.derivations.values():
+        assert derivation.verify().holds
+    rules = [step.rule for step in action.derivation.steps]
+    assert rules.count("order parameters in units of 1/(N gamma_0^2)") == 3
+    assert ("leading order" in rules) == (width == math.inf)
+
+
+def test_a_wrong_power_of_the_likelihood_is_refuted():
+    """A positive control of the claims: the energy with gamma_0 instead of its square, and a forgotten width."""
+    action = bpkr.derive(bpkr.Architecture((2,), 7, temperature=0.1, richness=0.7))
+    steps = [step for step in action.derivation.steps if step.rule.startswith("order parameters")]
+    gamma, width = action.symbols.richness, action.symbols.widths[0]
+    for step in (steps[0], steps[2]):
+        for wrong in ({gamma: gamma**2}, {width: width**2}):
+            derivation = replace(action.derivation, steps=(replace(step, after=step.after.xreplace(wrong)),))
+            assert not derivation.verify().holds
+
+
+def test_finite_widths_are_the_standard_parameterisation_at_other_scales():
+    """The definition: the readout's variance and the temperature are divided by N gamma_0^2."""
+    rich, gamma, width = small_problem(30, 1.7), 1.7, 30
+    power = width * gamma**2
+    arch = bpkr.Architecture((2,), width, (1.0, 1.0, 1.0 / power), temperature=0.1 / power)
+    standard = bpkr.Problem(arch, rich.data)
+    one, other = bpkr.solve(rich), bpkr.solve(standard)
+    assert_close(overlaps(one), power * overlaps(other), 1e-8)
+    assert_close(one.log_evidence, other.log_evidence, 1e-9)
+    for function in (bpkr.predict, bpkr.fluctuations):
+        found, expected = function(rich, one), function(standard, other)
+        found, expected = (getattr(each, "prediction", each) for each in (found, expected))
+        assert_close(found.mean, expected.mean, 1e-7)
+        assert_close(found.variance, expected.variance, 1e-7)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("width", [9.0, math.inf])
+@pytest.mark.parametrize("examples", [10, 40], ids=["kernel", "dual"])
+def test_the_curvature_is_the_second_derivative_of_the_action(width, outputs, examples):
+    problem = small_problem(width, outputs=outputs, examples=examples)
+    action = SaddleProblem(energy_of(problem.bound, problem.data.training))
+    at = gp_coordinates(problem.architecture)
+    at = at + 0.2 * np.random.default_rng(5).normal(size=len(at))
+    found = action.expansion(action.at(at)).hessian
+
+    def moved(step):
+        return action.action(action.moved(at, step))
+
+    expected = jax.hessian(moved)(jnp.zeros_like(at))
+    assert_close(found, expected, 1e-8)
+
+
+@pytest.mark.parametrize("width", [20, math.inf])
+def test_the_slope_of_the_evidence_in_the_richness_is_that_of_differences(width):
+    data = small_problem(10).data
+
+    def evidence(richness):
+        return bpkr.solve(bpkr.Architecture((2,), width, temperature=0.1, richness=richness), data).log_evidence
+
+    step = 1e-4
+    expected = (evidence(0.8 + step) - evidence(0.8 - step)) / (2 * step)
+    assert_close(jax.grad(evidence)(0.8), expected, 1e-6)
+
+
+def test_zero_richness_at_infinite_width_is_the_gaussian_process():
+    lazy, standard = small_problem(math.inf, 0.0), small_problem(10, None)
+    saddle, limit = bpkr.solve(lazy), bpkr.gp_limit(standard.architecture)
+    assert_close(overlaps(saddle), np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(limit)]), 1e-12)
+    found, expected = bpkr.predict(lazy, saddle), bpkr.predict(standard, limit)
+    assert_close(found.mean, expected.mean, 1e-12)
+    assert_close(found.variance, expected.variance, 1e-12)
+    assert "Gaussian process" in repr(saddle)
+
+
+@pytest.mark.parametrize("width", [20, 100])
+def test_exact_sampling_agrees_and_corrections_bring_the_saddle_closer(width):
+    problem = small_problem(width)
+    saddle = bpkr.solve(problem)
+    expanded = bpkr.fluctuations(problem, saddle)
+    schedule = sampling.Schedule(chains=4, warmup=300, draws=2000)
+    tree = sampling.sample_order_parameters(problem, key=jax.random.key(0), schedule=schedule, progress=False)
+    drawn = {name: np.asarray(values).reshape(8000, -1) for name, values in tree["posterior"].data_vars.items()}
+    of_u1, spread = drawn["U_1"].mean(axis=0), drawn["U_1"].std(axis=0)
+    at_saddle, corrected = (
+        np.max(np.abs(np.ravel(first) - of_u1) / spread)
+        for first in (saddle.order_parameters.first, expanded.mean.first)
+    )
+    # Draws of the independence sampler are nearly independent: the error of a mean is below 0.02 of the spread.
+    assert corrected < 0.05
+    assert corrected < at_saddle < 3 / np.sqrt(width)
+    total = drawn["variance"].mean(axis=0) + drawn["mean"].var(axis=0)
+    assert_close(expanded.prediction.variance / total, np.ones(4), 0.1)
+    assert_close(expanded.prediction.mean, drawn["mean"].mean(axis=0), 0.02)
+    # The leading order of the whole variance, at infinite width.
+    wide = small_problem(math.inf)
+    leading = bpkr.fluctuations(wide, bpkr.solve(wide)).prediction.variance / width
+    assert np.max(np.abs(leading / total - 1)) < 8 / width + 0.05
+
+
+@pytest.mark.slow
+def test_samplers_of_the_weights_agree_with_the_exact_posterior():
+    problem = small_problem(20)
+    schedule = sampling.Schedule(chains=4, warmup=500, draws=2000)
+    drawn = {}
+    for sampler in (sampling.sample_order_parameters, sampling.sample_weights_by_gibbs, sampling.sample_weights):
+        tree = sampler(problem, key=jax.random.key(2), schedule=schedule, progress=False)
+        posterior = {name: np.asarray(values) for name, values in tree["posterior"].data_vars.items()}
+        name = "mean" if sampler is sampling.sample_order_parameters else "sampled_output"
+        drawn[sampler.__name__] = posterior[name].reshape(8000, -1), posterior["U_1"].reshape(8000, -1)
+    exact = drawn.pop("sample_order_parameters")
+    for name, found in drawn.items():
+        for one, other in zip(found, exact, strict=True):
+            assert np.max(np.abs(one.mean(axis=0) - other.mean(axis=0)) / one.std(axis=0)) < 0.15, name
+
+
+def test_a_network_has_the_outputs_of_this_parameterisation():
+    """f = a . h / (gamma_0 N): outputs of networks from the prior have variance K / (N gamma_0^2)."""
+    tokens = jnp.array(np.random.default_rng(3).normal(size=(3, 4, 5)))
+    width, gamma, keys = 20, 0.6, jax.random.split(jax.random.key(4), 3)
+    rich = bpkr.Architecture((2,), width, temperature=0.1, richness=gamma)
+    heads = bpkr.KeyQueryHeads((jax.random.normal(keys[0], (2, 5, 5)),))
+    standard = bpkr.Architecture((2,), width, temperature=0.1)
+    one, other = (bpkr.sample_network(arch, heads, input_features=5, key=keys[1]) for arch in (rich, standard))
+    assert_close(one(tokens), other(tokens) / (gamma * np.sqrt(width)), 1e-12)
+    features = bpkr.path_features(tokens, heads(tokens), rich, "last")
+    assert_close(jnp.sum(one.path_outputs(features), axis=1), one(tokens), 1e-10)
+
+
+BAD = {
+    "negative": ({"richness": -1.0}, "richness must be finite and >= 0"),
+    "infinite": ({"richness": math.inf}, "richness must be finite"),
+    "several": ({"richness": np.ones(2)}, "richness must be a number"),
+    "beyond double precision": ({"richness": 1e80}, "richness must have a square"),
+    "zero at a finite width": ({"richness": 0}, "infinite variance"),
+    "nonlinear units": ({"richness": 1.0, "embedding": "relu"}, "linear hidden units"),
+    "one infinite width": ({"widths": (math.inf, 5), "richness": 1.0}, "all finite or all infinite"),
+    "infinite without richness": ({"widths": math.inf}, "give a richness"),
+    "ratios of finite widths": ({"richness": 1.0, "width_ratios": 2.0}, "finite widths have their own ratios"),
+    "too many ratios": ({"widths": math.inf, "richness": 1.0, "width_ratios": (1, 2, 3)}, "width_ratios must have 2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_by_name(name):
+    changes, message = BAD[name]
+    with pytest.raises((ValueError, TypeError), match=message):
+        bpkr.Architecture((2,), **{"widths": 10, "temperature": 0.1, **changes})
+
+
+def test_what_needs_finite_widths_or_the_standard_parameterisation_says_so():
+    wide, rich = small_problem(math.inf), small_problem(20)
+    refused = {
+        "sampling needs finite widths": lambda: sampling.sample_order_parameters(wide, key=jax.random.key(0)),
+        "a network needs finite widths": lambda: bpkr.sample_network(
+            wide.architecture, bpkr.KeyQueryHeads((np.zeros((2, 3, 3)),)), input_features=3, key=jax.random.key(0)
+        ),
+        "first_order expands about the Gaussian process": lambda: bpkr.first_order(rich),
+        "standard parameterisation": lambda: bpkr.solve(rich, solver=bpkr.MatrixFree(jax.random.key(0))),
+    }
+    for message, call in refused.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_displays_name_the_parameterisation_and_what_is_per_width():
+    wide, rich = small_problem(math.inf), small_problem(20)
+    assert (
+        "cold posterior" in repr(bpkr.solve(rich)) and "per width" not in repr(bpkr.solve(rich)).split("cold")[0][:60]
+    )
+    shown = repr(bpkr.solve(wide))
+    assert "log evidence per width" in shown and "multiplied by N_1" in " ".join(shown.split())
+    assert "infinite" in repr(wide.architecture) and "richness 1" in repr(wide.architecture)
+    assert "gamma_0" in bpkr.render_latex(rich.action).replace(r"\gamma_{0}", "gamma_0")
+
+
+def test_other_richness_needs_no_compilation():
+    problem = small_problem(math.inf, 0.9)
+    bpkr.solve(problem)
+    compiled = []
+    listener = lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    bpkr.solve(small_problem(math.inf, 2.9))
+    assert compiled == []
+    jax.random.normal(jax.random.key(0), (3, 1, 4, 1, 5))
+    assert compiled
+
+
+@functools.cache
+def swept() -> xr.Dataset:
+    problem = small_problem(10)
+    data = replace(problem.data, test_labels=np.array([1.0, -1.0, 1.0, 1.0]))
+    grid = {"widths": [20, math.inf], "temperatures": [0.1], "richness": [0.0, 0.5, 1.0]}
+    with pytest.warns(bpkr.ConvergenceWarning, match="richness must be positive at finite widths"):
+        return sweeps.sweep(problem.architecture, data, progress=False, **grid)
+
+
+def test_a_sweep_over_the_richness_is_that_of_single_solves():
+    found = swept().isel(temperature=0)
+    assert found["converged"].values.tolist() == [[False, True, True], [True, True, True]]
+    for width in (20, math.inf):
+        for gamma in (0.5, 1.0):
+            problem, at = small_problem(width, gamma), found.sel(width=width, richness=gamma)
+            saddle = bpkr.solve(problem)
+            assert_close(at["U_1"].values, saddle.order_parameters.first, 1e-8)
+            prediction = bpkr.predict(problem, saddle)
+            is_wide = width == math.inf
+            assert_close(at["mean"].values, prediction.mean, 1e-8)
+            assert_close(at["variance_times_width" if is_wide else "variance"].values, prediction.variance, 1e-7)
+            evidence = at["log_evidence_per_width" if is_wide else "log_evidence"].item()
+            assert_close(evidence, saddle.log_evidence, 1e-9)
+            # The other name has no value there, so that the two cannot be mistaken.
+            assert np.isnan(at["log_evidence" if is_wide else "log_evidence_per_width"].item())
+
+
+def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
+    shown = str(theorykit.summary(swept()))
+    assert "Richness 0.5" in shown and "Richness 1" in shown
+    axes = plots.draw_over_richness(swept())
+    assert axes.get_xlabel() == r"richness $\gamma_0$"
+    _, (line, *_) = axes.get_legend_handles_labels(), axes.get_lines()
+    assert_close(line.get_ydata()[1:], swept()["test_accuracy"].values[0, 0, 1:], 1e-12)
+    assert plots.sweep.draw(swept(), tmp_path / "sweep.png").stat().st_size > 10_000
+    with pytest.raises(ValueError, match="no axis richness"):
+        plots.draw_over_richness(swept().sel(richness=1.0))
+
+
+def test_a_sweep_resumes_with_more_values_and_not_with_another_architecture(tmp_path):
+    problem = small_problem(10)
+    grid = {"widths": [20], "temperatures": [0.1], "folder": tmp_path, "progress": False}
+    first = sweeps.sweep(problem.architecture, problem.data, richness=[1.0], **grid)
+    more = sweeps.sweep(problem.architecture, problem.data, richness=[1.0, 2.0], **grid)
+    # A point that is read again has the time of its only solve.
+    assert more["seconds"].sel(richness=1.0).values == first["seconds"].sel(richness=1.0).values
+    with pytest.raises(FileExistsError):
+        sweeps.sweep(small_problem(10, 3.0).architecture, problem.data, **grid)
+
+
+def test_models_take_a_richness():
+    rng = np.random.default_rng(6)
+    inputs = rng.normal(size=(30, 3, 4))
+    labels = np.where(inputs[:, -1, 0] > 0, "up", "down")
+    for width in (20, math.inf):
+        model = bpkr.Model(layers=(2,), widths=width, richness=0.8).fit(inputs, labels)
+        saddle = bpkr.solve(model.problem_)
+        assert_close(model.log_evidence_, saddle.log_evidence, 1e-12)
+        assert model.architecture_.is_infinite == (width == math.inf)
+        assert set(model.predict(inputs)) <= {"up", "down"}
+    with pytest.raises(ValueError, match="predict_proba"):
+        model.predict_proba(inputs)
+    assert bpkr.Model(layers=(2,), widths=math.inf).fit(inputs, labels).saddle_ is None
+
+
+def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
+    problem = small_problem(20)
+    found = sampling.compare(problem, key=jax.random.key(0), approaches=("saddle", "infinite_width"), progress=False)
+    wide = small_problem(math.inf)
+    limit = bpkr.solve(wide)
+    assert_close(found["U_1"].sel(approach="infinite_width").values, limit.order_parameters.first, 1e-8)
+    expected = bpkr.predict(wide, limit).variance / 20
+    assert_close(found["variance"].sel(approach="infinite_width").values, expected, 1e-7)
+
+
+def test_continuation_in_the_richness_finds_the_minimum():
+    found = bpkr.search(small_problem(20), key=jax.random.key(7), starts=3, progress=False)
+    assert found.followed is not None and found.saddles[found.followed].converged
