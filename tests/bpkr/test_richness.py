@@ -91,6 +91,16 @@ def test_finite_widths_approach_the_limit_as_one_over_the_width(name):
     assert abs(of_evidence[1]) < abs(of_evidence[0]) / 30
 
 
+def test_the_first_order_is_the_limit_of_differences():
+    """The error of the first order falls as 1/N^2."""
+    errors = {}
+    for width in (1e2, 1e3, 1e4):
+        problem = bpkr.Problem(architecture_of("case02", width), data_of("case02"))
+        first = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(bpkr.first_order(problem))])
+        errors[width] = np.max(np.abs(first - overlaps(solved("case02", width))))
+    assert errors[1e4] < 1e-3 and errors[1e2] / errors[1e3] > 50 and errors[1e3] / errors[1e4] > 50
+
+
 @pytest.mark.parametrize("depth", sorted({case["depth"] for case in DEEP_LINEAR}))
 def test_deep_linear_networks_have_their_closed_form(depth):
     data = bpkr.Data(np.eye(4)[:, None], np.array([0.5, -0.5, 0.5, 0.5]))
@@ -262,7 +272,7 @@ def test_what_needs_finite_widths_or_the_standard_parameterisation_says_so():
         "a network needs finite widths": lambda: bpkr.sample_network(
             wide.architecture, bpkr.KeyQueryHeads((np.zeros((2, 3, 3)),)), input_features=3, key=jax.random.key(0)
         ),
-        "first_order expands about the Gaussian process": lambda: bpkr.first_order(rich),
+        "a correction of order 1/N needs finite widths": lambda: bpkr.first_order(wide),
         "standard parameterisation": lambda: bpkr.solve(rich, solver=bpkr.MatrixFree(jax.random.key(0))),
     }
     for message, call in refused.items():

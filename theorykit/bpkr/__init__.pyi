@@ -4,7 +4,7 @@ from .action.kept import load_action, save_action
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
 from .data.statistics import FeatureStatistics
-from .evaluation.action_terms import evaluate, first_order, optimal_readout, parameter_values
+from .evaluation.action_terms import evaluate, optimal_readout, parameter_values
 from .evaluation.bound_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import head_scores, kernel_task_alignment
 from .evaluation.prediction import Prediction, kernel, path_kernels, predict
@@ -18,6 +18,7 @@ from .network.paths import AttentionWarning, Readout, path_features
 from .network.pruning import Head, rank_heads, removable_heads, without_heads
 from .order_parameters.finite_width_law import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
+from .saddle.first_order import first_order
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
 from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.minima import ConvergenceWarning, Minima, search

@@ -11,14 +11,14 @@ from jaxtyping import Array, Float
 from sympy import Expr
 
 from ...checks import checked_positive_definite
-from ...compilation import jit, jit_and_keep
+from ...compilation import jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..features.implicit import ImplicitFeatures, PathFeatures
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, from_overlaps, gp_limit
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 from ..specification.architecture import Architecture, checked_architecture
 from .bound_action import BoundAction, bind
 from .energies import AbstractEnergy, energy_of
@@ -108,33 +108,6 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
         raise ValueError("features are given by kernels, so they are not parameters of the action; use bpkr.solve")
     values = bound.numbers() | bound.data(data.features, data.labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
-
-
-@usual_settings()
-def first_order(problem: Problem) -> OrderParameters:
-    """Return the saddle point to first order in 1/N, in closed form.
-
-    The expansion is about the Gaussian-process limit. It is accurate if the widths are large compared to the number of
-    examples. At smaller widths the matrices may fail to be positive definite.
-
-    Raises:
-        ValueError: the architecture has a richness, so its limit of infinite width is not a Gaussian process.
-    """
-    problem = as_problem(problem)
-    problem.require_labels()
-    if problem.architecture.richness is not None:
-        raise ValueError(
-            "first_order expands about the Gaussian process, which is not the limit of an architecture with a "
-            "richness: solve at widths=math.inf and at finite widths"
-        )
-    return problem.finite(_first_order(problem.bound, problem.data.training))
-
-
-@jit
-def _first_order(bound: BoundAction, data: Data):
-    force = energy_of(bound, data).at(gp_limit(bound.architecture).first).slope
-    given = bound.numbers() | {bound.action.expansion.force: force}
-    return from_overlaps(bound.compiled.first_order.call_from(given).values())
 
 
 def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:
