@@ -172,8 +172,8 @@ def replicas() -> tuple[str, ...]:
     more = found["SK"]["NumPy, 256 nodes"]
     slower = more["again"]["processor_seconds"] / found["SK"]["certified"]["again"]["processor_seconds"]
     return (
-        f"With 256 quadrature nodes the iteration of the SK model is still wrong at {more['silently wrong']} points, and "
-        f"takes {slower:.0f} times as long as theorykit",
+        f"With 256 quadrature nodes the iteration of the SK model is still wrong at {more['silently wrong']} points, "
+        f"and takes {slower:.0f} times as long as theorykit",
         f"Of {points:,} points the iteration misses {missed} and is wrong at {wrong}, theorykit at none. theorykit is "
         f"faster than the iteration in vectorised NumPy for {sooner[0]} of {WORDS[len(found)]} actions, at most "
         f"{most:.0f} times, and faster than the iteration compiled by JAX for {sooner[1]}",

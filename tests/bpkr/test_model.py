@@ -97,7 +97,9 @@ def test_the_infinite_width_is_the_gaussian_process():
     problem, limit = bpkr.Problem(architecture, data), bpkr.gp_limit(architecture)
     np.testing.assert_array_equal(model.predict_distribution(TEST_INPUTS).mean, bpkr.predict(problem, limit, test).mean)
     assert model.saddle_ is None and "Gaussian process" in repr(model)
-    with pytest.raises(ValueError, match=r"widths\[0\] must be finite, got inf: for infinite width use bpkr.Model"):
+    with pytest.raises(
+        ValueError, match=r"widths\[0\] must be finite, got inf: for the Gaussian process, the infinite width of"
+    ):
         bpkr.Architecture((2,), math.inf, temperature=0.1)
     grid = {"widths": [math.inf], "temperatures": [0.1], "progress": False}
     (evidence,) = sweeps.sweep(problem, **grid)["log_evidence"].values.ravel()

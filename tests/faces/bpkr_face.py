@@ -250,6 +250,9 @@ KINDS = {
     "Attention.heads": 1,
     "activation": of("erf", another="gelu"),
     "Architecture.temperature": number(0.1, least=0.0),
+    "Architecture.richness": of(number(1.0, above=0.0), admits=NONE),
+    # the widths are finite
+    "Architecture.width_ratios": of(None, admits=NONE),
     "Skip.layer": of(2, skip=bpkr.Skip(2), class_of_layers=bpkr.Dense),
     "Skip.gain": 1.0,
     "AcceleratedSweeps.memory": whole_number(5, least=0),

@@ -6,7 +6,7 @@ import numpy as np
 from theorykit import dynamics
 
 from .engine import Face
-from .values import BATCHES, number, of, whole_number
+from .values import BATCHES, NUMBERS, number, of, whole_number
 
 SERIES = np.random.default_rng(0).normal(size=(2, 120))
 EXPONENTS = np.array([[0.1, -0.2], [-0.1, -0.3]])
@@ -34,8 +34,9 @@ FACE = Face(
             more_than_entries=(np.ones(1), np.ones(1)),
         ),
         "step": of(logistic, of_another_size=jnp.append, of_whole_numbers=lambda state, _: jnp.zeros(1, dtype=int)),
-        "guess": of(np.array([[0.5], [0.8]]), of_a_period_of_three=np.ones((3, 1))),
-        "start": np.array([0.5]),
+        # a number is a state of one coordinate
+        "guess": of(np.array([[0.5], [0.8]]), admits=NUMBERS, of_a_period_of_three=np.ones((3, 1))),
+        "start": of(np.array([0.5]), admits=NUMBERS),
         "parameter": number(3.2),
         "cycle": of(CYCLE, points=CYCLE.points, event=EVENT),
         "bounds": of(

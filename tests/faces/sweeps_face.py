@@ -9,7 +9,7 @@ from theorykit.bpkr import sweeps
 
 from .bpkr_face import mistaken_data
 from .engine import Face
-from .values import Kind, of
+from .values import NONE, Kind, of
 
 ARCHITECTURE, FEATURES, LABELS, TEST_FEATURES = problem()
 SADDLE, OTHER = (
@@ -37,6 +37,7 @@ FACE = Face(
             (20, np.inf), admits=("with one that is infinity",), zero=(0,), twice=(10, 10.0), three=((1, 2, 3),)
         ),
         "temperatures": of((0.5,), negative=(-1.0,), twice=(1, 1.0)),
+        "richness": of((0.5,), admits=NONE, negative=(-1.0,), twice=(1, 1.0)),
         "progress": False,
         "options": None,
         "saddle": of(SADDLE, of_another_architecture=OTHER, order_parameters=SADDLE.order_parameters),

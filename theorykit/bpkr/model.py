@@ -29,7 +29,7 @@ from .network.masks import checked_real_tokens, join_masks
 from .network.paths import path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.saddle import solve
-from .specification.architecture import Architecture
+from .specification.architecture import Architecture, require_finite_widths
 
 _RANDOM_LAYERS = (2, 2)
 
@@ -183,7 +183,8 @@ class Model(DisplayMixin):
     def _probabilities(
         self, inputs: ArrayLike, lengths: ArrayLike | None = None
     ) -> Float[np.ndarray, "examples classes"]:
-        self._fitted().architecture.require_finite("predict_proba, since outputs do not fluctuate at infinite width,")
+        what = "predict_proba, since outputs do not fluctuate at infinite width,"
+        require_finite_widths(self._fitted().architecture, what)
         found = self.predict_distribution(inputs, lengths)
         variance = found.variance + self.architecture_.label_noise
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))

@@ -20,7 +20,16 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
-from ..checks import Count, Index, Positive, checked_arguments, checked_array, checked_number, first_line
+from ..checks import (
+    Count,
+    Index,
+    Positive,
+    check_is_number,
+    checked_arguments,
+    checked_array,
+    checked_number,
+    first_line,
+)
 from ..compilation import jit
 from ..precision import require_float64
 from ..symbolic.documents.display import DisplayMixin
@@ -182,6 +191,8 @@ def cycle_near(
 def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
     """Return `state` (..., state) and the number `parameter` in float64 after checks that both fit `step`."""
     require_float64()
+    if np.ndim(state) == 0:
+        check_is_number(name, state)
     states = jnp.atleast_1d(checked_array(name, state))
     number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
     if 0 in states.shape:

@@ -88,9 +88,10 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
         axes: where to draw. The default is new axes.
         score: as in `draw_scores_over_width`; or "U_1" for the diagonal of U_1 at the largest width, one line per path.
     """
+    name = "U_1" if score == "U_1" else select_shown(result, score)
     if "richness" not in result.dims:
         raise KeyError("the result has no axis richness: give values to sweep(..., richness=[...])")
-    axes, name = _new_axes(axes), "U_1" if score == "U_1" else select_shown(result, score)
+    axes = _new_axes(axes)
     result = with_errors(with_temperatures(result), name)
     result = result.sel(temperature=result["temperature"].min())
     if name == "U_1":

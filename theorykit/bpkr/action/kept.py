@@ -26,7 +26,7 @@ from .symbols import ActionSymbols
 # Version of the file format.
 FORMAT = 2
 # Increase this whenever a change of `derive` changes the expressions or steps of an architecture.
-DERIVATION = 1
+DERIVATION = 2
 KINDS = (Action, ActionSymbols, Activation, LayerForm, LayerSymbols, NetworkForm, Predictor, *RECORDS)
 _KIND = "an action of theorykit"
 _PART = "actions"

@@ -22,7 +22,7 @@ from ..data.data import checked_features
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
 from ..specification.activations import apply_to
-from ..specification.architecture import Architecture, nonlinear_layers
+from ..specification.architecture import Architecture, nonlinear_layers, require_finite_widths
 from ..specification.layers import activation_of
 from .attention_heads import AbstractHeads, array_rows, within_precision
 from .masks import Layout, Mask, checked_real_tokens, join_masks
@@ -258,7 +258,7 @@ def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
     """Return (N_1, ..., N_L, N_a) as integers; raise `ValueError` if one is not a whole number of hidden units."""
-    architecture.require_finite("a network")
+    require_finite_widths(architecture, "a network")
     widths = tuple(int(width) for width in architecture.widths)
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
         raise ValueError(f"widths of a network must be whole numbers of hidden units, got widths={architecture.widths}")

@@ -33,7 +33,7 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_bytes, checked_architecture
+from ..specification.architecture import Architecture, check_bytes, checked_architecture, require_finite_widths
 from .coordinates import factors
 from .order_parameters import OrderParameters, from_overlaps
 
@@ -181,7 +181,7 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
         ValueError: a width is smaller than the number of partial paths and not a whole number, or is traced.
     """
     counts = checked_architecture(architecture).head_counts()
-    architecture.require_finite("the law of the order parameters")
+    require_finite_widths(architecture, "the law of the order parameters")
     found = [_level(architecture.overlap_sizes[-1], 0, architecture.widths[-1], "N_a")]
     layers = zip(reversed(architecture.forms), reversed(architecture.widths[:-1]), strict=True)
     for form, width in layers:

@@ -16,6 +16,7 @@ from ..evaluation.energies import energy_of
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import from_order_parameters
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps, gp_limit
+from ..specification.architecture import require_finite_widths
 from .problem import SaddleProblem
 from .saddle import solve
 
@@ -34,7 +35,7 @@ def first_order(problem: Problem) -> OrderParameters:
     problem = as_problem(problem)
     problem.require_labels()
     architecture = problem.architecture
-    architecture.require_finite("a correction of order 1/N")
+    require_finite_widths(architecture, "a correction of order 1/N")
     data = problem.data.training
     if architecture.richness is None:
         return problem.finite(_about_gaussian_process(problem.bound, data))

@@ -20,6 +20,7 @@ from ..evaluation.problem import as_problem
 from ..network.attention_heads import AbstractHeads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..order_parameters.finite_width_law import finite_width_law
+from ..specification.architecture import require_finite_widths
 from .chains import AbstractSampler, run_chains
 from .gibbs import Gibbs
 from .independence import IndependenceSampler, NoUTurnSampler
@@ -133,7 +134,7 @@ def sample_weights_by_gibbs(
 
 def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None:
     """Raise `ValueError` if the posterior has no density that the sampler of `approach` can use."""
-    architecture.require_finite("sampling")
+    require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if approach == "exact":
         if is_cold and finite_width_law(architecture).is_singular:

@@ -229,11 +229,6 @@ class Architecture(DisplayMixin, eqx.Module):
         """Return the limit of infinite widths in the ratios of this architecture, which must have a richness."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 
-    def require_finite(self, what: str) -> None:
-        """Raise `ValueError` if the widths are infinite, with the words for what needs finite widths."""
-        if self.is_infinite:
-            raise ValueError(f"{what} needs finite widths, but the architecture has widths=inf; give numbers")
-
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
         """(n_1, ..., n_L): `overlap_sizes` without the readout."""
@@ -317,6 +312,12 @@ def checked_architecture(value: Any) -> Architecture:
     return checked_instance(
         "architecture", value, Architecture, "such as bpkr.Architecture((2, 2), 100, temperature=0.1)"
     )
+
+
+def require_finite_widths(architecture: Architecture, what: str) -> None:
+    """Raise `ValueError` if the widths are infinite, with the words for what needs finite widths."""
+    if architecture.is_infinite:
+        raise ValueError(f"{what} needs finite widths, but the architecture has widths=inf; give numbers")
 
 
 def ansatz_of(architecture: Architecture, labels: int) -> str:
