@@ -191,9 +191,10 @@ def cycle_near(
 def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
     """Return `state` (..., state) and the number `parameter` in float64 after checks that both fit `step`."""
     require_float64()
-    if np.ndim(state) == 0:
+    states = checked_array(name, state)
+    if states.ndim == 0:
         check_is_number(name, state)
-    states = jnp.atleast_1d(checked_array(name, state))
+    states = jnp.atleast_1d(states)
     number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
     if 0 in states.shape:
         raise ValueError(f"{name} must have entries, got shape {states.shape}")
