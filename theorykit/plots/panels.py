@@ -182,7 +182,7 @@ def draw_head_costs(costs: HeadCosts, axes: Axes | None = None, *, cost: str = "
     what, spread = ("lost log evidence", "") if cost == "log_evidence" else (change, " ± standard error")
     look = {"width": 0.6, "color": THEORY, "ecolor": "0.5"}
     shown: list[Artist | BarContainer] = [axes.bar(places, lost, yerr=error, label=f"{what}{spread} (left)", **look)]
-    kinds = {"": (costs.scores, LIMITS[1]), " at infinite width": (costs.infinite_width_scores, "none")}
+    kinds = {"": (costs.scores, LIMITS[1]), " of the Gaussian process": (costs.infinite_width_scores, "none")}
     for at, (scores, face) in kinds.items():
         look = {"color": LIMITS[1], "markerfacecolor": face, "markersize": 5, "linestyle": "none"}
         name = f"published score{at} (right)"

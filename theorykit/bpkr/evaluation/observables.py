@@ -111,7 +111,7 @@ def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[
 
 
 def head_score_table(architecture: Architecture | None, point: OrderParameters) -> Iterator[Table]:
-    """Yield a table of the scores of all heads, here and at infinite width, if there are any heads."""
+    """Yield a table of the scores of all heads, here and in the Gaussian-process limit, if there are any heads."""
     if architecture is None or not any(architecture.heads):
         return
     firsts = np.asarray(point.first), prior_of_paths(architecture)
@@ -122,4 +122,4 @@ def head_score_table(architecture: Architecture | None, point: OrderParameters) 
         if len(of_layer[0])
     )
     first = f", the first {_SHOWN} of each layer" if max(architecture.heads) > _SHOWN else ""
-    yield Table(rows, (f"head scores{first}", "here", "infinitely wide"))
+    yield Table(rows, (f"head scores{first}", "here", "Gaussian process"))

@@ -38,13 +38,14 @@ class HeadCosts(DisplayMixin):
     up: if two heads are redundant, leaving out either one costs nothing. `rank_heads` takes any of these arrays.
 
     - `log_evidence`: log evidence with all heads minus log evidence without the head, to leading order in the widths.
+      At infinite width with a richness it is divided by the width N_1.
     - `log_evidence_error`: rounding error of `log_evidence`. It does not include finite-width corrections.
     - `prediction`: decrease of the probability that a network drawn from the posterior is right, averaged over test
       examples. If labels are not classes, it is the increase of the expected squared error. Empty without test labels.
     - `prediction_error`: standard error of this average over paired test examples.
     - `measure`: "expected accuracy" or "expected squared error"; empty without test labels.
     - `scores`: `head_scores` at the saddle point.
-    - `infinite_width_scores`: `head_scores` at infinite width.
+    - `infinite_width_scores`: `head_scores` of the Gaussian process, `gp_limit`.
     - `problem`: the data and the architecture, in words.
     """
 
@@ -58,7 +59,7 @@ class HeadCosts(DisplayMixin):
     problem: str
 
     def _view(self) -> Iterable[Block]:
-        header = ["head left out", "log evidence lost", "score", "score at infinite width"]
+        header = ["head left out", "log evidence lost", "score", "score of the Gaussian process"]
         if self.measure:
             header.insert(2, f"{self.measure} {'lost' if self.measure == 'expected accuracy' else 'gained'}")
         heads, rows = _heads(map(len, self.scores)), []
@@ -152,7 +153,8 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     evidence, evidence_error, prediction, prediction_error = (tuple(layer[:, i] for layer in layers) for i in range(4))
     predicted = (prediction, prediction_error) if measure else ((), ())
     scores = (head_scores(architecture, each) for each in (point, limit))
-    return HeadCosts(evidence, evidence_error, *predicted, measure, *scores, problem.description)
+    per_width = "; log evidence is per width N_1" if architecture.is_infinite else ""
+    return HeadCosts(evidence, evidence_error, *predicted, measure, *scores, f"{problem.description}{per_width}")
 
 
 def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
@@ -201,9 +203,10 @@ def _expected(problem: Problem, point: OrderParameters) -> tuple[str, Float[np.n
     if problem.data.test_labels is None:
         return "", np.zeros(0)
     prediction, labels = predict(problem, point), np.asarray(problem.data.test_labels)
+    variance = np.asarray(prediction.variance) * (not problem.architecture.has_sharp_outputs)
     if are_classes(labels):
         classes, truth = outputs_as_classes(labels)
-        probabilities = np.asarray(classes.probabilities(prediction.mean, prediction.variance))
+        probabilities = np.asarray(classes.probabilities(prediction.mean, variance))
         return "expected accuracy", probabilities[np.arange(len(truth)), truth]
-    errors = np.asarray((prediction.mean - labels) ** 2 + prediction.variance)
+    errors = np.asarray((prediction.mean - labels) ** 2) + variance
     return "expected squared error", -errors.reshape(len(labels), -1).mean(axis=1)

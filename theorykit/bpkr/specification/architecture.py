@@ -211,6 +211,11 @@ class Architecture(DisplayMixin, eqx.Module):
         return self.width_ratios is not None
 
     @property
+    def has_sharp_outputs(self) -> bool:
+        """Whether outputs have no variance: at infinite width with a positive richness, where it falls as 1/N_1."""
+        return self.is_infinite and bool(self.richness > 0)
+
+    @property
     def relative_widths(self) -> tuple[Any, ...]:
         """The widths in units in which the action is of order one per unit: at infinite width N_l / N_1."""
         return self.widths if self.width_ratios is None else self.width_ratios
@@ -357,8 +362,8 @@ def _parameterisation(architecture: Architecture) -> str:
     if not architecture.is_infinite:
         return f"{cold}. bpkr.predict gives the variance at the saddle point, and bpkr.fluctuations the whole variance"
     return (
-        f"{cold}. At infinite width features are learned; action and log evidence are per N_1, and variances are "
-        "multiplied by N_1"
+        f"{cold}. At infinite width features are learned; action and log evidence are per N_1, variances are "
+        "multiplied by N_1, and standard deviations by N_1^(1/2)"
     )
 
 
@@ -473,7 +478,8 @@ def _checked_ratios(widths: Any, ratios: Any, richness: Any, length: int, names:
     if richness is None or not any(infinite):
         if ratios is not None:
             raise ValueError(
-                "width_ratios are for widths=math.inf with a richness; finite widths have their own ratios"
+                "width_ratios are for widths=math.inf with a richness; finite widths have their own ratios. Leave "
+                "width_ratios out; in dataclasses.replace, give width_ratios=None"
             )
         return None
     if not all(infinite) or len(given) not in (1, length):
@@ -491,14 +497,14 @@ def _checked_richness(richness: ArrayLike, architecture: Architecture) -> Any:
             "richness needs linear hidden units: with nonlinear units the mean-field limit is not a function of the "
             "order parameters of this theory. Leave richness out, or choose linear units"
         )
-    checked = checked_number("richness", richness, least=0.0)
-    if is_traced(checked):
-        return checked
-    if checked == 0 and not architecture.is_infinite:
+    if not architecture.is_infinite and not is_traced(richness) and np.ndim(richness) == 0 and richness == 0:
         raise ValueError(
             "richness must be positive at finite widths, got 0: the posterior of the weights would be their prior, and "
             "the outputs would have infinite variance. At widths=math.inf, 0 is the Gaussian process"
         )
+    checked = checked_number("richness", richness, **({"least": 0.0} if architecture.is_infinite else {"above": 0.0}))
+    if is_traced(checked):
+        return checked
     width = architecture.relative_widths[0]
     if checked != 0 and not is_traced(width) and not _WIDTHS[0] <= width * float(checked) ** 2 <= _WIDTHS[1]:
         raise ValueError(

@@ -117,7 +117,7 @@ def label_predictions(problem: bpkr.Problem, order_parameters: bpkr.OrderParamet
         return ()
     prediction = bpkr.predict(problem, order_parameters)
     labelled = label_prediction(prediction)
-    if architecture.is_infinite and architecture.richness > 0:
+    if architecture.has_sharp_outputs:
         labelled = labelled.rename(variance="variance_times_width")
     if data.test_labels is None:
         return (labelled,)
