@@ -55,6 +55,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
       The covariance of two entries is the sum over modes of the product of their deviations.
     - `prediction`: mean and variance of the outputs on the test examples; None without test examples.
     - `log_evidence`: log p(y).
+    - `is_leading`: whether these are the leading orders at infinite width with a richness; see `fluctuations`.
     - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
     """
 
@@ -63,12 +64,18 @@ class Fluctuations(DisplayMixin, eqx.Module):
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
     ansatz: str = eqx.field(static=True, default="")
+    is_leading: bool = eqx.field(static=True, default=False)
 
     def _view(self) -> Iterator[Block]:
         names = [*(f"$U_{layer}$" for layer in range(1, len(self.mean.matrices) + 1)), "$u$"]
         pairs = zip(names, jax.tree.leaves(self.mean), jax.tree.leaves(self.modes), strict=True)
-        yield Text("**Fluctuations** of the order parameters, to next order in $1/N$")
-        table = [("log evidence", number(self.log_evidence, 8))]
+        order = (
+            "leading order at infinite width: deviations times $N_1^{1/2}$"
+            if self.is_leading
+            else "next order in $1/N$"
+        )
+        yield Text(f"**Fluctuations** of the order parameters, to {order}")
+        table = [("log evidence per width" if self.is_leading else "log evidence", number(self.log_evidence, 8))]
         for name, mean, modes in pairs:
             deviation = np.sqrt(np.sum(np.square(modes), axis=0))
             diagonal = (np.diagonal(each) if np.ndim(each) else each for each in (mean, deviation))
@@ -102,7 +109,9 @@ def fluctuations(
     """Expand about a saddle point to next order in 1/N.
 
     At infinite width with a richness, fluctuations are of order N_1^(-1/2). The result then has leading orders: modes
-    are multiplied by N_1^(1/2) and variances by N_1, and the means are those of the saddle point.
+    are multiplied by N_1^(1/2) and variances by N_1, `log_evidence` is divided by N_1, and the means are those of the
+    saddle point. At zero richness, a Gaussian process, variances of outputs are not multiplied, and fluctuations of the
+    order parameters do not contribute to them.
 
     Args:
         problem: the architecture with its training data. Every layer must have at least as many units as partial paths.
@@ -195,9 +204,14 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
     modes = jax.vmap(along)(directions.T)
     if bound.architecture.is_infinite:
         here = None if test_features is None else predicted(coordinates)
-        prediction = None if here is None else replace(here, variance=here.variance + between(directions))
+        prediction = here
+        if here is not None:
+            # At zero richness the variance is of order one, and this contribution to it of order 1/N.
+            of_means = jnp.where(bound.architecture.richness == 0, 0.0, between(directions))
+            prediction = replace(here, variance=here.variance + of_means)
         of_prior = bound.entropy(gp_limit(bound.architecture))
-        return Fluctuations(order_parameters, modes, prediction, (of_prior - problem.action(coordinates)) / 2)
+        log_evidence = (of_prior - problem.action(coordinates)) / 2
+        return Fluctuations(order_parameters, modes, prediction, log_evidence, is_leading=True)
 
     def slope_of_curvature(direction):
         return jax.grad(lambda theta: second(problem.action, theta, direction))(coordinates)
