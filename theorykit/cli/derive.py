@@ -1,5 +1,6 @@
 """The command `theorykit derive`, which prints the action of an architecture and the steps of its derivation."""
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,18 +28,25 @@ class Structure:
         embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
         outputs: Number of outputs per example.
         read_tokens: Number of tokens with separate readout weights. 1 stands for one token, or the mean over tokens.
+        richness: Use the mean-field parameterisation.
+        infinite_width: With `--richness`, derive the limit of infinite width, in which features are learned.
     """
 
     layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="LAYER [LAYER ...]")]
     embedding: str = "identity"
     outputs: int = 1
     read_tokens: int = 1
+    richness: bool = False
+    infinite_width: bool = False
 
     def architecture(self) -> "bpkr.Architecture":
         """Return an architecture with this structure."""
         kinds = [] if self.layers == ("none",) else [parse_layer(layer) for layer in self.layers]
         more = {"outputs": self.outputs, "read_tokens": self.read_tokens, "embedding": self.embedding}
-        return bpkr.Architecture(kinds, widths=1, temperature=1.0, **more)
+        if self.infinite_width and not self.richness:
+            raise ValueError("--infinite-width needs --richness; without it, infinite width is the Gaussian process")
+        more["richness"] = 1.0 if self.richness else None
+        return bpkr.Architecture(kinds, math.inf if self.infinite_width else 1, temperature=1.0, **more)
 
 
 def derive(
@@ -56,8 +64,8 @@ def derive(
     Args:
         network: The properties of the network on which its action depends.
         format: `latex` and `markdown` write the action, saddle-point equations, closed forms, expansion about infinite
-            width and predictor. `html` writes a web page with the same content, a table of symbols and all steps, which
-            unfold. `python` writes the source of the generated function.
+            width (not with `--richness`) and predictor. `html` writes a web page with the same content, a table of
+            symbols and all steps, which unfold. `python` writes the source of the generated function.
         steps: Add every step of the derivation, each checked on random numbers, and the form for more examples than
             features.
         finite_width: Add the exact prior at finite width, derived by a second method.

@@ -253,7 +253,7 @@ class Action(DisplayMixin):
         return {
             "back-propagating kernel renormalisation": self.derivation,
             "finite width": self.finite_width.derivation,
-            "expansion about infinite width": self.expansion.derivation,
+            **({} if self.form.has_richness else {"expansion about infinite width": self.expansion.derivation}),
             "dual form": self.dual.derivation,
             **({"closed forms": Derivation(sweeps, self.derivation.sizes)} if sweeps else {}),
         }
@@ -266,7 +266,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def expansion(self) -> FirstOrder:
-        """The matrices `symbols.overlaps` to first order in 1/N."""
+        """The matrices `symbols.overlaps` to first order in 1/N, in the standard parameterisation."""
         entropies, blocks, sizes = self.overlap_entropies, self.overlap_blocks, self.derivation.sizes
         return expand_about_infinite_width(self.forms, self.symbols, entropies, blocks, sizes)
 

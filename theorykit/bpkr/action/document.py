@@ -27,7 +27,9 @@ def whole_document(
     """Yield the action and its consequences, optionally with every step and with the second route at finite width."""
     yield from action_blocks(action, architecture)
     yield from closed_forms_part(action)
-    yield from expansion_part(action, action.expansion.derivation.verify() if steps else None)
+    # With a richness, the expansion about the Gaussian process is in the richness too, and no limit of large widths.
+    if not action.form.has_richness:
+        yield from expansion_part(action, action.expansion.derivation.verify() if steps else None)
     if steps:
         yield from derivation_part(action)
         yield from dual_part(action)
@@ -39,7 +41,7 @@ def view(action: Action) -> Iterator[Block]:
     """Yield the display of an action in a terminal or notebook; terminals leave out folded parts."""
     sizes, found = "; ".join(_sizes(action)), equations(action)
     (total, *terms), steps = found["Action"], action.derivation.steps
-    yield Heading(_title(len(action.forms)), 1)
+    yield Heading(_title(action), 1)
     rows = [("layers, from the input side", kinds_of_layers(action)), ("order parameters", sizes)]
     rows += [("action", f"${total.left} = {total.right}$")]
     rows += [("rests on", assumption) for assumption in action.ansatz]
@@ -67,12 +69,15 @@ def kinds_of_layers(action: Action) -> str:
 
 def action_blocks(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
     """Yield `action_part` under a separate title."""
-    yield Heading(_title(len(action.forms)), 1)
+    yield Heading(_title(action), 1)
     yield from action_part(action, architecture)
 
 
-def _title(layers: int) -> str:
-    return f"Action of a network of {counted(layers, 'layer') if layers else 'no layers'}"
+def _title(action: Action) -> str:
+    layers, form = len(action.forms), action.form
+    width = " of infinite width" if form.is_infinite else ""
+    units = ", in the mean-field parameterisation" if form.has_richness else ""
+    return f"Action of a network{width} of {counted(layers, 'layer') if layers else 'no layers'}{units}"
 
 
 def _sizes(action: Action) -> Iterator[str]:

@@ -23,10 +23,7 @@ from ...symbolic import latex
 from ..specification.layer_form import NetworkForm
 from .action import Action, Predictor
 
-_COLD = (
-    "the likelihood, exp(-N gamma_0^2 |f - y|^2 / (2 T)) for N = {width} hidden units, sharpens with the width: a cold "
-    "posterior"
-)
+_COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, which sharpens with the width: a cold posterior"
 
 
 def with_richness(action: Action, form: NetworkForm) -> Action:
@@ -39,10 +36,10 @@ def with_richness(action: Action, form: NetworkForm) -> Action:
     misfit = rules.terms_with(action.energy, standard.labels)
     energy = rules.terms_without(action.energy, standard.labels) + power * misfit
     variables = (*overlaps, standard.features, standard.labels)
-    assumption = _COLD.format(width=latex(standard.widths[0]))
+    assumption = _COLD.format(power=latex(power))
 
     def in_units(before: Expr, after: Expr, claim) -> Expr:
-        step = lambda *given, **record: Step("order parameters in units of 1/(N gamma_0^2)", *given, **record)  # noqa: E731
+        step = lambda *given, **record: Step("order parameters rescaled", *given, **record)  # noqa: E731
         return route.apply(step, before.xreplace(scaled), after, claim, assumptions=(assumption,))
 
     in_units(action.total, action.entropy + energy, EqualUpToConstant(variables))
