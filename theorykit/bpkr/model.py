@@ -183,8 +183,7 @@ class Model(DisplayMixin):
     def _probabilities(
         self, inputs: ArrayLike, lengths: ArrayLike | None = None
     ) -> Float[np.ndarray, "examples classes"]:
-        what = "predict_proba, since outputs do not fluctuate at infinite width,"
-        require_finite_widths(self._fitted().architecture, what)
+        require_finite_widths(self._fitted().architecture, "predict_proba")
         found = self.predict_distribution(inputs, lengths)
         variance = found.variance + self.architecture_.label_noise
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
@@ -252,7 +251,7 @@ class Model(DisplayMixin):
 
         Args:
             inputs, labels, lengths: the training data, as in `fit`.
-            widths: as in `sweeps.sweep`; `math.inf` is the Gaussian process of infinitely wide layers.
+            widths: as in `sweeps.sweep`.
             temperatures: the temperatures; by default the temperature of the model.
             test: test data (inputs, labels) or (inputs, labels, lengths), to predict and score.
             seeds: the number of draws of random heads, with seeds `random_state`, `random_state + 1` and so on. If the
@@ -291,7 +290,7 @@ class Model(DisplayMixin):
         kind = f"classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else "numbers"
         rows = [
             ("training data", f"{counted(len(data.labels), 'example')}, {kind}"),
-            ("log evidence", f"{self.log_evidence_:.6g}"),
+            (f"log evidence{' per width' if self.architecture_.is_infinite else ''}", f"{self.log_evidence_:.6g}"),
         ]
         for layer, scores in enumerate(self.head_scores(), 1):
             if len(scores):

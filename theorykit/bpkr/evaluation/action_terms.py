@@ -26,16 +26,20 @@ from .problem import Problem, as_problem
 
 
 class ActionTerms(DisplayMixin, eqx.Module):
-    """The value of the action and of its parts, undivided; see `evaluate`."""
+    """The value of the action and of its parts; see `evaluate`.
+
+    - `is_per_width`: whether all values are divided by N_1, at infinite width with a richness.
+    """
 
     layer_entropies: tuple[Float[Array, ""], ...]
     readout_entropy: Float[Array, ""]
     energy: Float[Array, ""]
     total: Float[Array, ""]
+    is_per_width: bool = eqx.field(static=True, default=False)
 
     def _view(self) -> Iterator[Block]:
         layers = [(f"entropy of layer {i}", number(each, 8)) for i, each in enumerate(self.layer_entropies, 1)]
-        yield Text(f"**Action** $S$ = {number(self.total, 8)}")
+        yield Text(f"**Action** {'per width $S / N_1$' if self.is_per_width else '$S$'} = {number(self.total, 8)}")
         yield Table((("energy", number(self.energy, 8)), *layers, ("entropy of u", number(self.readout_entropy, 8))))
 
     @property
@@ -54,7 +58,8 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
 
     Returns:
         An object with `total`, which is `energy` plus `entropy`. The posterior is proportional to exp(-total/2).
-        `entropy` is the sum of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a.
+        `entropy` is the sum of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a. At infinite width with a
+        richness, all of them are divided by the width N_1.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -93,7 +98,8 @@ def _with_energy(bound: BoundAction, order_parameters: OrderParameters, energy: 
 
 def _terms(bound: BoundAction, values: Mapping[str, Array]) -> ActionTerms:
     layers = tuple(values[f"entropy_{layer}"] for layer in range(1, bound.architecture.depth + 1))
-    return ActionTerms(layers, values["entropy_a"], values["energy"], values["total"])
+    totals = values["entropy_a"], values["energy"], values["total"]
+    return ActionTerms(layers, *totals, is_per_width=bound.architecture.is_infinite)
 
 
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:

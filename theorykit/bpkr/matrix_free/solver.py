@@ -202,7 +202,7 @@ def operands_of(problem: Problem) -> Operands:
     architecture, data = problem.architecture, problem.data
     refuse_kernels(data.features, "the matrix-free form")
     if architecture.richness is not None:
-        raise ValueError("the matrix-free form is of the standard parameterisation: leave out richness, or MatrixFree")
+        raise ValueError("MatrixFree needs the standard parameterisation: leave out richness, or use another solver")
     if is_traced(problem):
         raise ValueError("matrix-free estimates choose their order while they run, so they cannot run in jit or vmap")
     if data.labels is None:

@@ -1,4 +1,4 @@
-"""Search for other minima of the action: solve from many starting points, and by continuation from infinite width.
+"""Search for other minima of the action: solve from many starting points, and by continuation.
 
 The action is not convex, and a solve finds one minimum. No proof excludes others, so this module searches for them.
 """
@@ -46,7 +46,7 @@ class Minima(DisplayMixin):
     - `saddles`: distinct minima, lowest action first.
     - `starts`: number of solves that ended in each minimum.
     - `failures`: number of solves that did not converge.
-    - `followed`: index in `saddles` of the end of continuation from infinite width; None if one of its solves failed.
+    - `followed`: index in `saddles` of the end of continuation; None if one of its solves failed.
     """
 
     saddles: tuple[Saddle, ...]
@@ -68,7 +68,7 @@ class Minima(DisplayMixin):
             (number(saddle.action, 12), str(starts), "yes" if place == self.followed else "no")
             for place, (saddle, starts) in enumerate(zip(self.saddles, self.starts, strict=True))
         ]
-        yield Table(tuple(rows), ("action", "starts that end there", "reached from infinite width"))
+        yield Table(tuple(rows), ("action", "starts that end there", "reached by continuation"))
 
 
 def search(
@@ -82,7 +82,9 @@ def search(
     progress: bool = True,
     **options: Any,
 ) -> Minima:
-    """Solve from the Gaussian-process limit, from random points, and by continuation from infinite width.
+    """Solve from the Gaussian-process limit, from random points, and by continuation.
+
+    Continuation starts near the Gaussian process: from large widths, or with a richness from a small richness.
 
     Args:
         problem: the architecture with its data, or the architecture alone.
@@ -131,9 +133,10 @@ def search(
 
 
 def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Saddle:
-    """Solve from a starting point, or, without one, by continuation from infinite width.
+    """Solve from a starting point, or, without one, by continuation.
 
-    Continuation solves at decreasing widths, each from the previous solution, until a solve does not converge.
+    Continuation solves at decreasing widths, or at increasing richness if there is one, each from the previous
+    solution, until a solve does not converge.
     """
     if coordinates is not None:
         return _quietly(problem, to_order_parameters(problem.architecture, coordinates), options)
