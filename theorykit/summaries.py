@@ -21,6 +21,7 @@ TITLES = {
     "test_r_squared": "test $R^2$",
     "log_evidence": "log evidence",
     "action": "action",
+    "log_evidence_per_width": "log evidence per width",
 }
 # Scores of one solution, each with its number format and a suffix.
 _SCORES = {
@@ -102,7 +103,7 @@ def _solution(result: xr.Dataset) -> Iterator[Block]:
             ("log evidence", _beside(result, "log_evidence", ".6g", "")),
         ]
     elif "action_per_width" in result:
-        yield Text(f"infinitely wide, with learned features: {numbers['result']} after {numbers['steps']} steps")
+        yield Text(f"infinitely wide, mean-field parameterisation: {numbers['result']} after {numbers['steps']} steps")
         rows = [
             ("gradient norm", f"{numbers['gradient_norm']:.3g}"),
             ("action per width", f"{numbers['action_per_width']:.12g}"),
@@ -141,7 +142,7 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
             yield from _sweep(result.sel(richness=value))
         return
     result = with_temperatures(result)
-    for name in dict.fromkeys((select_shown(result), "log_evidence")):
+    for name in dict.fromkeys((select_shown(result), "log_evidence", "log_evidence_per_width")):
         if name not in result:
             continue
         points, form = with_errors(result, name), ".4f" if name == "test_accuracy" else ".4g"
@@ -156,13 +157,20 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         if name != "log_evidence" and "best_temperature" in result:
             header.append("best $T$")
             rows = [[*row, f"{best:g}"] for row, best in zip(rows, result["best_temperature"].values, strict=True)]
-        yield Table(tuple(map(tuple, rows)), tuple(header))
+        # The evidence at infinite width with a richness is per width, and has another table.
+        lines = [row for i, row in enumerate(rows) if not _is_absent(result.isel(width=i), name)]
+        yield Table(tuple(map(tuple, lines)), tuple(header))
     if not result["converged"].values.all():
         yield Text("* not a solution: not converged, or failed")
     if "log_evidence" in result and result["converged"].size > 1 and result["log_evidence"].notnull().any():
         best = best_place(result, "log_evidence")
         at = "" if np.isnan(best["temperature"]) else f", $T$ = {best['temperature']:g}"
         yield Text(f"Highest evidence: width {_width_name(best['width'])}{at}.")
+
+
+def _is_absent(points: xr.Dataset, name: str) -> bool:
+    """Whether converged points do not have the score `name`."""
+    return bool(points["converged"].all() and points[name].isnull().all())
 
 
 def _width_name(width: Any) -> str:

@@ -62,9 +62,10 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
     Args:
         result: the result of `bpkr.sweeps.sweep`, or of `sweep_seeds` for the mean over seeds.
         axes: where to draw. The default is new axes.
-        score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action". The default
-            is the first of these scores in `result`.
+        score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence", "action" or
+            "log_evidence_per_width". The default is the first of these scores in `result`.
     """
+    _refuse_richness(result)
     name = select_shown(result, score)
     axes = _new_axes(axes)
     result = with_errors(with_temperatures(result), name)
@@ -113,6 +114,11 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
     return axes
 
 
+def _refuse_richness(result: xr.Dataset) -> None:
+    if "richness" in result.dims:
+        raise ValueError("result has an axis richness: use draw_over_richness, or result.sel(richness=...)")
+
+
 def _in_words(width: Any) -> str:
     return width if isinstance(width, str) else r"$\infty$" if np.isinf(width) else f"{width:g}"
 
@@ -126,6 +132,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
             The best temperature is used if the result contains it.
         axes: where to draw. The default is new axes.
     """
+    _refuse_richness(result)
     result = with_temperatures(result)
     axes = _new_axes(axes)
     lowest = result["temperature"].min()

@@ -52,7 +52,7 @@ Width = Number | tuple[Number, ...]
 # `grid_of` checks the entries of these sequences.
 Widths = Annotated[Sequence[Width], partial(checked_sequence, what="widths")]
 Temperatures = Annotated[Sequence[Number], partial(checked_sequence, what="temperatures")]
-Richness = Annotated[Sequence[Number], partial(checked_sequence, what="richness")]
+Richness = Annotated[Sequence[Number], partial(checked_sequence, what="values of the richness")]
 
 
 @checked_arguments

@@ -35,27 +35,33 @@ class Runs(DisplayMixin):
         return summary(self.dataset).blocks
 
     def plot(self, score: str | None = None) -> Any:
-        """Draw a score against width with `plots.draw_scores_over_width`, with error bars. Return the axes."""
+        """Draw a score against width, or against the richness if it is an axis, with error bars. Return the axes."""
         from ...plots.style import use_style
-        from ...plots.sweep import draw_scores_over_width
+        from ...plots.sweep import draw_over_richness, draw_scores_over_width
 
         with use_style():
-            return draw_scores_over_width(self.dataset, score=score)
+            draw = draw_over_richness if "richness" in self.dataset.dims else draw_scores_over_width
+            return draw(self.dataset, score=score)
 
     @checked_arguments
     def best(self, score: Score = "evidence") -> dict[str, Any]:
-        """Return the widths and temperature with the best mean score over seeds, as arguments for `Model.set_params`.
+        """Return the widths, temperature and richness with the best mean score over seeds, for `Model.set_params`.
 
-        For losses and errors, the best score is the lowest.
+        The richness is included if it is an axis of the sweep. For losses and errors, the best score is the lowest.
         """
         name = "log_evidence" if score == "evidence" else score
+        if score == "evidence" and name not in self.dataset:
+            raise ValueError(
+                "at infinite width with a richness, the evidence per width always decreases with the richness and "
+                "increases with the temperature, so it does not choose them; choose by a test score"
+            )
         if name not in self.dataset:
             raise ValueError(f"score={score!r} is not in the sweep; give test=(inputs, labels) to Model.sweep")
         place = best_place(self.dataset, name)
-        width = place["width"]
+        width = place.pop("width")
         found = [float(each) for each in (width.split("-") if isinstance(width, str) else [width])]
         widths = [int(each) if each.is_integer() else each for each in found]
-        return {"widths": tuple(widths) if isinstance(width, str) else widths[0], "temperature": place["temperature"]}
+        return place | {"widths": tuple(widths) if isinstance(width, str) else widths[0]}
 
 
 def run_model(prepare: Callable[..., Any], seeds: Sequence[int] | None, **options: Any) -> Runs:
