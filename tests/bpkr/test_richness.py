@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +16,15 @@ import xarray as xr
 import theorykit
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
+from theorykit.bpkr.action.document import whole_document
 from theorykit.bpkr.evaluation.energies import energy_of
+from theorykit.bpkr.features.implicit import ImplicitFeatures
 from theorykit.bpkr.order_parameters.coordinates import gp_coordinates
 from theorykit.bpkr.saddle.problem import SaddleProblem
+from theorykit.bpkr.specification.activations import IDENTITY
+from theorykit.cli import derive
+from theorykit.derivation import derivation_blocks
+from theorykit.symbolic import as_markdown
 
 from .cases import assert_close
 
@@ -120,7 +127,7 @@ def test_every_step_of_the_derivation_holds(layers, width, outputs):
     for derivation in action.derivations.values():
         assert derivation.verify().holds
     rules = [step.rule for step in action.derivation.steps]
-    assert rules.count("order parameters in units of 1/(N gamma_0^2)") == 3
+    assert rules.count("order parameters rescaled") == 3
     assert ("leading order" in rules) == (width == math.inf)
 
 
@@ -188,6 +195,44 @@ def test_zero_richness_at_infinite_width_is_the_gaussian_process():
     assert_close(found.mean, expected.mean, 1e-12)
     assert_close(found.variance, expected.variance, 1e-12)
     assert "Gaussian process" in repr(saddle)
+    # Fluctuations of the order parameters contribute at order 1/N to a variance of order one.
+    assert_close(bpkr.fluctuations(lazy, saddle).prediction.variance, expected.variance, 1e-12)
+
+
+def test_traced_richness_is_positive_at_finite_widths():
+    def evidence(richness, width):
+        arch = bpkr.Architecture((), width, temperature=0.1, richness=richness)
+        return bpkr.solve(arch, bpkr.Data(np.eye(3)[:, None], np.ones(3))).log_evidence
+
+    assert eqx.filter_jit(evidence)(jnp.array(0.0), math.inf) == 0
+    with pytest.raises(eqx.EquinoxRuntimeError, match="richness must be finite and > 0"):
+        eqx.filter_jit(evidence)(jnp.array(0.0), 30.0)
+
+
+@pytest.mark.parametrize("width", [9.0, math.inf])
+def test_kernels_of_tokens_have_the_solution_of_arrays(width):
+    rng = np.random.default_rng(2)
+    tokens, readings = rng.normal(size=(10, 3, 4)) / 2, rng.normal(size=(10, 3, 2))
+    implicit = ImplicitFeatures(jnp.asarray(tokens), jnp.asarray(readings), jnp.zeros(0), (IDENTITY,))
+    labels = rng.choice([-1.0, 1.0], size=10)
+    arch = bpkr.Architecture((2,), width, temperature=0.1, richness=0.8)
+    explicit = np.einsum("ntf,ntp->npf", tokens, readings)
+    one, other = (bpkr.solve(arch, bpkr.Data(features, labels)) for features in (implicit, explicit))
+    assert_close(overlaps(one), overlaps(other), 1e-8)
+    assert_close(one.log_evidence, other.log_evidence, 1e-9)
+
+
+@pytest.mark.parametrize("labels", ["signs", "numbers"])
+def test_costs_of_heads_at_infinite_width_are_limits(labels):
+    problem = small_problem(math.inf)
+    of_test = np.array([1.0, -1.0, 1.0, 1.0]) * (1 if labels == "signs" else np.sqrt(2))
+    data, costs = replace(problem.data, test_labels=of_test), {}
+    for width in (1e6, math.inf):
+        at = bpkr.Problem(replace(problem.architecture, widths=width, width_ratios=None), data)
+        costs[width] = bpkr.head_costs(at, bpkr.solve(at), progress=False)
+    wide, limit = costs[1e6], costs[math.inf]
+    assert_close(wide.prediction[0], limit.prediction[0], 1e-4)
+    assert_close(wide.log_evidence[0] / 1e6, limit.log_evidence[0], 1e-4)
 
 
 @pytest.mark.parametrize("width", [20, 100])
@@ -245,7 +290,7 @@ def test_a_network_has_the_outputs_of_this_parameterisation():
 
 
 BAD = {
-    "negative": ({"richness": -1.0}, "richness must be finite and >= 0"),
+    "negative": ({"richness": -1.0}, "richness must be finite and > 0"),
     "infinite": ({"richness": math.inf}, "richness must be finite"),
     "several": ({"richness": np.ones(2)}, "richness must be a number"),
     "beyond double precision": ({"richness": 1e80}, "richness must have a square"),
@@ -288,6 +333,9 @@ def test_displays_name_the_parameterisation_and_what_is_per_width():
     shown = repr(bpkr.solve(wide))
     assert "log evidence per width" in shown and "multiplied by N_1" in " ".join(shown.split())
     assert "infinite" in repr(wide.architecture) and "richness 1" in repr(wide.architecture)
+    assert "score of the Gaussian process" in repr(bpkr.head_costs(wide, bpkr.solve(wide), progress=False))
+    assert "per width" in repr(bpkr.evaluate(wide, bpkr.solve(wide)))
+    assert "log evidence per width" in repr(bpkr.fluctuations(wide, bpkr.solve(wide)))
     assert "gamma_0" in bpkr.render_latex(rich.action).replace(r"\gamma_{0}", "gamma_0")
 
 
@@ -342,6 +390,18 @@ def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
         plots.draw_over_richness(swept().sel(richness=1.0))
 
 
+@pytest.mark.parametrize("richness", [None, [0.5, 1.0]])
+def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tmp_path):
+    problem = small_problem(math.inf)
+    grid = {"widths": [math.inf], "temperatures": [0.1], "richness": richness}
+    found = sweeps.sweep(problem.architecture, problem.data, progress=False, **grid)
+    assert "log evidence per width" in str(theorykit.summary(found)) and "nan" not in str(theorykit.summary(found))
+    assert plots.sweep.draw(found, tmp_path / "sweep.png").stat().st_size > 10_000
+    if richness:
+        with pytest.raises(ValueError, match="use draw_over_richness"):
+            plots.draw_scores_over_width(found)
+
+
 def test_a_sweep_resumes_with_more_values_and_not_with_another_architecture(tmp_path):
     problem = small_problem(10)
     grid = {"widths": [20], "temperatures": [0.1], "folder": tmp_path, "progress": False}
@@ -366,6 +426,39 @@ def test_models_take_a_richness():
     with pytest.raises(ValueError, match="predict_proba"):
         model.predict_proba(inputs)
     assert bpkr.Model(layers=(2,), widths=math.inf).fit(inputs, labels).saddle_ is None
+
+
+def test_models_choose_the_richness():
+    rng = np.random.default_rng(6)
+    inputs = rng.normal(size=(20, 3, 4))
+    labels = np.where(inputs[:, -1, 0] > 0, "up", "down")
+    options = {"temperatures": [0.1], "richness": [0.3, 1.0], "seeds": 1, "test": (inputs, labels), "progress": False}
+    model = bpkr.Model(layers=(2,), richness=1.0)
+    runs = model.sweep(inputs, labels, widths=[20, math.inf], **options)
+    best = runs.best()
+    assert best["widths"] == 20 and best["richness"] == 0.3
+    fitted = model.set_params(**best).fit(inputs, labels)
+    assert_close(fitted.log_evidence_, runs.dataset["log_evidence"].max().item(), 1e-8)
+    assert runs.plot().get_xlabel() == r"richness $\gamma_0$"
+    # It falls with the richness at any data, so its maximum means nothing.
+    wide = model.sweep(inputs, labels, widths=[math.inf], **options)
+    assert set(wide.best("test_accuracy")) == {"widths", "temperature", "richness"}
+    with pytest.raises(ValueError, match="does not choose them"):
+        wide.best()
+
+
+def test_documents_have_no_expansion_about_the_gaussian_process():
+    """With a richness the energy grows with the width too, so that the expansion is not in 1/N."""
+    for is_infinite in (False, True):
+        structure = derive.Structure(("2",), richness=True, infinite_width=is_infinite)
+        action = bpkr.derive(structure.architecture())
+        written = as_markdown(whole_document(action, structure.architecture()))
+        assert "mean-field" in written and "Expansion" not in written
+        assert ("of infinite width" in written) == is_infinite
+        assert "expansion about infinite width" not in action.derivations
+        assert r"$\exp(-N_{1} \gamma_{0}^{2} |f - y|^2" in as_markdown(derivation_blocks(action.derivation))
+    with pytest.raises(ValueError, match="--infinite-width needs --richness"):
+        derive.Structure(("2",), infinite_width=True).architecture()
 
 
 def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
