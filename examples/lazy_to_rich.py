@@ -6,8 +6,8 @@
 #
 # In the standard parameterisation a network with a fixed number of examples becomes a Gaussian process as its width
 # grows: its features are not learned. The mean-field parameterisation divides the output by $\gamma_0 \sqrt N$ and
-# sharpens the likelihood by $N \gamma_0^2$, for $N$ hidden units per layer. Features are then learned at any width, also
-# at infinite width. The richness $\gamma_0$ goes from lazy, near the Gaussian process, to rich.
+# sharpens the likelihood by $N \gamma_0^2$, for $N$ hidden units per layer. Features are then learned at any width,
+# even at infinite width. The richness $\gamma_0$ goes from lazy, near the Gaussian process, to rich.
 
 # %%
 import math
@@ -53,16 +53,16 @@ data = bpkr.Data(features(training.inputs), training.labels, features(test.input
 # %% [markdown]
 # ## A sweep over the richness
 #
-# At infinite width, richness 0 is the Gaussian process. At finite widths it has no posterior, and the sweep reports
-# these points, so we ask for them at infinite width alone.
+# At infinite width, richness 0 is the Gaussian process. At finite widths its outputs would have infinite variance, so
+# we include it only at infinite width.
 
 # %%
 finite = sweeps.sweep(
     arch, data, widths=WIDTHS[:-1], temperatures=[TEMPERATURE], richness=RICHNESS[1:], progress=False
 ).isel(temperature=0)
-limit = sweeps.sweep(
-    arch, data, widths=[math.inf], temperatures=[TEMPERATURE], richness=RICHNESS, progress=False
-).isel(temperature=0, width=0)
+limit = sweeps.sweep(arch, data, widths=[math.inf], temperatures=[TEMPERATURE], richness=RICHNESS, progress=False).isel(
+    temperature=0, width=0
+)
 for gamma in RICHNESS:
     at = limit.sel(richness=gamma)
     print(f"richness {gamma:5g}: accuracy {at['test_accuracy'].item():.3f}, U_1 {np.diag(at['U_1']).round(2)}")
@@ -70,11 +70,12 @@ best = finite["test_accuracy"].max("richness")
 print("best accuracy at widths", {width: round(best.sel(width=width).item(), 3) for width in WIDTHS[:-1]})
 
 # %% [markdown]
-# Rich networks change the weights of paths by orders of magnitude, at any width. But here this helps narrow networks
-# alone. At infinite width the misfit is all that the richness weighs against the prior, so the paths grow that fit the
-# training labels, and the harmful path "22" fits their noise. At finite width the log-determinant is added, which is of
-# order $1/N$ compared with the misfit: it punishes paths that would fit any labels. Accuracy and evidence are therefore
-# highest near $\gamma_0^2 = 1/N$, where both terms are of the same order. This is the standard parameterisation.
+# Richness changes path weights by orders of magnitude at any width. On this task it improves accuracy only for narrow
+# networks. At infinite width only the misfit competes with the prior. Paths that fit the training labels grow, and the
+# harmful path "22" fits their noise. At finite width the action also has the log-determinant, of order $1/N$ compared
+# with the misfit. It penalises paths that would fit any labels. Accuracy and evidence are therefore highest near
+# $\gamma_0^2 = 1/N$, where both terms are of the same order. This is the standard parameterisation. The evidence per
+# width at infinite width always decreases with the richness.
 
 # %% [markdown]
 # ## Alignment of the kernel
