@@ -61,7 +61,7 @@ class Runs(DisplayMixin):
         width = place.pop("width")
         found = [float(each) for each in (width.split("-") if isinstance(width, str) else [width])]
         widths = [int(each) if each.is_integer() else each for each in found]
-        return place | {"widths": tuple(widths) if isinstance(width, str) else widths[0]}
+        return {"widths": tuple(widths) if isinstance(width, str) else widths[0], **place}
 
 
 def run_model(prepare: Callable[..., Any], seeds: Sequence[int] | None, **options: Any) -> Runs:
