@@ -290,7 +290,7 @@ def test_a_network_has_the_outputs_of_this_parameterisation():
 
 
 BAD = {
-    "negative": ({"richness": -1.0}, "richness must be finite and > 0"),
+    "negative": ({"richness": -1.0}, "richness must be finite and >= 0"),
     "infinite": ({"richness": math.inf}, "richness must be finite"),
     "several": ({"richness": np.ones(2)}, "richness must be a number"),
     "beyond double precision": ({"richness": 1e80}, "richness must have a square"),

@@ -497,14 +497,16 @@ def _checked_richness(richness: ArrayLike, architecture: Architecture) -> Any:
             "richness needs linear hidden units: with nonlinear units the mean-field limit is not a function of the "
             "order parameters of this theory. Leave richness out, or choose linear units"
         )
-    if not architecture.is_infinite and not is_traced(richness) and np.ndim(richness) == 0 and richness == 0:
+    # A traced zero at finite widths cannot be refused by the error below.
+    may_be_zero = architecture.is_infinite or not is_traced(richness)
+    checked = checked_number("richness", richness, **({"least": 0.0} if may_be_zero else {"above": 0.0}))
+    if is_traced(checked):
+        return checked
+    if checked == 0 and not architecture.is_infinite:
         raise ValueError(
             "richness must be positive at finite widths, got 0: the posterior of the weights would be their prior, and "
             "the outputs would have infinite variance. At widths=math.inf, 0 is the Gaussian process"
         )
-    checked = checked_number("richness", richness, **({"least": 0.0} if architecture.is_infinite else {"above": 0.0}))
-    if is_traced(checked):
-        return checked
     width = architecture.relative_widths[0]
     if checked != 0 and not is_traced(width) and not _WIDTHS[0] <= width * float(checked) ** 2 <= _WIDTHS[1]:
         raise ValueError(
