@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import theorykit
 from theorykit import bpkr, plots
@@ -25,6 +27,7 @@ from theorykit.bpkr.specification.activations import IDENTITY
 from theorykit.cli import derive
 from theorykit.derivation import derivation_blocks
 from theorykit.symbolic import as_markdown
+from theorykit.testing import strategies
 
 from .cases import assert_close
 
@@ -156,6 +159,34 @@ def test_finite_widths_are_the_standard_parameterisation_at_other_scales():
         found, expected = (getattr(each, "prediction", each) for each in (found, expected))
         assert_close(found.mean, expected.mean, 1e-7)
         assert_close(found.variance, expected.variance, 1e-7)
+
+
+@settings(max_examples=5)
+@given(problem=strategies.problems(), richness=st.floats(0.1, 10.0))
+def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, richness):
+    def at(problem, order_parameters):
+        return replace(problem, order_parameters=order_parameters).evaluate()
+
+    arch, point, prior = problem.architecture, problem.order_parameters, bpkr.gp_limit(problem.architecture)
+    power, width = float(arch.widths[0]) * richness**2, float(arch.widths[0])
+    variances = (*arch.prior_variances[:-1], arch.prior_variances[-1] / power)
+    scaled = replace(arch, prior_variances=variances, temperature=arch.temperature / power)
+    standard = replace(problem, architecture=scaled)
+    rich = replace(problem, architecture=replace(arch, richness=richness))
+    # Both differ by a constant.
+    here, there = (
+        [at(each, jax.tree.map(lambda u, by=by: u / by, u)).total for u in (point, prior)]
+        for each, by in ((rich, 1.0), (standard, power))
+    )
+    assert_close(here[0] - here[1], there[0] - there[1], 1e-8)
+    # Per width, the limit has all but the log-determinant, the energy of labels that are zero.
+    wide = replace(rich, architecture=rich.architecture.at_infinite_width())
+    log_determinant = replace(rich, labels=0 * rich.labels).evaluate().energy
+    assert_close(width * wide.evaluate().total, rich.evaluate().total - log_determinant, 1e-8)
+    for found, factor in ((rich.predict(), 1.0), (wide.predict(), width)):
+        expected = replace(standard, order_parameters=jax.tree.map(lambda u: u / power, point)).predict()
+        assert_close(found.mean, expected.mean, 1e-8)
+        assert_close(found.variance, factor * expected.variance, 1e-8)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
