@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 .PHONY: demo test test-all lint derivations docs kept clean
 
 demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2; results are in demo/
-	@echo "Deriving the action and solving it for 15 data sets: two minutes on two free cores, more the first time."
+	@echo "Deriving the action and solving it for 15 data sets: one minute on two free cores."
 	$(BIN)/theorykit derive --layers 2 2 --steps --output demo/action.md --overwrite
 	$(BIN)/python examples/papers hidden-markov --output demo --overwrite
 
