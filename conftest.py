@@ -1,8 +1,6 @@
 """Set up the tests: double precision, reproducible property tests, and a disk cache of compiled code."""
 
-import functools
 import gc
-import itertools
 import os
 import subprocess
 import sys
@@ -13,7 +11,6 @@ import jax
 import pytest
 from beartype import BeartypeConf
 from beartype.claw import beartype_packages
-from jax._src.interpreters import mlir
 from jaxtyping import TypeCheckError, install_import_hook
 
 # Annotations are checked at run time. jaxtyping checks only modules with arrays, because in symbolic modules its checks
@@ -49,13 +46,6 @@ if _FLAG not in _FLAGS and _takes(f"{_FLAGS} {_FLAG}"):
 
 # Fast tests run without XLA's optimisations (see pytest_runtest_setup), and so does what their modules compute.
 jax.config.update("jax_disable_most_optimizations", jax.config.jax_platforms in (None, "cpu"))
-
-# JAX lowers each program in an MLIR context that it makes for it, in 2 ms, and keeps with it, in 1 MB. Share a context
-# among a hundred programs. The function is private, so if JAX renames it, tests get slower but stay the same.
-_NEW_CONTEXT = getattr(mlir, "make_ir_context", None)
-_LOWERED = itertools.count()
-_context_of = functools.lru_cache(maxsize=1)(lambda hundred: _NEW_CONTEXT())
-mlir.make_ir_context = lambda: _context_of(next(_LOWERED) // 100)
 
 # Where in a test an operation was traced is of no use.
 jax.config.update("jax_traceback_in_locations_limit", 0)
