@@ -1,8 +1,8 @@
 """The action with the richness gamma_0: the mean-field parameterisation, and its limit of infinite width.
 
-With N = N_1, the prior variance of the readout and the temperature of the standard parameterisation are divided by
-g = N gamma_0^2. Everything is then written in U' = g U, of order one, without the prime. The prior of U' is that of U
-in the standard parameterisation, and
+The prior variance of the readout and the temperature of the standard parameterisation are divided by g = N gamma_0^2,
+where N = N_1. Everything is then written in U' = g U, of order one, without the prime. U' has the prior that U has in
+the standard parameterisation, and
 
     S = S_a + S_1 + ... + S_L + logdet(K + T I) + g y^T (K + T I)^-1 y.
 
@@ -27,7 +27,7 @@ _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, which sharpens with
 
 
 def with_richness(action: Action, form: NetworkForm) -> Action:
-    """Return the action of the mean-field parameterisation, from that of the standard parameterisation."""
+    """Return the action of the mean-field parameterisation, given the `action` of the standard one."""
     symbols = replace(action.symbols, richness=Symbol("gamma_0", positive=True))
     standard, power, overlaps = action.symbols, symbols.power, action.symbols.free
     # The order parameters and numbers of the network, in terms of U' and of the given numbers.

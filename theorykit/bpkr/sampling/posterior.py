@@ -102,7 +102,7 @@ _value.defvjp(_value_and_slope, _times_slope)
 class WeightPosterior(eqx.Module):
     """The posterior p(weights | data) as a density in whitened weights: embedding, layers from the input side, readout.
 
-    `labels` and `outputs` are those of the standard parameterisation: with a richness, both are multiplied by
+    `labels` and `outputs` have the scale of the standard parameterisation: with a richness, both are multiplied by
     `architecture.root_power`. `shapes` are the shapes of these arrays. Without predictions `test_features` are empty.
     Features given by kernels include the tokens, which nonlinear networks need.
     """

@@ -109,8 +109,8 @@ def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderPar
 def label_predictions(problem: bpkr.Problem, order_parameters: bpkr.OrderParameters) -> tuple[xr.Dataset, ...]:
     """Predict the test examples, if any. Return `label_prediction`, and with test labels also `prediction_errors`.
 
-    The noise is that of the labels. Names of classes come from the data. At infinite width with a richness, variances
-    vanish: `variance_times_width` replaces `variance`, and there is no log loss.
+    The noise is `Architecture.label_noise`. Names of classes come from the data. At infinite width with a richness,
+    variances vanish: `variance_times_width` replaces `variance`, and there is no log loss.
     """
     data, architecture = problem.data, problem.architecture
     if data.test_features is None:

@@ -70,7 +70,7 @@ def sweep(
 ) -> xr.Dataset:
     """Solve the saddle point at every width and temperature. Return one dataset over (width, temperature).
 
-    With `richness`, the dataset has this axis too.
+    The dataset also has an axis of the richness if `richness` is given.
 
     At each width the temperature decreases from the highest, and each solve starts from the nearest converged solution.
     If it does not converge from there, it is retried from the Gaussian-process limit. Points that do not converge are
