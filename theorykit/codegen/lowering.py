@@ -42,6 +42,7 @@ from ..symbolic.atoms import (
 )
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.matrix_functions import (
+    AssumedPositiveDefinite,
     EigenvalueSum,
     Entrywise,
     KernelMatrix,
@@ -161,7 +162,8 @@ class _Builder:
         if not is_positive_definite(matrix):
             raise NotImplementedError(
                 f"{matrix} is not provably positive definite, as Cholesky solves and log-determinants require; declare "
-                "its symbols with positive_definite(...), and the regulariser with positive=True"
+                "its symbols with positive_definite(...), and the regulariser with positive=True; if it is positive "
+                "definite at the solution only, use symbolic.assume_positive_definite(...)"
             )
         return self.emit("cholesky", self.value(matrix))
 
@@ -310,6 +312,11 @@ def _value_of_softmax(node, at):
     return weights / np.sum(weights, axis=-2, keepdims=True)
 
 
+def _value_if_positive_definite(node, at):
+    matrix = at(node.matrix)
+    return np.where(np.linalg.eigvalsh(matrix)[..., :1, None] > 0, matrix, np.nan)
+
+
 def _lower_square_root(builder, node):
     if not is_positive_definite(node.matrix):
         raise NotImplementedError(
@@ -440,7 +447,8 @@ def _lower_trace(builder, node):
 
 
 def _value_of_log_det(node, at):
-    sign, value = np.linalg.slogdet(at(node.matrix))
+    with np.errstate(invalid="ignore"):
+        sign, value = np.linalg.slogdet(at(node.matrix))
     if np.any(sign <= 0):
         raise ValueError(f"LogDet needs a matrix with a positive determinant, got {node.matrix}")
     return value
@@ -538,6 +546,7 @@ _RULES = {
     DiagMatrix: _Rules(
         _operation("diagonal_matrix"), lambda node, at: at(node.args[0]) * np.eye(int(at(node.shape[0])))
     ),
+    AssumedPositiveDefinite: _Rules(lambda builder, node: builder.value(node.matrix), _value_if_positive_definite),
     SquareRoot: _Rules(_lower_square_root, lambda node, at: scipy.linalg.sqrtm(at(node.matrix))),
     SpectralFunction: _Rules(_of_eigenvalues("spectral_function"), _value_of_spectral_function),
     EigenvalueSum: _Rules(_of_eigenvalues("eigenvalue_sum"), lambda node, at: np.sum(_eigenvalues(node, at)[0])),

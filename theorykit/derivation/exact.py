@@ -54,7 +54,7 @@ from sympy.ntheory import sqrt_mod
 
 from ..symbolic import Diagonal, Softmax
 from ..symbolic.atoms import BoundVariable, LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked, SymmetricSymbol
-from ..symbolic.matrix_functions import Entrywise, SumOfEntries
+from ..symbolic.matrix_functions import AssumedPositiveDefinite, Entrywise, SumOfEntries
 
 PRIME = 2**127 - 1_480_479_127
 """Largest 127-bit prime that is 1 modulo 8 and modulo odd primes below 20, so that -1 and these primes have roots."""
@@ -758,6 +758,7 @@ _RULES = (
     ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
     (KroneckerProduct, lambda node, at: reduce(_kronecker, map(at, node.args))),
     (PartialTrace, _partial_trace),
+    (AssumedPositiveDefinite, lambda node, at: at(node.matrix)),
     (SumOfEntries, lambda node, at: at(node.matrix).linear(np.sum)),
     ((ElementwiseApplyFunction, Entrywise), _entrywise),
     (Softmax, _softmax),

@@ -28,6 +28,8 @@ from .sampling import random_values
 
 # Number of points to try. At some, a denominator may vanish.
 _ATTEMPTS = 3
+# Number of draws of random values to try. At some, a logarithm may be undefined or a matrix not positive definite.
+_DRAWS = 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,8 +73,13 @@ class Step(DisplayMixin):
             sizes: a whole number for every symbolic size.
             rng: random number generator.
         """
-        values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
-        return float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
+        for _ in range(_DRAWS):
+            values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                error = float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
+            if not np.isnan(error):
+                break
+        return error
 
 
 @dataclass

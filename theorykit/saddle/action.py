@@ -7,6 +7,7 @@ A derivation and an expression typed by hand give the same kind of object.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ from ..symbolic.averages import bounded, refined
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment
+from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, as_declared
 
@@ -174,7 +176,8 @@ class Action(DisplayMixin):
         """Evaluate S at values of all order parameters and parameters, as keywords or as a dictionary by symbol.
 
         Numbers may be arrays, and matrices may have leading axes. All values are broadcast against each other. Order
-        parameters may lie on an edge of their domain.
+        parameters may lie on an edge of their domain. If S is NaN because a matrix that was assumed to be positive
+        definite is not so, a `RuntimeWarning` names the matrix.
 
         Raises:
             ValueError: If a value is missing, unknown, not finite, outside its domain, or has the wrong shape.
@@ -215,7 +218,17 @@ class Action(DisplayMixin):
             if shapes[name] and array.shape[-2:] != shapes[name]:
                 raise ValueError(f"{name} must have shape {shapes[name]} to fit the other values, got {array.shape}")
         arrays = require({name: jnp.asarray(array) for name, array in arrays.items()}, conditions)
-        return _evaluated(self, arrays, sizes)
+        found = _evaluated(self, arrays, sizes)
+        if not is_traced(found) and np.any(undefined := np.isnan(found)):
+            at = tuple(np.argwhere(undefined)[0])
+            core = {symbol.name: len(shapes[symbol.name]) for symbol in self.symbols}
+            first = {
+                n: np.broadcast_to(array, found.shape + array.shape[array.ndim - core[n] :])[at]
+                for n, array in arrays.items()
+            }
+            if reason := indefinite(self, first | sizes):
+                warnings.warn(f"S is NaN at {np.sum(undefined)} of {found.size} points: {reason}", RuntimeWarning, 2)
+        return found
 
     def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
         """Draw S against one or two order parameters, with its stationary points.
@@ -396,6 +409,19 @@ def named(what: str, values: Mapping[Expr | str, Any], admitted: Iterable[Expr])
     if unknown := [key for key in given if key not in names]:
         raise ValueError(f"{what} names {shown(unknown[0])}, which is not one of {', '.join(names) or 'none'}")
     return given
+
+
+def indefinite(action: Action, values: Mapping[str, Any]) -> str:
+    """Name the first matrix that is assumed to be positive definite and is not so at these values, or return ""."""
+    assumed = sorted(action.expression.atoms(AssumedPositiveDefinite), key=lambda node: node.sort_key())
+    matrices = {f"matrix_{i}": node.matrix for i, node in enumerate(assumed)}
+    arrays = {name: value if isinstance(value, int) else jnp.asarray(value) for name, value in values.items()}
+    found = compile_expressions("assumed", matrices, action.symbols)(**arrays) if assumed else {}
+    for node, value in zip(assumed, map(np.asarray, found.values()), strict=True):
+        # A matrix that contains the inverse of another such matrix may be NaN. The other one is then the cause.
+        if np.all(np.isfinite(value)) and not (smallest := np.linalg.eigvalsh(value)[0]) > 0:
+            return f"{shown(node.matrix)} is not positive definite, its smallest eigenvalue is {smallest:.3g}"
+    return ""
 
 
 @jit

@@ -26,7 +26,7 @@ from ..checks import (
 )
 from ..compilation import jit
 from ..precision import require_float64
-from .action import Action, named, shapes_of
+from .action import Action, indefinite, named, shapes_of
 from .domains import AbstractDomain, Real, Symmetric, as_declared
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 
@@ -342,7 +342,7 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
     conditions = (domain.all_requirements(f"initial[{name}]", values[name], shape) for (name, domain), shape in pairs)
     traced = refuse_known(itertools.chain.from_iterable(conditions))
     coordinates, terms = place_of(bound, values)
-    traced += refuse_known(_finite_terms(bound.of, terms))
+    traced += refuse_known(_finite_terms(bound, terms, values))
     return guard(coordinates, traced)
 
 
@@ -353,10 +353,15 @@ def place_of(bound: BoundAction, values: Mapping[str, Array]) -> tuple[Coordinat
     return coordinates, bound.terms(coordinates)
 
 
-def _finite_terms(action: Action, terms: Float[Array, " terms"]) -> Iterator[Requirement]:
+def _finite_terms(bound: BoundAction, terms: Float[Array, " terms"], values: Values) -> Iterator[Requirement]:
     advice = "Start where it is defined, or give an order parameter the domain on which the term is defined"
-    terms = terms if is_traced(terms) else np.asarray(terms)
-    for term, value in zip(action.terms, terms, strict=True):
+    if not is_traced(terms):
+        terms = np.asarray(terms)
+        if not np.all(np.isfinite(terms)) and (
+            reason := indefinite(bound.of, {**values, **bound.values_of_parameters})
+        ):
+            advice = f"{reason[0].upper()}{reason[1:]}. {advice}"
+    for term, value in zip(bound.of.terms, terms, strict=True):
         message = f"the term {shown(term)} of the action is not finite at initial"
         is_finite = array_module(value).isfinite(value)
         yield Requirement(f"{message}. {advice}", is_finite, partial("{}: it is {}. {}".format, message, value, advice))

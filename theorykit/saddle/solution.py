@@ -14,7 +14,7 @@ from sympy import Expr
 from ..checks import by_name, is_traced, shown
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text
-from .action import Action
+from .action import Action, indefinite
 from .certificate import (
     AT_EDGE,
     FAR,
@@ -165,6 +165,9 @@ class Solution(DisplayMixin, AbstractOutcome):
             what = f"the term {shown(self.of.terms[int(np.argmin(is_finite))])} of the action is"
             what = "a derivative of the action is" if np.all(is_finite) else what
             advice = "give an order parameter the domain on which it is defined"
+            known = {**self.order_parameters, **self.parameters}
+            if all(symbol.name in known for symbol in self.of.symbols) and (reason := indefinite(self.of, known)):
+                advice = f"{advice}: {reason}"
             return f"{what} not finite at {self.place}. {_ELSEWHERE}, or {advice}"
         if verdict == SLOPING and asked == 0 and (eigenvalues[0] < 0 or is_far):
             return (

@@ -20,7 +20,13 @@ from .documents.page import Definition, as_html
 from .documents.rendering import latex
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
-from .matrix_functions import eigenvalue_sum, entrywise, spectral_function, sum_of_entries
+from .matrix_functions import (
+    assume_positive_definite,
+    eigenvalue_sum,
+    entrywise,
+    spectral_function,
+    sum_of_entries,
+)
 from .numeric import numeric_function
 
 __all__ = [
@@ -36,6 +42,7 @@ __all__ = [
     "as_html",
     "as_latex",
     "as_markdown",
+    "assume_positive_definite",
     "eigenvalue_sum",
     "entrywise",
     "gaussian_average",

@@ -26,7 +26,13 @@ from .atoms import (
     split_coefficient,
 )
 from .averages import GaussianAverage
-from .matrix_functions import EigenvalueSum, SumOfEntries, coefficient_and_factors
+from .matrix_functions import (
+    AssumedPositiveDefinite,
+    EigenvalueSum,
+    SumOfEntries,
+    assume_positive_definite,
+    coefficient_and_factors,
+)
 
 Factors = tuple[MatrixExpr, ...]
 """Factors of a product of matrices, in order."""
@@ -124,6 +130,9 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
                 factor = kronecker(product_of(left, rows), product_of(right, columns))
                 terms.append((a * b, () if isinstance(factor, sp.Identity) else (factor,)))
         return terms
+    if isinstance(expression, AssumedPositiveDefinite):
+        inner = assume_positive_definite(expand_products(expression.matrix))
+        return [(sp.S.One, (inner,))] if isinstance(inner, AssumedPositiveDefinite) else _products(inner)
     if isinstance(expression, _LINEAR):
         inner, *rest = expression.args
         terms = matrix_terms(inner)
@@ -138,7 +147,7 @@ def inverse(matrix: MatrixExpr) -> MatrixExpr:
 
 @lru_cache(maxsize=4096)
 def _inverse(matrix: MatrixExpr) -> MatrixExpr:
-    if isinstance(matrix, (sp.MatAdd, sp.MatMul)):
+    if isinstance(matrix, (AssumedPositiveDefinite, sp.MatAdd, sp.MatMul)):
         matrix = expand_products(matrix)
     coefficient, factor = split_coefficient(matrix)
     if isinstance(factor, sp.KroneckerProduct):
@@ -333,7 +342,7 @@ def _reduce_trace(factors: Factors, size: sp.Expr) -> sp.Expr:
 @lru_cache(maxsize=4096)
 def _normal_log_det(matrix: MatrixExpr) -> sp.Expr:
     coefficient, factor = split_coefficient(matrix)
-    if isinstance(factor, (sp.MatAdd, sp.MatMul)):
+    if isinstance(factor, (AssumedPositiveDefinite, sp.MatAdd, sp.MatMul)):
         terms = matrix_terms(factor)
         if len(terms) != 1 or len(terms[0][1]) > 1:
             return matrix.shape[0] * sp.log(coefficient) + LogDet(from_terms(terms, factor.shape))

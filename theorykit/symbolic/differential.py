@@ -39,6 +39,7 @@ from .atoms import (
 from .averages import GaussianAverage, mean_slope
 from .functions import JUMPING, partial_derivative
 from .matrix_functions import (
+    AssumedPositiveDefinite,
     EigenvalueSum,
     Entrywise,
     KernelMatrix,
@@ -305,6 +306,7 @@ _RULES = (
     (sp.Transpose, lambda node, cotangent: [(node.arg, cotangent.T)]),
     (sp.KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
+    (AssumedPositiveDefinite, lambda node, cotangent: [(node.matrix, cotangent)]),
     (ElementwiseApplyFunction, _function_of_one_matrix),
     (
         Entrywise,

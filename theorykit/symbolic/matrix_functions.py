@@ -234,6 +234,44 @@ def of_eigenvalues(value: sp.Expr, variable: EntryVariable, matrix: MatrixExpr) 
     return coefficient * SpectralFunction(sp.Lambda(variable, rest), matrix)
 
 
+class AssumedPositiveDefinite(FunctionOfMatrix):
+    """A symmetric matrix that is positive definite at the points of interest, though its form does not prove it.
+
+    Its value is the matrix, or NaN if the matrix is not positive definite.
+    """
+
+    def __new__(cls, matrix):
+        return super().__new__(cls, _checked_symmetric(matrix))
+
+    def _entry(self, i, j, **kwargs):
+        return self.matrix[i, j]
+
+    def _eval_transpose(self):
+        return self
+
+
+def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
+    """Return the same matrix, assumed to be positive definite. A provably positive definite matrix is unchanged.
+
+    Use it for `log_det` and `inverse` of a matrix that is positive definite at the solution of a theory, but not for
+    all values of its symbols. Where its Cholesky factor does not exist, the result is NaN. Solvers avoid such points,
+    and a message names the matrix.
+
+    Raises:
+        ValueError: If the matrix is not provably symmetric. Write log det(I + A K) of symmetric A and K as
+            log det(K^{-1} + A) + log det K.
+
+    Example:
+        >>> from sympy import Identity
+        >>> from theorykit.symbolic import assume_positive_definite, gradient, log_det, symmetric
+        >>> Q = symmetric("Q", 3)
+        >>> gradient(log_det(assume_positive_definite(Identity(3) - Q)), Q)
+        (-1)*AssumedPositiveDefinite(I + (-1)*Q)**(-1)
+    """
+    checked_square("matrix", matrix)
+    return matrix if is_positive_definite(matrix) else AssumedPositiveDefinite(matrix)
+
+
 def _value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable]) -> sp.Expr:
     checked_function("function", function)
     try:
@@ -265,13 +303,16 @@ def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda
 
 
 def _checked_spectral(function: sp.Lambda, matrix: MatrixExpr) -> tuple[sp.Lambda, MatrixExpr]:
-    function = _checked_lambda(function, 1, "one number")
+    return _checked_lambda(function, 1, "one number"), _checked_symmetric(matrix)
+
+
+def _checked_symmetric(matrix: MatrixExpr) -> MatrixExpr:
     if not is_symmetric(checked_square("matrix", matrix)):
         raise ValueError(
             f"the matrix must be provably symmetric, got {matrix}; declare its symbols with symmetric(...), "
             "positive_semidefinite(...) or positive_definite(...)"
         )
-    return function, matrix
+    return matrix
 
 
 def _checked_alike(matrices: Sequence[MatrixExpr]) -> tuple[MatrixExpr, ...]:
@@ -289,7 +330,7 @@ def _variables(number: int) -> tuple[EntryVariable, ...]:
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:
     """Return True if `matrix` is provably symmetric positive definite."""
-    if isinstance(matrix, (PositiveDefiniteSymbol, sp.Identity)):
+    if isinstance(matrix, (PositiveDefiniteSymbol, AssumedPositiveDefinite, sp.Identity)):
         return True
     if isinstance(matrix, (sp.Inverse, sp.Transpose)):
         return is_positive_definite(matrix.arg)

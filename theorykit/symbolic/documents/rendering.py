@@ -20,7 +20,7 @@ from sympy.printing.printer import Printer
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, PartialTrace, SideBySide, SquareRoot, Stacked
 from ..functions import AngleBetween
-from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries
+from ..matrix_functions import AssumedPositiveDefinite, EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries
 
 _INDICES = "ijklmnpqrs"
 
@@ -40,6 +40,7 @@ class _Rules:
     _print_SideBySide = _prefix("row", "blocks")
 
     def _operand(self, matrix):
+        matrix = matrix.matrix if isinstance(matrix, AssumedPositiveDefinite) else matrix
         text = self._print(matrix)
         return text if isinstance(matrix, sp.MatrixSymbol) else self._enclosed(text)
 
@@ -51,7 +52,11 @@ class _Rules:
         closed_form = sp.asin if isinstance(expr, AngleBetween) else expr.closed_form
         return self._raised(self._print(expr.rewrite(closed_form)), exp)
 
+    def _print_AssumedPositiveDefinite(self, expr):
+        return self._print(expr.matrix)
+
     def _matrix_factor(self, matrix):
+        matrix = matrix.matrix if isinstance(matrix, AssumedPositiveDefinite) else matrix
         text = self._print(matrix)
         compound = isinstance(
             matrix, (sp.KroneckerProduct, sp.MatAdd, sp.MatMul, PartialTrace, SideBySide, SpectralFunction, Stacked)

@@ -43,7 +43,9 @@ _KNOWN = {
     **_named("KroneckerProduct HadamardProduct DiagMatrix"),
     **_named("SymmetricSymbol PositiveSemidefiniteSymbol PositiveDefiniteSymbol LogDet PartialTrace Diagonal", atoms),
     **_named("SquareRoot Softmax Stacked SideBySide PrincipalBlock", atoms),
-    **_named("Entrywise SumOfEntries EigenvalueSum KernelMatrix SpectralFunction", matrix_functions),
+    **_named(
+        "Entrywise SumOfEntries EigenvalueSum KernelMatrix SpectralFunction AssumedPositiveDefinite", matrix_functions
+    ),
     **{each.__name__: each for each in (BlockDiagMatrix, ElementwiseApplyFunction, GaussianAverage, ExprCondPair)},
 }
 _VARIABLES = _named("EntryVariable NormalVariable", atoms)
