@@ -6,6 +6,7 @@ from functools import cache
 from sympy import (
     Expr,
     Identity,
+    Interval,
     KroneckerProduct,
     Lambda,
     MatrixSymbol,
@@ -17,6 +18,7 @@ from sympy import (
     acos,
     asin,
     erf,
+    oo,
     pi,
     sqrt,
     tanh,
@@ -41,6 +43,7 @@ from theorykit.symbolic.matrix_functions import ENTRY, kernel_matrix, sum_of_col
 I = S.ImaginaryUnit  # noqa: E741
 k, m, n, N, P = (Symbol(name, integer=True, positive=True) for name in "kmnNP")
 T, scale = Symbol("T", positive=True), Symbol("c", positive=True)
+multiplier = Symbol("mu", real=True)
 U, Q, J, G = (positive_definite(name, n) for name in "UQJG")
 U_all = positive_definite("U_all", k * n)
 U_both, Q_both = positive_definite("U_both", n + k * n), positive_definite("Q_both", n + k * n)
@@ -111,6 +114,11 @@ RULES: dict[str, Callable[[], Step]] = {
     "gaussian_density": lambda: rules.gaussian_density(Trace(j.T * M * j) / scale, j, w),
     "gram_volume": lambda: rules.gram_volume(N * LogDet(M) + Trace(W.T * inverse(M) * W), W, U, N),
     "eliminate": lambda: rules.eliminate(_entropy_before(), Q),
+    "eliminate a number": lambda: rules.eliminate(scale**2 * Trace(M) - 2 * scale * LogDet(U) + N, scale),
+    "eliminate_constrained": lambda: rules.eliminate_constrained(Trace(Q * (2 * U - M)) + N * LogDet(U), Q, U),
+    "eliminate_constrained of numbers": lambda: rules.eliminate_constrained(
+        multiplier * (1 / scale - T) + scale**2 * T, multiplier, scale, {scale: Interval.open(0, oo)}
+    ),
     "derivative": lambda: rules.derivative(N * (Trace(inverse(M) * J) / scale - LogDet(J)), J),
     "derivative of a source": lambda: rules.derivative(LogDet(inverse(M) + 2 * J) - Trace(U * J * M), J),
     "linearise_form": lambda: rules.linearise_form(Trace(r.T * M * r) / N, r, w, N),

@@ -11,7 +11,7 @@ from theorykit.derivation.sampling import random_values
 from theorykit.symbolic import SquareRoot, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 
-from .examples import SIZES, C, G, J, M, N, Q, U, W, Z, f, j, k, m, n, r, scale, steps, t, w, y
+from .examples import SIZES, C, G, J, M, N, Q, T, U, W, Z, f, j, k, m, n, r, scale, steps, t, w, y
 from .mistakes import is_caught, planted
 
 STEPS = steps()
@@ -65,6 +65,9 @@ WRONG = {
     "an order that is not leading": of("leading_order", lambda after: after + LogDet(U)),
     "another width": claiming("leading_order", width=n),
     "a wrong solution": claiming("eliminate", solution=inverse(U) + inverse(M)),
+    "a wrong number": claiming("eliminate a number", solution=2 * STEPS["eliminate a number"].claim.solution),
+    "a wrong constraint": claiming("eliminate_constrained", value=M),
+    "a wrong constraint of numbers": claiming("eliminate_constrained of numbers", value=T),
     "a multiplier that holds something else": claiming("constrain", value=STEPS["constrain"].claim.value / scale),
     "a derivative of another order": claiming("source_derivative", factor=S.Half),
     "spins that are not all": claiming("sum_over_spins", spins=r),

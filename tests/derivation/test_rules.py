@@ -1,7 +1,7 @@
 """Every rule: what it claims of its step holds on numbers, and what it does not cover it refuses."""
 
 import pytest
-from sympy import Identity, MatrixSymbol, S, Trace, cosh, exp, log, tanh
+from sympy import Identity, MatrixSymbol, S, Trace, cosh, exp, log, sin, tanh
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from tests.marks import slow
@@ -199,6 +199,10 @@ REFUSED = {
     "eliminate: twice": lambda: rules.eliminate(LogDet(Q) - Trace(U * Q) + Trace(M * inverse(Q)), Q),
     "eliminate: absent": lambda: rules.eliminate(LogDet(U), Q),
     "eliminate: linear": lambda: rules.eliminate(Trace(U * Q), Q),
+    "eliminate: two numbers": lambda: rules.eliminate(scale**4 - 2 * scale**2, scale),
+    "eliminate: in a log-determinant": lambda: rules.eliminate(LogDet(U + scale * M) + scale, scale),
+    "eliminate: transcendental": lambda: rules.eliminate(sin(scale) - scale**3, scale),
+    "eliminate_constrained: not linear": lambda: rules.eliminate_constrained(LogDet(Q) - Trace(U * Q), Q, U),
     "constrain: not linear": lambda: rules.constrain(LogDet(Q) - Trace(U * Q), Q, U),
     "constrain: not a multiple": lambda: rules.constrain(Trace(Q * U) - Trace(Q * M * J), Q, U),
     "riccati: cubic": lambda: rules.riccati(inverse(U) * M * inverse(U) * G * inverse(U) - M, U),

@@ -4,9 +4,9 @@ import inspect
 from unittest.mock import patch
 
 import numpy as np
-from sympy import Trace
+from sympy import Interval, Trace
 
-from tests.derivation.examples import RULES, SIZES, M, R, U, Z, r, w
+from tests.derivation.examples import RULES, SIZES, M, R, U, Z, r, scale, w
 from theorykit import derivation
 from theorykit.derivation import claims, rules
 
@@ -61,6 +61,7 @@ FACE = Face(
         "rules.source_derivative.order": 1,
         "rules.gram_volume.given rules.terms_with.symbols rules.terms_without.symbols": M,
         "rules.set_to_zero.symbols rules.bilinear_matrix.right": w,
+        "ranges": of({scale: Interval.open(0, 1)}, of_pairs={scale: (0, 1)}),
         "rules.inner_matrix.outer": R,
         "rules.solve_for.variable rules.inner_of_form.column rules.bilinear_matrix.left": r,
         "rules.solve_for.equation": 2 * M * r - w,

@@ -3,7 +3,7 @@
 import math
 
 import matplotlib.pyplot as plt
-from sympy import Symbol, cosh, log
+from sympy import MatrixSymbol, Symbol, cosh, log
 
 from theorykit import saddle
 
@@ -64,6 +64,7 @@ FACE = Face(
         ),
         "Action.__call__.values": of({m: 0.5, beta: 1.5}, "m", without_m={beta: 1.5}, of_another_symbol={g: 1.0}),
         "Action.__call__.by_name": {},
+        "symbols": of(m, parameter=beta, another_symbol=g, of_a_matrix=MatrixSymbol("X", 2, 2)),
         "Action.plot_landscape.values": of({m: (-0.9, 0.9), beta: 1.5}, without_range={m: 0.1, beta: 1.5}),
         "Solution.plot_landscape.values": of({m: (-0.9, 0.9)}, without_range={m: 0.1}),
         "points": 11,
@@ -79,6 +80,7 @@ FACE = Face(
         "minimise stationary": ("values",),
         "search": ("values", "progress"),
         "Action": ("parameters",),
+        "Action.eliminate": ("symbols",),
         "follow": ("values", "most_points", "progress"),
     },
     instances={
@@ -88,6 +90,9 @@ FACE = Face(
         "SolutionBranch": lambda: saddle.follow(ACTION, {beta: 1.5}, SOLUTION, beta, (1.4, 1.6), progress=False),
     },
     made="Solution SolutionBranch PhaseBoundary PhaseDiagram Transition",
-    examples={"transition phase_diagram": "tests.saddle.test_boundaries follows them"},
+    examples={
+        "transition phase_diagram": "tests.saddle.test_boundaries follows them",
+        "Action.eliminate": "tests.saddle.test_elimination eliminates them",
+    },
     untried={"Between.* Positive.* PositiveDefinite.* Real.* Symmetric.*": "called by the saddle package"},
 )

@@ -9,6 +9,7 @@ from sympy import Identity, KroneckerProduct, Symbol, Trace, Transpose, pretty, 
 
 from theorykit import saddle
 from theorykit.codegen import compile_expressions, interpret
+from theorykit.derivation import Derivation, rules
 from theorykit.symbolic import (
     assume_positive_definite,
     gradient,
@@ -95,6 +96,14 @@ def test_refuses_matrices_that_are_not_provably_symmetric(matrix):
 def test_the_compiler_suggests_it():
     with pytest.raises(ValueError, match="assume_positive_definite"):
         saddle.Action(log_det(Identity(n) + A), {A: saddle.Symmetric()})
+
+
+def test_steps_are_verified_where_the_matrix_is_positive_definite():
+    lemma = rules.eliminate(-Trace(A * Q) + log_det(ASSUMED), A)
+    found = Derivation((lemma,), ({n: 2}, {n: 3})).verify()
+    assert found.holds and len(found.proved) == 1
+    never = rules.write_out(log_det(assume_positive_definite(A - 100 * Identity(n))), {A: Q})
+    assert "not a number" in str(Derivation((never,), ({n: 2},)).verify())
 
 
 def test_a_gaussian_channel_with_a_symmetric_conjugate():

@@ -19,6 +19,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..checks import check_fields, checked_whole_number
 from ..codegen import interpret
 from ..symbolic import GaussianAverage as AverageOfKernel
+from ..symbolic.atoms import SymmetricSymbol
 from .exact import ExactPoint, NotRational, Residues, as_value
 from .sampling import Values, random_value
 
@@ -112,11 +113,17 @@ class _FloatPoint:
     def scaled(self, symbol: Symbol, factor: int) -> "_FloatPoint":
         return self.where({symbol: factor * self.values[symbol.name]})
 
+    def direction(self, symbol: Symbol | MatrixSymbol) -> Any:
+        """Draw a direction in which the value of a symbol may move."""
+        if isinstance(symbol, SymmetricSymbol):
+            return self.symmetric_matrix(len(self.values[symbol.name]))
+        return self.rng.normal(size=np.shape(self.values[symbol.name]))
+
     def symmetric_matrix(self, size: int) -> np.ndarray:
         direction = self.rng.normal(size=(size, size))
         return (direction + direction.T) / np.linalg.norm(direction + direction.T)
 
-    def slope(self, expression: Expr, variable: MatrixSymbol, direction: np.ndarray) -> Any:
+    def slope(self, expression: Expr, variable: Symbol | MatrixSymbol, direction: Any) -> Any:
         at = self.values[variable.name]
         return _slope_at_zero(lambda step: self.where({variable: at + step * direction})(expression))
 
@@ -634,42 +641,40 @@ class Response(Claim):
 
 @dataclass(frozen=True)
 class Stationary(Identity):
-    """`before` is stationary in the symmetric matrix `variable` at `solution`, and has the value `after` there."""
+    """`before` is stationary in the number or matrix `variable` at `solution`, and has the value `after` there."""
 
-    variable: MatrixSymbol
-    solution: MatrixExpr
+    variable: Symbol | MatrixSymbol
+    solution: Expr
     tolerance = 1e-7
     checked_by = "finite differences and evaluation, to {}"
 
     def _sides(self, before, after, point):
-        solution = point(self.solution)
-        at_solution = point.where({self.variable: solution})
+        at_solution = point.where({self.variable: point(self.solution)})
         # One random direction is enough: it is orthogonal to a nonzero gradient with probability zero.
-        yield at_solution.slope(before, self.variable, point.symmetric_matrix(solution.shape[0])), 0
+        yield at_solution.slope(before, self.variable, at_solution.direction(self.variable)), 0
         yield point(after), at_solution(before)
 
 
 @dataclass(frozen=True)
 class Constrained(Identity):
-    """`before` is linear in the symmetric matrix `multiplier`, and stationary in it if `variable` has the `value`."""
+    """`before` is linear in the number or matrix `multiplier`, and stationary in it if `variable` has the `value`."""
 
-    multiplier: MatrixSymbol
-    variable: MatrixSymbol
-    value: MatrixExpr
+    multiplier: Symbol | MatrixSymbol
+    variable: Symbol | MatrixSymbol
+    value: Expr
     tolerance = 1e-7
     checked_by = "finite differences and evaluation, to {}"
 
     def _sides(self, before, after, point):
         held = point.where({self.variable: point(self.value)})
-        direction = point.symmetric_matrix(point.size(self.multiplier.shape[0]))
+        direction = point.direction(self.multiplier)
         for _ in range(2):
             yield held.draw(self.multiplier).slope(before, self.multiplier, direction), 0
         yield held(after), held(before)
 
     def error(self, before, after, values, rng):
         point = _FloatPoint(values, rng)
-        direction = point.symmetric_matrix(len(values[self.multiplier.name]))
-        if abs(point.slope(before, self.multiplier, direction)) < 1e-6:
+        if abs(point.slope(before, self.multiplier, point.direction(self.multiplier))) < 1e-6:
             return np.inf  # `before` does not depend on the multiplier.
         return super().error(before, after, values, rng)
 

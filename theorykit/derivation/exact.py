@@ -617,12 +617,17 @@ class ExactPoint:
         is_size = symbol.name in self.sizes
         return self.where({symbol: factor * (self.sizes[symbol.name] if is_size else self(symbol))})
 
+    def direction(self, symbol: Symbol | MatrixSymbol) -> Residues:
+        """Draw a direction in which the value of a symbol may move."""
+        shape = self.shape(symbol) if isinstance(symbol, MatrixSymbol) else ()
+        return self.draws.fresh(shape, isinstance(symbol, SymmetricSymbol))
+
     def symmetric_matrix(self, size: int) -> Residues:
         """Draw a random symmetric matrix."""
         return self.draws.fresh((size, size), symmetric=True)
 
-    def slope(self, expression: Expr, variable: MatrixSymbol, direction: Residues) -> Value:
-        """Return the derivative of a scalar along a direction of a matrix, by dual numbers."""
+    def slope(self, expression: Expr, variable: Symbol | MatrixSymbol, direction: Residues) -> Value:
+        """Return the derivative of a scalar along a direction of a number or a matrix, by dual numbers."""
         at = self(variable)
         moved = Residues(Dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
         return self.where({variable: moved})(expression).slope(self)

@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Annotated
 
+import numpy as np
 from sympy import (
     Add,
+    Dummy,
     Expr,
     Identity,
+    Interval,
     Inverse,
     KroneckerProduct,
     Lambda,
     MatrixSymbol,
     OneMatrix,
+    Reals,
     S,
     Symbol,
     Trace,
@@ -28,6 +33,7 @@ from sympy import (
     ZeroMatrix,
     diff,
     expand,
+    lambdify,
     log,
     sqrt,
     tanh,
@@ -37,9 +43,11 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.solvers import solve as solve_by_sympy
 
 from ..checks import checked_arguments, checked_whole_number
 from ..symbolic import (
+    GaussianAverage,
     Softmax,
     SquareRoot,
     entrywise,
@@ -64,13 +72,28 @@ from ..symbolic.algebra import (
     square_root,
     transpose,
 )
-from ..symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, beside, split_coefficient
-from ..symbolic.matrix_functions import ENTRY, sum_of_column
+from ..symbolic.atoms import (
+    LogDet,
+    PrincipalBlock,
+    SideBySide,
+    Stacked,
+    beside,
+    hold,
+    matrix_scalars,
+    split_coefficient,
+)
+from ..symbolic.matrix_functions import ENTRY, AssumedPositiveDefinite, sum_of_column
 from . import claims
 from .step import Step
 
 Definitions = Sequence[tuple[MatrixSymbol, MatrixExpr]]
 """Matrix symbols with their values, each of which may contain earlier symbols."""
+
+
+# Number of random points at which it is tested whether a solution is in its range.
+_TRIES = 200
+# Largest imaginary part, relative to the absolute value, of a real number after rounding.
+_REAL = 1e-12
 
 
 class RuleError(ValueError):
@@ -126,9 +149,26 @@ def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -
     return from_terms([(c, factors[:-1]) for c, factors in terms], (left.shape[0], right.shape[0]))
 
 
+Ranges = Mapping[Symbol, Interval]
+"""Intervals of numbers. All other numbers are any real numbers."""
+
+
 @checked_arguments
-def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
-    """Solve `equation` = 0 for a `variable` that occurs once, either alone between factors or in an inverse."""
+def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = MappingProxyType({})) -> Expr:
+    """Solve `equation` = 0 for a variable.
+
+    Args:
+        equation: an equation for a number, or a matrix in which a matrix variable occurs once, either alone between
+            factors or in an inverse.
+        variable: the variable.
+        ranges: ranges of numbers. A number must have one solution in its range. Of several solutions, those outside it
+            for random values of all other symbols are discarded.
+
+    Raises:
+        RuleError: if there is no solution of this form, or more than one.
+    """
+    if isinstance(variable, Symbol):
+        return _solve_for_number(equation, variable, ranges)
     # If the equation is L f(X) R + rest = 0, then f(X) = -L^-1 rest R^-1. Here f is the identity, or the inverse of X
     # or of a sum with X.
     terms = matrix_terms(equation)
@@ -144,6 +184,7 @@ def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     if held == variable:
         return value
     inside = inverse(held)
+    inside = inside.matrix if isinstance(inside, AssumedPositiveDefinite) else inside
     if not inside.is_MatAdd and inside != variable:
         raise RuleError(f"cannot solve {held} = {value} for {variable}")
     value = expand_products(inverse(value))
@@ -151,6 +192,55 @@ def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     if any(factor.has(variable) for _, factors in beyond for factor in factors):
         raise RuleError(f"{variable} must occur once and alone in {inside}")
     return sum_of([value, from_terms(beyond, value.shape)])
+
+
+def _solve_for_number(equation: Expr, variable: Symbol, ranges: Ranges) -> Expr:
+    # SymPy solves for a symbol with the assumptions that follow from its range, and does not look into other terms.
+    held, back = hold((node for node in _opaque(equation) if not node.has(variable)), real=True)
+    within = ranges.get(variable, Reals)
+    sign = {"positive": True} if within.inf >= 0 else {"negative": True} if within.sup <= 0 else {}
+    unknown = Dummy(variable.name, real=True, **sign)
+    rest = equation.xreplace({**held, variable: unknown})
+    if any(node.has(unknown) for node in _opaque(rest)):
+        raise RuleError(f"{variable} occurs in a trace, a log-determinant, an average or a function of a matrix")
+    try:
+        found = solve_by_sympy(rest, unknown)
+    except NotImplementedError as error:
+        raise RuleError(f"SymPy finds no solution of {equation} = 0 for {variable}") from error
+    if len(found) > 1:
+        found = [each for each in found if _is_ever_within(each, within, ranges)]
+    if len(found) != 1:
+        many = f"{len(found)} solutions, {', '.join(map(str, found))}" if found else "no solution"
+        raise RuleError(f"{equation} = 0 has {many} for {variable} between {within.inf} and {within.sup}")
+    return found[0].xreplace(back)
+
+
+def _opaque(expression: Expr) -> list[Expr]:
+    """Return the outermost scalars that contain matrices, and Gaussian averages."""
+    return [*matrix_scalars(expression), *expression.atoms(GaussianAverage)]
+
+
+def _is_ever_within(value: Expr, within: Interval, ranges: Ranges) -> bool:
+    """Return whether a value is in an interval for any of many random values of its symbols."""
+    symbols, rng = sorted(value.free_symbols, key=str), np.random.default_rng(0)
+    compute = lambdify(symbols, value, "numpy")
+    low, high = float(within.inf), float(within.sup)
+    for _ in range(_TRIES):
+        at = compute(*(_number(symbol, ranges.get(symbol, Reals), rng) for symbol in symbols))
+        if abs(at.imag) <= _REAL * abs(at) and low < at.real < high:
+            return True
+    return False
+
+
+def _number(symbol: Symbol, within: Interval, rng: np.random.Generator) -> complex:
+    """Draw a number from its range. It is complex, so that roots of negative numbers exist."""
+    low, high, length = float(within.inf), float(within.sup), np.exp(2 * rng.normal())
+    low = max(low, 0.0) if symbol.is_positive else low
+    if np.isfinite(high - low):
+        return complex(rng.uniform(low, high))
+    if np.isfinite(low) or np.isfinite(high):
+        return complex(low + length if np.isfinite(low) else high - length)
+    return complex(2 * rng.normal())
 
 
 def _scalar_terms(expression: Expr) -> list[tuple[Expr, Expr]]:
@@ -735,11 +825,36 @@ def insert_overlap(
 
 
 @checked_arguments
-def eliminate(before: Expr, variable: MatrixSymbol, **record) -> Step:
+def eliminate(before: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = MappingProxyType({}), **record) -> Step:
     """Integrate over `variable` at its saddle point: find the zero of the gradient, and substitute it."""
-    solution = solve_for(gradient(before, variable), variable)
-    after, claim = normal(before.xreplace({variable: solution})), claims.Stationary(variable, solution)
+    solution = solve_for(gradient(before, variable), variable, ranges)
+    after, claim = _with_value(before, {variable: solution}), claims.Stationary(variable, solution)
     return Step("eliminated at its saddle point", before, after, claim, definitions=((variable, solution),), **record)
+
+
+@checked_arguments
+def eliminate_constrained(
+    before: Expr,
+    multiplier: Symbol | MatrixSymbol,
+    variable: Symbol | MatrixSymbol,
+    ranges: Ranges = MappingProxyType({}),
+    **record,
+) -> Step:
+    """Integrate over `multiplier`, in which `before` is linear, and substitute the `variable` that this determines."""
+    slope = gradient(before, multiplier)
+    if slope.has(multiplier):
+        raise RuleError(f"the action must be linear in {multiplier}, but its gradient is {slope}")
+    value = solve_for(slope, variable, ranges)
+    zero = ZeroMatrix(*multiplier.shape) if isinstance(multiplier, MatrixSymbol) else S.Zero
+    after = _with_value(before, {multiplier: zero, variable: value})
+    claim = claims.Constrained(multiplier, variable, value)
+    return Step("eliminated by its constraint", before, after, claim, definitions=((variable, value),), **record)
+
+
+def _with_value(before: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """Substitute values. An expression of numbers is not expanded, because large terms of an expansion may cancel."""
+    after = before.xreplace(values)
+    return normal(after) if any(symbol.is_Matrix for symbol in values) else after
 
 
 @checked_arguments

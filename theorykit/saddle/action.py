@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
-from sympy import Add, Expr, MatrixSymbol, S, Symbol
+from sympy import Add, Expr, Interval, MatrixSymbol, S, Symbol
 
 from ..checks import (
     Scalar,
@@ -39,7 +39,7 @@ from ..codegen.lowering import check_covered
 from ..codegen.names import check_name
 from ..codegen.program import bound_sizes
 from ..compilation import jit
-from ..derivation import Derivation
+from ..derivation import Derivation, Recorder, rules
 from ..precision import require_float64
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
 from ..symbolic.averages import bounded, refined
@@ -299,6 +299,71 @@ class Action(DisplayMixin):
     def has_averages(self) -> bool:
         """Whether S has Gaussian averages that need quadrature."""
         return self.expression.has(GaussianAverage)
+
+    @checked_arguments
+    def eliminate(self, *symbols: Symbol | MatrixSymbol | str) -> Action:
+        r"""Return the action without some order parameters: each takes the value at which S is stationary in it.
+
+        Conjugate order parameters are often eliminated in this way. The equation dS/dx = 0 must have one solution for
+        x in its domain. If S is linear in x, the equation constrains the others instead. It is then solved for
+        another order parameter, one of `symbols` if possible, and both are eliminated.
+
+        Both actions have the same stationary points, values and derivatives. The Hessian of the new action is the Schur
+        complement of the eliminated block, so its index is the index of this action minus the number of negative
+        eigenvalues of that block. Each value is in `definitions` of a step of the new action's `derivation`, and
+        `derivation.verify()` checks the step. The domain of an eliminated order parameter no longer restricts
+        solutions: check its value if it may leave the domain.
+
+        Raises:
+            ValueError: If a symbol is not an order parameter, if none would be left, or if an equation has no solution
+                or several.
+
+        Example:
+            >>> from sympy import log, symbols
+            >>> from theorykit.saddle import Action, Positive
+            >>> q, q_hat = symbols("q q_hat", positive=True)
+            >>> action = Action(q * q_hat - log(1 + q_hat) + q**2, {q: Positive(), q_hat: Positive()})
+            >>> action.eliminate(q_hat).expression
+            q**2 + q*(-1 + 1/q) + log(q)
+        """
+        names = {symbol.name: symbol for symbol in self.order_parameters}
+        asked = [names.get(each) if isinstance(each, str) else each for each in symbols]
+        for given, symbol in zip(symbols, asked, strict=True):
+            if symbol not in self.order_parameters:
+                raise ValueError(f"symbols must be among the order parameters {', '.join(names)}, got {shown(given)}")
+        pending, left = list(dict.fromkeys(asked)), dict(self.order_parameters)
+        if not pending:
+            raise ValueError(f"symbols must name at least one of the order parameters {', '.join(names)}")
+        ranges = {s: Interval.open(d.low, d.high) for s, d in left.items() if d.has_edges}
+        record, expression = Recorder(section="elimination of order parameters"), self.expression
+        while pending:
+            is_linear = {symbol: not gradient(expression, symbol).has(symbol) for symbol in pending}
+            symbol = max(pending, key=is_linear.get)
+            # A multiplier is eliminated with one of the order parameters that its equation contains.
+            others = [*(each for each in pending if each != symbol), *(each for each in left if each not in pending)]
+            attempts = [(rules.eliminate_constrained, symbol, each) for each in others]
+            reasons = []
+            for rule, *which in attempts if is_linear[symbol] else [(rules.eliminate, symbol)]:
+                if len(which) > 1 and not gradient(expression, symbol).has(which[1]):
+                    continue
+                try:
+                    expression = record.apply(rule, expression, *which, ranges)
+                    break
+                except rules.RuleError as error:
+                    reasons.append(str(error))
+            else:
+                reason = "; ".join(reasons) or f"dS/d{symbol.name} contains no order parameter"
+                raise ValueError(f"{symbol.name} cannot be eliminated: {reason}")
+            for each in which:
+                del left[each]
+            pending = [each for each in pending if each in left]
+        if not left:
+            raise ValueError("symbols must leave at least one order parameter, but all would be eliminated")
+        steps, sizes = (self.derivation.steps, self.derivation.sizes) if self.derivation else ((), ({}, {}))
+        sides = {s for symbol in self.symbols for side in getattr(symbol, "shape", ()) for s in side.free_symbols}
+        sizes = tuple({**{s: 2 + i for s in sides}, **known} for i, known in enumerate(sizes))
+        derivation = Derivation((*steps, *record.steps), sizes)
+        return replace(self, expression=expression, order_parameters=left, derivation=derivation)
 
     def with_nodes(self, nodes: int) -> Action:
         """Return the same action with `nodes` quadrature nodes in its Gaussian averages."""

@@ -60,9 +60,10 @@ class Solution(DisplayMixin, AbstractOutcome):
     - `error`: bound on the shift of the point by rounding, by the remaining Newton step and by quadrature, in the
       metric of the domains (`theorykit.saddle.domains`).
     - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains.
-    - `hessian_eigenvalues` (coordinates,): eigenvalues of the Hessian of S per scale, in the metric of the domains and
-      in increasing order. An order parameter on an edge of its domain contributes the one-sided second derivative of S.
-    - `index`: number of negative eigenvalues.
+    - `hessian_eigenvalues` (kept,): eigenvalues of the Hessian of S per scale, in the metric of the domains and in
+      increasing order. If there are more than 48, only the lowest, the highest and those nearest to zero are stored. An
+      order parameter on an edge of its domain contributes the one-sided second derivative of S.
+    - `index`: number of negative eigenvalues, including those that are not stored.
     - `quadrature_error`: first-order shift of the order parameters under finer quadrature of the Gaussian averages, in
       the metric of the domains. It is zero without averages.
     - `result`: `optimistix.RESULTS.successful` if and only if the point is certified: it is stationary to the tolerance
@@ -74,6 +75,7 @@ class Solution(DisplayMixin, AbstractOutcome):
       - `tolerance`, `asked`: the requested tolerance and index.
       - `coordinates`, `travelled`: coordinates of the point, and its distance from the start.
       - `remaining`: length of the remaining Newton step.
+      - `negative`: number of negative eigenvalues.
       - `softest`, `lowest`: directions of the curvature with the smallest absolute value, and of the lowest curvature.
       - `at_edge`: mask of coordinates on an edge of their domain.
       - `reached` (from `search` only): number of starts that led to this point.
@@ -91,7 +93,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     action_error: Float[Array, ""]
     error: Float[Array, ""]
     gradient_norm: Float[Array, ""]
-    hessian_eigenvalues: Float[Array, " coordinates"]
+    hessian_eigenvalues: Float[Array, " kept"]
     quadrature_error: Float[Array, ""]
     result: optx.RESULTS
     stats: Mapping[str, Any]
@@ -110,7 +112,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     @property
     def index(self) -> Int[Array, ""] | int:
         """Number of negative eigenvalues of the Hessian: zero at a minimum."""
-        negative = (self.hessian_eigenvalues < 0).sum(axis=-1)
+        negative = self.stats["negative"]
         return negative if is_traced(negative) or negative.ndim else int(negative)
 
     @property

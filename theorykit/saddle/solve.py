@@ -61,6 +61,8 @@ _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
 _POLISHING_STEPS = 30
 # An average is unresolved if its error may move the point by more than this fraction of the largest coordinate.
 _UNRESOLVED = 1e-3
+# A solution stores at most this many eigenvalues of its Hessian. A matrix of 100 rows has 5050 coordinates.
+_EIGENVALUES = 48
 
 
 class QuadratureWarning(UserWarning):
@@ -386,7 +388,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             action_error=known.action_error,
             error=known.error + quadrature,
             gradient_norm=known.gradient_norm,
-            hessian_eigenvalues=known.model.curvatures / fixed.scale,
+            hessian_eigenvalues=_extreme(known.model.curvatures) / fixed.scale,
             quadrature_error=quadrature,
             result=codes.where(solved, codes.successful, failure),
             terms=known.terms,
@@ -400,6 +402,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
                 "coordinates": end.coordinates,
                 "travelled": jnp.linalg.norm(end.coordinates - start),
                 "remaining": known.model.newton_length(),
+                "negative": jnp.sum(known.model.curvatures < 0),
                 "softest": known.model.directions[:, jnp.argmin(jnp.abs(known.model.curvatures))],
                 "lowest": known.model.directions[:, 0],
             },
@@ -415,6 +418,14 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
     # XLA's batched factorisations may deadlock on two cores.
     on_cpu = jax.default_backend() == "cpu"
     return jax.lax.map(solve, (starts, ends)) if on_cpu else jax.vmap(solve)((starts, ends))
+
+
+def _extreme(curvatures: Float[Array, " coordinates"]) -> Float[Array, " kept"]:
+    """Return at most `_EIGENVALUES` of the sorted curvatures: the lowest, the highest, and those nearest to zero."""
+    place = jnp.arange(len(curvatures))
+    softness = jnp.argsort(jnp.argsort(jnp.abs(curvatures)))
+    rank = jnp.minimum(jnp.minimum(place, place[::-1]), softness)
+    return curvatures[jnp.sort(jnp.argsort(rank)[:_EIGENVALUES])] if len(place) > _EIGENVALUES else curvatures
 
 
 def one_of(batch: Solution, at: Any) -> Solution:
