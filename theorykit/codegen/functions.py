@@ -6,6 +6,7 @@ come from `symbolic.functions.partial_derivative`, and LaTeX from the printer.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import factorial as factorial_of
 from typing import Any
 
@@ -21,7 +22,10 @@ from jax.lax import digamma, lgamma
 from jax.scipy import special
 from jaxtyping import Array, Float
 
+from ..symbolic import spectral_laws as laws
 from ..symbolic.functions import AngleBetween, LogCosh, LogNormalCDF, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from . import oracle
+from .spectral_laws import cube_of_density, log_energy, log_potential, spectral_density, stieltjes_transform
 
 Numbers = Float[Array, "..."]
 
@@ -348,6 +352,11 @@ def _lambert_w(x):
     return np.where(np.abs(found.imag) > 0, np.nan, found.real)
 
 
+def _of_law(kind: type) -> Callable:
+    """Evaluate a function of a spectral law from the roots of its polynomial."""
+    return np.vectorize(partial(oracle.of_law, kind), otypes=[float])
+
+
 def _jnp(kind: type, name: str, domain: str = "") -> ScalarFunction:
     """Make the row of a function that has the same name in NumPy and `jax.numpy`, and correct derivatives there."""
     return ScalarFunction(kind, "abs" if name == "abs" else f"jnp.{name}", getattr(np, name), domain=domain)
@@ -420,6 +429,11 @@ ROWS = (
     _own(SmoothedAbs, smoothed_abs, _smoothed(False), "xxnn", is_shown=False),
     _own(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
     _own(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
+    _own(laws.StieltjesTransform, stieltjes_transform, _of_law(laws.StieltjesTransform), "xxx", is_shown=False),
+    _own(laws.LogPotential, log_potential, _of_law(laws.LogPotential), "xxx", is_shown=False),
+    _own(laws.SpectralDensity, spectral_density, _of_law(laws.SpectralDensity), "xxxnnn", is_shown=False),
+    _own(laws.CubeOfDensity, cube_of_density, _of_law(laws.CubeOfDensity), "xxnn", is_shown=False),
+    _own(laws.LogEnergy, log_energy, _of_law(laws.LogEnergy), "xxn", is_shown=False),
 )
 """All rows in the order of the documentation."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}

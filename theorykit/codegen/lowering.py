@@ -52,9 +52,10 @@ from ..symbolic.matrix_functions import (
     is_positive_definite,
 )
 from ..symbolic.numeric import NumericFunction
+from ..symbolic.spectral_laws import SpectralAverage
 from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
-from .oracle import Value, mean_of_average
+from .oracle import Value, mean_of_average, mean_over_law
 from .program import Instruction, Program, bind_sizes
 from .scalars import as_float, average_operation, print_scalar
 
@@ -478,6 +479,15 @@ def _value_of_function(node, at):
     return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
 
 
+def _value_of_spectral_average(node, at):
+    own = EntryVariable("eigenvalue")
+    value = node.function.expr.xreplace({node.function.variables[0]: own})
+
+    return mean_over_law(
+        lambda x: at.where({own: x})(value), *map(at, node.parameters), tuple(map(int, node.orders))
+    )
+
+
 def _folded(function: Callable) -> Callable:
     """Make the rule that reduces the arguments of a node by a function of two numbers."""
     return lambda node, at: reduce(function, map(at, node.args))
@@ -522,6 +532,7 @@ _SCALARS = {
     sp.Not: lambda node, at: np.logical_not(at(node.args[0])),
     sp.Max: _folded(np.maximum),
     sp.Min: _folded(np.minimum),
+    SpectralAverage: _value_of_spectral_average,
     NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
     **dict.fromkeys(TABLE, _value_of_function),
 }

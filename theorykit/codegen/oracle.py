@@ -11,6 +11,7 @@ import numpy as np
 
 from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
+from ..symbolic.spectral_laws import CubeOfDensity, LogEnergy, LogPotential, SpectralDensity
 
 # Edges of panels in standard deviations. The density beyond the last edge is zero in float64.
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
@@ -161,3 +162,80 @@ def normal_mean(
         if not len(left):
             break
     return total / np.sqrt(2 * np.pi)
+
+
+# Nodes per interval of the support, in the angle x = middle - half cos(angle), and of a derivative by interpolation.
+_LAW_NODES, _DERIVATIVE_NODES = 400, 14
+
+
+def of_law(kind: type, *arguments: float) -> float:
+    """Evaluate a `LawFunction` from the roots of the polynomial of its law."""
+    split = kind.places + 2
+    values, orders = list(map(float, arguments[:split])), [0] * split
+    for place, order in zip(kind.ordered, arguments[split:], strict=True):
+        orders[place] = int(order)
+    if kind is CubeOfDensity:
+        return _slope(lambda v, c: _over_support(lambda x, g: (g.imag / np.pi) ** 2, v, c), values, orders)
+    if kind is LogEnergy:
+        return _slope(lambda v, c: _over_support(lambda x, g: _potential(x, g, v, c), v, c), values, orders)
+    if kind is SpectralDensity:
+        return _slope(lambda x, v, c: -_physical(np.array([x]), v, c)[0].imag / np.pi, values, orders)
+    z, v, c = values
+    g = _roots_at(z, v, c)
+    falling = [root.real for root in g if (-1 / root**2 + v + c / (1 - root) ** 2).real < 0]
+    if np.any(np.abs(g.imag) > 1e-7 * np.abs(g)) or len(falling) != 1:
+        return np.nan
+    return _potential(z, falling[0] + 0j, v, c) if kind is LogPotential else falling[0]
+
+
+def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int]) -> float:
+    """Average a function of an array over a spectral law, and differentiate the mean by v and c."""
+    return _slope(lambda v, c: _over_support(lambda x, g: function(x), v, c), [float(v), float(c)], orders)
+
+
+def _roots_at(x: float, v: float, c: float) -> np.ndarray:
+    """Return the solutions g of x = 1/g + v g + c / (1 - g)."""
+    return np.roots(np.trim_zeros([v, -(x + v), x + 1 - c, -1] if c else [v, -x, 1], "f"))
+
+
+def _physical(x: np.ndarray, v: float, c: float) -> np.ndarray:
+    """Return the Stieltjes transform just above the support."""
+    roots = [_roots_at(place, v, c) for place in x]
+    return np.array([each[np.argmin(each.imag)] for each in roots])
+
+
+def _potential(x: np.ndarray | float, g: np.ndarray | complex, v: float, c: float) -> np.ndarray | float:
+    of_jumps = c * np.log(1 - g) if c else 0.0
+    return (x * g - 1 - np.log(g) - v * g**2 / 2 + of_jumps).real
+
+
+def _over_support(function: Callable, v: float, c: float) -> float:
+    """Integrate a function of x and g with the density, interval by interval."""
+    polynomial = [v, -2 * v, v + c - 1, 2, -1] if c else [v, 0, -1]
+    stationary = np.roots(np.trim_zeros(polynomial, "f"))
+    real = stationary[np.abs(stationary.imag) < 1e-9 * np.abs(stationary)].real
+    edges = sorted(1 / g + v * g + (c / (1 - g) if c else 0.0) for g in real)
+    if v == 0 and c == 1:
+        edges = [0.0, 4.0]
+    angles, weights = np.polynomial.legendre.leggauss(_LAW_NODES)
+    angles = np.pi * (angles + 1) / 2
+    total = (1 - c) * function(np.zeros(1), np.zeros(1))[0] if v == 0 and c < 1 else 0.0
+    for low, high in zip(edges[::2], edges[1::2], strict=True):
+        x = (low + high) / 2 - (high - low) / 2 * np.cos(angles)
+        g = _physical(x, v, c)
+        value = function(x, g) * -g.imag * (high - low) / 4 * np.sin(angles)
+        total += np.sum(weights * value)
+    return total
+
+
+def _slope(function: Callable[..., float], values: Sequence[float], orders: Sequence[int]) -> float:
+    """Differentiate a smooth function by Chebyshev interpolation around the point."""
+    place = next((i for i, order in enumerate(orders) if order), None)
+    if place is None:
+        return function(*values)
+    radius = 0.05 * abs(values[place])
+    nodes = np.polynomial.chebyshev.chebpts1(_DERIVATIVE_NODES)
+    others = [0 if i == place else order for i, order in enumerate(orders)]
+    moved = ([*values[:place], values[place] + radius * node, *values[place + 1 :]] for node in nodes)
+    fitted = np.polynomial.Chebyshev.fit(nodes, [_slope(function, each, others) for each in moved], len(nodes) - 1, [-1, 1])
+    return float(fitted.deriv(orders[place])(0.0) / radius ** orders[place])

@@ -20,6 +20,7 @@ from ..symbolic.atoms import NormalVariable
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.functions import LogCosh
 from ..symbolic.numeric import NumericFunction
+from ..symbolic.spectral_laws import SpectralAverage
 from .functions import ROWS, TABLE
 
 NORMAL = "normal"
@@ -30,7 +31,7 @@ SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean")
 """Operations of generated code that occur in formulas."""
 # All integers up to this number are exact in float64.
 _LARGEST_EXACT = 2**53
-_ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, sp.Number, sp.NumberSymbol, NumericFunction, Pow, sp.Symbol)
+_ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, sp.Number, sp.NumberSymbol, NumericFunction, Pow, SpectralAverage, sp.Symbol)
 # Classes of the parts of a piecewise function.
 _CASES = (And, BooleanFalse, BooleanTrue, ExprCondPair, Not, Or, sp.Piecewise, Relational, sp.Tuple)
 # Exponential functions as sums: pairs of a factor and the sign of the exponent.
@@ -189,6 +190,15 @@ class _ScalarPrinter(JaxPrinter):
 
     _print_Min = _print_Max
 
+    def _print_SpectralAverage(self, node):
+        # Averages inside the function have other variables.
+        own = sp.Symbol(f"eigenvalue_{len(node.function.expr.atoms(SpectralAverage))}")
+        value = self._print(node.function.expr.xreplace({node.function.variables[0]: own}))
+        rest = list(map(self._print, node.args[1:]))
+        while rest[-1] == "0" and len(rest) > 2:
+            rest.pop()
+        return f"{SPECIAL}.spectral_average(lambda {own}: {value}, {', '.join(rest)})"
+
     def _print_GaussianAverage(self, node):
         operation, operands = average_operation(node)
         return f"{operation}({', '.join(operands)})"
@@ -237,7 +247,12 @@ def _refusal_of_node(node: sp.Basic) -> str | None:
 def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
     """Yield the nodes that generated code contains. For an average, these are the nodes of its integrand."""
     yield expression
-    for argument in (expression.integrand,) if isinstance(expression, GaussianAverage) else expression.args:
+    arguments = expression.args
+    if isinstance(expression, GaussianAverage):
+        arguments = (expression.integrand,)
+    elif isinstance(expression, SpectralAverage):
+        arguments = (expression.function.expr, *expression.args[1:])
+    for argument in arguments:
         yield from _written_nodes(argument)
 
 

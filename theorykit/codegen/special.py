@@ -17,6 +17,7 @@ from sympy import Integer
 from ..symbolic.numeric import slope_along
 from .emission import differentiable, with_slopes
 from .functions import ROWS, ScalarFunction
+from .spectral_laws import spectral_average as spectral_average
 
 # The derivatives of exp, cosh and sinh are set to zero beyond this number. Otherwise the derivative of 1/(1 + exp x)
 # would be zero times infinity if exp x, or exp x times the derivative of x, overflows.

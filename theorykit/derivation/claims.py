@@ -6,7 +6,7 @@ occur in integrands exp(-S/2), so a sum of actions is a product of integrands.
 
 import abc
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -766,3 +766,34 @@ KINDS: tuple[type[Claim], ...] = tuple(
     kind for kind in list(vars().values()) if isinstance(kind, abc.ABCMeta) and not kind.__abstractmethods__
 )
 """Every kind of claim."""
+
+
+@dataclass(frozen=True)
+class LargeSizeLimit(Claim):
+    """`after` is the limit of the mean of `before`, a random number, as `size` grows. The correction falls as 1/size.
+
+    `sample(size, values, rng)` returns independent draws of the number at the parameters `at`. The check extrapolates
+    their means to infinite size. It is evidence for the limit at these parameters, and no proof.
+    """
+
+    size: Symbol
+    sample: Callable[[int, Values, np.random.Generator], np.ndarray]
+    at: tuple[tuple[Symbol, float], ...]
+    sizes: tuple[int, ...] = (8, 16, 32)
+    tolerance = 1e-2
+    beyond = "a limit of large random matrices"
+    checked_by = f"random matrices, extrapolated to infinite size, within {_STANDARD_ERRORS} standard errors"
+
+    def expressions(self, before, after):
+        return (after,)
+
+    def error(self, before, after, values, rng):
+        values = {**values, **{symbol.name: value for symbol, value in self.at}}
+        draws = [np.asarray(self.sample(size, values, rng)) for size in self.sizes]
+        errors = np.array([np.std(each, ddof=1) / np.sqrt(len(each)) for each in draws])
+        # Weighted least squares for limit + slope / size.
+        design = np.stack([np.ones(len(draws)), 1 / np.array(self.sizes)], axis=1) / errors[:, None]
+        inverse = np.linalg.pinv(design)
+        limit = inverse[0] @ (np.array([np.mean(each) for each in draws]) / errors)
+        uncertainty = _STANDARD_ERRORS * np.linalg.norm(inverse[0])
+        return self.tolerance * abs(limit - float(interpret(after, values))) / uncertainty

@@ -19,6 +19,8 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
             return Equation(before, after)
         case claims.EqualUpToConstant():
             return Equation(before, rf"{after} + \text{{const.}}")
+        case claims.LargeSizeLimit():
+            return Equation(rf"\lim_{{{show(claim.size)} \to \infty}} {before}", after)
         case claims.LeadingOrder():
             return Equation(before, rf"{after} + O(1) \quad ({show(claim.width)} \to \infty)")
         case claims.SumOverRows(per_row="before"):

@@ -28,6 +28,7 @@ from .matrix_functions import (
     sum_of_entries,
 )
 from .numeric import numeric_function
+from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
 
 __all__ = [
     "Block",
@@ -37,6 +38,7 @@ __all__ = [
     "GaussianAverage",
     "Heading",
     "Softmax",
+    "SpectralLaw",
     "SquareRoot",
     "Text",
     "as_html",
@@ -53,12 +55,14 @@ __all__ = [
     "log_cosh",
     "log_det",
     "log_normal_cdf",
+    "marchenko_pastur",
     "normal",
     "numeric_function",
     "partial_trace",
     "positive_definite",
     "positive_semidefinite",
     "quadratic_form",
+    "semicircle",
     "spectral_function",
     "sum_of",
     "sum_of_entries",

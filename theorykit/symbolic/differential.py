@@ -50,6 +50,7 @@ from .matrix_functions import (
     of_entries,
     sum_of_entries,
 )
+from .spectral_laws import SpectralAverage
 
 Contribution = tuple[sp.Expr, sp.Expr]
 
@@ -257,6 +258,16 @@ def _gaussian_average(node, cotangent):
         yield leaf, cotangent * slope(symbol)
 
 
+def _spectral_average(node, cotangent):
+    (variable,) = node.function.variables
+    slope, numbers = _slopes(node.function.expr, (variable,), _partial)
+    for leaf, symbol in numbers:
+        yield leaf, cotangent * node.with_value(slope(symbol))
+    for i, parameter in enumerate(node.parameters):
+        if parameter.free_symbols:
+            yield parameter, cotangent * node.slope(i)
+
+
 def _eigenvalue_sum(node, cotangent):
     (variable,) = node.function.variables
     slope, numbers = _slopes(node.function.expr, (variable,))
@@ -324,6 +335,7 @@ _RULES = (
     (LogDet, lambda node, cotangent: [(node.matrix, cotangent * sp.Inverse(node.matrix).T)]),
     (EigenvalueSum, _eigenvalue_sum),
     (GaussianAverage, _gaussian_average),
+    (SpectralAverage, _spectral_average),
     (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * sp.OneMatrix(*node.matrix.shape))]),
     (sp.Add, _sum),
     (sp.Mul, _scalar_product),

@@ -51,7 +51,7 @@ class Entrywise(MatrixExpr):
 
     def __new__(cls, function, *matrices):
         matrices = _checked_alike(matrices)
-        function = _checked_lambda(function, len(matrices), f"{counted(len(matrices), 'number')}, one for each matrix")
+        function = checked_lambda(function, len(matrices), f"{counted(len(matrices), 'number')}, one for each matrix")
         return super().__new__(cls, function, *matrices)
 
     def _entry(self, i, j, **kwargs):
@@ -97,7 +97,7 @@ class KernelMatrix(_WithFunction):
     """
 
     def __new__(cls, function, matrix):
-        function = _checked_lambda(function, 3, "three numbers")
+        function = checked_lambda(function, 3, "three numbers")
         return MatrixExpr.__new__(cls, function, checked_square("matrix", matrix))
 
     @property
@@ -140,7 +140,7 @@ def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> Matrix
     """
     matrices = _checked_alike(matrices)
     variables = _variables(len(matrices))
-    value = _value_of(function, variables)
+    value = value_of(function, variables)
     return (
         matrices[0].applyfunc(sp.Lambda(ENTRY, value)) if len(matrices) == 1 else of_entries(value, variables, matrices)
     )
@@ -192,7 +192,7 @@ def of_entries(value: sp.Expr, variables: Sequence[EntryVariable], matrices: Seq
 def kernel_matrix(function: Callable[[sp.Expr, sp.Expr, sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
     """Return the `KernelMatrix` of a function of C_ii, C_ij and C_jj, or the covariance C if the function is C_ij."""
     variables = _variables(3)
-    value = _value_of(function, variables)
+    value = value_of(function, variables)
     checked_square("matrix", matrix)
     return matrix if value == variables[1] else KernelMatrix(sp.Lambda(variables, value), matrix)
 
@@ -209,7 +209,7 @@ def eigenvalue_sum(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -
         >>> gradient(eigenvalue_sum(lambda x: x**2, K), K)
         2*K
     """
-    return EigenvalueSum(sp.Lambda(ENTRY, _value_of(function, (ENTRY,))), matrix)
+    return EigenvalueSum(sp.Lambda(ENTRY, value_of(function, (ENTRY,))), matrix)
 
 
 def spectral_function(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
@@ -220,7 +220,7 @@ def spectral_function(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr
     Raises:
         ValueError: If the matrix is not provably symmetric.
     """
-    checked = SpectralFunction(sp.Lambda(ENTRY, _value_of(function, (ENTRY,))), matrix)
+    checked = SpectralFunction(sp.Lambda(ENTRY, value_of(function, (ENTRY,))), matrix)
     return of_eigenvalues(checked.function.expr, ENTRY, matrix)
 
 
@@ -272,7 +272,7 @@ def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
     return matrix if is_positive_definite(matrix) else AssumedPositiveDefinite(matrix)
 
 
-def _value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable]) -> sp.Expr:
+def value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable]) -> sp.Expr:
     checked_function("function", function)
     try:
         return checked_scalar("what function returns", function(*variables))
@@ -280,7 +280,7 @@ def _value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariabl
         raise TypeError(f"function must map {counted(len(variables), 'expression')} to another: {error}") from error
 
 
-def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
+def checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
     checked_instance("function", function, sp.Lambda)
     if len(function.variables) != number:
         raise ValueError(f"function must be a function of {numbers}, got {shown(function)}")
@@ -303,7 +303,7 @@ def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda
 
 
 def _checked_spectral(function: sp.Lambda, matrix: MatrixExpr) -> tuple[sp.Lambda, MatrixExpr]:
-    return _checked_lambda(function, 1, "one number"), _checked_symmetric(matrix)
+    return checked_lambda(function, 1, "one number"), _checked_symmetric(matrix)
 
 
 def _checked_symmetric(matrix: MatrixExpr) -> MatrixExpr:

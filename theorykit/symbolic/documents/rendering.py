@@ -148,6 +148,28 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         named = latex(expr.integrand, {**self._settings["symbol_names"], expr.variable: name})
         return rf"\left\langle {named} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
 
+    def _print_LawFunction(self, expr, exp=None):
+        split = expr.places + 2
+        place, (v, c) = expr.args[: expr.places], map(self._print, expr.args[expr.places : split])
+        pairs = zip(expr.ordered, expr.args[split:], strict=True)
+        orders = [("x v c" if expr.places else "v c").split()[i] + self._order(k) for i, k in pairs if k != 0]
+        text = expr.sign.format(law=f"{v}, {c}") + "".join(map(self._parenthesise, place))
+        return _power("".join(rf"\partial_{{{each}}} " for each in orders) + text, exp)
+
+    def _order(self, order):
+        return "" if order == 1 else f"}}^{{{order}"
+
+    def _print_SpectralAverage(self, expr):
+        name = "s"
+        while name in map(self._print, expr.free_symbols):
+            name += "'"
+        v, c = map(self._print, expr.parameters)
+        orders = "".join(
+            rf"\partial_{{{name}{self._order(k)}}} " for name, k in zip("vc", expr.orders, strict=True) if k != 0
+        )
+        text = self._named(expr.function, name)
+        return rf"{orders}\left\langle {text} \right\rangle_{{{name} \sim \mu_{{{v}, {c}}}}}"
+
     def _print_Entrywise(self, expr):
         indices = self._indices(expr)
         return rf"\left[{self._entry_of(expr, indices)}\right]_{{{indices}}}"
@@ -303,6 +325,13 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
     def _print_GaussianAverage(self, expr):
         head = _lowered(prettyForm("E"), self._print(expr.variable))
         return prettyForm(*head.right(self._enclosed(self._print(expr.integrand), "[]")), binding=prettyForm.FUNC)
+
+    def _print_LawFunction(self, expr):
+        return self._print_Function(expr)
+
+    def _print_SpectralAverage(self, expr):
+        head = _lowered(prettyForm("E"), self._print(sp.Tuple(*expr.parameters)))
+        return prettyForm(*head.right(self._enclosed(self._of(expr.function, "s"), "[]")), binding=prettyForm.FUNC)
 
     def _print_Entrywise(self, expr):
         return self._enclosed(self._of(expr.function, *expr.matrices), "[]")

@@ -16,7 +16,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from ...checks import shown
-from .. import atoms, functions, matrix_functions
+from .. import atoms, functions, matrix_functions, spectral_laws
 from ..averages import GaussianAverage
 from ..numeric import NumericFunction
 
@@ -33,6 +33,7 @@ _SCALARS = {
     **_named("asinh acosh atanh asech acsch acoth erf erfc erfi erfinv Ei sinc jn besseli LambertW gamma loggamma"),
     **_named("polygamma factorial binomial beta Abs sign Heaviside floor ceiling frac Mod Max Min"),
     **_named("LogCosh LogNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions),
+    **_named("StieltjesTransform LogPotential SpectralDensity CubeOfDensity LogEnergy", spectral_laws),
 }
 _CASES = _named("And Or Not Piecewise")
 # Kinds whose parts are all expressions.
@@ -46,6 +47,7 @@ _KNOWN = {
     **_named(
         "Entrywise SumOfEntries EigenvalueSum KernelMatrix SpectralFunction AssumedPositiveDefinite", matrix_functions
     ),
+    **_named("SpectralAverage", spectral_laws),
     **{each.__name__: each for each in (BlockDiagMatrix, ElementwiseApplyFunction, GaussianAverage, ExprCondPair)},
 }
 _VARIABLES = _named("EntryVariable NormalVariable", atoms)

@@ -1,0 +1,411 @@
+r"""Limiting spectral laws of large random matrices: Marchenko-Pastur, semicircle, and their free sums.
+
+All laws reduce to one with two parameters: the free sum of a semicircle law of variance v and a free Poisson law of
+rate c with jumps of size one. Its Stieltjes transform g solves
+
+    x = 1/g + v g + c / (1 - g).
+
+Derivatives of g and of the logarithmic potential follow from this equation by the implicit function theorem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mpmath
+import sympy as sp
+
+from ..checks import Scalar, checked_arguments, checked_scalar, checked_whole_number, shown
+from .functions import WholeFunctionBase
+from .matrix_functions import checked_lambda, value_of
+
+VARIABLE, _PLACE = sp.Symbol("s", real=True), sp.Dummy(real=True)
+
+
+class LawFunction(WholeFunctionBase):
+    """Function of a law's parameters v and c, after `places` other numbers, with orders of derivatives at the end."""
+
+    places = 0
+    # LaTeX of the function of a law `{law}`.
+    sign = ""
+    # Function of mpmath numbers.
+    exact: Callable[..., Any]
+    # The parameters by which JAX differentiates. The other derivatives are known expressions.
+    ordered: tuple[int, ...] = ()
+
+    def __new__(cls, *arguments, **options):
+        missing = cls.places + 2 + len(cls.ordered) - len(arguments)
+        return super().__new__(cls, *arguments, *(sp.S.Zero for _ in range(missing)), **options)
+
+    @classmethod
+    def eval(cls, *arguments):
+        """Check the parameters and the orders."""
+        for name, value in zip("vc", arguments[cls.places :], strict=False):
+            if value.is_negative or value.is_real is False:
+                raise ValueError(f"the {_MEANING[name]} of a spectral law must not be negative, got {value}")
+        for order in arguments[cls.places + 2 :]:
+            checked_whole_number("the order of a derivative", order, least=0)
+
+    def _slope(self, argindex):
+        numbers, orders = self.args[: self.places + 2], list(self.args[self.places + 2 :])
+        orders[self.ordered.index(argindex - 1)] += 1
+        return self.func(*numbers, *orders)
+
+    def _eval_evalf(self, prec):
+        with mpmath.workprec(prec + 20):
+            values = [mpmath.mpmathify(argument.evalf(mpmath.mp.dps)) for argument in self.args]
+            split = self.places + 2
+            return sp.Float(derivative(type(self).exact, values[:split], self._all_orders(values[split:])), prec=prec)
+
+    def _all_orders(self, orders):
+        found = [0] * (self.places + 2)
+        for place, order in zip(self.ordered, orders, strict=True):
+            found[place] = int(order)
+        return found
+
+
+_MEANING = {"v": "variance", "c": "rate"}
+
+
+def derivative(function: Callable, values: list, orders: list[int]) -> Any:
+    """Differentiate a function of mpmath numbers."""
+    if not any(orders):
+        return function(*values)
+    with mpmath.workprec(3 * mpmath.mp.prec):
+        return mpmath.diff(function, tuple(values), tuple(orders))
+
+
+def _equation(g: Any, v: Any, c: Any) -> Any:
+    return 1 / g + v * g + c / (1 - g)
+
+
+def _inverse_slope(g: Any, v: Any, c: Any) -> Any:
+    """Return dg/dx without a pole at g = 0 or g = 1."""
+    square = (1 - g) ** 2
+    return g**2 * square / (v * g**2 * square + c * g**2 - square)
+
+
+def _roots(*coefficients: Any) -> list:
+    first = next(i for i, each in enumerate(coefficients) if each != 0)
+    return mpmath.polyroots(coefficients[first:], maxsteps=500, extraprec=4 * mpmath.mp.prec)
+
+
+def _transforms(x: Any, v: Any, c: Any) -> list:
+    """Return all solutions g of the equation at a real x."""
+    return _roots(v, -(x + v), x + 1 - c, -1) if c else _roots(v, -x, 1)
+
+
+def exact_transform(z: Any, v: Any, c: Any) -> Any:
+    """Return the Stieltjes transform at a real number outside the support. It is the root at which x(g) falls."""
+    real = [mpmath.re(g) for g in _transforms(z, v, c) if abs(mpmath.im(g)) < mpmath.mpf(10) ** -(mpmath.mp.dps // 2)]
+    falling = [g for g in real if _inverse_slope(g, v, c) < 0]
+    return falling[0] if len(falling) == 1 and len(real) == len(_transforms(z, v, c)) else mpmath.nan
+
+
+def exact_potential(z: Any, v: Any, c: Any) -> Any:
+    """Return the mean of log|z - x| outside the support."""
+    g = exact_transform(z, v, c)
+    return z * g - 1 - mpmath.log(abs(g)) - v * g**2 / 2 + (c * mpmath.log(abs(1 - g)) if c else 0)
+
+
+def exact_density(x: Any, v: Any, c: Any) -> Any:
+    """Return the density."""
+    return max(-mpmath.im(g) for g in _transforms(x, v, c)) / mpmath.pi
+
+
+def exact_average(function: Callable, v: Any, c: Any) -> Any:
+    """Return the mean of a function of x and of the density at x, which must be zero at edges if it diverges there."""
+    if c:
+        # The derivative of x by g vanishes at the edges.
+        points = _roots(v, -2 * v, v + c - 1, 2, -1) if v else _roots(c - 1, 2, -1)
+    else:
+        points = [-1 / mpmath.sqrt(v), 1 / mpmath.sqrt(v)]
+    small = mpmath.mpf(10) ** -(mpmath.mp.dps // 2)
+    real = [mpmath.re(g) for g in points if abs(mpmath.im(g)) < small * abs(g)]
+    edges = sorted(mpmath.re(_equation(g, v, c) if c else 1 / g + v * g) for g in real if abs(1 - g) > small or not c)
+    if v == 0 and c == 1:
+        edges = [mpmath.mpf(0), mpmath.mpf(4)]
+    total = (1 - c) * function(mpmath.mpf(0), mpmath.inf) if v == 0 and c < 1 else mpmath.mpf(0)
+    for low, high in zip(edges[::2], edges[1::2], strict=True):
+        middle, half = (low + high) / 2, (high - low) / 2
+
+        def integrand(angle, middle=middle, half=half):
+            x = middle - half * mpmath.cos(angle)
+            density = exact_density(x, v, c)
+            return function(x, density) * density * half * mpmath.sin(angle)
+
+        total += mpmath.quad(integrand, [0, mpmath.pi / 2, mpmath.pi])
+    return total
+
+
+class StieltjesTransform(LawFunction):
+    """Mean of 1 / (z - x) for a real z outside the support."""
+
+    nargs = numbers = 3
+    places = 1
+    sign = r"g_{{{law}}}"
+    exact = staticmethod(exact_transform)
+
+    def _slope(self, argindex):
+        _, v, c = self.args
+        slope = _inverse_slope(self, v, c)
+        return (slope, -self * slope, -slope / (1 - self))[argindex - 1]
+
+
+class LogPotential(LawFunction):
+    """Mean of log|z - x| for a real z outside the support."""
+
+    nargs = numbers = 3
+    places = 1
+    sign = r"U_{{{law}}}"
+    exact = staticmethod(exact_potential)
+
+    def _slope(self, argindex):
+        g = StieltjesTransform(*self.args)
+        return (g, -(g**2) / 2, sp.log(sp.Abs(1 - g)))[argindex - 1]
+
+
+class SpectralDensity(LawFunction):
+    """Density of the law at x, for positive v and c."""
+
+    nargs = 6
+    numbers = 3
+    places = 1
+    sign = r"\mu_{{{law}}}"
+    ordered = (0, 1, 2)
+    exact = staticmethod(exact_density)
+
+
+class CubeOfDensity(LawFunction):
+    """Integral of the cube of the density, for positive v and c."""
+
+    nargs = 4
+    numbers = 2
+    sign = r"\int \mu_{{{law}}}^3"
+    ordered = (0, 1)
+    exact = staticmethod(lambda v, c: exact_average(lambda x, density: density**2, v, c))
+
+
+class LogEnergy(LawFunction):
+    """Mean of log|x - y| over independent x and y, for positive v and c."""
+
+    nargs = 3
+    numbers = 2
+    sign = r"\Sigma_{{{law}}}"
+    ordered = (1,)
+
+    @staticmethod
+    def exact(v, c):
+        """Integrate the potential, which is the real part of its formula on the support."""
+
+        def potential(x, density):
+            g = next(g for g in _transforms(x, v, c) if mpmath.im(g) <= 0 and (mpmath.im(g) < 0 or density == 0))
+            return mpmath.re(x * g - 1 - mpmath.log(g) - v * g**2 / 2 + c * mpmath.log(1 - g))
+
+        return exact_average(potential, v, c)
+
+    def _slope(self, argindex):
+        v, c, order = self.args
+        # The free Fisher information is the derivative of the free entropy along the semicircular flow.
+        # Voiculescu, Inventiones mathematicae 132, 189 (1998).
+        return sp.Rational(2, 3) * sp.pi**2 * CubeOfDensity(v, c, 0, order) if argindex == 1 else super()._slope(2)
+
+
+class SpectralAverage(sp.Expr):
+    """Mean of a function over the law, differentiated i times by v and j times by c, by tanh-sinh quadrature.
+
+    `function` is a SymPy `Lambda` of one number. The law is free Poisson if v is zero, and semicircle if c is zero.
+    `side` bounds of the quadrature error are added.
+    """
+
+    is_commutative = True
+    function = property(lambda self: self.args[0])
+    parameters = property(lambda self: self.args[1:3])
+    orders = property(lambda self: self.args[3:5])
+    side = property(lambda self: self.args[5])
+
+    def __new__(cls, function, v, c, i=0, j=0, side=0):
+        function = checked_lambda(function, 1, "one number")
+        v, c, i, j, side = map(sp.sympify, (v, c, i, j, side))
+        LawFunction.eval(v, c)
+        return super().__new__(cls, function, v, c, i, j, side)
+
+    def with_value(self, value: sp.Expr) -> sp.Expr:
+        """Return the mean of another function of the same variable."""
+        coefficient, rest = value.as_independent(*self.function.variables, as_Add=False)
+        if not rest.has_free(*self.function.variables):
+            return value if self.orders == (0, 0) else sp.S.Zero
+        return coefficient * self.func(sp.Lambda(self.function.variables, rest), *self.args[1:])
+
+    def slope(self, index: int) -> sp.Expr:
+        """Return the derivative by parameter `index`, 0 for v and 1 for c."""
+        orders = [order + (place == index) for place, order in enumerate(self.orders)]
+        return self.func(self.function, *self.parameters, *orders, self.side)
+
+    def _eval_derivative(self, symbol):
+        of_law = (self.slope(i) * parameter.diff(symbol) for i, parameter in enumerate(self.parameters))
+        return self.with_value(self.function.expr.diff(symbol)) + sp.Add(*of_law)
+
+    def _eval_evalf(self, prec):
+        with mpmath.workprec(prec + 20):
+            v, c = (mpmath.mpmathify(each.evalf(mpmath.mp.dps)) for each in self.parameters)
+            value = sp.lambdify(self.function.variables, self.function.expr, "mpmath")
+            mean = derivative(lambda v, c: exact_average(lambda x, _: value(x), v, c), [v, c], list(map(int, self.orders)))
+            return sp.Float(mean, prec=prec)
+
+    def _eval_is_real(self):
+        return self.function.expr.is_real or None
+
+    def _eval_is_positive(self):
+        return (self.orders == (0, 0) and self.function.expr.is_positive) or None
+
+
+@dataclass(frozen=True)
+class SpectralLaw:
+    """Law of the eigenvalues of a large random matrix, made by `marchenko_pastur` and `semicircle`.
+
+    Add laws for the free sum, which is the law of the sum of two independent matrices. Add a number to shift the
+    eigenvalues, and multiply by a positive number to scale them. The parameters may be expressions.
+
+    - `variance`: variance of the semicircle law.
+    - `rate`, `jump`: rate and size of the jumps of the free Poisson law.
+    - `shift`: number added to all eigenvalues.
+
+    Example:
+        >>> from theorykit.codegen import interpret
+        >>> from theorykit.symbolic import marchenko_pastur, semicircle
+        >>> law = marchenko_pastur(2) + semicircle(1)
+        >>> float(round(interpret(law.average(lambda s: s**2), {}), 12))
+        2.5
+    """
+
+    variance: sp.Expr = sp.S.Zero
+    rate: sp.Expr = sp.S.Zero
+    jump: sp.Expr = sp.S.One
+    shift: sp.Expr = sp.S.Zero
+
+    def __add__(self, other: Any) -> SpectralLaw:
+        if not isinstance(other, SpectralLaw):
+            return replace(self, shift=self.shift + checked_scalar("what is added to a law", other))
+        if self.rate != 0 and other.rate != 0 and self.jump != other.jump:
+            raise ValueError(
+                "a free sum may have free Poisson laws of one size of jumps, "
+                f"got {shown(self.jump)} and {shown(other.jump)}"
+            )
+        jump = self.jump if self.rate != 0 else other.jump
+        return SpectralLaw(
+            self.variance + other.variance, self.rate + other.rate, jump, self.shift + other.shift
+        )
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: Any) -> SpectralLaw:
+        factor = checked_scalar("the factor of a law", factor)
+        if factor.is_positive is False:
+            raise ValueError(f"the factor of a law must be positive, got {factor}")
+        return SpectralLaw(self.variance * factor**2, self.rate, self.jump * factor, self.shift * factor)
+
+    __rmul__ = __mul__
+
+    @property
+    def mean(self) -> sp.Expr:
+        """Mean of the eigenvalues."""
+        return self.shift + self.rate * self.jump
+
+    @property
+    def _parameters(self) -> tuple[sp.Expr, sp.Expr]:
+        """Return v and c of the law with jumps of size one."""
+        return self.variance / self.jump**2, self.rate
+
+    def _to_unit(self, place: sp.Expr) -> sp.Expr:
+        return (place - self.shift) / self.jump
+
+    def density(self, x: Scalar) -> sp.Expr:
+        """Return the density at x, without the atom of a Marchenko-Pastur law of ratio below one."""
+        (v, c), x = self._parameters, self._to_unit(checked_scalar("x", x))
+        if c == 0:
+            return sp.sqrt(sp.Max(0, 4 * v - x**2)) / (2 * sp.pi * v) / self.jump
+        if v == 0:
+            return sp.sqrt(sp.Max(0, 4 * c - (x - 1 - c) ** 2)) / (2 * sp.pi * x) / self.jump
+        return SpectralDensity(x, v, c) / self.jump
+
+    def stieltjes(self, z: Scalar) -> sp.Expr:
+        """Return the mean of 1 / (z - s) over eigenvalues s, for a real z outside the support."""
+        return StieltjesTransform(self._to_unit(checked_scalar("z", z)), *self._parameters) / self.jump
+
+    def log_potential(self, z: Scalar) -> sp.Expr:
+        """Return the mean of log|z - s| over eigenvalues s, for a real z outside the support."""
+        return LogPotential(self._to_unit(checked_scalar("z", z)), *self._parameters) + sp.log(self.jump)
+
+    def average(self, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
+        """Return the mean of a function over the eigenvalues.
+
+        Means of log(z + s) and of 1 / (z + s) are expressed by the potential and by the Stieltjes transform.
+
+        Args:
+            function: Function of an expression, such as `lambda s: log(1 + s)`.
+        """
+        value = sp.expand_mul(value_of(function, (VARIABLE,)))
+        return sp.Add(*map(self._mean_of_term, sp.Add.make_args(value)))
+
+    def _mean_of_term(self, term: sp.Expr) -> sp.Expr:
+        coefficient, rest = term.as_independent(VARIABLE, as_Add=False)
+        if not rest.has_free(VARIABLE):
+            return term
+        argument = rest.args[0] if isinstance(rest, sp.log) else 1 / rest
+        slope = sp.expand(argument.diff(VARIABLE))
+        place = sp.expand(-argument.xreplace({VARIABLE: sp.S.Zero}) / slope) if slope != 0 else sp.nan
+        if not slope.has_free(VARIABLE) and argument.is_polynomial(VARIABLE):
+            if isinstance(rest, sp.log) and slope.is_positive:
+                return coefficient * (sp.log(slope) + self.log_potential(place))
+            if not isinstance(rest, sp.log):
+                return -coefficient / slope * self.stieltjes(place)
+        moved = rest.xreplace({VARIABLE: self.shift + self.jump * VARIABLE})
+        return coefficient * SpectralAverage(sp.Lambda(VARIABLE, moved), *self._parameters)
+
+    def cube_of_density(self) -> sp.Expr:
+        """Return the integral of the cube of the density."""
+        v, c = self._parameters
+        if c == 0:
+            return 3 / (4 * sp.pi**2 * self.variance)
+        if v == 0:
+            return self.average(lambda s: self.density(s) ** 2)
+        return CubeOfDensity(v, c) / self.jump**2
+
+    def log_energy(self) -> sp.Expr:
+        """Return the mean of log|s - t| over independent eigenvalues s and t, the free entropy up to a constant."""
+        v, c = self._parameters
+        if c == 0:
+            return sp.log(self.variance) / 2 - sp.Rational(1, 4)
+        if v == 0:
+            of_log = LogPotential(sp.S.Zero, v, c)
+            return -sp.S.Half + (1 - c) / 2 * of_log + c * sp.log(c) / 2 + sp.log(self.jump)
+        return LogEnergy(v, c) + sp.log(self.jump)
+
+
+@checked_arguments
+def marchenko_pastur(ratio: Scalar) -> SpectralLaw:
+    """Return the law of the eigenvalues of the mean of n = ratio * d matrices w w^T, for standard normal w in R^d.
+
+    For a ratio below one it has an atom of mass 1 - ratio at zero.
+
+    Raises:
+        ValueError: If the ratio is known not to be positive.
+    """
+    if ratio.is_positive is False:
+        raise ValueError(f"the ratio of a Marchenko-Pastur law must be positive, got {ratio}")
+    return SpectralLaw(rate=ratio, jump=1 / ratio)
+
+
+@checked_arguments
+def semicircle(variance: Scalar) -> SpectralLaw:
+    """Return the semicircle law, of the eigenvalues of a large symmetric matrix with independent entries.
+
+    Raises:
+        ValueError: If the variance is known not to be positive.
+    """
+    if variance.is_positive is False:
+        raise ValueError(f"the variance of a semicircle law must be positive, got {variance}")
+    return SpectralLaw(variance=variance)
