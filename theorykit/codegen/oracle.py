@@ -169,7 +169,7 @@ _LAW_NODES, _DERIVATIVE_NODES = 400, 14
 
 
 def of_law(kind: type, *arguments: float) -> float:
-    """Evaluate a `LawFunction` from the roots of the polynomial of its law."""
+    """Evaluate a `LawFunctionBase` from the roots of the polynomial of its law."""
     split = kind.places + 2
     values, orders = list(map(float, arguments[:split])), [0] * split
     for place, order in zip(kind.ordered, arguments[split:], strict=True):

@@ -593,12 +593,12 @@ class NeuronsGathered(Claim):
 
 @dataclass(frozen=True)
 class Gradient(Claim):
-    """`after` is the gradient of the number `before` with respect to the matrix `variable`.
+    """`after` is the gradient of `before` with respect to `variable`, a number or a matrix.
 
     Every symbol of `definitions` has the given value, which may depend on the variable and on earlier symbols.
     """
 
-    variable: MatrixSymbol
+    variable: Symbol | MatrixSymbol
     definitions: tuple[tuple[Expr, Expr], ...] = ()
     tolerance = 1e-7
     beyond = "a derivative through functions of entries"
@@ -607,13 +607,13 @@ class Gradient(Claim):
     def error(self, before, after, values, rng):
         name, at = self.variable.name, values[self.variable.name]
         found = interpret(after, _define(values, self.definitions))
-        if found.shape != at.shape:
+        if np.shape(found) != np.shape(at):
             return np.inf
 
         def moved(step):
             return interpret(before, _define({**values, name: at + step}, self.definitions))
 
-        return _slopes_differ(lambda step: np.sum(found * step), moved, at.shape, rng)
+        return _slopes_differ(lambda step: np.sum(found * step), moved, np.shape(at), rng)
 
 
 @dataclass(frozen=True)

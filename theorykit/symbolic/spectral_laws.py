@@ -24,12 +24,12 @@ from .matrix_functions import checked_lambda, value_of
 VARIABLE, _PLACE = sp.Symbol("s", real=True), sp.Dummy(real=True)
 
 
-class LawFunction(WholeFunctionBase):
+class LawFunctionBase(WholeFunctionBase):
     """Function of a law's parameters v and c, after `places` other numbers, with orders of derivatives at the end."""
 
     places = 0
-    # LaTeX of the function of a law `{law}`.
-    sign = ""
+    # LaTeX of the function, with the parameters of the law in place of `{law}`.
+    notation = ""
     # Function of mpmath numbers.
     exact: Callable[..., Any]
     # The parameters by which JAX differentiates. The other derivatives are known expressions.
@@ -57,7 +57,7 @@ class LawFunction(WholeFunctionBase):
         with mpmath.workprec(prec + 20):
             values = [mpmath.mpmathify(argument.evalf(mpmath.mp.dps)) for argument in self.args]
             split = self.places + 2
-            return sp.Float(derivative(type(self).exact, values[:split], self._all_orders(values[split:])), prec=prec)
+            return sp.Float(derivative(type(self).exact, values[:split], self._all_orders(values[split:])), precision=prec)
 
     def _all_orders(self, orders):
         found = [0] * (self.places + 2)
@@ -140,12 +140,12 @@ def exact_average(function: Callable, v: Any, c: Any) -> Any:
     return total
 
 
-class StieltjesTransform(LawFunction):
+class StieltjesTransform(LawFunctionBase):
     """Mean of 1 / (z - x) for a real z outside the support."""
 
     nargs = numbers = 3
     places = 1
-    sign = r"g_{{{law}}}"
+    notation = r"g_{{{law}}}"
     exact = staticmethod(exact_transform)
 
     def _slope(self, argindex):
@@ -154,12 +154,12 @@ class StieltjesTransform(LawFunction):
         return (slope, -self * slope, -slope / (1 - self))[argindex - 1]
 
 
-class LogPotential(LawFunction):
+class LogPotential(LawFunctionBase):
     """Mean of log|z - x| for a real z outside the support."""
 
     nargs = numbers = 3
     places = 1
-    sign = r"U_{{{law}}}"
+    notation = r"U_{{{law}}}"
     exact = staticmethod(exact_potential)
 
     def _slope(self, argindex):
@@ -167,33 +167,33 @@ class LogPotential(LawFunction):
         return (g, -(g**2) / 2, sp.log(sp.Abs(1 - g)))[argindex - 1]
 
 
-class SpectralDensity(LawFunction):
+class SpectralDensity(LawFunctionBase):
     """Density of the law at x, for positive v and c."""
 
     nargs = 6
     numbers = 3
     places = 1
-    sign = r"\mu_{{{law}}}"
+    notation = r"\mu_{{{law}}}"
     ordered = (0, 1, 2)
     exact = staticmethod(exact_density)
 
 
-class CubeOfDensity(LawFunction):
+class CubeOfDensity(LawFunctionBase):
     """Integral of the cube of the density, for positive v and c."""
 
     nargs = 4
     numbers = 2
-    sign = r"\int \mu_{{{law}}}^3"
+    notation = r"\int \mu_{{{law}}}^3"
     ordered = (0, 1)
     exact = staticmethod(lambda v, c: exact_average(lambda x, density: density**2, v, c))
 
 
-class LogEnergy(LawFunction):
+class LogEnergy(LawFunctionBase):
     """Mean of log|x - y| over independent x and y, for positive v and c."""
 
     nargs = 3
     numbers = 2
-    sign = r"\Sigma_{{{law}}}"
+    notation = r"\Sigma_{{{law}}}"
     ordered = (1,)
 
     @staticmethod
@@ -229,7 +229,7 @@ class SpectralAverage(sp.Expr):
     def __new__(cls, function, v, c, i=0, j=0, side=0):
         function = checked_lambda(function, 1, "one number")
         v, c, i, j, side = map(sp.sympify, (v, c, i, j, side))
-        LawFunction.eval(v, c)
+        LawFunctionBase.eval(v, c)
         return super().__new__(cls, function, v, c, i, j, side)
 
     def with_value(self, value: sp.Expr) -> sp.Expr:
@@ -253,7 +253,7 @@ class SpectralAverage(sp.Expr):
             v, c = (mpmath.mpmathify(each.evalf(mpmath.mp.dps)) for each in self.parameters)
             value = sp.lambdify(self.function.variables, self.function.expr, "mpmath")
             mean = derivative(lambda v, c: exact_average(lambda x, _: value(x), v, c), [v, c], list(map(int, self.orders)))
-            return sp.Float(mean, prec=prec)
+            return sp.Float(mean, precision=prec)
 
     def _eval_is_real(self):
         return self.function.expr.is_real or None

@@ -1,0 +1,9 @@
+"""Published theories as actions: learned attention, learning in context, and empirical risk minimisation.
+
+Each module states its source, and returns an `Action` that `theorykit.saddle` solves and follows.
+"""
+
+import lazy_loader
+
+# Names in __init__.pyi are imported lazily, on first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

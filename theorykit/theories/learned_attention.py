@@ -9,15 +9,17 @@ arXiv:2506.01582. Our hardmax equations differ from their program, which has a d
 distribution function.
 """
 
+from functools import cache
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
-from sympy import Expr, Function, Rational, Symbol, log, pi, sqrt, symbols
+from jaxtyping import Float
+from sympy import Expr, Symbol, log, pi, sqrt, symbols
 
-from ..checks import checked_arguments, checked_number, checked_whole_number
-from ..saddle import Action, Positive, Solution, minimise
+from ..checks import Count, Positive, checked_arguments
+from ..derivation import Derivation, Recorder, Step, claims
+from ..saddle import Action, Solution, minimise
+from ..saddle import Positive as PositiveNumber
 from ..symbolic import SpectralLaw, gradient, marchenko_pastur, semicircle
 
 alpha, rho, L, Delta, V, size = symbols("alpha rho L Delta V D", positive=True)
@@ -36,7 +38,7 @@ def overlap_given_noise() -> Expr:
 
 def _sampled_overlaps(size: int, values: dict[str, Any], rng: np.random.Generator) -> Float[np.ndarray, " draws"]:
     """Draw S and noise, sample S from its posterior by Hamiltonian Monte Carlo, and return the overlaps with S."""
-    draws, trajectories, steps, noise = 1536 // size, 120, 12, values["Delta"]
+    draws, trajectories, steps, noise = 3072 // size, 120, 12, values["Delta"]
     rank = round(values["rho"] * size)
     square = lambda w: w @ w.swapaxes(1, 2) / np.sqrt(rank * size)  # noqa: E731
     w = rng.normal(size=(draws, size, rank))
@@ -63,3 +65,106 @@ def _sampled_overlaps(size: int, values: dict[str, Any], rng: np.random.Generato
         if i >= trajectories // 3:
             found.append(np.sum(true * square(w), (1, 2)) / size)
     return np.mean(found, axis=0)
+
+
+@cache
+def action() -> Action:
+    r"""Return the action of softmax outputs, with the noise Delta as order parameter and parameters alpha, rho and L.
+
+    The mean square error is alpha (L^2 + L - 2) Delta. Delta is the variance of the noise with which S would have to be
+    observed directly for the same error. At the threshold of perfect recovery, `recovery_threshold`, Delta vanishes.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit.theories import learned_attention
+        >>> theorykit.enable_float64()
+        >>> learned_attention.action().parameters
+        (alpha, rho, L)
+    """
+    record = Recorder(section="prior", equations="")
+    overlap = record.apply(
+        lambda before, **given: Step(
+            "overlap of S with its posterior mean, given S and noise",
+            before,
+            overlap_given_noise(),
+            claims.LargeSizeLimit(size, _sampled_overlaps, ((rho, 0.5), (Delta, 0.6))),
+            **given,
+        ),
+        Symbol("q_D"),
+        assumptions=("the spherical integral takes its limit for large matrices", "Bayes-optimal inference"),
+    )
+    prior = 2 * noisy_law().log_energy() - log(Delta)
+    record.apply(
+        lambda before, **given: Step(
+            "entropy of the prior", before, (overlap - 1 - rho) / Delta**2, claims.Gradient(Delta), **given
+        ),
+        prior,
+    )
+    # The softmax reveals all differences of scores in a row, (L - 1)(L + 2) independent numbers per sequence.
+    outputs = alpha * (L**2 + L - 2) * log(V)
+    derivation = Derivation(tuple(record.steps), ({}, {}))
+    order_parameters = {V: PositiveNumber(), Delta: PositiveNumber()}
+    whole = Action(prior - V / Delta + outputs, order_parameters, [alpha, rho, L], derivation=derivation)
+    return whole.eliminate(V)
+
+
+@checked_arguments
+def recovery_threshold(rho: Positive, tokens: Count = 2) -> float:
+    """Return the number of sequences per D^2 above which softmax outputs determine S.
+
+    Args:
+        rho: rank per dimension, R / D.
+        tokens: number of tokens per sequence, at least two.
+    """
+    return float(1 - max(0.0, 1 - rho) ** 2) / _observations(tokens)
+
+
+def _observations(tokens: int) -> int:
+    if tokens < 2:
+        raise ValueError(f"tokens must be at least 2, because one token has no other to attend to, got {tokens}")
+    return tokens**2 + tokens - 2
+
+
+@checked_arguments
+def solve(alpha: Positive, rho: Positive, tokens: Count = 2) -> Solution:
+    """Find the saddle point for softmax outputs.
+
+    Args:
+        alpha: number of sequences per D^2, below `recovery_threshold`.
+        rho: rank per dimension, R / D.
+        tokens: number of tokens per sequence, at least two.
+
+    Raises:
+        ValueError: If alpha is at or above the threshold, where S is known without error and Delta is zero.
+    """
+    threshold = recovery_threshold(rho, tokens)
+    if alpha >= threshold:
+        raise ValueError(f"alpha must be below the recovery threshold {threshold:.6g}, above which the error is zero, got {alpha}")
+    return minimise(action(), {"alpha": alpha, "rho": rho, "L": tokens})
+
+
+@checked_arguments
+def mmse(alpha: Positive, rho: Positive, tokens: Count = 2) -> float:
+    """Return the smallest mean square error per D of an estimate of S from softmax outputs.
+
+    Args:
+        alpha: number of sequences per D^2.
+        rho: rank per dimension, R / D.
+        tokens: number of tokens per sequence, at least two.
+
+    Raises:
+        RuntimeError: If the solution cannot be certified. The message is its diagnosis.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit.theories import learned_attention
+        >>> theorykit.enable_float64()
+        >>> round(learned_attention.mmse(alpha=0.1, rho=0.5), 6)
+        0.43213
+    """
+    if alpha >= recovery_threshold(rho, tokens):
+        return 0.0
+    solution = solve(alpha, rho, tokens)
+    if not solution.converged:
+        raise RuntimeError(solution.diagnosis)
+    return float(alpha * _observations(tokens) * solution[Delta])

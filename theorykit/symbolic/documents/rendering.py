@@ -148,12 +148,12 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         named = latex(expr.integrand, {**self._settings["symbol_names"], expr.variable: name})
         return rf"\left\langle {named} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
 
-    def _print_LawFunction(self, expr, exp=None):
+    def _print_LawFunctionBase(self, expr, exp=None):
         split = expr.places + 2
         place, (v, c) = expr.args[: expr.places], map(self._print, expr.args[expr.places : split])
         pairs = zip(expr.ordered, expr.args[split:], strict=True)
         orders = [("x v c" if expr.places else "v c").split()[i] + self._order(k) for i, k in pairs if k != 0]
-        text = expr.sign.format(law=f"{v}, {c}") + "".join(map(self._parenthesise, place))
+        text = expr.notation.format(law=f"{v}, {c}") + "".join(map(self._parenthesise, place))
         return _power("".join(rf"\partial_{{{each}}} " for each in orders) + text, exp)
 
     def _order(self, order):
@@ -326,7 +326,7 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
         head = _lowered(prettyForm("E"), self._print(expr.variable))
         return prettyForm(*head.right(self._enclosed(self._print(expr.integrand), "[]")), binding=prettyForm.FUNC)
 
-    def _print_LawFunction(self, expr):
+    def _print_LawFunctionBase(self, expr):
         return self._print_Function(expr)
 
     def _print_SpectralAverage(self, expr):

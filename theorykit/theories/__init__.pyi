@@ -1,0 +1,1 @@
+from . import learned_attention as learned_attention
