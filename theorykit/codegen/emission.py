@@ -54,12 +54,13 @@ MATRICES = Vocabulary(
     {
         "add": _infix("+"),
         "matmul": _infix("@"),
+        "named": lambda operands: operands[0],
         "scale": _infix("*"),
         "transpose": lambda operands: f"{_factor(operands[0])}.T",
     },
 )
 """Functions of a single matrix."""
-BATCH = Vocabulary(batch, {})
+BATCH = Vocabulary(batch, {"named": lambda operands: operands[0]})
 """Functions of a batch of small matrices."""
 
 

@@ -37,7 +37,8 @@ class ScalarFunction:
     - `kind`: SymPy class of the function.
     - `text`: name of the function in generated code, from `jnp` or from `theorykit.codegen.special`.
     - `numpy`: the function in NumPy.
-    - `arguments`: one letter per argument, x for any number and n for a known whole number.
+    - `arguments`: one letter per argument: x for any number, n for a known whole number, and p for a number of which a
+      zero is known when code is generated.
     - `domain`: description of the domain in the documentation. The default is all real numbers.
     - `value`: JAX code without derivatives, or None for functions of `jnp`, whose derivatives are correct.
     - `is_shown`: whether the documentation lists the function. Users do not write the other functions themselves.
@@ -429,8 +430,8 @@ ROWS = (
     _own(SmoothedAbs, smoothed_abs, _smoothed(False), "xxnn", is_shown=False),
     _own(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
     _own(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
-    _own(laws.StieltjesTransform, stieltjes_transform, _of_law(laws.StieltjesTransform), "xxx", is_shown=False),
-    _own(laws.LogPotential, log_potential, _of_law(laws.LogPotential), "xxx", is_shown=False),
+    _own(laws.StieltjesTransform, stieltjes_transform, _of_law(laws.StieltjesTransform), "xpp", is_shown=False),
+    _own(laws.LogPotential, log_potential, _of_law(laws.LogPotential), "xpp", is_shown=False),
     _own(laws.SpectralDensity, spectral_density, _of_law(laws.SpectralDensity), "xxxnnn", is_shown=False),
     _own(laws.CubeOfDensity, cube_of_density, _of_law(laws.CubeOfDensity), "xxnn", is_shown=False),
     _own(laws.LogEnergy, log_energy, _of_law(laws.LogEnergy), "xxn", is_shown=False),

@@ -52,7 +52,7 @@ from ..symbolic.matrix_functions import (
     is_positive_definite,
 )
 from ..symbolic.numeric import NumericFunction
-from ..symbolic.spectral_laws import SpectralAverage
+from ..symbolic.spectral_laws import LawFunctionBase, SpectralAverage
 from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .oracle import Value, mean_of_average, mean_over_law
@@ -60,7 +60,9 @@ from .program import Instruction, Program, bind_sizes
 from .scalars import as_float, average_operation, print_scalar
 
 # Scalars that become separate instructions before the formulas that contain them.
-_OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, sp.Trace)
+_OWN_INSTRUCTIONS = (
+    *(EigenvalueSum, GaussianAverage, LawFunctionBase, LogDet, SpectralAverage, SumOfEntries, sp.Trace),
+)
 
 
 def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr]) -> Program:
@@ -479,6 +481,11 @@ def _value_of_function(node, at):
     return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
 
 
+def _lower_of_law(builder, node):
+    # XLA does not share loops, so a function that occurs several times is computed once.
+    return builder.emit("named", print_scalar(builder.with_results(node, sp.Tuple(*node.args))))
+
+
 def _value_of_spectral_average(node, at):
     own = EntryVariable("eigenvalue")
     value = node.function.expr.xreplace({node.function.variables[0]: own})
@@ -532,9 +539,8 @@ _SCALARS = {
     sp.Not: lambda node, at: np.logical_not(at(node.args[0])),
     sp.Max: _folded(np.maximum),
     sp.Min: _folded(np.minimum),
-    SpectralAverage: _value_of_spectral_average,
     NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
-    **dict.fromkeys(TABLE, _value_of_function),
+    **{kind: _value_of_function for kind in TABLE if not issubclass(kind, LawFunctionBase)},
 }
 _RULES = {
     sp.MatrixSymbol: _Rules(lambda builder, node: node.name, _value_of_symbol),
@@ -575,6 +581,8 @@ _RULES = {
     SumOfEntries: _Rules(_operation("sum_of_entries"), lambda node, at: np.sum(at(node.matrix), (-2, -1))),
     LogDet: _Rules(lambda builder, node: builder.emit("log_det", builder.cholesky(node.matrix)), _value_of_log_det),
     GaussianAverage: _Rules(_lower_average, mean_of_average),
+    SpectralAverage: _Rules(_lower_of_law, _value_of_spectral_average),
+    LawFunctionBase: _Rules(_lower_of_law, _value_of_function),
     **{kind: _Rules(None, evaluate) for kind, evaluate in _SCALARS.items()},
 }
 

@@ -168,7 +168,7 @@ def normal_mean(
 _LAW_NODES, _DERIVATIVE_NODES = 400, 14
 
 
-def of_law(kind: type, *arguments: float) -> float:
+def of_law(kind: type, *arguments: float | int) -> float:
     """Evaluate a `LawFunctionBase` from the roots of the polynomial of its law."""
     split = kind.places + 2
     values, orders = list(map(float, arguments[:split])), [0] * split

@@ -9,7 +9,7 @@ from sympy import Expr, MatrixSymbol, Mul, Symbol, factor, pycode
 from ..symbolic.numeric import NumericFunction
 
 # Operations that are written as operators. All others are functions of `theorykit.codegen.primitives`.
-OPERATORS = ("add", "matmul", "scale", "transpose")
+OPERATORS = ("add", "matmul", "named", "scale", "transpose")
 
 
 @dataclass(frozen=True)

@@ -86,13 +86,14 @@ def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
 
 def _of_row(row: ScalarFunction) -> Callable[..., Array]:
     @cache
-    def of_orders(orders: tuple[int, ...], count: int) -> Callable[..., Array]:
-        """Return the function of the other arguments for fixed whole-number arguments `orders`."""
-        places = [i for i in range(count) if row.arguments[i] == "x"]
+    def of_others(known: tuple[tuple[int, int], ...], count: int) -> Callable[..., Array]:
+        """Return the function of the other arguments for `known` whole numbers by position."""
+        whole = dict(known)
+        places = [i for i in range(count) if i not in whole]
 
         def arguments(numbers, as_number):
-            whole, given = iter(orders), iter(numbers)
-            return [next(given) if i in places else as_number(next(whole)) for i in range(count)]
+            given = iter(numbers)
+            return [as_number(whole[i]) if i in whole else next(given) for i in range(count)]
 
         return differentiable(
             lambda *numbers: row.value(*arguments(numbers, int)),
@@ -101,9 +102,13 @@ def _of_row(row: ScalarFunction) -> Callable[..., Array]:
         )
 
     def call(*arguments):
-        pairs = list(zip(row.arguments, arguments, strict=False))
-        orders = tuple(int(argument) for letter, argument in pairs if letter == "n")
-        return of_orders(orders, len(pairs))(*(argument for letter, argument in pairs if letter == "x"))
+        known = tuple(
+            (i, int(argument))
+            for i, (letter, argument) in enumerate(zip(row.arguments, arguments, strict=False))
+            if letter == "n" or (letter == "p" and isinstance(argument, int))
+        )
+        others = (argument for i, argument in enumerate(arguments) if i not in dict(known))
+        return of_others(known, len(arguments))(*others)
 
     call.__name__ = row.text
     return call

@@ -169,11 +169,11 @@ def _nodes(v: Number, c: Number, rule: _Rule = _RULE) -> _Nodes:
     edges = _edges(v, c)
     parts = [rule.between(*ends) for ends in ((edges.right, edges.first), (edges.second, edges.left))]
     m, weights = (jnp.concatenate(each) for each in zip(*parts, strict=True))
-    r, height, x = _radius(m, v, c), _height(m, v, c), _position(m, v, c)
+    r, height, x = _radius(m, v, c), _height(m, v, c) + nan, _position(m, v, c)
     # The real part of g, and the potential Re[x g - 1 - log g - v g^2 / 2 + c log(1 - g)].
     real = (1 + r**2 - m**2) / 2
     potential = x * real - 1 - jnp.log(r) - v * (real**2 - height**2) / 2 + c * jnp.log(m)
-    return _Nodes(x + nan, height / jnp.pi * _speed(m, v, c) * weights, height / jnp.pi, potential)
+    return _Nodes(x, height / jnp.pi * _speed(m, v, c) * weights, height / jnp.pi, potential)
 
 
 def _free_poisson_nodes(c: Number, rule: _Rule) -> tuple[Array, Array]:
@@ -185,7 +185,9 @@ def _free_poisson_nodes(c: Number, rule: _Rule) -> tuple[Array, Array]:
     x = (1 - jnp.sqrt(c)) ** 2 + 4 * jnp.sqrt(c) * np.sin(np.pi * below / 2) ** 2
     masses = 2 * c * np.sin(np.pi * below) ** 2 / x * weights
     atom = jnp.maximum(0.0, 1 - c)[None]
-    return jnp.concatenate([x, jnp.zeros_like(atom)]), jnp.concatenate([masses, atom])
+    # Without its mass, the atom is moved into the support, because functions may have a pole at zero.
+    place = jnp.where(atom > 0, 0.0, c)
+    return jnp.concatenate([x, place]), jnp.concatenate([masses, atom])
 
 
 def _semicircle_nodes(v: Number, rule: _Rule) -> tuple[Array, Array]:
@@ -224,8 +226,7 @@ def spectral_average(
         else:
             positions, masses, *_ = _nodes(v, c, rule)
         values = function(positions) * jnp.ones_like(positions)
-        # Without its mass, an atom at a pole of the function does not count.
-        return jnp.sum(jnp.where(masses == 0, 0.0, masses * values), axis=0)
+        return jnp.sum(masses * values, axis=0)
 
     is_free_poisson, is_semicircle = _is_zero(v), _is_zero(c)
     v, c = jnp.broadcast_arrays(jnp.asarray(v, float), jnp.asarray(c, float))
@@ -278,17 +279,18 @@ def spectral_density(x: Number, v: Number, c: Number, i: int = 0, j: int = 0, k:
 
 def stieltjes_transform(z: Number, v: Number, c: Number) -> Array:
     """Return the mean of 1 / (z - x) for a real z outside the support, and NaN inside."""
-    z, v, c = jnp.broadcast_arrays(*(jnp.asarray(each, float) for each in (z, v, c)))
-    # Without a semicircle the equation is quadratic: z g^2 - (z + 1 - c) g + 1 = 0.
-    b = z + 1 - c
-    square = b**2 - 4 * z
-    root = jnp.sqrt(jnp.where(square > 0, square, jnp.nan))
-    signed = jnp.where(z > (1 + jnp.sqrt(c)) ** 2, root, -root)
-    poisson = jnp.where(b * signed > 0, 2 / (b + signed), (b - signed) / (2 * z))
-    # Without a free Poisson law it is v g^2 - z g + 1 = 0.
-    square = z**2 - 4 * v
-    semicircle = 2 / (z + jnp.sign(z) * jnp.sqrt(jnp.where(square > 0, square, jnp.nan)))
-    return jnp.where(v == 0, poisson, jnp.where(c == 0, semicircle, _stieltjes_of_sum(z, v, c)))
+    if _is_zero(v):
+        # Without a semicircle the equation is quadratic: z g^2 - (z + 1 - c) g + 1 = 0.
+        b = z + 1 - c
+        square = jnp.where(jnp.asarray(c, float) > 0, b**2 - 4 * z, jnp.nan)
+        root = jnp.sqrt(jnp.where(square > 0, square, jnp.nan))
+        signed = jnp.where(z > (1 + jnp.sqrt(c)) ** 2, root, -root)
+        return jnp.where(b * signed > 0, 2 / (b + signed), (b - signed) / (2 * z))
+    if _is_zero(c):
+        # Without a free Poisson law it is v g^2 - z g + 1 = 0.
+        square = jnp.where(jnp.asarray(v, float) > 0, z**2 - 4 * v, jnp.nan)
+        return 2 / (z + jnp.sign(z) * jnp.sqrt(jnp.where(square > 0, square, jnp.nan)))
+    return _stieltjes_of_sum(*jnp.broadcast_arrays(*(jnp.asarray(each, float) for each in (z, v, c))))
 
 
 def _stieltjes_of_sum(z: Array, v: Array, c: Array) -> Array:

@@ -19,9 +19,9 @@ import sympy as sp
 
 from ..checks import Scalar, checked_arguments, checked_scalar, checked_whole_number, shown
 from .functions import WholeFunctionBase
-from .matrix_functions import checked_lambda, value_of
+from .matrix_functions import ENTRY, checked_lambda, value_of
 
-VARIABLE, _PLACE = sp.Symbol("s", real=True), sp.Dummy(real=True)
+
 
 
 class LawFunctionBase(WholeFunctionBase):
@@ -112,7 +112,7 @@ def exact_potential(z: Any, v: Any, c: Any) -> Any:
 
 def exact_density(x: Any, v: Any, c: Any) -> Any:
     """Return the density."""
-    return max(-mpmath.im(g) for g in _transforms(x, v, c)) / mpmath.pi
+    return max((-mpmath.im(g) for g in _transforms(x, v, c)), default=mpmath.mpf(0)) / mpmath.pi
 
 
 def exact_average(function: Callable, v: Any, c: Any) -> Any:
@@ -347,23 +347,23 @@ class SpectralLaw:
         Args:
             function: Function of an expression, such as `lambda s: log(1 + s)`.
         """
-        value = sp.expand_mul(value_of(function, (VARIABLE,)))
+        value = sp.expand_mul(value_of(function, (ENTRY,)))
         return sp.Add(*map(self._mean_of_term, sp.Add.make_args(value)))
 
     def _mean_of_term(self, term: sp.Expr) -> sp.Expr:
-        coefficient, rest = term.as_independent(VARIABLE, as_Add=False)
-        if not rest.has_free(VARIABLE):
+        coefficient, rest = term.as_independent(ENTRY, as_Add=False)
+        if not rest.has_free(ENTRY):
             return term
         argument = rest.args[0] if isinstance(rest, sp.log) else 1 / rest
-        slope = sp.expand(argument.diff(VARIABLE))
-        place = sp.expand(-argument.xreplace({VARIABLE: sp.S.Zero}) / slope) if slope != 0 else sp.nan
-        if not slope.has_free(VARIABLE) and argument.is_polynomial(VARIABLE):
+        slope = sp.expand(argument.diff(ENTRY))
+        place = sp.expand(-argument.xreplace({ENTRY: sp.S.Zero}) / slope) if slope != 0 else sp.nan
+        if not slope.has_free(ENTRY) and argument.is_polynomial(ENTRY):
             if isinstance(rest, sp.log) and slope.is_positive:
                 return coefficient * (sp.log(slope) + self.log_potential(place))
             if not isinstance(rest, sp.log):
                 return -coefficient / slope * self.stieltjes(place)
-        moved = rest.xreplace({VARIABLE: self.shift + self.jump * VARIABLE})
-        return coefficient * SpectralAverage(sp.Lambda(VARIABLE, moved), *self._parameters)
+        moved = rest.xreplace({ENTRY: self.shift + self.jump * ENTRY})
+        return coefficient * SpectralAverage(sp.Lambda(ENTRY, moved), *self._parameters)
 
     def cube_of_density(self) -> sp.Expr:
         """Return the integral of the cube of the density."""
@@ -371,7 +371,9 @@ class SpectralLaw:
         if c == 0:
             return 3 / (4 * sp.pi**2 * self.variance)
         if v == 0:
-            return self.average(lambda s: self.density(s) ** 2)
+            place = lambda s: self._to_unit(s)  # noqa: E731
+            square = lambda s: (4 * c - (place(s) - 1 - c) ** 2) / (2 * sp.pi * place(s)) ** 2  # noqa: E731
+            return self.average(square) / self.jump**2
         return CubeOfDensity(v, c) / self.jump**2
 
     def log_energy(self) -> sp.Expr:
