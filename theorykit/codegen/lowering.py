@@ -41,6 +41,7 @@ from ..symbolic.atoms import (
     check_matrices_are_fixed,
 )
 from ..symbolic.averages import GaussianAverage
+from ..symbolic.envelopes import MoreauEnvelope, ProximalPoint
 from ..symbolic.matrix_functions import (
     EigenvalueSum,
     Entrywise,
@@ -51,6 +52,7 @@ from ..symbolic.matrix_functions import (
     is_positive_definite,
 )
 from ..symbolic.numeric import NumericFunction
+from .envelopes import value_of_loss
 from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .oracle import Value, mean_of_average
@@ -515,6 +517,7 @@ _SCALARS = {
     sp.Max: _folded(np.maximum),
     sp.Min: _folded(np.minimum),
     NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
+    **dict.fromkeys((MoreauEnvelope, ProximalPoint), value_of_loss),
     **dict.fromkeys(TABLE, _value_of_function),
 }
 _RULES = {

@@ -18,6 +18,7 @@ from .differential import gradient
 from .documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
 from .documents.page import Definition, as_html
 from .documents.rendering import latex
+from .envelopes import moreau, proximal
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
 from .matrix_functions import eigenvalue_sum, entrywise, spectral_function, sum_of_entries
@@ -46,11 +47,13 @@ __all__ = [
     "log_cosh",
     "log_det",
     "log_normal_cdf",
+    "moreau",
     "normal",
     "numeric_function",
     "partial_trace",
     "positive_definite",
     "positive_semidefinite",
+    "proximal",
     "quadratic_form",
     "spectral_function",
     "sum_of",

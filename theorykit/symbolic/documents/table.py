@@ -16,7 +16,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from ...checks import shown
-from .. import atoms, functions, matrix_functions
+from .. import atoms, envelopes, functions, matrix_functions
 from ..averages import GaussianAverage
 from ..numeric import NumericFunction
 
@@ -33,6 +33,7 @@ _SCALARS = {
     **_named("asinh acosh atanh asech acsch acoth erf erfc erfi erfinv Ei sinc jn besseli LambertW gamma loggamma"),
     **_named("polygamma factorial binomial beta Abs sign Heaviside floor ceiling frac Mod Max Min"),
     **_named("LogCosh LogNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions),
+    **_named("MoreauEnvelope ProximalPoint", envelopes),
 }
 _CASES = _named("And Or Not Piecewise")
 # Kinds whose parts are all expressions.
