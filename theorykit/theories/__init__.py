@@ -1,0 +1,5 @@
+"""Published theories, typed as actions for `theorykit.saddle`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

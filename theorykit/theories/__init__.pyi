@@ -1,0 +1,3 @@
+from . import empirical_risk
+
+__all__ = ["empirical_risk"]
