@@ -28,7 +28,7 @@ HOUSE = (
     ("codegen", "store", "summaries"),
     ("derivation", "dynamics"),
     ("saddle",),
-    ("bpkr", "dmft"),
+    ("bpkr", "dmft", "theories"),
     ("plots", "checkpoints"),
     ("testing",),
     ("cli",),

@@ -41,6 +41,7 @@ from ..symbolic.atoms import (
     check_matrices_are_fixed,
 )
 from ..symbolic.averages import GaussianAverage
+from ..symbolic.envelopes import MoreauEnvelope, ProximalPoint
 from ..symbolic.matrix_functions import (
     AssumedPositiveDefinite,
     EigenvalueSum,
@@ -53,6 +54,7 @@ from ..symbolic.matrix_functions import (
 )
 from ..symbolic.numeric import NumericFunction
 from ..symbolic.spectral_laws import LawFunctionBase, SpectralAverage
+from .envelopes import value_of_loss
 from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .oracle import Value, mean_of_average, mean_over_law
@@ -483,7 +485,7 @@ def _value_of_function(node, at):
 
 def _lower_of_law(builder, node):
     # XLA does not share loops, so a function that occurs several times is computed once.
-    return builder.emit("named", print_scalar(builder.with_results(node, sp.Tuple(*node.args))))
+    return builder.emit("named", print_scalar(reduce(builder.with_results, node.args, node)))
 
 
 def _value_of_spectral_average(node, at):
@@ -540,6 +542,7 @@ _SCALARS = {
     sp.Max: _folded(np.maximum),
     sp.Min: _folded(np.minimum),
     NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
+    **dict.fromkeys((MoreauEnvelope, ProximalPoint), value_of_loss),
     **{kind: _value_of_function for kind in TABLE if not issubclass(kind, LawFunctionBase)},
 }
 _RULES = {

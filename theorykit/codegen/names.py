@@ -12,10 +12,9 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from ..checks import shown
 from ..symbolic.atoms import BoundVariable
-from ..symbolic.numeric import NumericFunction
 from . import primitives
 from .program import OPERATORS
-from .scalars import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
+from .scalars import NAMED, NORMAL, SCALAR_OPERATIONS, SPECIAL, NamedFunction, function_name, function_of
 
 # Name of the variable in functions of the entries of a matrix.
 ENTRY = "entry"
@@ -74,12 +73,12 @@ def symbols_of(expression: Expr) -> set[Expr]:
     }
 
 
-def numeric_functions(name: str, expressions: Iterable[Expr]) -> dict[str, type[NumericFunction]]:
-    """Return users' functions in expressions by name in generated code. Raises an error if two have the same name."""
-    named: dict[str, type[NumericFunction]] = {}
-    found = {type(node) for expression in expressions for node in expression.atoms(NumericFunction)}
+def numeric_functions(name: str, expressions: Iterable[Expr]) -> dict[str, NamedFunction]:
+    """Return functions in expressions by name in generated code. Raises an error if two have the same name."""
+    named: dict[str, NamedFunction] = {}
+    found = {function_of(node) for expression in expressions for node in expression.atoms(*NAMED)}
     for function in sorted(found, key=function_name):
-        if named.setdefault(function_name(function), function) is not function:
+        if named.setdefault(function_name(function), function) != function:
             raise ValueError(
                 f"{name}: two different numeric functions are named {function.own_name!r}; rename one of them"
             )

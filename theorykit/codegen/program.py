@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sympy import Expr, MatrixSymbol, Mul, Symbol, factor, pycode
-
-from ..symbolic.numeric import NumericFunction
 
 # Operations that are written as operators. All others are functions of `theorykit.codegen.primitives`.
 OPERATORS = ("add", "matmul", "named", "scale", "transpose")
@@ -40,7 +39,7 @@ class Program:
     - `sizes`: sizes that are read from the shapes of arguments.
     - `instructions`: operations in order.
     - `outputs`: operands that are returned, by name.
-    - `functions`: users' functions by name.
+    - `functions`: numeric functions and functions of losses, by name.
     """
 
     name: str
@@ -48,7 +47,7 @@ class Program:
     sizes: tuple[SizeBinding, ...]
     instructions: tuple[Instruction, ...]
     outputs: Mapping[str, str]
-    functions: Mapping[str, type[NumericFunction]] = field(default_factory=dict)
+    functions: Mapping[str, Any] = field(default_factory=dict)
 
     def operands(self) -> list[str]:
         """Return the operands of all instructions and of the outputs."""

@@ -1,9 +1,11 @@
 """Write scalar expressions as Python text, and suggest replacements for expressions that are not covered."""
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from functools import partial, reduce
+from typing import Any
 
 import sympy as sp
 from sympy import Add, Expr, Max, Min, Mul, Pow, S, cosh, exp, log, sinh
@@ -18,6 +20,7 @@ from sympy.printing.numpy import JaxPrinter
 from ..checks import shown
 from ..symbolic.atoms import NormalVariable
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
+from ..symbolic.envelopes import FunctionOfLoss
 from ..symbolic.functions import LogCosh
 from ..symbolic.numeric import NumericFunction
 from ..symbolic.spectral_laws import SpectralAverage
@@ -29,9 +32,11 @@ SPECIAL = "special"
 """Name of the module of functions in generated code. They are its attributes, because a symbol may be called beta."""
 SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean")
 """Operations of generated code that occur in formulas."""
+NamedFunction = type[NumericFunction] | tuple[Any, ...]
+"""A numeric function, or the class, the loss and the choice of a minimum of a `FunctionOfLoss`."""
 # All integers up to this number are exact in float64.
 _LARGEST_EXACT = 2**53
-_ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, sp.Number, sp.NumberSymbol, NumericFunction, Pow, SpectralAverage, sp.Symbol)
+_ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, sp.Number, sp.NumberSymbol, Pow, SpectralAverage, sp.Symbol)
 # Classes of the parts of a piecewise function.
 _CASES = (And, BooleanFalse, BooleanTrue, ExprCondPair, Not, Or, sp.Piecewise, Relational, sp.Tuple)
 # Exponential functions as sums: pairs of a factor and the sign of the exponent.
@@ -84,8 +89,20 @@ def _depth(average: Expr) -> int:
     return 1 + max(map(_depth, average.integrand.atoms(GaussianAverage)), default=0)
 
 
-def function_name(function: type[NumericFunction]) -> str:
-    """Return the name of a numeric function in generated code."""
+# Nodes that generated code calls by the name of their function.
+NAMED = (NumericFunction, FunctionOfLoss)
+
+
+def function_of(node: Expr) -> NamedFunction:
+    """Return what distinguishes the function of a node in generated code: its class, and its loss if it has one."""
+    return (type(node), *node.args[2:4]) if isinstance(node, FunctionOfLoss) else type(node)
+
+
+def function_name(function: NamedFunction) -> str:
+    """Return the name of a function in generated code."""
+    if isinstance(function, tuple):
+        kind, *loss = function
+        return f"{kind.__name__}_{zlib.crc32(sp.srepr(loss).encode()):08x}"
     orders = function.orders if any(function.orders) else ()
     return "_".join(["function", function.own_name, *map(str, orders)])
 
@@ -134,11 +151,11 @@ class _ScalarPrinter(JaxPrinter):
 
     def _print(self, expr, **kwargs):
         row = None if isinstance(expr, log) else TABLE.get(type(expr))
-        if row is None and not isinstance(expr, NumericFunction):
+        if row is None and not isinstance(expr, NAMED):
             return super()._print(expr, **kwargs)
-        name = row.text if row else function_name(type(expr))
+        name = row.text if row else function_name(function_of(expr))
         name = f"{SPECIAL}.{name}" if row and row.is_special else name
-        return f"{name}({', '.join(map(self._print, expr.args))})"
+        return f"{name}({', '.join(map(self._print, expr.numbers if isinstance(expr, FunctionOfLoss) else expr.args))})"
 
     def _print_Integer(self, expr):
         # JAX does not accept integers beyond 64 bits.
@@ -239,19 +256,21 @@ def _refusal_of_node(node: sp.Basic) -> str | None:
             if not (order.is_Integer and abs(order) <= 64):
                 return f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}"
         return None
-    if isinstance(node, (*_ARITHMETIC, *_CASES)):
+    if isinstance(node, (*_ARITHMETIC, *_CASES, *NAMED)):
         return None
     return f"{name} (in {shown(node)}) is not covered: {_advice(node)}"
 
 
 def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
-    """Yield the nodes that generated code contains. For an average, these are the nodes of its integrand."""
+    """Yield the nodes that generated code contains, such as those of the integrand of an average and of a loss."""
     yield expression
     arguments = expression.args
     if isinstance(expression, GaussianAverage):
         arguments = (expression.integrand,)
     elif isinstance(expression, SpectralAverage):
         arguments = (expression.function.expr, *expression.args[1:])
+    elif isinstance(expression, FunctionOfLoss):
+        arguments = (expression.loss.expr, *expression.numbers)
     for argument in arguments:
         yield from _written_nodes(argument)
 

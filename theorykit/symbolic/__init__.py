@@ -18,6 +18,7 @@ from .differential import gradient
 from .documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
 from .documents.page import Definition, as_html
 from .documents.rendering import latex
+from .envelopes import moreau, proximal
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
 from .matrix_functions import (
@@ -56,11 +57,13 @@ __all__ = [
     "log_det",
     "log_normal_cdf",
     "marchenko_pastur",
+    "moreau",
     "normal",
     "numeric_function",
     "partial_trace",
     "positive_definite",
     "positive_semidefinite",
+    "proximal",
     "quadratic_form",
     "semicircle",
     "spectral_function",

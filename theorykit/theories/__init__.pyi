@@ -1,1 +1,3 @@
-from . import learned_attention as learned_attention
+from . import empirical_risk, learned_attention
+
+__all__ = ["empirical_risk", "learned_attention"]

@@ -265,6 +265,23 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         name = r"\log\Phi" if expr.order == 0 else rf"\left(\log\Phi\right)^{{({expr.order})}}"
         return _power(f"{name}{self._parenthesise(expr.args[0])}", exp)
 
+    def _print_MoreauEnvelope(self, expr, exp=None):
+        return _power(self._minimum(r"\min", expr), exp)
+
+    def _print_ProximalPoint(self, expr, exp=None):
+        return _power(self._minimum(r"\operatorname{argmin}", expr), exp)
+
+    def _minimum(self, head, expr):
+        name, others = "x", set(map(self._print, expr.free_symbols))
+        while name in others:
+            name += "'"
+        omega, variance, *values = (
+            self._print(number) if number.is_Atom else self._parenthesise(number) for number in expr.numbers
+        )
+        loss = self._named(expr.loss, name, *values)
+        square = rf"\frac{{\left({name} - {omega}\right)^{{2}}}}{{2 {variance}}}"
+        return rf"{head}_{{{name}}}\left[{square} + {loss}\right]"
+
     def _raised(self, text, exp):
         return _power(text, exp)
 

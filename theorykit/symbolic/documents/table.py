@@ -16,7 +16,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from ...checks import shown
-from .. import atoms, functions, matrix_functions, spectral_laws
+from .. import atoms, envelopes, functions, matrix_functions, spectral_laws
 from ..averages import GaussianAverage
 from ..numeric import NumericFunction
 
@@ -34,6 +34,7 @@ _SCALARS = {
     **_named("polygamma factorial binomial beta Abs sign Heaviside floor ceiling frac Mod Max Min"),
     **_named("LogCosh LogNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions),
     **_named("StieltjesTransform LogPotential SpectralDensity CubeOfDensity LogEnergy", spectral_laws),
+    **_named("MoreauEnvelope ProximalPoint", envelopes),
 }
 _CASES = _named("And Or Not Piecewise")
 # Kinds whose parts are all expressions.

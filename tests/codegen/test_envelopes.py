@@ -1,0 +1,250 @@
+"""Moreau envelopes and proximal points: against closed forms, many digits, the interpreter and differences."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import (
+    Abs,
+    Float,
+    Max,
+    Min,
+    Piecewise,
+    Rational,
+    Symbol,
+    cosh,
+    exp,
+    log,
+    sign,
+    simplify,
+    sqrt,
+    srepr,
+    symbols,
+)
+
+from tests.expressions import assert_close
+from theorykit.codegen import average_errors, compile_expressions, interpret
+from theorykit.symbolic import GaussianAverage, gradient, latex, moreau, proximal
+from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.table import ExpressionTable, read_expressions
+from theorykit.symbolic.envelopes import MoreauEnvelope
+
+X, OMEGA, Y = symbols("x omega y", real=True)
+V, DELTA = symbols("V delta", positive=True)
+LOGISTIC = log(1 + exp(-Y * X))
+SMOOTH = {"logistic": LOGISTIC, "exponential": exp(Y**2 * X), "root": sqrt(1 + (X - Y) ** 2), "cosh": log(cosh(X - Y))}
+KINKED = {
+    "hinge": Max(0, Y - X),
+    "absolute": Abs(X - Y),
+    "quantile": Max((X - Y) / 3, -2 * (X - Y) / 3),
+    "Huber": Piecewise((X**2 / 2, Abs(X) <= DELTA), (DELTA * Abs(X) - DELTA**2 / 2, True)),
+    "squared hinge": Max(0, Y - X) ** 2,
+    "quadratic": 3 * (X - Y) ** 2 / 2,
+    "two kinks": Abs(Abs(X) - 1) + 2 * Abs(X),
+    "kink and curvature": Abs(X) + log(1 + exp(X)),
+}
+LOSSES = {**SMOOTH, **KINKED}
+VALUES = {"omega": [-40.0, -2.3, -0.4, 0.31, 1.9, 30.0], "V": [1e-7, 0.3, 4.0, 900.0]}
+
+
+def grid():
+    omega, width = np.meshgrid(VALUES["omega"], VALUES["V"])
+    return omega.ravel(), width.ravel()
+
+
+def compiled(outputs):
+    function = compile_expressions("f", outputs, [OMEGA, V, Y, DELTA])
+    return jax.jit(lambda **values: function(**values))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_compiled_values_and_slopes_are_those_of_the_interpreter_and_of_jax(name):
+    envelope, point = (make(LOSSES[name], X, OMEGA, V) for make in (moreau, proximal))
+    outputs = {"value": envelope, "point": point}
+    outputs |= {f"slope_{s}": gradient(envelope, s) for s in (OMEGA, V, Y)}
+    outputs |= {f"moved_{s}": gradient(point, s) for s in (OMEGA, V, Y)}
+    omega, width = grid()
+    function = compiled(outputs)
+    found = function(omega=omega, V=width, y=0.7, delta=0.6)
+    for key, expression in outputs.items():
+        expected = interpret(expression, {"omega": omega, "V": width, "y": 0.7, "delta": 0.6})
+        # Rounding of omega moves the point by as much.
+        np.testing.assert_allclose(found[key], expected, rtol=1e-9, atol=1e-13 * 40)
+    of_one = lambda omega, V, y: function(omega=omega, V=V, y=y, delta=0.6)  # noqa: E731
+    for key, prefix in (("value", "slope"), ("point", "moved")):
+        slopes = jax.vmap(jax.grad(lambda *at, key=key: of_one(*at)[key], (0, 1, 2)))(omega, width, np.full(24, 0.7))
+        for symbol, slope in zip((OMEGA, V, Y), slopes, strict=True):
+            np.testing.assert_allclose(slope, jnp.broadcast_to(found[f"{prefix}_{symbol}"], 24), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_values_and_two_derivatives_agree_with_thirty_digits(name):
+    at = {OMEGA: Rational(-7, 5), V: Rational(13, 4), Y: Rational(7, 10), DELTA: Rational(3, 5)}
+    values = {symbol.name: float(value) for symbol, value in at.items()}
+    envelope = moreau(SMOOTH[name], X, OMEGA, V)
+    second = {f"{a}{b}": gradient(gradient(envelope, a), b) for a in (OMEGA, V, Y) for b in (OMEGA, V, Y)}
+    found = compiled({"value": envelope, **second})(**values)
+    with mpmath.workdps(45):
+
+        def exact(*numbers):
+            # `mpmath.diff` raises the precision of the steps.
+            digits = mpmath.mp.dps
+            given = {symbol: Float(n, digits) for symbol, n in zip((OMEGA, V, Y), numbers, strict=True)}
+            return mpmath.mpmathify(envelope.xreplace(given).evalf(digits))
+
+        numbers = [mpmath.mpf(at[s].p) / at[s].q for s in (OMEGA, V, Y)]
+        assert_close(found["value"], float(exact(*numbers)), 1e-13)
+        for i, a in enumerate((OMEGA, V, Y)):
+            for j, b in enumerate((OMEGA, V, Y)):
+                orders = [(k == i) + (k == j) for k in range(3)]
+                assert_close(found[f"{a}{b}"], float(mpmath.diff(exact, numbers, orders)), 1e-10)
+
+
+def test_known_closed_forms():
+    hinge = moreau(Max(0, 1 - X), X, OMEGA, V)
+    below = Piecewise((1 - OMEGA - V / 2, OMEGA < 1 - V), ((1 - OMEGA) ** 2 / (2 * V), OMEGA <= 1), (0, True))
+    assert hinge == below
+    soft = proximal(Abs(X), X, OMEGA, V)
+    at = {V: Rational(1, 2)}
+    assert [soft.subs({**at, OMEGA: w}) for w in (-2, Rational(1, 3), 3)] == [-Rational(3, 2), 0, Rational(5, 2)]
+    assert simplify(moreau((X - Y) ** 2 / 2, X, OMEGA, V) - (OMEGA - Y) ** 2 / (2 * (1 + V))) == 0
+    # The square around the vertex loses no digits near it.
+    near = compiled({"value": moreau(Max(0, 1 - X) ** 2, X, OMEGA, V)})(omega=1 - 1e-9, V=1.0, y=0, delta=1)["value"]
+    assert_close(near, (1 - (1 - 1e-9)) ** 2 / 3, 1e-15)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    name=st.sampled_from(sorted(LOSSES)),
+    pair=st.tuples(st.floats(-50, 50), st.floats(-50, 50)),
+    width=st.floats(1e-3, 1e3),
+    y=st.floats(0.1, 2),
+)
+def test_proximal_maps_are_firmly_nonexpansive_and_envelopes_lie_below_the_loss(name, pair, width, y):
+    first, second = (evaluated(name)(omega=omega, V=width, y=y, delta=0.6) for omega in pair)
+    moved, apart = first["point"] - second["point"], pair[0] - pair[1]
+    rounding = 1e-13 * (max(map(abs, pair)) ** 2 + 1)
+    assert moved**2 <= moved * apart + rounding
+    assert first["value"] <= first["loss"] * (1 + 1e-12) + rounding
+    # Both are of the same point.
+    assert_close(first["value"], first["objective"], 1e-9)
+
+
+_EVALUATED = {}
+
+
+def evaluated(name):
+    if name not in _EVALUATED:
+        point = proximal(LOSSES[name], X, OMEGA, V)
+        loss = LOSSES[name].xreplace({X: OMEGA})
+        outputs = {"value": moreau(LOSSES[name], X, OMEGA, V), "point": point, "loss": loss}
+        function = compile_expressions("f", outputs, [OMEGA, V, Y, DELTA])
+        at_point = compile_expressions("g", {"loss": LOSSES[name]}, [X, Y, DELTA])
+
+        @jax.jit
+        def all_of(omega, V, y, delta):
+            found = function(omega=omega, V=V, y=y, delta=delta)
+            square = (found["point"] - omega) ** 2 / (2 * V)
+            return {**found, "objective": square + at_point(x=found["point"], y=y, delta=delta)["loss"]}
+
+        _EVALUATED[name] = all_of
+    return _EVALUATED[name]
+
+
+def test_averages_are_integrated_between_the_kinks():
+    z, q = symbols("z q", positive=True)
+    average = GaussianAverage(moreau(Max(0, Y - X), X, sqrt(q) * z, V), z)
+    values = {"q": 1.7, "V": 0.8, "y": 0.4}
+    for expression in (average, gradient(average, q), gradient(gradient(average, q), V)):
+        found = compile_expressions("f", {"value": expression}, [q, V, Y])(**values)["value"]
+        assert_close(found, interpret(expression, values), 1e-12)
+    smooth = GaussianAverage(moreau(LOGISTIC, X, sqrt(q) * z, V), z, "adaptive")
+    [(value, error)] = average_errors(smooth, values).values()
+    assert abs(value - interpret(smooth, values)) <= error < 1e-12
+
+
+def test_several_minima():
+    with pytest.raises(ValueError, match=r"not convex: its second derivative is -0\.629 at x=-0\.53; .* least=True"):
+        moreau((X**2 - 1) ** 2, X, OMEGA, V)
+    well = (X**2 - 1) ** 2 + X * Y / 9
+    outputs = {"value": moreau(well, X, OMEGA, V, least=True), "point": proximal(well, X, OMEGA, V, least=True)}
+    omega, width = np.meshgrid([-5.3, -0.7, 0.31, 2.2, 9.4], [1e-6, 0.3, 7.0, 200.0])
+    found = compiled(outputs)(omega=omega, V=width, y=0.7, delta=1)
+    for key, expression in outputs.items():
+        np.testing.assert_allclose(found[key], interpret(expression, {"omega": omega, "V": width, "y": 0.7}), 1e-8)
+    with pytest.raises(ValueError, match=r"its slope changes by -2 at the kink x = 0"):
+        moreau(Abs(Abs(X) - 1), X, OMEGA, V)
+    folded = compiled({"value": moreau(Abs(Abs(X) - 1), X, OMEGA, V, least=True)})
+    fine = np.linspace(-4, 4, 800_001)
+    for at in (-1.7, 0.2, 0.9):
+        exhaustive = np.min((fine - at) ** 2 / (2 * 1.4) + np.abs(np.abs(fine) - 1))
+        assert 0 <= exhaustive - folded(omega=at, V=1.4, y=0, delta=1)["value"] < 1e-9
+
+
+def test_losses_without_a_minimum():
+    for loss in (-(X**4), -exp(X)):
+        with pytest.raises(ValueError, match="falls faster than the square rises"):
+            moreau(loss, X, OMEGA, V, least=True)
+    c = Symbol("c", positive=True)
+    with pytest.raises(ValueError, match=r"not convex: its second derivative is -[\d.]+ at x=0\.013, c=[\d.]+;"):
+        moreau(-c * X**2, X, OMEGA, V)
+    value = compile_expressions("f", {"value": moreau(-c * X**2, X, OMEGA, V, least=True)}, [OMEGA, V, c])
+    assert_close(value(omega=1.0, V=1.0, c=0.25)["value"], -0.5, 1e-15)
+    assert np.isnan(value(omega=1.0, V=1.0, c=0.5)["value"]) and np.isnan(value(omega=1.0, V=4.0, c=0.25)["value"])
+
+
+@pytest.mark.parametrize(
+    "loss, width, match",
+    [
+        (X**2, -V, "V must be positive"),
+        (X**2, 0, "V must be positive"),
+        (sign(X), V, "jumps"),
+        (Piecewise((0, X < 1), (X, True)), V, "jumps at x = 1"),
+        (Max(0, 1 - Y * X), V, "depends on y; insert values, such as a label of 1 or -1"),
+        (Y * X**2, V, "not convex: .* y=-"),
+    ],
+)
+def test_mistaken_losses_are_refused(loss, width, match):
+    with pytest.raises(ValueError, match=match):
+        moreau(loss, X, OMEGA, width)
+
+
+def test_what_is_not_covered_is_refused():
+    for loss, least in ((Min(X**2, 1), True), (Max(0, 1 - X) ** 3, False)):
+        with pytest.raises(NotImplementedError, match="kink"):
+            moreau(loss, X, OMEGA, V, least=least)
+
+
+def test_equal_losses_are_equal_expressions_that_are_substituted_stored_and_written():
+    kappa = Symbol("kappa", real=True)
+    envelope = moreau(LOGISTIC, X, OMEGA, V)
+    assert envelope == moreau(log(1 + exp(-Y * kappa)), kappa, OMEGA, V)
+    assert envelope.subs(Y, 2 * kappa) == envelope.xreplace({Y: 2 * kappa})
+    assert envelope.subs(Y, kappa) == moreau(LOGISTIC.subs(Y, kappa), X, OMEGA, V)
+    # The minimised variable is not a symbol of the result.
+    assert envelope.free_symbols == {OMEGA, V, Y} and envelope.subs(X, 3) == envelope
+    assert isinstance(envelope, MoreauEnvelope) and envelope.is_real
+    assert pickle.loads(pickle.dumps(envelope)) == envelope and srepr(envelope)
+    table = ExpressionTable()
+    table.enter(envelope)
+    assert read_expressions(table.rows)[-1] == envelope
+    for each in (envelope, proximal(LOGISTIC, X, X + V, V)):
+        assert mathml(latex(each**2 + gradient(each, V)))
+
+
+@pytest.mark.parametrize("omega", [-800.0, 800.0, 5e4])
+def test_far_out_nothing_overflows(omega):
+    function = compiled({name: moreau(loss, X, OMEGA, V) for name, loss in SMOOTH.items() if name != "cosh"})
+    found = function(omega=omega, V=2.0, y=1.0, delta=1.0)
+    assert_close(found["logistic"], max(-omega - 1, 0), 1e-12)
+    if omega < 1e4:
+        # The point solves x + 2 exp(x) = omega.
+        point = float(omega - mpmath.lambertw(2 * mpmath.exp(mpmath.mpf(omega))))
+        assert_close(found["exponential"], (point - omega) ** 2 / 4 + np.exp(point), 1e-11)
+    slopes = jax.grad(lambda omega: function(omega=omega, V=2.0, y=1.0, delta=1.0)["logistic"])
+    assert_close(slopes(omega), -1.0 if omega < 0 else 0.0, 1e-12)
