@@ -18,7 +18,7 @@ from .differential import gradient
 from .documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
 from .documents.page import Definition, as_html
 from .documents.rendering import latex
-from .functions import log_cosh, log_normal_cdf
+from .functions import bivariate_normal_cdf, log_bivariate_normal_cdf, log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
 from .matrix_functions import eigenvalue_sum, entrywise, spectral_function, sum_of_entries
 from .numeric import numeric_function
@@ -36,6 +36,7 @@ __all__ = [
     "as_html",
     "as_latex",
     "as_markdown",
+    "bivariate_normal_cdf",
     "eigenvalue_sum",
     "entrywise",
     "gaussian_average",
@@ -43,6 +44,7 @@ __all__ = [
     "inverse",
     "kronecker",
     "latex",
+    "log_bivariate_normal_cdf",
     "log_cosh",
     "log_det",
     "log_normal_cdf",
