@@ -5,7 +5,11 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+import scipy
 import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sympy import Integer, Max, Min, Symbol
 
 from tests.expressions import assert_close
@@ -13,11 +17,19 @@ from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen.emission import MATRICES
 from theorykit.codegen.functions import ROWS as ALL_ROWS
 from theorykit.codegen.functions import TABLE
-from theorykit.symbolic import gradient, latex, log_cosh, log_normal_cdf
+from theorykit.symbolic import (
+    bivariate_normal_cdf,
+    gradient,
+    latex,
+    log_bivariate_normal_cdf,
+    log_cosh,
+    log_normal_cdf,
+)
 from theorykit.symbolic.documents.mathml import mathml
 from theorykit.symbolic.functions import (
     JUMPING,
     AngleBetween,
+    LogBivariateNormalCDF,
     LogCosh,
     LogNormalCDF,
     PlaneMonomial,
@@ -28,11 +40,16 @@ from theorykit.symbolic.spectral_laws import LawFunctionBase
 
 # functions of spectral laws have tests of their own, tests/symbolic/test_spectral_laws.py
 ROWS = tuple(row for row in ALL_ROWS if not issubclass(row.kind, LawFunctionBase))
-X, Y = Symbol("x", real=True), Symbol("y", real=True)
+X, Y, Z = (Symbol(name, real=True) for name in "xyz")
 ANY = (-5.3, -0.7, 0.31, 2.2, 9.4)
 POSITIVE = (1e-3, 0.4, 1.7, 8.2, 61.0)
 INSIDE = (-0.97, -0.4, 0.1, 0.83)
 OUTSIDE = (-7.0, -1.3, 1.1, 40.0)
+# limits far in both tails, limits that nearly cancel, and correlations near -1 and 1
+LIMITS = (
+    *((0.3, -1.2, 1 / 3), (-30.0, -37.5, -1 / 3), (-38.0, 38.0, 0.4), (12.0, -12.5, -0.999), (1e-4, -2e-4, -1 + 1e-9)),
+    *((-9.0, -9.001, 1 - 1e-9), (3.0, 5.0, 0.9), (-2.0, 0.0, 1e-9)),
+)
 PAIRS = ((0.7, 1.3), (-2.1, 0.4), (3.3, 2.0))
 # where each row is tried, whole numbers first or last as they stand
 POINTS = {
@@ -42,6 +59,7 @@ POINTS = {
     **dict.fromkeys((sympy.asec, sympy.acsc, sympy.acoth), OUTSIDE),
     **dict.fromkeys((sympy.sinc, LogCosh), (0.0, 1e-9, *ANY, -30.0, 200.0)),
     LogNormalCDF: [(x, n) for x in (-30.0, 1e-9, *ANY) for n in (0, 2)],
+    LogBivariateNormalCDF: LIMITS,
     **dict.fromkeys((sympy.erf, sympy.erfc, sympy.erfi), (0.0, 1e-9, *ANY[:4])),
     sympy.acosh: (1.01, 1.7, 30.0),
     sympy.asech: (0.02, 0.5, 0.97),
@@ -57,6 +75,35 @@ POINTS = {
     SmoothedAbs: [(a, b, n, 0) for a, b in PAIRS for n in (0, 1)],
     PlaneMonomial: [(c, d, *order) for c, d in PAIRS for order in ((2, 3, 1, 0), (0, 0, 0, -1))],
 }
+
+
+def log_orthant(h, k, r):
+    """The logarithm of the bivariate normal distribution function, from the angle at which each point is seen.
+
+    In polar coordinates about the corner (h, k), in variables in which the density is isotropic, the integral over the
+    radius is 1 - b exp(b^2 / 2) Phi(-b) sqrt(2 pi) with the distance b along the ray.
+    """
+    s = mpmath.sqrt(1 - r**2)
+    # the edges of the wedge leave the corner in directions whose angles with the x axis are these
+    first, opening = -mpmath.pi / 2, mpmath.acos(-r)
+    corner = mpmath.matrix([h, (k - r * h) / s])
+    size = corner[0] ** 2 + corner[1] ** 2
+
+    def of_ray(angle):
+        along = corner[0] * mpmath.cos(first - angle) + corner[1] * mpmath.sin(first - angle)
+        tail = mpmath.exp((along**2 - size) / 2) * mpmath.erfc(along / mpmath.sqrt(2)) * mpmath.sqrt(mpmath.pi / 2)
+        return mpmath.exp(-size / 2) - along * tail
+
+    towards = first - mpmath.atan2(-corner[1], -corner[0])
+    widths = [4**i / (1 + mpmath.sqrt(size)) for i in range(-1, 4)]
+    centres = (0, towards, towards + 2 * mpmath.pi, opening)
+    places = [at + sign * width for at in centres for width in (0, *widths) for sign in (1, -1)]
+    edges = [0, *sorted(at for at in set(places) if 0 < at < opening), opening]
+    largest = max(map(of_ray, edges))
+    integral = mpmath.quad(lambda angle: of_ray(angle) / largest, edges)
+    return mpmath.log(largest * integral / (2 * mpmath.pi))
+
+
 EXACT = {
     sympy.exp: mpmath.exp,
     sympy.log: mpmath.log,
@@ -69,6 +116,7 @@ EXACT = {
     sympy.acot: lambda x: mpmath.atan(1 / x),
     LogCosh: lambda x: mpmath.log(mpmath.cosh(x)),
     LogNormalCDF: lambda x, n: mpmath.diff(lambda at: mpmath.log(mpmath.ncdf(at)), x, int(n)),
+    LogBivariateNormalCDF: log_orthant,
     sympy.polygamma: lambda n, x: mpmath.polygamma(int(n), x),
     sympy.sinc: lambda x: mpmath.hyp0f1(mpmath.mpf(3) / 2, -(x**2) / 4),
     # as derivatives have it too: of the hypergeometric function, which has no branch at zero
@@ -76,6 +124,10 @@ EXACT = {
     sympy.LambertW: mpmath.lambertw,
     AngleBetween: lambda c, d: mpmath.atan2(c, abs(d)),
 }
+
+
+# their derivatives are tried in the tests of the table of averages, and below
+TRIED_ELSEWHERE = (SmoothedRamp, SmoothedAbs, PlaneMonomial, LogBivariateNormalCDF)
 
 
 def exact(row):
@@ -99,7 +151,7 @@ def tried(row):
 
 def node_and_numbers(row, point):
     """The row of symbols for its numbers, and those by name."""
-    symbols, values, arguments = iter((X, Y)), {}, []
+    symbols, values, arguments = iter((X, Y, Z)), {}, []
     for letter, number in zip(row.arguments, point, strict=False):
         arguments.append(Integer(number) if letter == "n" else next(symbols))
         if letter == "x":
@@ -108,7 +160,10 @@ def node_and_numbers(row, point):
 
 
 def compiled(expressions, names, **vocabulary):
-    return compile_expressions("f", expressions, [s for s in (X, Y) if s.name in names], **vocabulary)
+    return compile_expressions("f", expressions, [s for s in (X, Y, Z) if s.name in names], **vocabulary)
+
+
+COMPILED_BIVARIATE = jax.jit(lambda **values: compiled({"value": LogBivariateNormalCDF(X, Y, Z)}, "xyz")(**values))
 
 
 def test_every_row_is_tried():
@@ -137,7 +192,8 @@ def test_values_and_derivatives_are_those_of_many_digits_of_the_interpreter_and_
         @jax.vmap
         def everything(values, function=function):
             of_values = lambda values: function(**values)["value"]  # noqa: E731
-            return function(**values), jax.grad(of_values)(values), jax.jacfwd(jax.grad(of_values))(values)
+            second = {} if row.kind in TRIED_ELSEWHERE else jax.jacfwd(jax.grad(of_values))(values)
+            return function(**values), jax.grad(of_values)(values), second
 
         found, automatic, curvatures = everything(arrays)
         for i, (values, point) in enumerate(points):
@@ -159,8 +215,7 @@ def exact_derivatives(row, point):
             int(at) if letter == "n" else mpmath.mpf(at) for letter, at in zip(row.arguments, point, strict=False)
         ]
         found = [float(mpmath.re(exact(row)(*numbers)))]
-        # the rules of these are tried against quadrature, in the tests of the table of averages
-        if row.kind not in (SmoothedRamp, SmoothedAbs, PlaneMonomial):
+        if row.kind not in TRIED_ELSEWHERE:
             for place, letter in enumerate(row.arguments[: len(point)]):
                 if letter == "x":
                     found.append(_derivatives(exact(row), numbers, place))
@@ -185,6 +240,64 @@ def test_every_row_is_written_and_runs_on_a_batch(row):
     arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
     expected = [interpret(node, values) for values, _ in points]
     assert_close(compiled({"value": node}, list(arrays), vocabulary=BATCH)(**arrays)["value"], expected, 1e-12)
+
+
+@pytest.mark.parametrize("point", [(0.3, -1.2, 1 / 3), (-2.5, -1.0, -0.9)])
+def test_derivatives_of_the_bivariate_normal_distribution_function(point):
+    node, values = node_and_numbers(TABLE[LogBivariateNormalCDF], point)
+    slopes = {name: gradient(node, Symbol(name, real=True)) for name in values}
+    function = compiled(slopes, values)
+    found = function(**values)
+    with mpmath.workdps(40):
+        for i, name in enumerate(values):
+            numbers = list(map(mpmath.mpf, point))
+            slope = mpmath.diff(lambda at, i=i, n=numbers: log_orthant(*n[:i], at, *n[i + 1 :]), numbers[i], h=1e-12)
+            assert_close(found[name], float(slope), 1e-12)
+    second = jax.jacfwd(lambda at: function(**at))(values)
+    for name, slope in slopes.items():
+        for other in values:
+            assert_close(second[name][other], interpret(gradient(slope, Symbol(other, real=True)), values), 1e-10)
+            assert_close(second[name][other], second[other][name], 1e-10)
+
+
+def test_bivariate_normal_distribution_function_knows_its_symmetry_limits_and_domain():
+    for r in (-1 + 1e-12, -0.7, 1 / 3, 0.999):
+        assert_close(at_limits(0.0, 0.0, r), np.log(np.arctan2(np.sqrt((1 - r) * (1 + r)), -r) / (2 * np.pi)), 1e-14)
+        assert_close(at_limits(-7.0, 38.0, r), scipy.special.log_ndtr(-7.0), 1e-14)
+    assert log_bivariate_normal_cdf(X, Y, Z) == log_bivariate_normal_cdf(Y, X, Z)
+    assert log_bivariate_normal_cdf(X, Y, 0) == log_normal_cdf(X) + log_normal_cdf(Y)
+    assert log_bivariate_normal_cdf(X, Y, Z).is_negative
+    assert np.all(np.isnan([at_limits(0.0, 1.0, r) for r in (-1.0, 1.0, 1.5, np.nan)]))
+    for r in (-1, Integer(1), 1.5):
+        with pytest.raises(ValueError, match="between -1 and 1"):
+            bivariate_normal_cdf(X, Y, r)
+    assert latex(bivariate_normal_cdf(X, Y, Z)) == r"\Phi_{2}\left(x, y; z\right)"
+    with mpmath.workdps(40):
+        for point in LIMITS[:3]:
+            exact = log_orthant(*map(mpmath.mpf, point))
+            digits = log_bivariate_normal_cdf(*(sympy.Float(each, 40) for each in point)).evalf(30)
+            assert abs(digits / exact - 1) < 1e-28
+
+
+def at_limits(h, k, r):
+    return COMPILED_BIVARIATE(x=h, y=k, z=r)["value"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays(float, (64, 2), elements=st.floats(-38, 38)), arrays(float, 64, elements=st.floats(-1, 1, width=32)))
+def test_bivariate_normal_distribution_function_agrees_with_plackett(limits, r):
+    r = np.clip(r, -1 + 1e-12, 1 - 1e-12)
+    h, k = limits.T
+    found, swapped = at_limits(h, k, r), at_limits(k, h, r)
+    expected = interpret(log_bivariate_normal_cdf(X, Y, Z), {"x": h, "y": k, "z": r})
+    # Both are accurate to some rounding errors of h, k and the conditional limits.
+    s = np.sqrt((1 - r) * (1 + r))
+    slopes = [
+        np.exp(scipy.special.log_ndtr((b - r * a) / s) - a**2 / 2 - expected) / np.sqrt(2 * np.pi)
+        for a, b in ((h, k), (k, h))
+    ]
+    bound = 2e-16 * (40 + 4 * abs(expected) + 4 * (abs(h) + abs(k)) * sum(slopes))
+    assert np.all(abs(found - expected) <= bound) and np.all(abs(found - swapped) <= bound)
 
 
 def of_one(expression):

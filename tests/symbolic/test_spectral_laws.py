@@ -112,7 +112,9 @@ def test_the_free_entropy_grows_by_the_free_fisher_information():
     for v, c in LAWS[:8]:
         nodes = _nodes(v, c)
         cube = float(jnp.sum(nodes.masses * nodes.density**2))
-        assert float(jax.jvp(partial(energy, c=c), (v,), (1.0,))[1]) == pytest.approx(2 * np.pi**2 / 3 * cube, rel=1e-12)
+        assert float(jax.jvp(partial(energy, c=c), (v,), (1.0,))[1]) == pytest.approx(
+            2 * np.pi**2 / 3 * cube, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize("ratio", [0.5, 2.0])

@@ -492,9 +492,7 @@ def _value_of_spectral_average(node, at):
     own = EntryVariable("eigenvalue")
     value = node.function.expr.xreplace({node.function.variables[0]: own})
 
-    return mean_over_law(
-        lambda x: at.where({own: x})(value), *map(at, node.parameters), tuple(map(int, node.orders))
-    )
+    return mean_over_law(lambda x: at.where({own: x})(value), *map(at, node.parameters), tuple(map(int, node.orders)))
 
 
 def _folded(function: Callable) -> Callable:

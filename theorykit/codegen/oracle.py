@@ -237,5 +237,7 @@ def _slope(function: Callable[..., float], values: Sequence[float], orders: Sequ
     nodes = np.polynomial.chebyshev.chebpts1(_DERIVATIVE_NODES)
     others = [0 if i == place else order for i, order in enumerate(orders)]
     moved = ([*values[:place], values[place] + radius * node, *values[place + 1 :]] for node in nodes)
-    fitted = np.polynomial.Chebyshev.fit(nodes, [_slope(function, each, others) for each in moved], len(nodes) - 1, [-1, 1])
+    fitted = np.polynomial.Chebyshev.fit(
+        nodes, [_slope(function, each, others) for each in moved], len(nodes) - 1, [-1, 1]
+    )
     return float(fitted.deriv(orders[place])(0.0) / radius ** orders[place])

@@ -19,7 +19,7 @@ from .documents.document import Block, Equation, Heading, Text, as_latex, as_mar
 from .documents.page import Definition, as_html
 from .documents.rendering import latex
 from .envelopes import moreau, proximal
-from .functions import log_cosh, log_normal_cdf
+from .functions import bivariate_normal_cdf, log_bivariate_normal_cdf, log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
 from .matrix_functions import (
     assume_positive_definite,
@@ -46,6 +46,7 @@ __all__ = [
     "as_latex",
     "as_markdown",
     "assume_positive_definite",
+    "bivariate_normal_cdf",
     "eigenvalue_sum",
     "entrywise",
     "gaussian_average",
@@ -53,6 +54,7 @@ __all__ = [
     "inverse",
     "kronecker",
     "latex",
+    "log_bivariate_normal_cdf",
     "log_cosh",
     "log_det",
     "log_normal_cdf",

@@ -22,8 +22,6 @@ from .functions import WholeFunctionBase
 from .matrix_functions import ENTRY, checked_lambda, value_of
 
 
-
-
 class LawFunctionBase(WholeFunctionBase):
     """Function of a law's parameters v and c, after `places` other numbers, with orders of derivatives at the end."""
 
@@ -57,7 +55,9 @@ class LawFunctionBase(WholeFunctionBase):
         with mpmath.workprec(prec + 20):
             values = [mpmath.mpmathify(argument.evalf(mpmath.mp.dps)) for argument in self.args]
             split = self.places + 2
-            return sp.Float(derivative(type(self).exact, values[:split], self._all_orders(values[split:])), precision=prec)
+            return sp.Float(
+                derivative(type(self).exact, values[:split], self._all_orders(values[split:])), precision=prec
+            )
 
     def _all_orders(self, orders):
         found = [0] * (self.places + 2)
@@ -252,7 +252,9 @@ class SpectralAverage(sp.Expr):
         with mpmath.workprec(prec + 20):
             v, c = (mpmath.mpmathify(each.evalf(mpmath.mp.dps)) for each in self.parameters)
             value = sp.lambdify(self.function.variables, self.function.expr, "mpmath")
-            mean = derivative(lambda v, c: exact_average(lambda x, _: value(x), v, c), [v, c], list(map(int, self.orders)))
+            mean = derivative(
+                lambda v, c: exact_average(lambda x, _: value(x), v, c), [v, c], list(map(int, self.orders))
+            )
             return sp.Float(mean, precision=prec)
 
     def _eval_is_real(self):
@@ -295,9 +297,7 @@ class SpectralLaw:
                 f"got {shown(self.jump)} and {shown(other.jump)}"
             )
         jump = self.jump if self.rate != 0 else other.jump
-        return SpectralLaw(
-            self.variance + other.variance, self.rate + other.rate, jump, self.shift + other.shift
-        )
+        return SpectralLaw(self.variance + other.variance, self.rate + other.rate, jump, self.shift + other.shift)
 
     __radd__ = __add__
 

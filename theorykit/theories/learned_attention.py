@@ -139,7 +139,9 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2) -> Solution:
     """
     threshold = recovery_threshold(rho, tokens)
     if alpha >= threshold:
-        raise ValueError(f"alpha must be below the recovery threshold {threshold:.6g}, above which the error is zero, got {alpha}")
+        raise ValueError(
+            f"alpha must be below the recovery threshold {threshold:.6g}, above which the error is zero, got {alpha}"
+        )
     return minimise(action(), {"alpha": alpha, "rho": rho, "L": tokens})
 
 

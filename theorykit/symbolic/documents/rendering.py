@@ -19,7 +19,7 @@ from sympy.printing.printer import Printer
 
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, PartialTrace, SideBySide, SquareRoot, Stacked
-from ..functions import AngleBetween
+from ..functions import AngleBetween, LogBivariateNormalCDF
 from ..matrix_functions import AssumedPositiveDefinite, EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries
 
 _INDICES = "ijklmnpqrs"
@@ -282,6 +282,15 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         square = rf"\frac{{\left({name} - {omega}\right)^{{2}}}}{{2 {variance}}}"
         return rf"{head}_{{{name}}}\left[{square} + {loss}\right]"
 
+    def _print_LogBivariateNormalCDF(self, expr, exp=None):
+        h, k, r = map(self._print, expr.args)
+        return _power(rf"\log\Phi_{{2}}\left({h}, {k}; {r}\right)", exp)
+
+    def _print_ExpBase(self, expr, exp=None):
+        if isinstance(expr.exp, LogBivariateNormalCDF):
+            return _power(self._print(expr.exp).removeprefix(r"\log"), exp)
+        return super()._print_ExpBase(expr, exp)
+
     def _raised(self, text, exp):
         return _power(text, exp)
 
@@ -369,6 +378,9 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
     def _print_LogNormalCDF(self, expr):
         order = f"^({expr.order})" if expr.order else ""
         return prettyForm(*prettyForm(f"(log Φ){order}").right(self._enclosed(self._print(expr.args[0]))))
+
+    def _print_LogBivariateNormalCDF(self, expr):
+        return prettyForm(*prettyForm("log Φ₂").right(self._enclosed(self._print_seq(expr.args, delimiter=", "))))
 
     def _of(self, function, *names):
         """Print the value of a function with these names for its variables."""

@@ -32,9 +32,11 @@ _SCALARS = {
     **_named("exp log sin cos tan sec csc cot asin acos atan asec acsc acot atan2 sinh cosh tanh sech csch coth"),
     **_named("asinh acosh atanh asech acsch acoth erf erfc erfi erfinv Ei sinc jn besseli LambertW gamma loggamma"),
     **_named("polygamma factorial binomial beta Abs sign Heaviside floor ceiling frac Mod Max Min"),
-    **_named("LogCosh LogNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions),
     **_named("StieltjesTransform LogPotential SpectralDensity CubeOfDensity LogEnergy", spectral_laws),
     **_named("MoreauEnvelope ProximalPoint", envelopes),
+    **_named(
+        "LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions
+    ),
 }
 _CASES = _named("And Or Not Piecewise")
 # Kinds whose parts are all expressions.
