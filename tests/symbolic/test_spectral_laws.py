@@ -1,4 +1,4 @@
-"""Spectral laws: moments, transforms and derivatives against roots of the polynomial, many digits and sampled matrices."""
+"""Spectral laws: moments, transforms and derivatives against roots of the polynomial, digits and sampled matrices."""
 
 from functools import partial
 

@@ -324,7 +324,7 @@ class Action(DisplayMixin):
             >>> q, q_hat = symbols("q q_hat", positive=True)
             >>> action = Action(q * q_hat - log(1 + q_hat) + q**2, {q: Positive(), q_hat: Positive()})
             >>> action.eliminate(q_hat).expression
-            q**2 + q*(-1 + 1/q) + log(q)
+            q**2 - q - log(1 + (1 - q)/q) + 1
         """
         names = {symbol.name: symbol for symbol in self.order_parameters}
         asked = [names.get(each) if isinstance(each, str) else each for each in symbols]

@@ -266,13 +266,14 @@ def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
         >>> from theorykit.symbolic import assume_positive_definite, gradient, log_det, symmetric
         >>> Q = symmetric("Q", 3)
         >>> gradient(log_det(assume_positive_definite(Identity(3) - Q)), Q)
-        (-1)*AssumedPositiveDefinite(I + (-1)*Q)**(-1)
+        -AssumedPositiveDefinite(I - Q)**(-1)
     """
     checked_square("matrix", matrix)
     return matrix if is_positive_definite(matrix) else AssumedPositiveDefinite(matrix)
 
 
 def value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable]) -> sp.Expr:
+    """Apply a function of expressions to the variables, and check that the result is a scalar."""
     checked_function("function", function)
     try:
         return checked_scalar("what function returns", function(*variables))
@@ -281,6 +282,7 @@ def value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable
 
 
 def checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
+    """Check that a function has this number of variables, and give the variables standard names."""
     checked_instance("function", function, sp.Lambda)
     if len(function.variables) != number:
         raise ValueError(f"function must be a function of {numbers}, got {shown(function)}")

@@ -10,7 +10,7 @@ distribution function.
 """
 
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -20,7 +20,7 @@ from ..checks import Count, Positive, checked_arguments
 from ..derivation import Derivation, Recorder, Step, claims
 from ..saddle import Action, Solution, minimise
 from ..saddle import Positive as PositiveNumber
-from ..symbolic import SpectralLaw, gradient, marchenko_pastur, semicircle
+from ..symbolic import SpectralLaw, marchenko_pastur, semicircle
 
 alpha, rho, L, Delta, V, size = symbols("alpha rho L Delta V D", positive=True)
 """Sequences per D^2, rank per D, tokens, variance of the noise on S, mean square error, and D."""
@@ -162,7 +162,7 @@ def mmse(alpha: Positive, rho: Positive, tokens: Count = 2) -> float:
         >>> from theorykit.theories import learned_attention
         >>> theorykit.enable_float64()
         >>> round(learned_attention.mmse(alpha=0.1, rho=0.5), 6)
-        0.43213
+        0.392196
     """
     if alpha >= recovery_threshold(rho, tokens):
         return 0.0
