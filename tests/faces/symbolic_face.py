@@ -51,6 +51,9 @@ FACE = Face(
         "x": of(X, matrix=C, expression=2 * X),
         "omega": scalar(X),
         "moreau.V proximal.V": of(Symbol("v", positive=True), admits=ABOVE_ZERO, matrix=C, zero=0, negative=-1),
+        "ratio variance": of(Symbol("v", positive=True), admits=ABOVE_ZERO, matrix=C, zero=0, negative=-1),
+        "SpectralLaw.density.x z": scalar(X),
+        "SpectralLaw.average.function": of(lambda s: s**2, of_matrices=lambda s: C),
         "nodes": whole_number(64, least=1, most=10_000),
         "side": whole_number(0, least=-1, most=1),
         "matrices": of((C, C), of_scalars=(X,)),
@@ -59,5 +62,7 @@ FACE = Face(
         # without definitions there is no table
         "definitions": of([Definition("x", "a number")], admits=EMPTY),
     },
+    instances={"SpectralLaw": symbolic.semicircle(1)},
+    made="SpectralLaw",
     given={"entrywise": ("matrices",), "gaussian_average": ("variables",)},
 )
