@@ -24,7 +24,7 @@ from ..symbolic.documents.document import Code, Folded, Table
 from ..symbolic.envelopes import ProximalPoint, derivative
 from ..symbolic.functions import partial_derivative
 from . import batch, primitives
-from .envelopes import least_proximal_point, proximal_point
+from .functions import least_proximal_point, proximal_point
 from .lowering import lower
 from .names import identifiers
 from .program import Program

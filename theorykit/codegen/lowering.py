@@ -54,10 +54,9 @@ from ..symbolic.matrix_functions import (
 )
 from ..symbolic.numeric import NumericFunction
 from ..symbolic.spectral_laws import LawFunctionBase, SpectralAverage
-from .envelopes import value_of_loss
 from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
-from .oracle import Value, mean_of_average, mean_over_law
+from .oracle import Value, mean_of_average, mean_over_law, value_of_loss
 from .program import Instruction, Program, bind_sizes
 from .scalars import as_float, average_operation, print_scalar
 

@@ -6,11 +6,14 @@ panels. It shares neither a quadrature rule nor an error estimate with generated
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
+from ..symbolic.envelopes import MoreauEnvelope
+from ..symbolic.envelopes import derivative as derivative_of_loss
 from ..symbolic.spectral_laws import CubeOfDensity, LogEnergy, LogPotential, SpectralDensity
 
 # Edges of panels in standard deviations. The density beyond the last edge is zero in float64.
@@ -241,3 +244,41 @@ def _slope(function: Callable[..., float], values: Sequence[float], orders: Sequ
         nodes, [_slope(function, each, others) for each in moved], len(nodes) - 1, [-1, 1]
     )
     return float(fitted.deriv(orders[place])(0.0) / radius ** orders[place])
+
+
+# Distance that replaces an infinite one, if the slope of the loss overflows.
+_LARGEST_DISTANCE = 1e300
+
+
+def value_of_loss(node: Any, at: Any) -> Any:
+    """Evaluate a proximal point or a Moreau envelope in NumPy. The function `at` evaluates expressions.
+
+    It bisects between the same ends as generated code, until they are neighbours in float64.
+    """
+    numbers = np.broadcast_arrays(*(np.asarray(at(number), float) for number in node.numbers))
+    x, *parameters = node.loss.variables
+
+    def of_loss(order: int) -> Callable[..., np.ndarray]:
+        expression = derivative_of_loss(node.loss, order)
+        return lambda point, *given: np.broadcast_to(
+            at.where({x: point, **dict(zip(parameters, given, strict=True))})(expression), np.shape(point)
+        )
+
+    loss, slope = of_loss(0), of_loss(1)
+
+    def objective(point, omega, variance, *given):
+        return (point - omega) ** 2 / (2 * variance) + loss(point, *given)
+
+    omega, variance, *given = numbers
+    with np.errstate(all="ignore"):
+        ends = omega, np.clip(omega - variance * slope(omega, *given), -_LARGEST_DISTANCE, _LARGEST_DISTANCE)
+        if node.takes_least:
+            grid = np.linspace(-200, 200, 40_001).reshape(-1, *(1 for _ in omega.shape))
+            grid = np.sort(np.concatenate([grid + np.zeros_like(omega), omega + grid / 40]), axis=0)
+            best = np.clip(np.argmin(objective(grid, *numbers), axis=0), 1, len(grid) - 2)
+            ends = tuple(np.take_along_axis(grid, (best + shift)[None], 0)[0] for shift in (-1, 1))
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        while np.any((low < (middle := low + (high - low) / 2)) & (middle < high)):
+            is_above = middle - omega + variance * slope(middle, *given) > 0
+            low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+        return (objective(high, *numbers) if isinstance(node, MoreauEnvelope) else high)[()]

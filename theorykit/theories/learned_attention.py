@@ -1,12 +1,11 @@
 r"""Bayes-optimal learning of an attention matrix: attention-indexed models.
 
 Sequences of L tokens x_a in R^D have scores h_ab = x_a^T S x_b, with an attention matrix S = W W^T / sqrt(R D) of rank
-R = rho D. We observe the softmax of every row of scores, or the position of its maximum (hardmax), for n = alpha D^2
-sequences. The theory gives the mean square error of the best estimate of S as D grows at fixed rho and alpha.
+R = rho D. We observe the softmax of every row of scores for n = alpha D^2 sequences. The theory gives the mean square
+error of the best estimate of S as D grows at fixed rho and alpha.
 
 Source: Boncoraglio, Troiani, Erba and Zdeborova, "Bayes optimal learning of attention-indexed models",
-arXiv:2506.01582. Our hardmax equations differ from their program, which has a density in place of the derivative of a
-distribution function.
+arXiv:2506.01582.
 """
 
 from functools import cache
