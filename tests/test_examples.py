@@ -17,6 +17,7 @@ LONG = (
     "graph_convolutions",
     "hidden_markov_chains",
     "hopfield_retrieval",
+    "in_context_learning",
     "lazy_to_rich",
     "learn_attention_by_evidence",
     "linear_convolutions",

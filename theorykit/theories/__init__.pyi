@@ -1,3 +1,3 @@
-from . import empirical_risk, learned_attention
+from . import empirical_risk, in_context, learned_attention
 
-__all__ = ["empirical_risk", "learned_attention"]
+__all__ = ["empirical_risk", "in_context", "learned_attention"]
