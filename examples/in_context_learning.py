@@ -20,8 +20,7 @@ from theorykit.plots.style import save, use_style
 from theorykit.theories import in_context
 
 theorykit.enable_float64()
-S = in_context.action()
-print(*S.order_parameters, "is the only order parameter. Parameters and sources:", *S.parameters)
+print("A =", in_context.action().expression.subs(dict.fromkeys(in_context.SOURCES, 0)))
 
 # %% [markdown]
 # We train networks of dimension 16 to 128 to compare. A context enters through $v \propto \sum_i y_i x_i$ alone. Given

@@ -3,9 +3,10 @@
 import mpmath
 import numpy as np
 import pytest
-from sympy import Rational, diff, lambdify
+from sympy import Rational, Symbol, diff, lambdify, log, sqrt
 
 from theorykit.saddle import ConvergenceWarning
+from theorykit.symbolic.spectral_laws import LogPotential, StieltjesTransform
 from theorykit.theories import in_context
 
 AT = {"alpha": 1.0, "tau": 0.5, "kappa": 0.5, "rho": 0.1, "ridge": 0.1}
@@ -50,12 +51,27 @@ def test_the_transition_to_learning_in_context():
     assert np.max(np.abs(found.icl - found.idg - [0.8, 0.5, 0.1, 0.0])) < 1e-5
 
 
+def typed_potential(place, variance, ratio):
+    """Mean of log(z + s) as in the note, for eigenvalues in units of 1 / ratio."""
+    assert variance == 0
+    z = -place / ratio
+    m = 2 / (z + 1 - 1 / ratio + sqrt((z + 1 - 1 / ratio) ** 2 + 4 * z / ratio))
+    return ratio * log(1 + m / ratio) - log(m) + z * m - 1 + log(ratio)
+
+
+def typed_mean(place, variance, ratio):
+    """Derivative of the potential by the place."""
+    x = Symbol("x")
+    return typed_potential(x, variance, ratio).diff(x).xreplace({x: place})
+
+
 def test_errors_are_derivatives_of_the_minimum_by_sources():
-    """The minimum of the action with sources, and its mixed differences, in 50 digits."""
+    """The minimum of the action with sources and its mixed differences in 50 digits, with the law of the note."""
     symbols = [in_context.EPSILON, in_context.ICL, in_context.IDG, in_context.LOSS]
     numbers = {in_context.ALPHA: 1, in_context.TAU: Rational(1, 2), in_context.KAPPA: Rational(1, 2)}
     numbers |= {in_context.RHO: Rational(1, 10), in_context.RIDGE: Rational(1, 10)}
     S = in_context.action().expression.subs(numbers)
+    S = S.replace(LogPotential, typed_potential).replace(StieltjesTransform, typed_mean)
     value, slope = (lambdify(symbols, each, "mpmath") for each in (S, diff(S, in_context.EPSILON)))
     found = in_context.errors(**AT)
 
@@ -91,7 +107,7 @@ def trained(d, seed, alpha, tau, kappa, rho, ridge):
 
 
 def test_networks_of_finite_size_extrapolate_to_the_theory():
-    dimensions, seeds = np.array([8, 16, 32]), (3000, 500, 80)
+    dimensions, seeds = np.array([8, 16, 32]), (2000, 300, 40)
     means, errors = [], []
     for d, count in zip(dimensions, seeds, strict=True):
         found = np.array([trained(d, seed, **AT) for seed in range(count)])
@@ -102,7 +118,7 @@ def test_networks_of_finite_size_extrapolate_to_the_theory():
     limit, error = weights @ np.array(means), np.sqrt(np.square(weights) @ np.square(errors))
     theory = in_context.errors(**AT)
     expected = np.array([theory.icl, theory.idg])
-    assert np.all(np.abs(limit - expected) < 2 * error) and np.all(error < 0.03)
+    assert np.all(np.abs(limit - expected) < 2 * error) and np.all(error < 0.04)
     # The smallest networks alone differ significantly.
     assert np.all(np.abs(means[0] - expected) > 5 * errors[0])
 

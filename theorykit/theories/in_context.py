@@ -26,13 +26,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sympy import Symbol, log, sqrt
+from sympy import Symbol, log
 
 from ..checks import numeric_array, require
 from ..compilation import jit
 from ..precision import require_float64
 from ..saddle import Action, ConvergenceWarning, Positive, minimise
 from ..saddle.domains import as_declared
+from ..symbolic import marchenko_pastur
 
 EPSILON, ALPHA, TAU, KAPPA, RIDGE = (Symbol(n, positive=True) for n in ("epsilon", "alpha", "tau", "kappa", "lambda_"))
 RHO = Symbol("rho", nonnegative=True)
@@ -66,22 +67,21 @@ def action() -> Action:
     # Sources add J_ICL (b + 1) + J_IDG (b + s) to the ridge, so that epsilon + b + s becomes `grown` (z + s).
     grown, new = 1 + EPSILON * IDG, EPSILON * ICL
     z = b + EPSILON * (1 + ICL * (1 + b)) / grown
-    shift = z + 1 - 1 / KAPPA
-    mean = 2 / (shift + sqrt(shift**2 + 4 * z / KAPPA))  # of 1 / (z + s) under the law of Marchenko and Pastur
+    law = marchenko_pastur(KAPPA)
+    mean = law.average(lambda s: 1 / (z + s))
     weight = 1 / (1 + mean / KAPPA)
     # Use 1 - z mean = mean weight, because the left side cancels at large z. Means of s / (z + s) and s^2 / (z + s):
     of_first, of_second = mean * weight, mean * weight * (weight + 1 / KAPPA)
-    of_log = KAPPA * log(1 + mean / KAPPA) - log(mean) - of_first
     # The covariance of labels and v is s in training. The sources add J_ICL + J_IDG s, and 1 + rho to the variance of
     # labels for each. The training loss of the best prediction is a Schur complement.
     explained = grown * of_second + 2 * new * of_first + new**2 * mean / grown
     loss = (1 + RHO) * (1 / EPSILON + ICL + IDG) - explained / EPSILON
-    ridge = (TAU - 1) * log(EPSILON) + TAU * RIDGE / EPSILON + log(grown) + of_log
+    ridge = (TAU - 1) * log(EPSILON) + TAU * RIDGE / EPSILON + log(grown) + law.average(lambda s: log(z + s))
     return Action(ridge + LOSS * loss, {EPSILON: Positive()}, [ALPHA, TAU, KAPPA, RHO, RIDGE, *SOURCES])
 
 
 @cache
-def without_sources() -> Action:
+def _without_sources() -> Action:
     """Return A, the action at zero sources."""
     zero = dict.fromkeys(SOURCES, 0)
     return Action(action().expression.subs(zero), {EPSILON: Positive()}, [ALPHA, TAU, KAPPA, RHO, RIDGE])
@@ -90,7 +90,7 @@ def without_sources() -> Action:
 @jit
 def _solved(values: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
     def one(at: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
-        found = minimise(without_sources(), at)
+        found = minimise(_without_sources(), at)
 
         def of(moved: jax.Array) -> jax.Array:
             names = (EPSILON.name, *(source.name for source in SOURCES))
@@ -131,7 +131,11 @@ def errors(alpha: Any, tau: Any, kappa: Any, rho: Any, ridge: Any) -> Errors:
     symbols = dict(zip(given, (ALPHA, TAU, KAPPA, RHO, RIDGE), strict=True))
     conditions = (condition for name, s in symbols.items() for condition in as_declared(name, s, arrays[name]))
     arrays = require(arrays, conditions)
-    shape = np.broadcast_shapes(*(np.shape(array) for array in arrays.values()))
+    shapes = {name: np.shape(array) for name, array in arrays.items()}
+    try:
+        shape = np.broadcast_shapes(*shapes.values())
+    except ValueError as error:
+        raise ValueError(f"the shapes of the arguments must broadcast against each other, got {shapes}") from error
     flat = {symbols[n].name: jnp.broadcast_to(jnp.asarray(a, dtype=float), shape).ravel() for n, a in arrays.items()}
     *found, converged = _solved(flat)
     if not np.all(converged):
