@@ -292,14 +292,15 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.
 def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr, sp.Expr, sp.Expr] | None]:
     """Split off a factor exp(E), with E = a + b z + c z^2. Return the other factor, and (E, b, c) or None.
 
-    This factor times the normal density is a normal density with another mean and variance.
+    This factor times the normal density is a normal density with another mean and variance. A factor with c >= 1/2
+    stays in the integrand, because there is no such density, and because another factor may have to cancel its growth.
     """
     z, factors = average.variable, sp.Mul.make_args(average.integrand)
     for i, factor in enumerate(factors):
         if isinstance(factor, sp.exp) and factor.has_free(z):
             terms = [factor.exp] if coefficients(factor.exp, z) else sp.Add.make_args(sp.expand(factor.exp))
             quadratic = sp.Add(*(term for term in terms if coefficients(term, z)))
-            if quadratic.has_free(z):
+            if quadratic.has_free(z) and not (1 - 2 * coefficients(quadratic, z)[2]).is_nonpositive:
                 left = factor.exp - quadratic if len(terms) > 1 else sp.S.Zero
                 rest = sp.Mul(*factors[:i], sp.exp(sp.expand(left)), *factors[i + 1 :])
                 return rest, (quadratic, *coefficients(quadratic, z)[1:])

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sympy import Expr, Symbol, log, pi, sqrt, symbols
+from sympy import Expr, Rational, Symbol, exp, log, pi, sinh, sqrt, symbols
 
 from ..checks import Count, Positive, checked_arguments
 from ..derivation import Derivation, Recorder, Step, claims
 from ..saddle import Action, Solution, minimise
 from ..saddle import Positive as PositiveNumber
-from ..symbolic import SpectralLaw, marchenko_pastur, semicircle
+from ..symbolic import GaussianAverage, SpectralLaw, log_bivariate_normal_cdf, marchenko_pastur, semicircle
 
 alpha, rho, L, Delta, V, size = symbols("alpha rho L Delta V D", positive=True)
 """Sequences per D^2, rank per D, tokens, variance of the noise on S, mean square error, and D."""
@@ -105,6 +105,36 @@ def action() -> Action:
     order_parameters = {V: PositiveNumber(), Delta: PositiveNumber()}
     whole = Action(prior - V / Delta + outputs, order_parameters, [alpha, rho, L], derivation=derivation)
     return whole.eliminate(V)
+
+
+def hardmax_information(q: Expr, V: Expr, nodes: int = 64) -> Expr:
+    r"""Return I(q), minus the entropy of hardmax outputs of two tokens given the estimate of S.
+
+    The free entropy is Phi(q, qhat) = I_prior(qhat) - q qhat / 4 + alpha I(q), so that qhat = 4 alpha dI/dq. The
+    outputs are the signs of h_11 - h_12 and h_22 - h_12. The estimated differences have variance 3 q and correlation
+    1/3, and the true ones scatter about them with variance 3 V and the same correlation.
+
+    Args:
+        q: overlap of the estimate with S, 1 + rho - V.
+        V: mean square error.
+        nodes: quadrature nodes per variable. With 64, the relative error is below 1e-9 for q < 750 V.
+    """
+    x, y = symbols("x y", real=True)
+    r, scale, rate = Rational(1, 3), sqrt(q / V), Rational(2, 5)
+
+    def stretched(z: Expr) -> Expr:
+        # The outcomes change within sqrt(V / q) of zero. Nodes in z are dense there and reach the end of the density.
+        return 9 * sinh(rate * z) / sinh(12 * rate)
+
+    def weight(z: Expr, exponent: Expr) -> Expr:
+        return exp(z**2 / 2 + exponent) * stretched(z).diff(z)
+
+    u, v = stretched(x), stretched(y)
+    # By symmetry, two outcomes stand for four.
+    outcomes = (log_bivariate_normal_cdf(scale * u, sign * scale * v, sign * r) for sign in (1, -1))
+    density = weight(y, -((v - r * u) ** 2) / (2 * (1 - r**2))) / sqrt(1 - r**2)
+    inner = GaussianAverage(density * sum(log_p * exp(log_p) for log_p in outcomes), y, nodes)
+    return 2 * GaussianAverage(weight(x, -(u**2) / 2) * inner, x, nodes)
 
 
 @checked_arguments

@@ -1,0 +1,136 @@
+"""The hardmax output of attention-indexed models with two tokens: its information and the state evolution."""
+
+import jax
+import numpy as np
+import pytest
+import scipy
+from sympy import symbols
+
+from theorykit.codegen import compile_expressions
+from theorykit.symbolic import gradient, log_bivariate_normal_cdf
+from theorykit.theories.learned_attention import hardmax_information
+
+Q, V = symbols("q V", positive=True)
+H, K, R = symbols("h k r", real=True)
+INFORMATION = hardmax_information(Q, V)
+# the derivative at fixed q + V
+VALUES = {"value": INFORMATION, "slope": gradient(INFORMATION, Q) - gradient(INFORMATION, V)}
+LOG_ORTHANT = compile_expressions("log_orthant", {"value": log_bivariate_normal_cdf(H, K, R)}, [H, K, R])
+RHO = 0.5
+# alpha and the mean square error, from quadrature on panels that are refined towards zero
+KNOWN = {0.02: 0.9548923445, 0.3768: 0.2967274105618, 7.0997: 0.0020105422569}
+
+
+@pytest.fixture(scope="module")
+def information():
+    compiled = compile_expressions("information", VALUES, [Q, V])
+    return jax.jit(lambda q, V: compiled(q=q, V=V))
+
+
+@jax.jit
+def log_orthant(h, k, r):
+    return LOG_ORTHANT(h=h, k=k, r=r)["value"]
+
+
+def panels(scale, nodes=14):
+    """Nodes and weights from -9 to 9, refined towards zero on this scale."""
+    edges, width = [0.0], 1.2 * scale
+    while edges[-1] < 9:
+        edges.append(edges[-1] + min(width, 1.2))
+        width *= 1.5 if edges[-1] > 6 * scale else 1
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    right = (np.array(edges[:-1])[:, None] + np.diff(edges)[:, None] * (points + 1) / 2).ravel()
+    weights = (np.diff(edges)[:, None] * weights / 2).ravel()
+    return np.concatenate([-right, right]), np.concatenate([weights, weights])
+
+
+def mean_squared_slopes(q, V):
+    """The mean of 2 G_11^2 + 2 G_22^2 + G_12^2 over outcomes, for the derivatives G of log P by the scores."""
+    a, total = np.sqrt(q / V), 0.0
+    x, weights = panels(min(1.0, 1 / a))
+    h, k = np.broadcast_arrays(a * x[:, None], a * x)
+    for r in (1 / 3, -1 / 3):
+        square = 1 - r**2
+        density = np.exp(-(h**2 - 2 * r * h * k + k**2) / (2 * square * a**2)) / (2 * np.pi * np.sqrt(square))
+        log_p = np.asarray(log_orthant(h, k, r))
+        first, second = (
+            np.exp(scipy.special.log_ndtr((v - r * u) / np.sqrt(square)) - u**2 / 2 - log_p) / np.sqrt(2 * np.pi)
+            for u, v in ((h, k), (k, h))
+        )
+        second *= np.sign(r)
+        squares = 2 * first**2 + 2 * second**2 + (first + second) ** 2
+        total += 2 * np.sum(density * np.outer(weights, weights) * np.exp(log_p) * squares) / (3 * V)
+    return total
+
+
+@pytest.mark.parametrize("q", [0.05, 0.9, 1.47])
+def test_slope_of_the_information_is_the_mean_square_of_derivatives(information, q):
+    error = 1 + RHO - q
+    # qhat = 4 alpha dI/dq = 2 alpha times the mean
+    assert abs(2 * information(q, error)["slope"] / mean_squared_slopes(q, error) - 1) < 1e-8
+
+
+def test_information_without_and_with_a_good_estimate(information):
+    # Without an estimate the outcomes have the probabilities of orthants.
+    same, other = 1 / 4 + np.arcsin(1 / 3) / (2 * np.pi), 1 / 4 - np.arcsin(1 / 3) / (2 * np.pi)
+    entropy = -2 * (same * np.log(same) + other * np.log(other))
+    assert abs(information(1e-12, 1.5)["value"] + entropy) < 1e-9
+    # With a good one, only outcomes of one row at a time are uncertain, within sqrt(3 V) of zero.
+    binary = scipy.integrate.quad(lambda t: scipy.special.entr(scipy.special.ndtr(t)), -38, 38, epsabs=1e-12)[0]
+    for error in (0.02, 0.005):
+        q = 1.5 - error
+        limit = -4 * binary * np.sqrt(error / (2 * np.pi * q))
+        # The next order is that of both differences close to zero.
+        assert abs(information(q, error)["value"] / limit - 1) < error
+
+
+def squared_error(noise):
+    """The error of the best estimate of S from S plus semicircular noise, from the law of its spectrum."""
+    s = np.sqrt(RHO)
+    square, square_of_g = np.poly1d([-1 / s, 1]) ** 2, np.poly1d([1, 0, 0])
+    stationary = (noise * square_of_g * square + square_of_g - square).roots
+    stationary = stationary[np.abs(stationary.imag) < 1e-9 * np.abs(stationary)].real
+    edges = np.sort(1 / stationary + noise * stationary + s / (1 - stationary / s))
+    points, weights = np.polynomial.legendre.leggauss(300)
+    angles, total = np.pi / 4 * (points + 1), 0.0
+    for left, right in zip(edges[::2], edges[1::2], strict=True):
+        x = left + (right - left) * np.sin(angles) ** 2
+        # The Stieltjes transform solves a cubic equation, and its imaginary part is the density.
+        companion = np.zeros((len(x), 3, 3))
+        companion[:, 1, 0] = companion[:, 2, 1] = 1
+        companion[:, 0] = np.stack([s + x / noise, -(x + 1 / s - s) * s / noise, np.full(len(x), s / noise)], axis=1)
+        density = np.max(np.linalg.eigvals(companion).imag, axis=1) / np.pi
+        total += np.sum(np.pi / 4 * weights * (right - left) * np.sin(2 * angles) * density**3)
+    return noise - 4 * np.pi**2 / 3 * noise**2 * total
+
+
+@pytest.mark.parametrize("alpha", KNOWN)
+def test_error_of_learned_attention_from_hardmax_outputs(information, alpha):
+    def residual(error):
+        qhat = 4 * alpha * float(information(1 + RHO - error, error)["slope"])
+        return squared_error(1 / qhat) - error
+
+    found = scipy.optimize.brentq(residual, KNOWN[alpha] * 0.9, KNOWN[alpha] * 1.03, xtol=1e-13)
+    assert abs(found / KNOWN[alpha] - 1) < 1e-7
+
+
+def test_derivative_and_not_the_density_is_the_score_of_the_outputs():
+    # With the score, the correlation of fields and derivatives equals the mean square: Stein's lemma. At h = k the
+    # published program has the density of both differences in place of the derivative of the distribution function.
+    rng = np.random.default_rng(0)
+    q, error, r = 0.9, 0.6, 1 / 3
+    root = np.linalg.cholesky([[1, r], [r, 1]])
+    w, noise = (np.sqrt(3 * each) * rng.normal(size=(200_000, 2)) @ root.T for each in (q, error))
+    signs = np.sign(w + noise)
+    h, k = (signs * w / np.sqrt(3 * error)).T
+    rho = r * np.prod(signs, axis=1)
+    log_p = log_orthant(h, k, rho)
+    s = np.sqrt(1 - rho**2)
+    derivative = np.exp(scipy.special.log_ndtr((k - rho * h) / s) - h**2 / 2 - log_p) / np.sqrt(2 * np.pi)
+    density = np.exp(-(h**2 - 2 * rho * h * k + k**2) / (2 * s**2) - log_p) / (2 * np.pi * s)
+    # The first component of the inverse covariance of the differences times the noise.
+    first = signs[:, 0] * np.linalg.solve([[1, r], [r, 1]], noise.T)[0] / np.sqrt(3 * error)
+    for score, holds in ((derivative, True), (density, False)):
+        differences = first * score - score**2
+        deviation = abs(np.mean(differences)) / (np.std(differences) / np.sqrt(len(differences)))
+        assert deviation < 4 if holds else deviation > 8
