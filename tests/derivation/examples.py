@@ -114,7 +114,7 @@ RULES: dict[str, Callable[[], Step]] = {
     "gaussian_density": lambda: rules.gaussian_density(Trace(j.T * M * j) / scale, j, w),
     "gram_volume": lambda: rules.gram_volume(N * LogDet(M) + Trace(W.T * inverse(M) * W), W, U, N),
     "eliminate": lambda: rules.eliminate(_entropy_before(), Q),
-    "eliminate a number": lambda: rules.eliminate(scale**2 * Trace(M) - 2 * scale * LogDet(U) + N, scale),
+    "eliminate a number": lambda: rules.eliminate(scale**2 * Trace(M) - 2 * scale * T + N, scale),
     "eliminate_constrained": lambda: rules.eliminate_constrained(Trace(Q * (2 * U - M)) + N * LogDet(U), Q, U),
     "eliminate_constrained of numbers": lambda: rules.eliminate_constrained(
         multiplier * (1 / scale - T) + scale**2 * T, multiplier, scale, {scale: Interval.open(0, oo)}
