@@ -18,7 +18,7 @@ from sympy import Expr, MatrixSymbol, S, Symbol, atan2, erfc, pi, sqrt, symbols
 
 from ..checks import Scalar, checked_arguments, real_array, shown
 from ..codegen import compile_expressions
-from ..saddle import Action, Positive, Real, Solution
+from ..saddle import Action, Positive, Real, Solution, stationary
 from ..symbolic import entrywise, gaussian_average, gradient, moreau, sum_of_entries
 
 Labels = Literal["sign", "linear", "random"]
@@ -28,10 +28,8 @@ s, q_hat, V, V_hat, alpha, rho = symbols("s q_hat V V_hat alpha rho", positive=T
 ridge, noise = symbols("lambda_ sigma2", nonnegative=True)
 _size = Symbol("d", integer=True, positive=True)
 _eigenvalues, _teacher = (MatrixSymbol(name, _size, 1) for name in ("eigenvalues", "teacher"))
-_z, _xi = symbols("z xi", real=True)
-# The action is a minimum in one of each pair of conjugate order parameters, and a maximum in the other.
-INITIAL = {"m": 0.5, "m_hat": 0.5, "s": 0.5, "q_hat": 0.5, "V": 1.0, "V_hat": 0.5}
-"""Start for `saddle.stationary`, which needs the index 3, or 2 for random labels."""
+_z = Symbol("z", real=True)
+_INITIAL = {"m": 0.5, "m_hat": 0.5, "s": 0.5, "q_hat": 0.5, "V": 1.0, "V_hat": 0.5}
 
 
 @checked_arguments
@@ -39,7 +37,7 @@ def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_s
     """Return the action of empirical risk minimisation, per weight.
 
     Its parameters are alpha, lambda_ (the ridge), sigma2 (the variance of noise in the teacher's field), and with a
-    spectrum also the values of `spectrum`.
+    spectrum also the values of `spectrum`. Without a spectrum, the conjugates are eliminated.
 
     Args:
         loss: The loss, a convex expression in `x` and `y`.
@@ -49,18 +47,16 @@ def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_s
         has_spectrum: Whether the covariance of features is given by its eigenvalues. By default, it is the identity.
 
     Raises:
-        ValueError: If the loss is not convex in `x`.
+        ValueError: If the loss is not convex in `x`, or for linear labels if it does not depend on `x - y` alone.
 
     Example:
         >>> import theorykit
         >>> from sympy import symbols
-        >>> from theorykit.saddle import stationary
         >>> from theorykit.theories import empirical_risk
         >>> theorykit.enable_float64()
         >>> x, y = symbols("x y", real=True)
         >>> square = empirical_risk.action((y - x) ** 2 / 2, x, y, labels="linear")
-        >>> values = {"alpha": 1.0, "lambda_": 0.1, "sigma2": 0.25}
-        >>> student = stationary(square, values, index=3, initial=empirical_risk.INITIAL)
+        >>> student = empirical_risk.solve(square, {"alpha": 1.0, "lambda_": 0.1, "sigma2": 0.25})
         >>> round(float(empirical_risk.generalisation_error(student, labels="linear")), 4)
         0.4493
     """
@@ -80,7 +76,22 @@ def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_s
         of_prior = sum_of_entries(entrywise(of_weight, _eigenvalues, _teacher)) / _size
         parameters += [_eigenvalues, _teacher, *([] if random else [rho])]
     risk = _mean_envelope(loss, x, y, labels, variance)  # Aubin et al., Eq. (9)
-    return Action(overlaps - of_prior / 2 + alpha * risk, domains, parameters)
+    made = Action(overlaps - of_prior / 2 + alpha * risk, domains, parameters)
+    conjugates = [symbol for symbol in (q_hat, V_hat, m_hat) if symbol in domains]
+    return made if has_spectrum else made.eliminate(*conjugates)
+
+
+@checked_arguments
+def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
+    """Return the student at given values of the parameters: a stationary point of known index.
+
+    If no finite weights minimise the risk, as for logistic regression of separable examples without ridge, the solution
+    has not converged, and its `diagnosis` says why. With `throw`, this is an error.
+    """
+    initial = {symbol.name: _INITIAL[symbol.name] for symbol in action.order_parameters}
+    # S is maximal in the variance V, and in one of each other pair of conjugates that is not eliminated.
+    index = 1 + sum(name in initial for name in ("m_hat", "q_hat"))
+    return stationary(action, values, index=index, initial=initial, throw=throw)
 
 
 def _mean_envelope(loss: Expr, x: Symbol, y: Symbol, labels: Labels, variance: Expr) -> Expr:
@@ -88,13 +99,12 @@ def _mean_envelope(loss: Expr, x: Symbol, y: Symbol, labels: Labels, variance: E
     q = s if labels == "random" else m**2 / variance + s
     field = sqrt(q) * _z
     if labels == "linear":
+        # The difference of the student's field and the label is Gaussian.
         shifted = loss.xreplace({x: x + y})
-        if not shifted.has(y):
-            # The loss depends on the difference of field and label alone, which is Gaussian.
-            spread = sqrt(s + (m - variance) ** 2 / variance + noise)
-            return gaussian_average(moreau(shifted, x, spread * _z, V), _z)
-        label = m * _z / sqrt(q) + sqrt(variance * s / q + noise) * _xi
-        return gaussian_average(moreau(loss, x, field, V).xreplace({y: label}), _xi, _z)
+        if shifted.has(y):
+            raise ValueError(f"a loss for linear labels must depend on {x} - {y} alone, got {loss}")
+        spread = sqrt(s + (m - variance) ** 2 / variance + noise)
+        return gaussian_average(moreau(shifted, x, spread * _z, V), _z)
     envelopes = [moreau(loss.xreplace({y: S(sign)}), x, field, V) for sign in (1, -1)]
     is_even = loss.xreplace({y: S.NegativeOne, x: -x}) == loss.xreplace({y: S.One})
     # Twice the probability of each label, given the student's field.
@@ -143,9 +153,11 @@ _ANGLE = compile_expressions("angle", {"error": atan2(sqrt(rho * s), m) / pi}, [
 
 
 @checked_arguments
-def training_loss(action: Action, values: Mapping) -> Any:
-    """Return the mean loss of the examples at a solution, without ridge. `values` are all symbols of the action."""
+def training_loss(action: Action, values: Mapping, student: Solution) -> Any:
+    """Return the mean loss of the examples, without ridge, at a student and the values at which it was solved."""
     envelope = gradient(action.expression, alpha)
     # The envelope is loss + V loss'^2 / 2, and its derivative in V is -loss'^2 / 2.
     expression = envelope + V * gradient(envelope, V)
-    return compile_expressions("training_loss", {"loss": expression}, action.symbols).call_from(values)["loss"]
+    return compile_expressions("training_loss", {"loss": expression}, action.symbols).call_from(
+        {**values, **student.order_parameters}
+    )["loss"]
