@@ -104,7 +104,7 @@ def test_different_symbols_of_one_name_are_refused(expression, arguments, messag
 
 def test_scalar_formulas_are_written_with_no_other_names_than_are_reserved():
     x = Symbol("x", real=True)
-    ones = {"x": x, "n": Integer(1)}
+    ones = {"x": x, "p": x, "n": Integer(1)}
     nodes = [row.kind(*(ones[letter] for letter in row.arguments)) for row in ROWS]
     words = {print_scalar(node).split("(")[0].split(".")[0] for node in nodes if type(node) in TABLE}
     assert words <= {"abs", "jnp", "special"}

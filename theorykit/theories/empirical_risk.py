@@ -58,7 +58,7 @@ def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_s
         >>> square = empirical_risk.action((y - x) ** 2 / 2, x, y, labels="linear")
         >>> student = empirical_risk.solve(square, {"alpha": 1.0, "lambda_": 0.1, "sigma2": 0.25})
         >>> round(float(empirical_risk.generalisation_error(student, labels="linear")), 4)
-        0.4493
+        0.4411
     """
     random, variance = labels == "random", rho if has_spectrum else S.One
     overlap, overlap_hat = (S.Zero, S.Zero) if random else (m, m_hat)
