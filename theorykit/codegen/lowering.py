@@ -582,7 +582,7 @@ _RULES = {
     LogDet: _Rules(lambda builder, node: builder.emit("log_det", builder.cholesky(node.matrix)), _value_of_log_det),
     GaussianAverage: _Rules(_lower_average, mean_of_average),
     SpectralAverage: _Rules(_lower_of_law, _value_of_spectral_average),
-    LawFunctionBase: _Rules(_lower_of_law, _value_of_function),
+    **{kind: _Rules(_lower_of_law, _value_of_function) for kind in TABLE if issubclass(kind, LawFunctionBase)},
     **{kind: _Rules(None, evaluate) for kind, evaluate in _SCALARS.items()},
 }
 
