@@ -9,6 +9,8 @@ hinge, the absolute value or the Huber loss is an ordinary `Piecewise`, and aver
 On other pieces it is an atom.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise

@@ -10,6 +10,8 @@ explain, the variance V of one student's field, and conjugates. With the varianc
 variance of the student's field is q = m^2 / rho + s, so no domain contains an impossible covariance.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -123,10 +125,12 @@ def _spectrum(name: str, value: Any) -> np.ndarray:
     return found
 
 
+Spectrum = Annotated[Any, _spectrum]
+"""Numbers that may be the eigenvalues of a covariance matrix."""
+
+
 @checked_arguments
-def spectrum(
-    eigenvalues: Annotated[Any, _spectrum], teacher: Annotated[Any, _spectrum] | None = None
-) -> Mapping[str, np.ndarray | float]:
+def spectrum(eigenvalues: Spectrum, teacher: Spectrum | None = None) -> Mapping[str, np.ndarray | float]:
     """Return the values of an action `has_spectrum`.
 
     Args:

@@ -8,6 +8,8 @@ Source: Boncoraglio, Troiani, Erba and Zdeborova, "Bayes optimal learning of att
 arXiv:2506.01582.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Any
 
