@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from sympy import Expr, Rational, Symbol, exp, log, pi, sinh, sqrt, symbols
 
-from ..checks import Count, Positive, checked_arguments
+from ..checks import Count, Positive, Scalar, checked_arguments
 from ..derivation import Derivation, Recorder, Step, claims
 from ..saddle import Action, Solution, minimise
 from ..saddle import Positive as PositiveNumber
@@ -109,7 +109,8 @@ def action() -> Action:
     return whole.eliminate(V)
 
 
-def hardmax_information(q: Expr, V: Expr, nodes: int = 64) -> Expr:
+@checked_arguments
+def hardmax_information(q: Scalar, V: Scalar, nodes: Any = 64) -> Expr:
     r"""Return I(q), minus the entropy of hardmax outputs of two tokens given the estimate of S.
 
     The free entropy is Phi(q, qhat) = I_prior(qhat) - q qhat / 4 + alpha I(q), so that qhat = 4 alpha dI/dq. The
