@@ -33,13 +33,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import quad
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, roots_hermitenorm
-from sympy import log, sqrt, symbols
+from scipy.optimize import brentq, root
+from scipy.special import erfc, log_ndtr, roots_hermitenorm
+from sympy import Max, log, sqrt, symbols
 
 import theorykit
 from theorykit.saddle import Action, Between, Positive, Real, minimise, stationary
 from theorykit.symbolic import gaussian_average, log_cosh, log_normal_cdf
+from theorykit.theories import empirical_risk
 
 DAMPING, SETTLED, MOST = 0.5, 1e-10, 10_000
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
@@ -241,12 +242,67 @@ def perceptron() -> Problem:
     return Problem(action, 0, {"q": 0.5}, grid, iterate, "q", truth)
 
 
+def hinge_regression() -> Problem:
+    """Return a support vector machine with a linear teacher, without its conjugates, which are eliminated."""
+    x, y = symbols("x y", real=True)
+
+    def conjugates(at: dict, of: dict, z: np.ndarray, weights: np.ndarray, xp: ModuleType) -> tuple:
+        """Return m_hat, q_hat and V_hat at the nodes z of a quadrature rule, Eq. (9) of Aubin et al. (2020)."""
+        m, s, V = (each[..., None] for each in (at["m"], at["s"], at["V"]))
+        field = xp.sqrt(m**2 + s) * z
+        force = xp.clip((1 - field) / V, 0.0, 1.0)
+        # Twice the probability of the label given the student's field, and its derivative by the teacher's mean.
+        erfc_ = erfc if xp is np else jax.scipy.special.erfc
+        odds = erfc_(-m * z / xp.sqrt(2 * s))
+        density = xp.exp(-(m**2) * z**2 / (2 * s)) * xp.sqrt(2 * (m**2 + s) / (np.pi * s))
+        mean = lambda values: xp.sum(weights * values, axis=-1)  # noqa: E731
+        # The mean slope of the force by parts, because the slope jumps.
+        rises = (density * m / xp.sqrt(m**2 + s) - z * odds) * force / xp.sqrt(m**2 + s)
+        return tuple(of["alpha"] * mean(each) for each in (density * force, odds * force**2, rises))
+
+    def step(at: dict, of: dict, hats: tuple) -> dict:
+        V = 1 / (of["lambda_"] + hats[2])
+        return {"m": hats[0] * V, "s": hats[1] * V**2, "V": V}
+
+    def truth(alpha: float, lambda_: float, sigma2: float) -> float:
+        """Return the variance V: iterate, then solve, with a rule that is exact between the kinks."""
+        nodes, weights = np.polynomial.legendre.leggauss(100)
+        of = {"alpha": alpha, "lambda_": lambda_}
+
+        def ahead(point: np.ndarray) -> np.ndarray:
+            at = dict(zip(("m", "s", "V"), np.exp(point), strict=True))
+            width, steep = np.sqrt(at["m"] ** 2 + at["s"]), np.sqrt(at["s"]) / at["m"]
+            kinks = [(1 - at["V"]) / width, 1 / width, *(steep * np.array([-6, -2, 0, 2, 6]))]
+            edges = np.unique(np.clip([-12, -4, 4, 12, *kinks], -12, 12))
+            half, middle = np.diff(edges)[:, None] / 2, (edges[1:] + edges[:-1])[:, None] / 2
+            z = (middle + half * nodes).ravel()
+            density = (half * weights).ravel() * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+            return np.log(list(step(at, of, conjugates(at, of, z, density, np)).values()))
+
+        point = np.zeros(3)
+        for _ in range(300):
+            point = (point + ahead(point)) / 2
+        return float(np.exp(root(lambda at: at - ahead(at), point, tol=1e-13).x[2]))
+
+    grid = _grid(alpha=np.linspace(0.5, 6, 16), lambda_=np.geomspace(1e-3, 1, 16))
+    return Problem(
+        empirical_risk.action(Max(0, 1 - x * y), x, y),
+        1,
+        {"m": 0.5, "s": 0.5, "V": 1.0},
+        {**grid, "sigma2": np.zeros(256)},
+        lambda at, of, xp, rule: step(at, of, conjugates(at, of, rule.nodes, rule.weights, xp)),
+        "V",
+        truth,
+    )
+
+
 PROBLEMS = {
     "Curie-Weiss": curie_weiss,
     "SK": sherrington_kirkpatrick,
     "spherical 3-spin": spherical_spins,
     "ridge regression": ridge_regression,
     "perceptron": perceptron,
+    "hinge regression": hinge_regression,
 }
 
 

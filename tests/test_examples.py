@@ -12,6 +12,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 LONG = (
     "choose_by_evidence",
     "deep_linear_networks",
+    "empirical_risk",
     "find_my_mistake",
     "gated_networks",
     "graph_convolutions",
@@ -20,6 +21,7 @@ LONG = (
     "in_context_learning",
     "lazy_to_rich",
     "learn_attention_by_evidence",
+    "learned_attention_finite_size",
     "linear_convolutions",
     "local_kernels",
     "narrow_limit",

@@ -24,7 +24,15 @@ SECTIONS = {
         "learn_attention_by_evidence",
     ),
     "Images and trained transformers": ("one_shot_images", "pretrained_layer", "recorded_attention"),
-    "Your own actions": ("hopfield_retrieval", "phase_diagrams", "ridge_replicas", "in_context_learning"),
+    "Your own actions": (
+        "hopfield_retrieval",
+        "phase_diagrams",
+        "ridge_replicas",
+        "in_context_learning",
+        "learned_attention",
+        "learned_attention_finite_size",
+        "empirical_risk",
+    ),
     "Special cases": (
         "deep_linear_networks",
         "gated_networks",

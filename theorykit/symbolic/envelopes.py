@@ -9,8 +9,6 @@ hinge, the absolute value or the Huber loss is an ordinary `Piecewise`, and aver
 On other pieces it is an atom.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -155,7 +153,7 @@ def _without_overflow(expression: Expr) -> Expr:
 
 
 @checked_arguments
-def moreau(loss: Scalar, x: Symbol, omega: Scalar, V: Scalar, *, least: bool = False) -> Expr:
+def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar", *, least: bool = False) -> Expr:
     r"""Return the Moreau envelope $\min_x [(x - \omega)^2 / (2 V) + \ell(x)]$ of a loss.
 
     Args:
@@ -185,7 +183,7 @@ def moreau(loss: Scalar, x: Symbol, omega: Scalar, V: Scalar, *, least: bool = F
 
 
 @checked_arguments
-def proximal(loss: Scalar, x: Symbol, omega: Scalar, V: Scalar, *, least: bool = False) -> Expr:
+def proximal(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar", *, least: bool = False) -> Expr:
     r"""Return the proximal point of a loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
 
     The arguments are described in `moreau`. If two minima are equal, the result is one of them.
