@@ -2,6 +2,8 @@
 
 from dataclasses import fields
 
+from sympy import Symbol
+
 from tests.derivation.examples import RULES, M, U
 from theorykit.derivation import claims
 
@@ -12,11 +14,13 @@ CLAIMS = [step.claim for _, step in EXAMPLES.values()] + [
     RULES[name]().claim for name in ("linearise_square", "eliminate")
 ]
 EVERY = {type(claim).__name__: claim for claim in CLAIMS}
+EVERY["LargeSizeLimit"] = claims.LargeSizeLimit(Symbol("D", positive=True), lambda size, values, rng: rng, ())
 EVERY["SolvesToFirstOrder"] = claims.SolvesToFirstOrder(U, ((U, M),), (), M)
 
 FACE = Face(
     claims,
     {f"{name}.{each.name}": like(getattr(claim, each.name)) for name, claim in EVERY.items() for each in fields(claim)},
+    known={"LargeSizeLimit(sample=a class)": "a class may be called, and may return draws"},
     untried={
         " ".join(
             f"{name}.*" for name in (*EVERY, "Claim", "Identity")
