@@ -33,6 +33,7 @@ from ..symbolic.functions import (
     SmoothedRamp,
 )
 from . import oracle
+from .gaussian_means import gauss_legendre
 from .spectral_laws import cube_of_density, log_energy, log_potential, spectral_density, stieltjes_transform
 
 Numbers = Float[Array, "..."]
@@ -114,7 +115,7 @@ def log_bivariate_normal_cdf(h: Numbers, k: Numbers, r: Numbers) -> Numbers:
     inner = jnp.sort(jnp.stack([jnp.clip(s * step, low, high), jnp.clip(0.0, low, high)]), axis=0)
     left = jnp.concatenate([low[None], inner])
     width = jnp.concatenate([inner, high[None]]) - left
-    points, weights = map(jnp.asarray, _panel(22))
+    points, weights = map(jnp.asarray, gauss_legendre(22))
 
     def add(node, total):
         z = left + width * points[node]
@@ -136,7 +137,7 @@ def log_bivariate_normal_cdf(h: Numbers, k: Numbers, r: Numbers) -> Numbers:
     # The difference of the two tails cancels in a narrow strip.
     is_narrow = gap * (1 - top) < 1
     gap = jnp.where(is_narrow, gap, 0.0)
-    points, weights = (each.reshape(-1, *(1 for _ in h.shape)) for each in _panel(10))
+    points, weights = (each.reshape(-1, *(1 for _ in h.shape)) for each in gauss_legendre(10))
     density = jnp.sum(weights * jnp.exp((top**2 - (upper - gap * points) ** 2) / 2), axis=0) / np.sqrt(2 * np.pi)
     strip = jnp.where(is_narrow, gap * density, strip)
 
@@ -148,12 +149,6 @@ def log_bivariate_normal_cdf(h: Numbers, k: Numbers, r: Numbers) -> Numbers:
 
 # The normal density at 8.6 standard deviations, relative to its peak, is below the rounding error.
 _REACH = 8.6
-
-
-def _panel(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return Gauss-Legendre nodes and weights for integrals from 0 to 1."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    return (points + 1) / 2, weights / 2
 
 
 @cache
@@ -364,8 +359,6 @@ ScalarCode = Callable[[Numbers], Numbers]
 
 # Largest number of steps. Newton's method takes about five, and bisection of exponents about sixty more.
 _MOST_STEPS = 100
-# Distance that replaces an infinite one, if the slope of the loss overflows.
-_FARTHEST = 1e300
 # Distances of the points among which several minima are searched for: short steps, then steps that grow.
 _DISTANCES = np.concatenate([np.arange(0.0, 12.0, 0.04), np.geomspace(12.0, 1e4, 100)])
 # Number of local minima that are refined.
@@ -382,7 +375,7 @@ def proximal_point(slope: ScalarCode, curvature: ScalarCode, omega: Numbers, var
     epsilon = float(jnp.finfo(jnp.float64).eps)
     first = slope(omega)
     side = -jnp.sign(first)
-    most = jnp.minimum(variance * jnp.abs(first), _FARTHEST)
+    most = jnp.minimum(variance * jnp.abs(first), oracle.FARTHEST)
 
     def middle(low, high):
         start = jnp.maximum(low, 1e-3 * jnp.minimum(high, 1.0))
@@ -499,7 +492,12 @@ def _log_bivariate_normal_cdf(h, k, r):
             total = total + width / 2 * np.sum(weights * np.exp(exponent(peak) - exponent(s)), axis=0)
     low, high = np.minimum(h, k), np.maximum(h, k)
     first, second = scipy.special.log_ndtr(low), scipy.special.log_ndtr(-high)
-    strip = np.where(low + high > 0, first + np.log(-np.expm1(second - first)), -np.inf)
+    wide = first + np.log(-np.expm1(second - first))
+    # The difference of the two tails cancels in a narrow strip from -high to low.
+    gap = low + high
+    within = weights / 2 * np.exp((low**2 - (low - gap * (nodes + 1) / 2) ** 2) / 2)
+    narrow = np.log(gap * np.sum(within, axis=0) / np.sqrt(2 * np.pi)) - low**2 / 2
+    strip = np.where(gap > 0, np.where(gap * (1 + high) < 1, narrow, wide), -np.inf)
     found = np.logaddexp(strip, np.log(total / (2 * np.pi)) - (h**2 + k**2) / 4 - exponent(peak))
     return np.where(np.abs(r) < 1, found, np.nan)
 

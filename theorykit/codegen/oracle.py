@@ -246,8 +246,8 @@ def _slope(function: Callable[..., float], values: Sequence[float], orders: Sequ
     return float(fitted.deriv(orders[place])(0.0) / radius ** orders[place])
 
 
-# Distance that replaces an infinite one, if the slope of the loss overflows.
-_LARGEST_DISTANCE = 1e300
+FARTHEST = 1e300
+"""Distance that replaces an infinite one, if the slope of a loss overflows."""
 
 
 def value_of_loss(node: Any, at: Any) -> Any:
@@ -271,7 +271,7 @@ def value_of_loss(node: Any, at: Any) -> Any:
 
     omega, variance, *given = numbers
     with np.errstate(all="ignore"):
-        ends = omega, np.clip(omega - variance * slope(omega, *given), -_LARGEST_DISTANCE, _LARGEST_DISTANCE)
+        ends = omega, np.clip(omega - variance * slope(omega, *given), -FARTHEST, FARTHEST)
         if node.takes_least:
             grid = np.linspace(-200, 200, 40_001).reshape(-1, *(1 for _ in omega.shape))
             grid = np.sort(np.concatenate([grid + np.zeros_like(omega), omega + grid / 40]), axis=0)

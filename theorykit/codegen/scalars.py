@@ -262,7 +262,7 @@ def _refusal_of_node(node: sp.Basic) -> str | None:
 
 
 def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:
-    """Yield the nodes that generated code contains, such as those of the integrand of an average and of a loss."""
+    """Yield the nodes that generated code contains, also inside the integrands of averages and inside losses."""
     yield expression
     arguments = expression.args
     if isinstance(expression, GaussianAverage):

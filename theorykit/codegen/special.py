@@ -102,13 +102,13 @@ def _of_row(row: ScalarFunction) -> Callable[..., Array]:
         )
 
     def call(*arguments):
-        known = tuple(
-            (i, int(argument))
+        known = {
+            i: int(argument)
             for i, (letter, argument) in enumerate(zip(row.arguments, arguments, strict=False))
             if letter == "n" or (letter == "p" and isinstance(argument, int))
-        )
-        others = (argument for i, argument in enumerate(arguments) if i not in dict(known))
-        return of_others(known, len(arguments))(*others)
+        }
+        others = (argument for i, argument in enumerate(arguments) if i not in known)
+        return of_others(tuple(known.items()), len(arguments))(*others)
 
     call.__name__ = row.text
     return call

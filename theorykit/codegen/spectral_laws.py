@@ -1,14 +1,16 @@
 r"""JAX code of the free sum of a semicircle law of variance v and a free Poisson law of rate c with jumps of size one.
 
-Its Stieltjes transform g solves x = 1/g + v g + c / (1 - g). On the support, g = r exp(-i phi), and the distance
-m = |1 - g| determines everything: x is real if m^2 = c r^2 / (1 - v r^2), so r = m / sqrt(c + v m^2), and
+Its Stieltjes transform g solves x = 1/g + v g + c / (1 - g). On the support, let g = r exp(-i phi). The distance
+m = |1 - g| determines everything. Since x is real, m^2 = c r^2 / (1 - v r^2), so r = m / sqrt(c + v m^2), and
 
     x = v + c / m^2 - v m^2 + v r^2,
 
 while the density r sin(phi) / pi follows from the triangle with sides 1, r and m. It vanishes at the edges of the
-support, which are the roots of m + r = 1 (right edge), m - r = 1 (left edge) and r - m = 1 (edges of a gap). No cubic
-equation is solved, and no digits are lost at close edges. The gap closes at v = (1 - c^(1/3))^3.
+support: m + r = 1 at the right edge, m - r = 1 at the left edge, and r - m = 1 at the edges of a gap. We solve no cubic
+equation, and lose no digits at close edges. The gap closes at v = (1 - c^(1/3))^3.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +21,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
-from ..symbolic.numeric import slope_along
+from ..symbolic.numeric import slope_of_orders
 
 Number = Array | float | int
 
@@ -31,9 +33,13 @@ class _Rule(NamedTuple):
     above: np.ndarray
     weights: np.ndarray
 
+    def shaped(self, like: Array) -> _Rule:
+        """Return the rule along a new first axis in front of those of an array."""
+        return _Rule(*(each.reshape(-1, *(1 for _ in like.shape)) for each in self))
+
     def between(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Return nodes and weights of a logarithmic grid between two numbers, along the first axis."""
-        below, above, weights = (each.reshape(-1, *(1 for _ in low.shape)) for each in self)
+        below, above, weights = self.shaped(low)
         length = jnp.log(high / low)
         return jnp.where(below < 0.5, low * jnp.exp(length * below), high * jnp.exp(-length * above)), length * weights
 
@@ -41,7 +47,7 @@ class _Rule(NamedTuple):
 def _tanh_sinh(nodes: int) -> _Rule:
     """Return the rule of Takahasi and Mori (1974).
 
-    It resolves square roots at the ends, and singularities beyond them, such as those of a gap that is about to close.
+    It resolves square roots at the ends, and singularities beyond them, such as the edges of a gap that almost closes.
     """
     steps = np.linspace(-3.4, 3.4, nodes)
     exponents = np.pi * np.sinh(steps)
@@ -180,7 +186,7 @@ def _free_poisson_nodes(c: Number, rule: _Rule) -> tuple[Array, Array]:
     """Return positions and masses for v = 0, including the atom at zero."""
     c = jnp.asarray(c, float)
     c = jnp.where(c > 0, c, jnp.nan)
-    below, weights = (each.reshape(-1, *(1 for _ in c.shape)) for each in (rule.below, rule.weights))
+    below, _, weights = rule.shaped(c)
     # x = 1 + c - 2 sqrt(c) cos(angle), without cancellation at a lower edge close to zero.
     x = (1 - jnp.sqrt(c)) ** 2 + 4 * jnp.sqrt(c) * np.sin(np.pi * below / 2) ** 2
     masses = 2 * c * np.sin(np.pi * below) ** 2 / x * weights
@@ -194,20 +200,12 @@ def _semicircle_nodes(v: Number, rule: _Rule) -> tuple[Array, Array]:
     """Return positions and masses for c = 0."""
     v = jnp.asarray(v, float)
     v = jnp.where(v > 0, v, jnp.nan)
-    below, weights = (each.reshape(-1, *(1 for _ in v.shape)) for each in (rule.below, rule.weights))
+    below, _, weights = rule.shaped(v)
     return 2 * jnp.sqrt(v) * np.cos(np.pi * below), jnp.ones_like(v) * 2 * np.sin(np.pi * below) ** 2 * weights
 
 
 def _is_zero(number: Any) -> bool:
     return isinstance(number, (int, float)) and number == 0
-
-
-def _slopes(function: Callable[..., Array], orders: tuple[int, ...]) -> Callable[..., Array]:
-    """Differentiate a function by its arguments, as often as `orders` says."""
-    for i, order in enumerate(orders):
-        for _ in range(order):
-            function = slope_along(function, i)
-    return function
 
 
 def spectral_average(
@@ -230,10 +228,10 @@ def spectral_average(
 
     is_free_poisson, is_semicircle = _is_zero(v), _is_zero(c)
     v, c = jnp.broadcast_arrays(jnp.asarray(v, float), jnp.asarray(c, float))
-    value = _slopes(lambda v, c: mean(v, c, _RULE), (i, j))(v, c)
+    value = slope_of_orders(lambda v, c: mean(v, c, _RULE), (i, j))(v, c)
     if _is_zero(side):
         return value
-    finer = _slopes(lambda v, c: mean(v, c, _FINER_RULE), (i, j))(v, c)
+    finer = slope_of_orders(lambda v, c: mean(v, c, _FINER_RULE), (i, j))(v, c)
     return value + side * stop_gradient(2 * jnp.abs(value - finer) + _ROUNDING * jnp.abs(value))
 
 
@@ -244,7 +242,7 @@ def cube_of_density(v: Number, c: Number, i: int = 0, j: int = 0) -> Array:
         nodes = _nodes(v, c)
         return jnp.sum(nodes.masses * nodes.density**2, axis=0)
 
-    return _slopes(value, (i, j))(*jnp.broadcast_arrays(v, c))
+    return slope_of_orders(value, (i, j))(*jnp.broadcast_arrays(v, c))
 
 
 def log_energy(v: Number, c: Number, j: int = 0) -> Array:
@@ -254,7 +252,7 @@ def log_energy(v: Number, c: Number, j: int = 0) -> Array:
         nodes = _nodes(v, c)
         return jnp.sum(nodes.masses * nodes.potential, axis=0)
 
-    return _slopes(value, (0, j))(*jnp.broadcast_arrays(v, c))
+    return slope_of_orders(value, (0, j))(*jnp.broadcast_arrays(v, c))
 
 
 def spectral_density(x: Number, v: Number, c: Number, i: int = 0, j: int = 0, k: int = 0) -> Array:
@@ -274,7 +272,7 @@ def spectral_density(x: Number, v: Number, c: Number, i: int = 0, j: int = 0, k:
         )
         return jnp.where(inside, _height(m, v, c) / jnp.pi, 0.0) + nan
 
-    return _slopes(value, (i, j, k))(*jnp.broadcast_arrays(*(jnp.asarray(each, float) for each in (x, v, c))))
+    return slope_of_orders(value, (i, j, k))(*jnp.broadcast_arrays(*(jnp.asarray(each, float) for each in (x, v, c))))
 
 
 def stieltjes_transform(z: Number, v: Number, c: Number) -> Array:

@@ -765,7 +765,7 @@ class SolvesToFirstOrder(Claim):
 KINDS: tuple[type[Claim], ...] = tuple(
     kind for kind in list(vars().values()) if isinstance(kind, abc.ABCMeta) and not kind.__abstractmethods__
 )
-"""Every kind of claim."""
+"""Every kind of claim that can be stored as text. `LargeSizeLimit`, which contains code, cannot."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ The envelope of a loss l is M(omega, V) = min_x [(x - omega)^2 / (2 V) + l(x)], 
 minimiser. By the envelope theorem, dM/domega = l'(x*) and dM/dV = -l'(x*)^2 / 2. By the implicit function theorem,
 dx*/domega = 1 / (1 + V l''(x*)). Neither form loses digits by cancellation.
 
-A loss is split at its kinks. On a piece of degree up to two both functions are elementary, so the envelope of the
-hinge, the absolute value or the Huber loss is an ordinary `Piecewise`, and averages are integrated between its kinks.
-On other pieces it is an atom.
+A loss is split at its kinks. On a piece of degree up to two both functions are elementary. The envelope of
+the hinge, the absolute value or the Huber loss is then an ordinary `Piecewise`, and averages are integrated between its
+kinks. On other pieces it is an atom.
 """
 
 from collections.abc import Callable, Sequence
@@ -90,18 +90,18 @@ class FunctionOfLoss(sp.Function):
         residual = lambda x: x - omega + variance * slope(x, *parameters)  # noqa: E731
         low, high = sorted((omega, omega - variance * slope(omega, *parameters)))
         if self.takes_least:
+            objective = self._objective(omega, variance, *parameters)
             points = sorted({omega + mpmath.mpf(x) for x in np.linspace(-60, 60, 4001)})
-            best = min(
-                range(1, len(points) - 1), key=lambda i: self._objective(points[i], omega, variance, *parameters)
-            )
+            best = min(range(1, len(points) - 1), key=lambda i: objective(points[i]))
             low, high = points[best - 1], points[best + 1]
         while high - low > 1e-3:
             middle = (low + high) / 2
             low, high = (low, middle) if residual(middle) > 0 else (middle, high)
         return low if low == high else mpmath.findroot(residual, (low, high), tol=mpmath.mp.eps**1.5)
 
-    def _objective(self, x, omega, variance, *parameters):
-        return (x - omega) ** 2 / (2 * variance) + many_digits(self.loss.variables, self.loss.expr)(x, *parameters)
+    def _objective(self, omega, variance, *parameters):
+        loss = many_digits(self.loss.variables, self.loss.expr)
+        return lambda x: (x - omega) ** 2 / (2 * variance) + loss(x, *parameters)
 
 
 class ProximalPoint(FunctionOfLoss):
@@ -124,7 +124,7 @@ class MoreauEnvelope(FunctionOfLoss):
         return {1: lambda: of_loss(1), 2: lambda: -(of_loss(1) ** 2) / 2}.get(index, lambda: of_loss(0, index - 4))()
 
     def _value(self, *numbers):
-        return self._objective(self._point(*numbers), *numbers)
+        return self._objective(*numbers)(self._point(*numbers))
 
 
 @lru_cache(maxsize=256)
@@ -350,18 +350,13 @@ def _middle(left: Expr, right: Expr, trial: _Trial) -> np.ndarray:
 
 def _branch(node: Expr, trial: _Trial, at: np.ndarray, loss: Expr) -> Expr:
     """Return the expression that the node equals at a point."""
-    if isinstance(node, sp.Abs):
-        branches = [-node.args[0], node.args[0]]
-    elif isinstance(node, sp.Piecewise):
-        branches = [value for value, _ in node.args]
-    else:
-        branches = list(node.args)
     if isinstance(node, sp.Piecewise):
-        steps = [[sp.Piecewise((1, condition), (0, True)) for _, condition in node.args]]
-        active = np.array([trial.values(each, at) for each in steps[0]])
+        branches = [value for value, _ in node.args]
+        ranks = [sp.Piecewise((1, condition), (0, True)) for _, condition in node.args]
     else:
-        active = np.array([trial.values(each, at) for each in branches]) * (-1 if isinstance(node, sp.Min) else 1)
-    chosen = set(np.argmax(active, axis=0).tolist())
+        branches = [-node.args[0], node.args[0]] if isinstance(node, sp.Abs) else list(node.args)
+        ranks = [-branch for branch in branches] if isinstance(node, sp.Min) else branches
+    chosen = set(np.argmax([trial.values(rank, at) for rank in ranks], axis=0).tolist())
     if len(chosen) > 1:
         raise _undecided(loss, trial)
     return branches[chosen.pop()]

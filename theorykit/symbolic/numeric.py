@@ -177,10 +177,7 @@ def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...], orde
         return _MADE[definition]
     slopes = None
     if any(orders):
-        value = _made(name, f, df, intervals, (0,) * len(orders)).implementation
-        for i, order in enumerate(orders):
-            for _ in range(order):
-                value = slope_along(value, i)
+        value = slope_of_orders(_made(name, f, df, intervals, (0,) * len(orders)).implementation, orders)
     else:
         value = f
         given = df if isinstance(df, tuple) else (df,)
@@ -245,6 +242,14 @@ def slope_along(value: Callable, i: int) -> Callable:
         return jax.jvp(of_one, (numbers[i],), (jnp.ones_like(numbers[i]),))[1]
 
     return slope
+
+
+def slope_of_orders(value: Callable, orders: Sequence[int]) -> Callable:
+    """Differentiate JAX code with respect to each argument as many times as its order."""
+    for i, order in enumerate(orders):
+        for _ in range(order):
+            value = slope_along(value, i)
+    return value
 
 
 def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:

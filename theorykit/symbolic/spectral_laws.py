@@ -99,9 +99,11 @@ def _transforms(x: Any, v: Any, c: Any) -> list:
 
 def exact_transform(z: Any, v: Any, c: Any) -> Any:
     """Return the Stieltjes transform at a real number outside the support. It is the root at which x(g) falls."""
-    real = [mpmath.re(g) for g in _transforms(z, v, c) if abs(mpmath.im(g)) < mpmath.mpf(10) ** -(mpmath.mp.dps // 2)]
-    falling = [g for g in real if _inverse_slope(g, v, c) < 0]
-    return falling[0] if len(falling) == 1 and len(real) == len(_transforms(z, v, c)) else mpmath.nan
+    transforms = _transforms(z, v, c)
+    if any(abs(mpmath.im(g)) >= mpmath.mpf(10) ** -(mpmath.mp.dps // 2) for g in transforms):
+        return mpmath.nan
+    falling = [g for g in map(mpmath.re, transforms) if _inverse_slope(g, v, c) < 0]
+    return falling[0] if len(falling) == 1 else mpmath.nan
 
 
 def exact_potential(z: Any, v: Any, c: Any) -> Any:
@@ -302,9 +304,7 @@ class SpectralLaw:
     __radd__ = __add__
 
     def __mul__(self, factor: Any) -> SpectralLaw:
-        factor = checked_scalar("the factor of a law", factor)
-        if factor.is_positive is False:
-            raise ValueError(f"the factor of a law must be positive, got {factor}")
+        factor = _positive("the factor of a law", factor)
         return SpectralLaw(self.variance * factor**2, self.rate, self.jump * factor, self.shift * factor)
 
     __rmul__ = __mul__
@@ -371,9 +371,10 @@ class SpectralLaw:
         if c == 0:
             return 3 / (4 * sp.pi**2 * self.variance)
         if v == 0:
-            place = lambda s: self._to_unit(s)  # noqa: E731
-            square = lambda s: (4 * c - (place(s) - 1 - c) ** 2) / (2 * sp.pi * place(s)) ** 2  # noqa: E731
-            return self.average(square) / self.jump**2
+            place = self._to_unit
+            return (
+                self.average(lambda s: (4 * c - (place(s) - 1 - c) ** 2) / (2 * sp.pi * place(s)) ** 2) / self.jump**2
+            )
         return CubeOfDensity(v, c) / self.jump**2
 
     def log_energy(self) -> sp.Expr:
@@ -387,6 +388,13 @@ class SpectralLaw:
         return LogEnergy(v, c) + sp.log(self.jump)
 
 
+def _positive(what: str, number: Any) -> sp.Expr:
+    number = checked_scalar(what, number)
+    if number.is_positive is False:
+        raise ValueError(f"{what} must be positive, got {number}")
+    return number
+
+
 @checked_arguments
 def marchenko_pastur(ratio: Scalar) -> SpectralLaw:
     """Return the law of the eigenvalues of the mean of n = ratio * d matrices w w^T, for standard normal w in R^d.
@@ -396,8 +404,7 @@ def marchenko_pastur(ratio: Scalar) -> SpectralLaw:
     Raises:
         ValueError: If the ratio is known not to be positive.
     """
-    if ratio.is_positive is False:
-        raise ValueError(f"the ratio of a Marchenko-Pastur law must be positive, got {ratio}")
+    _positive("the ratio of a Marchenko-Pastur law", ratio)
     return SpectralLaw(rate=ratio, jump=1 / ratio)
 
 
@@ -408,6 +415,4 @@ def semicircle(variance: Scalar) -> SpectralLaw:
     Raises:
         ValueError: If the variance is known not to be positive.
     """
-    if variance.is_positive is False:
-        raise ValueError(f"the variance of a semicircle law must be positive, got {variance}")
-    return SpectralLaw(variance=variance)
+    return SpectralLaw(variance=_positive("the variance of a semicircle law", variance))

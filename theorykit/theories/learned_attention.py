@@ -18,7 +18,7 @@ from jaxtyping import Float
 from sympy import Expr, Rational, Symbol, exp, log, pi, sinh, sqrt, symbols
 
 from ..checks import Count, Positive, Scalar, checked_arguments
-from ..derivation import Derivation, Recorder, Step, claims
+from ..derivation import Derivation, Step, claims
 from ..saddle import Action, Solution, minimise
 from ..saddle import Positive as PositiveNumber
 from ..symbolic import GaussianAverage, SpectralLaw, log_bivariate_normal_cdf, marchenko_pastur, semicircle
@@ -82,28 +82,20 @@ def action() -> Action:
         >>> learned_attention.action().parameters
         (alpha, rho, L)
     """
-    record = Recorder(section="prior", equations="")
-    overlap = record.apply(
-        lambda before, **given: Step(
-            "overlap of S with its posterior mean, given S and noise",
-            before,
-            overlap_given_noise(),
-            claims.LargeSizeLimit(size, _sampled_overlaps, ((rho, 0.5), (Delta, 0.6))),
-            **given,
-        ),
+    overlap, prior = overlap_given_noise(), 2 * noisy_law().log_energy() - log(Delta)
+    limit = Step(
+        "overlap of S with its posterior mean, given S and noise",
         Symbol("q_D"),
+        overlap,
+        claims.LargeSizeLimit(size, _sampled_overlaps, ((rho, 0.5), (Delta, 0.6))),
         assumptions=("the spherical integral takes its limit for large matrices", "Bayes-optimal inference"),
+        section="prior",
     )
-    prior = 2 * noisy_law().log_energy() - log(Delta)
-    record.apply(
-        lambda before, **given: Step(
-            "entropy of the prior", before, (overlap - 1 - rho) / Delta**2, claims.Gradient(Delta), **given
-        ),
-        prior,
-    )
+    slope = (overlap - 1 - rho) / Delta**2
+    entropy = Step("entropy of the prior", prior, slope, claims.Gradient(Delta), section="prior")
     # The softmax reveals all differences of scores in a row, (L - 1)(L + 2) independent numbers per sequence.
     outputs = alpha * (L**2 + L - 2) * log(V)
-    derivation = Derivation(tuple(record.steps), ({}, {}))
+    derivation = Derivation((limit, entropy), ({}, {}))
     order_parameters = {V: PositiveNumber(), Delta: PositiveNumber()}
     whole = Action(prior - V / Delta + outputs, order_parameters, [alpha, rho, L], derivation=derivation)
     return whole.eliminate(V)
