@@ -15,6 +15,8 @@ from theorykit.codegen import compile_expressions, interpret, quadrature_error
 from theorykit.codegen.spectral_laws import _nodes, spectral_average
 from theorykit.symbolic import gradient, latex, marchenko_pastur, semicircle
 from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.functions import many_digits
+from theorykit.symbolic.spectral_laws import CubeOfDensity, SpectralAverage
 
 NOISE, RATIO, Z = sp.symbols("Delta kappa z", positive=True)
 MP, WIGNER = marchenko_pastur(RATIO), semicircle(NOISE)
@@ -91,15 +93,47 @@ def test_values_and_derivatives_are_those_of_the_interpreter_and_of_differences(
     assert mathml(latex(expression))
 
 
+VALUES = {NOISE: sp.Rational(7, 10), RATIO: sp.Rational(8, 5)}
+
+
+def exact_mean(law, function):
+    """The mean of a function of x and the density over one interval, by an integral in many digits."""
+    v, c, jump = (sp.sympify(each).xreplace(VALUES) for each in (*law._parameters, law.jump))
+    inverse = lambda g: 1 / g + v * g + (c / (1 - g) if c else 0)  # noqa: E731
+    # the edges are where two roots of the equation meet
+    g = sp.Symbol("g")
+    turns = sp.Poly(sp.together(sp.diff(inverse(g), g)).as_numer_denom()[0], g)
+    turns = [root for root in turns.nroots(n=40) if root.is_real]
+    low, high = (jump * edge for edge in sorted(map(inverse, turns)))
+    x = sp.Symbol("x", positive=True)
+    density = many_digits(x, law.density(x).xreplace(VALUES))
+
+    def integrand(angle):
+        at = (low + high) / 2 - (high - low) / 2 * mpmath.cos(angle)
+        mu = density(at)
+        return function(at, mu) * mu * (high - low) / 2 * mpmath.sin(angle)
+
+    low, high = mpmath.mpmathify(low), mpmath.mpmathify(high)
+    return mpmath.quad(integrand, [0, mpmath.pi / 2, mpmath.pi])
+
+
 @pytest.mark.parametrize("law", [SUM, MP, WIGNER], ids=["sum", "Marchenko-Pastur", "semicircle"])
-def test_thirty_digits(law):
-    values = {NOISE: sp.Rational(7, 10), RATIO: sp.Rational(8, 5)}
-    for expression in (law.average(lambda s: sp.log(s + 9)), law.stieltjes(12), law.cube_of_density()):
-        exact = expression.xreplace(values)
-        digits = sp.N(exact, 30)
+def test_many_digits(law):
+    laws = {
+        law.average(lambda s: sp.log(s + 9)): lambda: exact_mean(law, lambda x, _: mpmath.log(x + 9)),
+        law.average(lambda s: sp.sqrt(s + 9)): lambda: exact_mean(law, lambda x, _: mpmath.sqrt(x + 9)),
+        law.stieltjes(12): lambda: exact_mean(law, lambda x, _: 1 / (12 - x)),
+        law.cube_of_density(): lambda: exact_mean(law, lambda x, density: density**2),
+    }
+    for expression, integral in laws.items():
+        exact = expression.xreplace(VALUES)
+        with mpmath.workdps(25):
+            digits = sp.Float(integral(), 25)
         assert interpret(exact, {}) == pytest.approx(float(digits), rel=1e-11)
         compiled = compile_expressions("f", {"value": exact}, [])()["value"]
         assert float(compiled) == pytest.approx(float(digits), rel=1e-13)
+        if not exact.has(SpectralAverage, CubeOfDensity):
+            assert abs(sp.N(exact, 25) - digits) < 1e-19
 
 
 def test_the_free_entropy_grows_by_the_free_fisher_information():
@@ -149,8 +183,10 @@ def test_the_edges_and_the_gap():
 def test_the_stated_error_of_an_average_covers_the_true_one():
     # the pole at -1e-6 is just below the hard edge at zero
     expression = marchenko_pastur(sp.S.One).average(lambda s: 1 / (s + sp.Float(1e-6)) ** 2)
-    with mpmath.workdps(40):
-        exact = float(sp.N(expression.xreplace({sp.Float(1e-6): sp.Rational(1, 10**6)}), 20))
+    # minus the derivative of the transform of 1 / (s + z), which is elementary
+    z = mpmath.mpf(10) ** -6
+    with mpmath.workdps(60):
+        exact = float(-mpmath.diff(lambda z: (mpmath.sqrt(1 + 4 / z) - 1) / 2, z))
     value = float(compile_expressions("f", {"value": expression}, [])()["value"])
     assert abs(value - exact) <= float(quadrature_error(expression, {}))
     # a control: the error of a rough function is seen

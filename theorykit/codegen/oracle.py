@@ -9,12 +9,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from sympy import sympify
 
 from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.envelopes import MoreauEnvelope
 from ..symbolic.envelopes import derivative as derivative_of_loss
-from ..symbolic.spectral_laws import CubeOfDensity, LogEnergy, LogPotential, SpectralDensity
+from ..symbolic.spectral_laws import CubeOfDensity, LogEnergy
 
 # Edges of panels in standard deviations. The density beyond the last edge is zero in float64.
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
@@ -172,23 +173,12 @@ _LAW_NODES, _DERIVATIVE_NODES = 400, 14
 
 
 def of_law(kind: type, *arguments: float | int) -> float:
-    """Evaluate a `LawFunctionBase` from the roots of the polynomial of its law."""
-    split = kind.places + 2
-    values, orders = list(map(float, arguments[:split])), [0] * split
-    for place, order in zip(kind.ordered, arguments[split:], strict=True):
-        orders[place] = int(order)
-    if kind is CubeOfDensity:
-        return _slope(lambda v, c: _over_support(lambda x, g: (g.imag / np.pi) ** 2, v, c), values, orders)
-    if kind is LogEnergy:
-        return _slope(lambda v, c: _over_support(lambda x, g: _potential(x, g, v, c), v, c), values, orders)
-    if kind is SpectralDensity:
-        return _slope(lambda x, v, c: -_physical(np.array([x]), v, c)[0].imag / np.pi, values, orders)
-    z, v, c = values
-    g = _roots_at(z, v, c)
-    falling = [root.real for root in g if (-1 / root**2 + v + c / (1 - root) ** 2).real < 0]
-    if np.any(np.abs(g.imag) > 1e-7 * np.abs(g)) or len(falling) != 1:
-        return np.nan
-    return _potential(z, falling[0] + 0j, v, c) if kind is LogPotential else falling[0]
+    """Evaluate a `LawFunctionBase`: an integral from the roots of the polynomial of its law, others in many digits."""
+    node = kind(*map(sympify, arguments))
+    if kind.exact is not None:
+        return float(node.evalf(20))
+    integrand = {CubeOfDensity: lambda x, g, v, c: (g.imag / np.pi) ** 2, LogEnergy: _potential}[kind]
+    return _slope(lambda v, c: _over_support(lambda x, g: integrand(x, g, v, c), v, c), arguments[:2], node.orders)
 
 
 def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int]) -> float:
@@ -196,20 +186,19 @@ def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int])
     return _slope(lambda v, c: _over_support(lambda x, g: function(x), v, c), [float(v), float(c)], orders)
 
 
-def _roots_at(x: float, v: float, c: float) -> np.ndarray:
-    """Return the solutions g of x = 1/g + v g + c / (1 - g)."""
-    return np.roots(np.trim_zeros([v, -(x + v), x + 1 - c, -1] if c else [v, -x, 1], "f"))
-
-
 def _physical(x: np.ndarray, v: float, c: float) -> np.ndarray:
-    """Return the Stieltjes transform just above the support."""
-    roots = [_roots_at(place, v, c) for place in x]
-    return np.array([each[np.argmin(each.imag)] for each in roots])
+    """Return the Stieltjes transform just above the support, the solution g of x = 1/g + v g + c / (1 - g)."""
+    every = (v, -(x + v), x + 1 - c, -1.0) if c else (v, -x, 1.0)
+    coefficients = np.array(np.broadcast_arrays(*(every if v else every[1:])))
+    companion = np.zeros((len(x), len(coefficients) - 1, len(coefficients) - 1))
+    companion[:, 1:, :-1] = np.eye(len(coefficients) - 2)
+    companion[:, 0] = -(coefficients[1:] / coefficients[0]).T
+    roots = np.linalg.eigvals(companion)
+    return np.take_along_axis(roots, np.argmin(roots.imag, axis=1)[:, None], 1)[:, 0]
 
 
-def _potential(x: np.ndarray | float, g: np.ndarray | complex, v: float, c: float) -> np.ndarray | float:
-    of_jumps = c * np.log(1 - g) if c else 0.0
-    return (x * g - 1 - np.log(g) - v * g**2 / 2 + of_jumps).real
+def _potential(x: np.ndarray, g: np.ndarray, v: float, c: float) -> np.ndarray:
+    return (x * g - 1 - np.log(g) - v * g**2 / 2 + c * np.log(1 - g)).real
 
 
 def _over_support(function: Callable, v: float, c: float) -> float:
@@ -220,14 +209,13 @@ def _over_support(function: Callable, v: float, c: float) -> float:
     edges = sorted(1 / g + v * g + (c / (1 - g) if c else 0.0) for g in real)
     if v == 0 and c == 1:
         edges = [0.0, 4.0]
-    angles, weights = np.polynomial.legendre.leggauss(_LAW_NODES)
-    angles = np.pi * (angles + 1) / 2
+    # Midpoints converge exponentially, because the integrand is an even and periodic function of the angle.
+    angles = np.pi * (np.arange(_LAW_NODES) + 0.5) / _LAW_NODES
     total = (1 - c) * function(np.zeros(1), np.zeros(1))[0] if v == 0 and c < 1 else 0.0
     for low, high in zip(edges[::2], edges[1::2], strict=True):
         x = (low + high) / 2 - (high - low) / 2 * np.cos(angles)
         g = _physical(x, v, c)
-        value = function(x, g) * -g.imag * (high - low) / 4 * np.sin(angles)
-        total += np.sum(weights * value)
+        total += np.mean(function(x, g) * -g.imag * np.sin(angles)) * (high - low) / 2
     return total
 
 

@@ -28,8 +28,8 @@ class LawFunctionBase(WholeFunctionBase):
     places = 0
     # LaTeX of the function, with the parameters of the law in place of `{law}`.
     notation = ""
-    # Function of mpmath numbers.
-    exact: Callable[..., Any]
+    # Function of mpmath numbers. Integrals over the law have none, and are evaluated in float64.
+    exact: Callable[..., Any] | None = None
     # The parameters by which JAX differentiates. The other derivatives are known expressions.
     ordered: tuple[int, ...] = ()
 
@@ -52,33 +52,22 @@ class LawFunctionBase(WholeFunctionBase):
         return self.func(*numbers, *orders)
 
     def _eval_evalf(self, prec):
-        with mpmath.workprec(prec + 20):
-            values = [mpmath.mpmathify(argument.evalf(mpmath.mp.dps)) for argument in self.args]
-            split = self.places + 2
-            return sp.Float(
-                derivative(type(self).exact, values[:split], self._all_orders(values[split:])), precision=prec
-            )
+        if self.exact is None or not all(argument.is_number for argument in self.args):
+            return None
+        split = self.places + 2
+        # Differences lose digits.
+        with mpmath.workprec(3 * (prec + 20)):
+            values = [mpmath.mpmathify(argument.evalf(mpmath.mp.dps)) for argument in self.args[:split]]
+            return sp.Float(mpmath.diff(self.exact, values, self.orders), precision=prec)
 
-    def _all_orders(self, orders):
-        found = [0] * (self.places + 2)
-        for place, order in zip(self.ordered, orders, strict=True):
-            found[place] = int(order)
-        return found
+    @property
+    def orders(self):
+        """Order of the derivative by each number."""
+        orders = dict(zip(self.ordered, map(int, self.args[self.places + 2 :]), strict=True))
+        return tuple(orders.get(place, 0) for place in range(self.places + 2))
 
 
 _MEANING = {"v": "variance", "c": "rate"}
-
-
-def derivative(function: Callable, values: list, orders: list[int]) -> Any:
-    """Differentiate a function of mpmath numbers."""
-    if not any(orders):
-        return function(*values)
-    with mpmath.workprec(3 * mpmath.mp.prec):
-        return mpmath.diff(function, tuple(values), tuple(orders))
-
-
-def _equation(g: Any, v: Any, c: Any) -> Any:
-    return 1 / g + v * g + c / (1 - g)
 
 
 def _inverse_slope(g: Any, v: Any, c: Any) -> Any:
@@ -87,14 +76,10 @@ def _inverse_slope(g: Any, v: Any, c: Any) -> Any:
     return g**2 * square / (v * g**2 * square + c * g**2 - square)
 
 
-def _roots(*coefficients: Any) -> list:
-    first = next(i for i, each in enumerate(coefficients) if each != 0)
-    return mpmath.polyroots(coefficients[first:], maxsteps=500, extraprec=4 * mpmath.mp.prec)
-
-
 def _transforms(x: Any, v: Any, c: Any) -> list:
     """Return all solutions g of the equation at a real x."""
-    return _roots(v, -(x + v), x + 1 - c, -1) if c else _roots(v, -x, 1)
+    coefficients = (v, -(x + v), x + 1 - c, -1) if c else (v, -x, 1)
+    return mpmath.polyroots(coefficients[not v :], maxsteps=500, extraprec=4 * mpmath.mp.prec)
 
 
 def exact_transform(z: Any, v: Any, c: Any) -> Any:
@@ -115,31 +100,6 @@ def exact_potential(z: Any, v: Any, c: Any) -> Any:
 def exact_density(x: Any, v: Any, c: Any) -> Any:
     """Return the density."""
     return max((-mpmath.im(g) for g in _transforms(x, v, c)), default=mpmath.mpf(0)) / mpmath.pi
-
-
-def exact_average(function: Callable, v: Any, c: Any) -> Any:
-    """Return the mean of a function of x and of the density at x, which must be zero at edges if it diverges there."""
-    if c:
-        # The derivative of x by g vanishes at the edges.
-        points = _roots(v, -2 * v, v + c - 1, 2, -1) if v else _roots(c - 1, 2, -1)
-    else:
-        points = [-1 / mpmath.sqrt(v), 1 / mpmath.sqrt(v)]
-    small = mpmath.mpf(10) ** -(mpmath.mp.dps // 2)
-    real = [mpmath.re(g) for g in points if abs(mpmath.im(g)) < small * abs(g)]
-    edges = sorted(mpmath.re(_equation(g, v, c) if c else 1 / g + v * g) for g in real if abs(1 - g) > small or not c)
-    if v == 0 and c == 1:
-        edges = [mpmath.mpf(0), mpmath.mpf(4)]
-    total = (1 - c) * function(mpmath.mpf(0), mpmath.inf) if v == 0 and c < 1 else mpmath.mpf(0)
-    for low, high in zip(edges[::2], edges[1::2], strict=True):
-        middle, half = (low + high) / 2, (high - low) / 2
-
-        def integrand(angle, middle=middle, half=half):
-            x = middle - half * mpmath.cos(angle)
-            density = exact_density(x, v, c)
-            return function(x, density) * density * half * mpmath.sin(angle)
-
-        total += mpmath.quad(integrand, [0, mpmath.pi / 2, mpmath.pi])
-    return total
 
 
 class StieltjesTransform(LawFunctionBase):
@@ -187,7 +147,6 @@ class CubeOfDensity(LawFunctionBase):
     numbers = 2
     notation = r"\int \mu_{{{law}}}^3"
     ordered = (0, 1)
-    exact = staticmethod(lambda v, c: exact_average(lambda x, density: density**2, v, c))
 
 
 class LogEnergy(LawFunctionBase):
@@ -197,16 +156,6 @@ class LogEnergy(LawFunctionBase):
     numbers = 2
     notation = r"\Sigma_{{{law}}}"
     ordered = (1,)
-
-    @staticmethod
-    def exact(v, c):
-        """Integrate the potential, which is the real part of its formula on the support."""
-
-        def potential(x, density):
-            g = next(g for g in _transforms(x, v, c) if mpmath.im(g) <= 0 and (mpmath.im(g) < 0 or density == 0))
-            return mpmath.re(x * g - 1 - mpmath.log(g) - v * g**2 / 2 + c * mpmath.log(1 - g))
-
-        return exact_average(potential, v, c)
 
     def _slope(self, argindex):
         v, c, order = self.args
@@ -249,15 +198,6 @@ class SpectralAverage(sp.Expr):
     def _eval_derivative(self, symbol):
         of_law = (self.slope(i) * parameter.diff(symbol) for i, parameter in enumerate(self.parameters))
         return self.with_value(self.function.expr.diff(symbol)) + sp.Add(*of_law)
-
-    def _eval_evalf(self, prec):
-        with mpmath.workprec(prec + 20):
-            v, c = (mpmath.mpmathify(each.evalf(mpmath.mp.dps)) for each in self.parameters)
-            value = sp.lambdify(self.function.variables, self.function.expr, "mpmath")
-            mean = derivative(
-                lambda v, c: exact_average(lambda x, _: value(x), v, c), [v, c], list(map(int, self.orders))
-            )
-            return sp.Float(mean, precision=prec)
 
     def _eval_is_real(self):
         return self.function.expr.is_real or None
