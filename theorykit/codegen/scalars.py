@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from functools import partial, reduce
@@ -21,7 +22,7 @@ from ..checks import shown
 from ..symbolic.atoms import NormalVariable
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.envelopes import FunctionOfLoss
-from ..symbolic.functions import LogCosh
+from ..symbolic.functions import LogCosh, WholeFunctionBase
 from ..symbolic.numeric import NumericFunction
 from ..symbolic.spectral_laws import SpectralAverage
 from .functions import ROWS, TABLE
@@ -77,7 +78,22 @@ def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
     optional = [_tuple(kinks), *near, _tuple([f"lambda {name}: {exponent}", *moments]) if tilt else "None"]
     while optional and optional[-1] in ("()", "None"):
         optional.pop()
-    return operation, (f"lambda {name}: {print_scalar(rest)}", first, *optional)
+    return operation, (f"lambda {name}: {_print_once(rest)}", first, *optional)
+
+
+def _print_once(integrand: Expr) -> str:
+    """Write an integrand, in which functions that occur several times are evaluated once."""
+    bound = {average.variable for average in integrand.atoms(GaussianAverage)}
+    counts = Counter(node for node in sp.preorder_traversal(integrand) if isinstance(node, _SHARED))
+    repeated = [node for node, count in counts.items() if count > 1 and not node.free_symbols & bound]
+    names, values = {}, []
+    for i, node in enumerate(sorted(repeated, key=sp.count_ops)):
+        values.append(print_scalar(node.xreplace(names)))
+        names[node] = sp.Symbol(f"shared_{i}", real=True)
+    text = print_scalar(integrand.xreplace(names))
+    for name, value in zip(reversed(names.values()), reversed(values), strict=True):
+        text = f"(lambda {name}: {text})({value})"
+    return text
 
 
 def _tuple(texts: Iterable[str]) -> str:
@@ -91,6 +107,8 @@ def _depth(average: Expr) -> int:
 
 # Nodes that generated code calls by the name of their function.
 NAMED = (NumericFunction, FunctionOfLoss)
+# Functions of many operations.
+_SHARED = (*NAMED, WholeFunctionBase)
 
 
 def function_of(node: Expr) -> NamedFunction:
