@@ -300,6 +300,11 @@ class Action(DisplayMixin):
         """Whether S has Gaussian averages that need quadrature."""
         return self.expression.has(GaussianAverage)
 
+    @cached_property
+    def fixed_averages(self) -> frozenset[Expr]:
+        """Gaussian averages with a fixed number of nodes."""
+        return frozenset(each for each in self.expression.atoms(GaussianAverage) if not each.is_adaptive)
+
     @checked_arguments
     def eliminate(self, *symbols: Symbol | MatrixSymbol | str) -> Action:
         r"""Return the action without some order parameters: each takes the value at which S is stationary in it.
@@ -371,13 +376,18 @@ class Action(DisplayMixin):
 
     @cached_property
     def refined(self) -> Action:
-        """The same action with adaptive quadrature of its Gaussian averages."""
-        return replace(self, expression=refined(self.expression)) if self.has_averages else self
+        """The same action with adaptive quadrature of its Gaussian averages, unless it has averages of averages.
+
+        Averages of averages keep their nodes, because an adaptive rule within another compiles for many minutes.
+        """
+        is_nested = any(average.integrand.has(GaussianAverage) for average in self.fixed_averages)
+        return self if is_nested else replace(self, expression=refined(self.expression))
 
     @cached_property
     def checking(self) -> Action:
         """The same action with many nodes in every Gaussian average: a cheap check of few nodes."""
-        return self.with_nodes(_MANY_NODES)
+        own = self.refined.fixed_averages
+        return self.with_nodes(2 * max(average.nodes for average in own) if own else _MANY_NODES)
 
     @cached_property
     def bounds(self) -> Action:

@@ -140,7 +140,7 @@ class BoundAction(AbstractSaddleProblem):
         """Map `function` over points: as one batch if S is a function of numbers, whose operations are small."""
         # XLA's batched factorisations may deadlock on two cores. A batch of adaptive averages takes as many steps as
         # the hardest of them.
-        is_adaptive = self.of.has_averages and self.of.refined == self.of
+        is_adaptive = self.of.has_averages and not self.of.fixed_averages
         in_batch = self.of.is_of_numbers and not is_adaptive
         return jax.vmap(function) if in_batch else partial(jax.lax.map, function)
 

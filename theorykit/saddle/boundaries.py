@@ -325,7 +325,7 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     tangent = tangent / jnp.linalg.norm(tangent)
     rounding = jnp.append(4 * jnp.finfo(at.dtype).eps * magnitudes, none)
     off = jnp.abs(jnp.linalg.solve(whole, jnp.eye(len(whole)))) @ rounding + residual
-    if system.bound.of.refined != system.bound.of:
+    if system.bound.of.fixed_averages:
         finer = replace(system, bound=replace(system.bound, of=system.bound.of.checking))
         off += 2 * jnp.abs(jnp.linalg.solve(whole, jnp.append(finer.residual(at, frame)[0] - sides, none)))
     points, parameters, count = system.points(at), system.parameters(at), len(system.names)

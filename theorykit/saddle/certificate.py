@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
+from ..symbolic import GaussianAverage
+from ..symbolic.spectral_laws import SpectralAverage
 from .action import SIDE
 from .bound_action import BoundAction
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, reach_of
@@ -363,7 +365,7 @@ def quadrature_error(bound: BoundAction, known: LocalModel | Evidence, coordinat
     other averages are estimated as twice the change with many nodes.
     """
     action, model = bound.of, known.model
-    if not action.has_averages:
+    if not action.expression.has(GaussianAverage, SpectralAverage):
         return jnp.array(0.0)
 
     def step(finer: BoundAction) -> Float[Array, ""]:
@@ -374,6 +376,6 @@ def quadrature_error(bound: BoundAction, known: LocalModel | Evidence, coordinat
     def on_side(side: Array) -> Float[Array, ""]:
         return step(replace(bound, of=action.bounds, parameters={**bound.parameters, SIDE.name: side}))
 
-    if action.refined != action:
+    if action.fixed_averages:
         return 2 * step(replace(bound, of=action.checking))
     return jnp.max(jax.lax.map(on_side, jnp.array([1.0, -1.0])))

@@ -230,7 +230,8 @@ class _Task(NamedTuple):
         return cls(bound, begin, solver, jnp.array(on_host(tolerance)), jnp.array(np.array(max_steps)), refines)
 
     def wants_finer(self, found: Solution) -> bool:
-        if self.refines or not self.bound.of.has_averages:
+        action = self.bound.of
+        if self.refines or not action.has_averages or action.refined.fixed_averages:
             return False
         return bool(np.any(~(found.quadrature_error <= self.tolerance) | ~found.converged))
 
@@ -253,7 +254,8 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
 
     This is a single function to keep the call stack between a solve and the generated functions short.
     """
-    index, has_averages = getattr(solver, "index", 0), bound.of.has_averages
+    index = getattr(solver, "index", 0)
+    refines = refines and bound.of.has_averages and not bound.of.refined.fixed_averages
     has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
 
     def searched(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _End:
@@ -358,7 +360,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
     def found(bound: BoundAction, start: Coordinates, end: _End | None, solver, tolerance, max_steps) -> _End:
         if end is None:
             end = searched(bound, start, solver, tolerance, max_steps)
-        if not (refines and has_averages):
+        if not refines:
             return end
         wanting = ~(end.quadrature <= tolerance) | (end.evidence.verdict != SOLVED)
         return jax.lax.cond(wanting, lambda: refined(bound, start, end, tolerance), lambda: end)
@@ -487,6 +489,9 @@ def _reported(task: _Task, solution: Solution, throw: bool) -> Solution:
 
 def _worst_average(bound: BoundAction, solution: Solution) -> str:
     """Describe the least accurate Gaussian average and its error."""
+    if fixed := bound.of.refined.fixed_averages:
+        nodes = max(average.nodes for average in fixed)
+        return f"Averages of averages have a fixed number of nodes, here {nodes}. Give them more by `with_nodes`"
     values = {**bound.parameters, **dict(bound.sizes), **solution.order_parameters}
     found = average_errors(bound.of.refined.expression, values)
     if not found:
