@@ -11,7 +11,6 @@
 # %%
 import jax
 import numpy as np
-import scipy
 from sympy import symbols
 
 import theorykit
@@ -136,32 +135,13 @@ def attention_indexed_message_passing(D, rho, alpha, tokens, output, seed, steps
 
 
 # %% [markdown]
-# The theory of softmax outputs is `learned_attention.mmse`. For hardmax outputs we solve $\hat q = 4 \alpha\, dI / dq$
-# together with the error of $S$ given noise of variance $1 / \hat q$.
-
-
-# %%
-def hardmax_mmse(alpha, rho):
-    """Return the mean square error for hardmax outputs of two tokens, between 0.002 and 0.99."""
-    q, V = symbols("q V", positive=True)
-    information = learned_attention.hardmax_information(q, V)
-    slope = compile_expressions("slope", {"slope": gradient(information, q) - gradient(information, V)}, [q, V])
-    overlap = learned_attention.overlap_given_noise()
-    overlap = compile_expressions("overlap", {"overlap": overlap}, [learned_attention.Delta, learned_attention.rho])
-    slope, overlap = (jax.jit(lambda values, f=f: f(**values)) for f in (slope, overlap))
-
-    def excess(V):
-        qhat = 4 * alpha * float(slope({"q": 1 + rho - V, "V": V})["slope"])
-        return 1 + rho - float(overlap({"Delta": 1 / qhat, "rho": rho})["overlap"]) - V
-
-    return scipy.optimize.brentq(excess, 0.002, 0.99)
-
+# The theory is `learned_attention.mmse`.
 
 # %%
 RHO, REPEATS = 0.5, 4
 for output, alpha, theory in (
     ("softmax", 0.1, learned_attention.mmse(0.1, RHO)),
-    ("hardmax", 0.3768, hardmax_mmse(0.3768, RHO)),
+    ("hardmax", 0.3768, learned_attention.mmse(0.3768, RHO, output="hardmax")),
 ):
     for D in (30, 60):
         runs = [attention_indexed_message_passing(D, RHO, alpha, 2, output, seed) for seed in range(REPEATS)]

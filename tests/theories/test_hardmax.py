@@ -7,7 +7,9 @@ import scipy
 from sympy import symbols
 
 from theorykit.codegen import compile_expressions
+from theorykit.saddle import ConvergenceWarning
 from theorykit.symbolic import gradient, log_bivariate_normal_cdf
+from theorykit.theories import learned_attention
 from theorykit.theories.learned_attention import hardmax_information
 
 Q, V = symbols("q V", positive=True)
@@ -16,7 +18,6 @@ INFORMATION = hardmax_information(Q, V)
 # the derivative at fixed q + V
 VALUES = {"value": INFORMATION, "slope": gradient(INFORMATION, Q) - gradient(INFORMATION, V)}
 LOG_ORTHANT = compile_expressions("log_orthant", {"value": log_bivariate_normal_cdf(H, K, R)}, [H, K, R])
-RHO = 0.5
 # alpha and the mean square error, from quadrature on panels that are refined towards zero
 KNOWN = {0.02: 0.9548923445, 0.3768: 0.2967274105618, 7.0997: 0.0020105422569}
 
@@ -65,7 +66,7 @@ def mean_squared_slopes(q, V):
 
 @pytest.mark.parametrize("q", [0.05, 0.9, 1.47])
 def test_slope_of_the_information_is_the_mean_square_of_derivatives(information, q):
-    error = 1 + RHO - q
+    error = 1.5 - q
     # qhat = 4 alpha dI/dq = 2 alpha times the mean
     assert abs(2 * information(q, error)["slope"] / mean_squared_slopes(q, error) - 1) < 1e-8
 
@@ -84,34 +85,16 @@ def test_information_without_and_with_a_good_estimate(information):
         assert abs(information(q, error)["value"] / limit - 1) < error
 
 
-def squared_error(noise):
-    """The error of the best estimate of S from S plus semicircular noise, from the law of its spectrum."""
-    s = np.sqrt(RHO)
-    square, square_of_g = np.poly1d([-1 / s, 1]) ** 2, np.poly1d([1, 0, 0])
-    stationary = (noise * square_of_g * square + square_of_g - square).roots
-    stationary = stationary[np.abs(stationary.imag) < 1e-9 * np.abs(stationary)].real
-    edges = np.sort(1 / stationary + noise * stationary + s / (1 - stationary / s))
-    points, weights = np.polynomial.legendre.leggauss(300)
-    angles, total = np.pi / 4 * (points + 1), 0.0
-    for left, right in zip(edges[::2], edges[1::2], strict=True):
-        x = left + (right - left) * np.sin(angles) ** 2
-        # The Stieltjes transform solves a cubic equation, and its imaginary part is the density.
-        companion = np.zeros((len(x), 3, 3))
-        companion[:, 1, 0] = companion[:, 2, 1] = 1
-        companion[:, 0] = np.stack([s + x / noise, -(x + 1 / s - s) * s / noise, np.full(len(x), s / noise)], axis=1)
-        density = np.max(np.linalg.eigvals(companion).imag, axis=1) / np.pi
-        total += np.sum(np.pi / 4 * weights * (right - left) * np.sin(2 * angles) * density**3)
-    return noise - 4 * np.pi**2 / 3 * noise**2 * total
-
-
 @pytest.mark.parametrize("alpha", KNOWN)
-def test_error_of_learned_attention_from_hardmax_outputs(information, alpha):
-    def residual(error):
-        qhat = 4 * alpha * float(information(1 + RHO - error, error)["slope"])
-        return squared_error(1 / qhat) - error
+def test_error_of_learned_attention_from_hardmax_outputs(alpha):
+    assert abs(learned_attention.mmse(alpha, 0.5, output="hardmax") / KNOWN[alpha] - 1) < 1e-8
 
-    found = scipy.optimize.brentq(residual, KNOWN[alpha] * 0.9, KNOWN[alpha] * 1.03, xtol=1e-13)
-    assert abs(found / KNOWN[alpha] - 1) < 1e-7
+
+def test_an_error_too_small_for_the_nodes_is_reported():
+    with pytest.warns(ConvergenceWarning, match="fixed number of nodes, here 64"):
+        assert not learned_attention.solve(3.0, 0.05, output="hardmax").converged
+    with pytest.raises(NotImplementedError, match="for two tokens only, got 3"):
+        learned_attention.solve(0.1, 0.5, 3, output="hardmax")
 
 
 def test_derivative_and_not_the_density_is_the_score_of_the_outputs():

@@ -1,8 +1,8 @@
 r"""Bayes-optimal learning of an attention matrix: attention-indexed models.
 
 Sequences of L tokens x_a in R^D have scores h_ab = x_a^T S x_b, with an attention matrix S = W W^T / sqrt(R D) of rank
-R = rho D. We observe the softmax of every row of scores for n = alpha D^2 sequences. The theory gives the mean square
-error of the best estimate of S as D grows at fixed rho and alpha.
+R = rho D. For n = alpha D^2 sequences we observe the softmax of every row of scores, or, for two tokens, the largest
+score of every row. The theory gives the mean square error of the best estimate of S as D grows at fixed rho and alpha.
 
 Source: Boncoraglio, Troiani, Erba and Zdeborova, "Bayes optimal learning of attention-indexed models",
 arXiv:2506.01582.
@@ -11,7 +11,7 @@ arXiv:2506.01582.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -19,9 +19,11 @@ from sympy import Expr, Rational, Symbol, exp, log, pi, sinh, sqrt, symbols
 
 from ..checks import Count, Positive, Scalar, checked_arguments
 from ..derivation import Derivation, Step, claims
-from ..saddle import Action, Solution, minimise
+from ..saddle import Action, Solution, minimise, stationary
 from ..saddle import Positive as PositiveNumber
 from ..symbolic import GaussianAverage, SpectralLaw, log_bivariate_normal_cdf, marchenko_pastur, semicircle
+
+Output = Literal["softmax", "hardmax"]
 
 alpha, rho, L, Delta, V, size = symbols("alpha rho L Delta V D", positive=True)
 """Sequences per D^2, rank per D, tokens, variance of the noise on S, mean square error, and D."""
@@ -68,39 +70,6 @@ def _sampled_overlaps(size: int, values: dict[str, Any], rng: np.random.Generato
     return np.mean(found, axis=0)
 
 
-@cache
-def action() -> Action:
-    r"""Return the action of softmax outputs, with the noise Delta as order parameter and parameters alpha, rho and L.
-
-    The mean square error is alpha (L^2 + L - 2) Delta. Delta is the variance of the noise with which S would have to be
-    observed directly for the same error. At the threshold of perfect recovery, `recovery_threshold`, Delta vanishes.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit.theories import learned_attention
-        >>> theorykit.enable_float64()
-        >>> learned_attention.action().parameters
-        (alpha, rho, L)
-    """
-    overlap, prior = overlap_given_noise(), 2 * noisy_law().log_energy() - log(Delta)
-    limit = Step(
-        "overlap of S with its posterior mean, given S and noise",
-        Symbol("q_D"),
-        overlap,
-        claims.LargeSizeLimit(size, _sampled_overlaps, ((rho, 0.5), (Delta, 0.6))),
-        assumptions=("the spherical integral takes its limit for large matrices", "Bayes-optimal inference"),
-        section="prior",
-    )
-    slope = (overlap - 1 - rho) / Delta**2
-    entropy = Step("entropy of the prior", prior, slope, claims.Gradient(Delta), section="prior")
-    # The softmax reveals all differences of scores in a row, (L - 1)(L + 2) independent numbers per sequence.
-    outputs = alpha * (L**2 + L - 2) * log(V)
-    derivation = Derivation((limit, entropy), ({}, {}))
-    order_parameters = {V: PositiveNumber(), Delta: PositiveNumber()}
-    whole = Action(prior - V / Delta + outputs, order_parameters, [alpha, rho, L], derivation=derivation)
-    return whole.eliminate(V)
-
-
 @checked_arguments
 def hardmax_information(q: Scalar, V: Scalar, nodes: Any = 64) -> Expr:
     r"""Return I(q), minus the entropy of hardmax outputs of two tokens given the estimate of S.
@@ -133,6 +102,54 @@ def hardmax_information(q: Scalar, V: Scalar, nodes: Any = 64) -> Expr:
 
 
 @checked_arguments
+def action(output: Output = "softmax") -> Action:
+    r"""Return the action, with the noise Delta as order parameter and parameters alpha, rho and L.
+
+    Delta is the variance of the noise with which S would have to be observed directly for the same error. Softmax
+    outputs have the error V = alpha (L^2 + L - 2) Delta, which is eliminated. Delta vanishes at the threshold of
+    perfect recovery, `recovery_threshold`. For hardmax outputs of two tokens V is an order parameter, too.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit.theories import learned_attention
+        >>> theorykit.enable_float64()
+        >>> learned_attention.action().parameters
+        (alpha, rho, L)
+    """
+    return _action(output)
+
+
+@cache
+def _action(output: Output) -> Action:
+    overlap, prior = overlap_given_noise(), 2 * noisy_law().log_energy() - log(Delta)
+    limit = Step(
+        "overlap of S with its posterior mean, given S and noise",
+        Symbol("q_D"),
+        overlap,
+        claims.LargeSizeLimit(size, _sampled_overlaps, ((rho, 0.5), (Delta, 0.6))),
+        assumptions=("the spherical integral takes its limit for large matrices", "Bayes-optimal inference"),
+        section="prior",
+    )
+    slope = (overlap - 1 - rho) / Delta**2
+    entropy = Step("entropy of the prior", prior, slope, claims.Gradient(Delta), section="prior")
+    # The softmax reveals all differences of scores in a row, (L - 1)(L + 2) independent numbers per sequence.
+    outputs = (
+        alpha * (L**2 + L - 2) * log(V) if output == "softmax" else -4 * alpha * hardmax_information(1 + rho - V, V)
+    )
+    parameters = [alpha, rho, L] if output == "softmax" else [alpha, rho]
+    domains = {V: PositiveNumber(), Delta: PositiveNumber()}
+    derivation = Derivation((limit, entropy), ({}, {}))
+    whole = Action(prior - V / Delta + outputs, domains, parameters, derivation=derivation)
+    return whole.eliminate(V) if output == "softmax" else whole
+
+
+def _observations(tokens: int) -> int:
+    if tokens < 2:
+        raise ValueError(f"tokens must be at least 2, because one token has no other to attend to, got {tokens}")
+    return tokens**2 + tokens - 2
+
+
+@checked_arguments
 def recovery_threshold(rho: Positive, tokens: Count = 2) -> float:
     """Return the number of sequences per D^2 above which softmax outputs determine S.
 
@@ -143,25 +160,28 @@ def recovery_threshold(rho: Positive, tokens: Count = 2) -> float:
     return float(1 - max(0.0, 1 - rho) ** 2) / _observations(tokens)
 
 
-def _observations(tokens: int) -> int:
-    if tokens < 2:
-        raise ValueError(f"tokens must be at least 2, because one token has no other to attend to, got {tokens}")
-    return tokens**2 + tokens - 2
-
-
 @checked_arguments
-def solve(alpha: Positive, rho: Positive, tokens: Count = 2) -> Solution:
-    """Find the saddle point for softmax outputs.
+def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output = "softmax") -> Solution:
+    """Find the saddle point.
 
     Args:
-        alpha: number of sequences per D^2, below `recovery_threshold`.
+        alpha: number of sequences per D^2, for softmax outputs below `recovery_threshold`.
         rho: rank per dimension, R / D.
-        tokens: number of tokens per sequence, at least two.
+        tokens: number of tokens per sequence, at least two, and two for hardmax outputs.
+        output: "softmax" if the attention of all pairs of tokens is seen, or "hardmax" if the token with the largest
+            score in each row is seen.
 
     Raises:
         ValueError: If alpha is at or above the threshold, where S is known without error and Delta is zero.
+        NotImplementedError: If the outputs are hardmax and there are more than two tokens.
     """
     threshold = recovery_threshold(rho, tokens)
+    if output == "hardmax":
+        if tokens != 2:
+            raise NotImplementedError(f"hardmax outputs have a known probability for two tokens only, got {tokens}")
+        # At the start, the outputs determine as many numbers as those of a softmax with more sequences.
+        start = {"V": 1 / (1 + 3 * alpha), "Delta": 1 / alpha}
+        return stationary(action(output), {"alpha": alpha, "rho": rho}, index=1, initial=start, tolerance=1e-8)
     if alpha >= threshold:
         raise ValueError(
             f"alpha must be below the recovery threshold {threshold:.6g}, above which the error is zero, got {alpha}"
@@ -170,13 +190,8 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2) -> Solution:
 
 
 @checked_arguments
-def mmse(alpha: Positive, rho: Positive, tokens: Count = 2) -> float:
-    """Return the smallest mean square error per D of an estimate of S from softmax outputs.
-
-    Args:
-        alpha: number of sequences per D^2.
-        rho: rank per dimension, R / D.
-        tokens: number of tokens per sequence, at least two.
+def mmse(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output = "softmax") -> float:
+    """Return the smallest mean square error per D of an estimate of S. The arguments are those of `solve`.
 
     Raises:
         RuntimeError: If the solution cannot be certified. The message is its diagnosis.
@@ -188,9 +203,9 @@ def mmse(alpha: Positive, rho: Positive, tokens: Count = 2) -> float:
         >>> round(learned_attention.mmse(alpha=0.1, rho=0.5), 6)
         0.392196
     """
-    if alpha >= recovery_threshold(rho, tokens):
+    if output == "softmax" and alpha >= recovery_threshold(rho, tokens):
         return 0.0
-    solution = solve(alpha, rho, tokens)
+    solution = solve(alpha, rho, tokens, output=output)
     if not solution.converged:
         raise RuntimeError(solution.diagnosis)
-    return float(alpha * _observations(tokens) * solution[Delta])
+    return float(solution[V] if output == "hardmax" else alpha * _observations(tokens) * solution[Delta])
