@@ -21,6 +21,7 @@ LONG = (
     "in_context_learning",
     "lazy_to_rich",
     "learn_attention_by_evidence",
+    "learned_attention",
     "learned_attention_finite_size",
     "linear_convolutions",
     "local_kernels",
