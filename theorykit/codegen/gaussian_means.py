@@ -115,15 +115,16 @@ class _Weighted(NamedTuple):
 
     def values(self, y: Array) -> Array:
         """Return the integrand without the density."""
-        return jnp.broadcast_to(self.function(self.z(y)), (len(y), *self.shape))
+        return jnp.broadcast_to(self.function(self.z(y)), y.shape)
 
     def integrals(self, left: Array, right: Array, order: int, used: Any = True, safe: Any = 0.0) -> Array:
         """Integrate over the `used` panels. The integrand of other panels is evaluated at a `safe` point."""
         points, steps = _points(left, right, order)
         used = jnp.broadcast_to(used, points.shape)
         points = jnp.where(used, points, safe)
-        values = self.values(points.reshape(-1, *self.shape)).reshape(points.shape)
-        return jnp.sum(jnp.where(used, steps * jnp.exp(self.log_density(points)) * values, 0.0), (0, 1))
+        # Panels and nodes stay separate axes, because XLA does not vectorise loops over flattened ones.
+        terms = steps * jnp.exp(self.log_density(points)) * self.values(points)
+        return jnp.sum(jnp.where(used, terms, 0.0), (0, 1))
 
 
 def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), tilt: Tilt | None = None) -> Array:
@@ -352,22 +353,22 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     largest = float(np.log(np.finfo(dtype).max)) - 1
     nodes, weights = gauss_legendre(order)
 
-    def sums(left: Array, right: Array, more: Sequence[Array] = ()) -> tuple[Array, Array]:
-        """Return `value`, `size` and `lost` of panels, and the absolute weighted integrand at more points."""
-        points, _ = _points(left, right, order)
-        points = jnp.concatenate([points.reshape(-1, *of.shape), *more])
+    def sums(left: Array, right: Array, more: Array | None = None) -> tuple[Array, Array]:
+        """Return `value`, `size` and `lost` of panels, and the absolute weighted integrand at four more points."""
+        count, (points, _) = len(left), _points(left, right, order)
+        if more is not None:
+            points = jnp.concatenate([points, jnp.concatenate([more] * (order // len(more)))[None]])
         log_density = of.log_density(points)
         # The barrier makes XLA compute the terms once instead of again in every sum.
         terms = jax.lax.optimization_barrier(of.values(points) * jnp.exp(log_density))
-        count = len(left) * order
-        panels, width = terms[:count].reshape(-1, order, *of.shape), right - left
+        panels, width = terms[:count], right - left
         is_finite = jnp.isfinite(panels)
         panels = jnp.where(is_finite, panels, 0.0)
         value, size = width * jnp.tensordot(weights, jnp.stack([panels, jnp.abs(panels)]), ([0], [2]))
         # A value that overflows is at least as large as the largest number.
-        bound = jnp.max(jnp.minimum(log_density[:count].reshape(panels.shape) + largest, largest), axis=1)
+        bound = jnp.max(jnp.minimum(log_density[:count] + largest, largest), axis=1)
         lost = jnp.where(jnp.all(is_finite, axis=1), 0.0, width * jnp.exp(bound) + size + 1e-300)
-        return jnp.stack([value, size, lost]), jnp.abs(terms[count:])
+        return jnp.stack([value, size, lost]), jnp.abs(terms[count:, :4])
 
     def middle(left: Array, right: Array, is_left: Array, is_right: Array) -> Array:
         part = jnp.where(is_left == is_right, 1 / 2, jnp.where(is_left > 0, _GRADING, 1 - _GRADING))
@@ -419,7 +420,7 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     kinks = are_kinks.astype(dtype)
     left, right = ends[:-1], ends[1:]
     between = middle(left, right, kinks[:-1], kinks[1:])
-    tails = (0.97 * ends[:1], 0.97 * ends[-1:], ends[:1], ends[-1:])
+    tails = jnp.stack([0.97 * ends[0], 0.97 * ends[-1], ends[0], ends[-1]])
     found, at_ends = sums(jnp.concatenate([left, left, between]), jnp.concatenate([right, between, right]), tails)
     parts = [each for i in range(3) for each in found[:, i * number : (i + 1) * number]]
     zeros = jnp.zeros_like(left)
@@ -430,7 +431,7 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     panels = _taken(panels, jnp.argsort(-panels[-1], axis=0)[None], axis=1)
     chosen = _Panels(*panels)
     size = jnp.sum(chosen.size, axis=0)
-    error = _stated_error(chosen, epsilon) + _tails(at_ends, ends[-1])
+    error = _stated_error(chosen, epsilon) + _tails(at_ends[0], ends[-1])
     # Use the first node of the largest panel as the safe point.
     best = jnp.argmax(jnp.where(chosen.lost == 0, chosen.size, -1.0), axis=0)[None]
     low, high = (_taken(each, best)[0] for each in (chosen.left, chosen.right))
