@@ -15,7 +15,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 # Scalars are arrays over the batch, so these functions of numbers apply to them unchanged.
-from .gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
+from .gaussian_means import adaptive_gaussian_mean, adaptive_gaussian_means, gaussian_mean  # noqa: F401
 
 Entry = Float[Array, "*_"]
 Grid = tuple[tuple[Entry, ...], ...]

@@ -8,7 +8,8 @@ The integrand acts elementwise. For a batch, every element has separate points.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import jax
@@ -186,6 +187,41 @@ def adaptive_gaussian_mean(
         return value
     error = jnp.where(missed, jnp.inf, error) * jnp.abs(stop_gradient(normalised))
     return value + side * stop_gradient(jnp.where(jnp.isnan(error), jnp.inf, error))
+
+
+def adaptive_gaussian_means(*means: tuple) -> Sequence[Array]:
+    """Return `adaptive_gaussian_mean` of several tuples of arguments.
+
+    A loop over the means lets XLA compile the rule once, which takes seconds, if all zeros are those of polynomials.
+    """
+    side = means[0][1]
+    kinks, features = ([each[i] if len(each) > i else () for each in means] for i in (2, 3))
+    zeros = [zero for group in (*kinks, *features) for zero in group]
+    if any(map(callable, zeros)) or any(len(each) > 4 or each[1] is not side for each in means):
+        return [adaptive_gaussian_mean(*each) for each in means]
+    shapes = [jax.eval_shape(each[0], jnp.zeros(())).shape for each in means]
+    shape = jnp.broadcast_shapes(*shapes, *(jnp.shape(number) for zero in zeros for number in zero))
+
+    def stacked(groups: Sequence[Sequence[Zeros]]) -> list[list[Array]]:
+        """Stack coefficients over the means. The constant 1, which has no roots, fills up shorter groups."""
+        return [
+            [
+                jnp.stack([jnp.broadcast_to(jnp.asarray(number, float), shape) for number in numbers])
+                for numbers in zip_longest(*zeros, fillvalue=0.0)
+            ]
+            for zeros in zip_longest(*groups, fillvalue=(1.0, 0.0))
+        ]
+
+    def filled(function: Function, z: Array) -> Array:
+        return jnp.broadcast_to(jnp.asarray(function(z), float), jnp.broadcast_shapes(z.shape, shape))
+
+    functions, kinks, features = [partial(filled, each[0]) for each in means], stacked(kinks), stacked(features)
+
+    def mean(i: Array) -> Array:
+        of_mean = ([[number[i] for number in zero] for zero in group] for group in (kinks, features))
+        return adaptive_gaussian_mean(lambda z: jax.lax.switch(i, functions, z), side, *of_mean)
+
+    return jax.lax.map(mean, jnp.arange(len(means)))
 
 
 def _column(array: Any, shape: tuple[int, ...]) -> Array:

@@ -81,7 +81,8 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
     builder = _Builder()
     results = {output: builder.value(expression) for output, expression in outputs.items()}
     functions = numeric_functions(name, outputs.values())
-    program = Program(name, arguments, (), tuple(builder.instructions), results, functions)
+    instructions = _adaptive_means_together(builder.instructions)
+    program = Program(name, arguments, (), instructions, results, functions)
     mentioned = identifiers(program.operands())
     sizes, needed = [], set(mentioned)
     for binding in reversed(bind_sizes(arguments)):
@@ -89,10 +90,24 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
             sizes.insert(0, binding)
             needed |= identifiers([binding.divisor])
     known = {argument.name for argument in arguments} | {binding.size for binding in sizes} | set(functions)
-    known |= {step.target for step in builder.instructions}
+    known |= {step.target for step in instructions}
     if unknown := sorted(mentioned - known - SCALAR_NAMES):
         raise ValueError(f"{name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine")
     return replace(program, sizes=tuple(sizes))
+
+
+def _adaptive_means_together(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """Compute all adaptive means by one operation, unless other instructions need some of them earlier."""
+    mean = "adaptive_gaussian_mean"
+    places = [i for i, step in enumerate(instructions) if step.operation == mean]
+    means = [instructions[i] for i in places]
+    until = instructions[: places[-1] + 1] if places else []
+    if len(means) < 2 or {m.target for m in means} & identifiers(o for step in until for o in step.operands):
+        return tuple(instructions)
+    together = Instruction(f"{mean}s_1", f"{mean}s", tuple(f"({', '.join(each.operands)})" for each in means))
+    named = [Instruction(each.target, "named", (f"{together.target}[{i}]",)) for i, each in enumerate(means)]
+    others = [step for step in until if step.operation != mean]
+    return (*others, together, *named, *instructions[len(until) :])
 
 
 def check_covered(expression: sp.Expr) -> None:

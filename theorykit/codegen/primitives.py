@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
-from .gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
+from .gaussian_means import adaptive_gaussian_mean, adaptive_gaussian_means, gaussian_mean  # noqa: F401
 from .spectral import eigendecomposition, eigenvalue_sum, spectral_function  # noqa: F401
 
 Scalar = Float[Array, ""] | float | int
