@@ -189,7 +189,7 @@ def adaptive_gaussian_mean(
     return value + side * stop_gradient(jnp.where(jnp.isnan(error), jnp.inf, error))
 
 
-def adaptive_gaussian_means(*means: tuple) -> Sequence[Array]:
+def adaptive_gaussian_means(*means: tuple) -> Sequence[Array] | Array:
     """Return `adaptive_gaussian_mean` of several tuples of arguments.
 
     A loop over the means lets XLA compile the rule once, which takes seconds, if all zeros are those of polynomials.
