@@ -57,10 +57,8 @@ _STALE = 30
 _PROGRESS = 0.999
 # Reject a step if the error of the predicted change of the gradient, relative to that change, is at least this.
 _REFUSED = 0.5
-# Shorten the next step if this relative error is above this value.
-_POOR = 0.25
-# Allow a longer step if this relative error is below this value.
-_GOOD = 0.1
+# The radius of the trust region aims at steps with this relative error.
+_AIM = 0.3
 
 
 def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
@@ -364,7 +362,8 @@ class IndexNewton(AbstractSaddleSolver):
 
     def step(self, fn, y, args, options, state, tags):
         problem = args
-        point = problem.at(state.proposal)
+        # The magnitude of S is not needed here. Without it, XLA skips the evaluations that measure it.
+        point = replace(problem.at(state.proposal), magnitude=jnp.array(0.0))
         # Error of the predicted gradient, relative to the predicted change of the gradient.
         change = jnp.linalg.norm(state.predicted - state.progress.point.details)
         error = jnp.linalg.norm(problem.slopes(y, state.step)[0] - state.predicted)
@@ -372,10 +371,10 @@ class IndexNewton(AbstractSaddleSolver):
         error = jnp.where(state.fresh, 0.0, jnp.where(jnp.isfinite(error), error, jnp.inf))
         first = state.progress.evaluations == 0
         accepted = first | (point.is_finite & ((error < _REFUSED) | (point.gradient_norm <= self.atol)))
-        longer = (error < _GOOD) & (state.length > 0.9 * state.radius)
-        radius = jnp.where(longer, jnp.minimum(2 * state.radius, _LARGEST_RADIUS), state.radius)
-        radius = jnp.where(accepted & (error <= _POOR), radius, state.length / 4)
-        radius = jnp.where(state.fresh, state.radius, radius)
+        # The error is proportional to the length of the step.
+        fitting = state.length * jnp.clip(_AIM / jnp.maximum(error, _AIM / 4), 0.25, 2.0)
+        keeps = state.fresh | (accepted & (error <= _AIM) & (state.length < 0.9 * state.radius))
+        radius = jnp.where(keeps, state.radius, jnp.minimum(fitting, _LARGEST_RADIUS))
 
         best = jnp.where(state.fresh & accepted, point.gradient_norm, state.best)
         nearer = accepted & (state.fresh | (point.gradient_norm < _PROGRESS * best))
