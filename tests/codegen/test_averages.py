@@ -298,3 +298,29 @@ def test_errors_are_known_within_functions_of_entries():
     found = np.abs(compiled.call_from(on_device(values))["value"] - interpret(function, values))
     error = quadrature_error(function, {"L": values["L"]})
     assert np.all(found <= error) and np.all(error <= 1.01 * found + 1e-14)
+
+
+def test_several_adaptive_averages_are_computed_together():
+    x, y, z = symbols("x y z", positive=True)
+    integrands = {"line": Abs(z - x), "parabola": Abs(z**2 - y), "smooth": cos(y * z)}
+    outputs = {name: GaussianAverage(integrand, z, "adaptive") for name, integrand in integrands.items()}
+    function = compile_expressions("f", outputs, [x, y])
+    assert function.program.operation_counts()["adaptive_gaussian_means"] == 1
+    at = {"x": 0.7, "y": 1.3}
+    inside, density = erf_of(np.sqrt(1.3 / 2)), np.exp(-1.3 / 2) / np.sqrt(2 * np.pi)
+    values = {
+        "line": np.sqrt(2 / np.pi) * np.exp(-(0.7**2) / 2) + 0.7 * erf_of(0.7 / np.sqrt(2)),
+        "parabola": (1 - 1.3) * (1 - 2 * inside) + 4 * np.sqrt(1.3) * density,
+        "smooth": np.exp(-(1.3**2) / 2),
+    }
+    slopes = {"line": (erf_of(0.7 / np.sqrt(2)), 0), "parabola": (0, 2 * inside - 1)}
+    slopes["smooth"] = 0, -1.3 * values["smooth"]
+    for jacobian in (jax.jacfwd, jax.jacrev):
+        found = jacobian(lambda at: function(**at))(at)
+        for name in outputs:
+            assert_close(function(**at)[name], values[name], 1e-13)
+            np.testing.assert_allclose([found[name]["x"], found[name]["y"]], slopes[name], rtol=1e-12, atol=1e-14)
+    # Zeros of a transcendental function are found for each average separately.
+    outputs["root"] = GaussianAverage(Abs(exp(z) - x), z, "adaptive")
+    alone = compile_expressions("f", {"root": outputs["root"]}, [x, y])(**at)["root"]
+    assert_close(compile_expressions("f", outputs, [x, y])(**at)["root"], alone, 1e-15)

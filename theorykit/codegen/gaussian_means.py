@@ -190,14 +190,14 @@ def adaptive_gaussian_mean(
 
 
 def adaptive_gaussian_means(*means: tuple) -> Sequence[Array] | Array:
-    """Return `adaptive_gaussian_mean` of several tuples of arguments.
+    """Return `adaptive_gaussian_mean` of several tuples of arguments without a tilt.
 
     A loop over the means lets XLA compile the rule once, which takes seconds, if all zeros are those of polynomials.
     """
     side = means[0][1]
     kinks, features = ([each[i] if len(each) > i else () for each in means] for i in (2, 3))
     zeros = [zero for group in (*kinks, *features) for zero in group]
-    if any(map(callable, zeros)) or any(len(each) > 4 or each[1] is not side for each in means):
+    if any(map(callable, zeros)) or any(each[1] is not side for each in means):
         return [adaptive_gaussian_mean(*each) for each in means]
     shapes = [jax.eval_shape(each[0], jnp.zeros(())).shape for each in means]
     shape = jnp.broadcast_shapes(*shapes, *(jnp.shape(number) for zero in zeros for number in zero))

@@ -97,16 +97,16 @@ def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr
 
 
 def _adaptive_means_together(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Compute all adaptive means by one operation, unless other instructions need some of them earlier."""
+    """Compute all adaptive means without a tilt by one operation, unless instructions need some of them earlier."""
     mean = "adaptive_gaussian_mean"
-    places = [i for i, step in enumerate(instructions) if step.operation == mean]
+    places = [i for i, step in enumerate(instructions) if step.operation == mean and len(step.operands) <= 4]
     means = [instructions[i] for i in places]
     until = instructions[: places[-1] + 1] if places else []
     if len(means) < 2 or {m.target for m in means} & identifiers(o for step in until for o in step.operands):
         return tuple(instructions)
     together = Instruction(f"{mean}s_1", f"{mean}s", tuple(f"({', '.join(each.operands)})" for each in means))
     named = [Instruction(each.target, "named", (f"{together.target}[{i}]",)) for i, each in enumerate(means)]
-    others = [step for step in until if step.operation != mean]
+    others = [step for step in until if step not in means]
     return (*others, together, *named, *instructions[len(until) :])
 
 
