@@ -108,7 +108,7 @@ def _depth(average: Expr) -> int:
 # Nodes that generated code calls by the name of their function.
 NAMED = (NumericFunction, FunctionOfLoss)
 # Functions of many operations.
-_SHARED = (*NAMED, WholeFunctionBase)
+_SHARED = (*NAMED, WholeFunctionBase, sp.Piecewise)
 
 
 def function_of(node: Expr) -> NamedFunction:
