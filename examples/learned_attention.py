@@ -73,7 +73,7 @@ with use_style():
         last.loglog(alpha, error / (1 + rho), color=color, label=rf"softmax, $\rho = {rho}$")
         last.loglog(loads[rho], np.array(errors) / (1 + rho), f"--{marker}", ms=3, color=color, label="hardmax")
     last.set(
-        xlim=(1e-3, 10), xlabel=r"sequences per $D^2$, $\alpha$", ylabel="error / mean square of $S$", ylim=(1e-4, 1)
+        xlim=(1e-4, 10), xlabel=r"sequences per $D^2$, $\alpha$", ylabel="error / mean square of $S$", ylim=(1e-4, 1)
     )
     last.set_title("c  ", loc="left")
     for axes in (left, right, last):
