@@ -243,7 +243,9 @@ def value_of_loss(node: Any, at: Any) -> Any:
 
     It bisects between the same ends as generated code, until they are neighbours in float64.
     """
-    numbers = np.broadcast_arrays(*(np.asarray(at(number), float) for number in node.numbers))
+    given = [np.asarray(at(number)) for number in node.numbers]
+    # There is no minimum around a complex number.
+    numbers = np.broadcast_arrays(*(np.where(np.imag(each) == 0, np.real(each), np.nan) for each in given))
     x, *parameters = node.loss.variables
 
     def of_loss(order: int) -> Callable[..., np.ndarray]:
