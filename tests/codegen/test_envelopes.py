@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sympy import (
     Abs,
     Float,
+    Lambda,
     Max,
     Min,
     Piecewise,
@@ -32,7 +33,7 @@ from theorykit.codegen import average_errors, compile_expressions, interpret
 from theorykit.symbolic import GaussianAverage, gradient, latex, moreau, proximal
 from theorykit.symbolic.documents.mathml import mathml
 from theorykit.symbolic.documents.table import ExpressionTable, read_expressions
-from theorykit.symbolic.envelopes import MoreauEnvelope
+from theorykit.symbolic.envelopes import MoreauEnvelope, derivative
 
 X, OMEGA, Y = symbols("x omega y", real=True)
 V, DELTA = symbols("V delta", positive=True)
@@ -248,3 +249,19 @@ def test_far_out_nothing_overflows(omega):
         assert_close(found["exponential"], (point - omega) ** 2 / 4 + np.exp(point), 1e-11)
     slopes = jax.grad(lambda omega: function(omega=omega, V=2.0, y=1.0, delta=1.0)["logistic"])
     assert_close(slopes(omega), -1.0 if omega < 0 else 0.0, 1e-12)
+
+
+def test_a_logistic_loss_and_its_slopes_keep_their_digits_where_they_are_small():
+    loss = Lambda(X, log(1 + exp(-X)))
+    points = jnp.array([-40.0, -3.0, 0.0, 2.0, 13.7, 36.0, 120.0, 700.0])
+    for order in range(4):
+        expression = derivative(loss, order)
+        found = compile_expressions("f", {"value": expression}, [X])(x=points)["value"]
+        with mpmath.workdps(400):
+            exact = [float(mpmath.diff(lambda x: mpmath.log1p(mpmath.exp(-x)), float(x), order)) for x in points]
+        # The third derivative is zero at zero.
+        bound = 4e-15 * np.abs(exact) + (1e-30 if order == 3 else 0.0)
+        assert np.all(np.abs(found - np.array(exact)) <= bound)
+        # The interpreter computes the loss as it is written, and loses digits.
+        if order:
+            assert np.all(np.abs(interpret(expression, {"x": np.asarray(points)}) - np.array(exact)) <= bound)

@@ -57,7 +57,14 @@ def arcsine_of_correlation(number: Array | float) -> Array:
 def log_sum_exp(*terms: tuple[Array | float | int, Array | float | int]) -> Array:
     """Return the logarithm of the sum of c exp(u) over pairs (c, u)."""
     largest = jax.lax.stop_gradient(reduce(jnp.maximum, (exponent for _, exponent in terms)))
-    return largest + jnp.log(sum(factor * jnp.exp(exponent - largest) for factor, exponent in terms))
+    values = [factor * jnp.exp(exponent - largest) for factor, exponent in terms]
+    found = jnp.log(sum(values))
+    ones = [type(factor) is type(exponent) is int and (factor, exponent) == (1, 0) for factor, exponent in terms]
+    if any(ones):
+        # The logarithm of one plus a small number would lose its digits.
+        values.pop(ones.index(True))
+        found = jnp.where(largest == 0, jnp.log1p(sum(values)), found)
+    return largest + found
 
 
 Case = tuple[Callable[..., Any], Callable[..., Any]]

@@ -25,7 +25,7 @@ from ..checks import Scalar, checked_arguments
 from .atoms import EntryVariable
 from .averages import coefficients, line_of
 from .differential import gradient
-from .functions import JUMPING, many_digits
+from .functions import JUMPING, Logistic, many_digits
 
 # Points at which a loss is tried. They are not round, because kinks often are.
 _TRIED = (
@@ -137,7 +137,7 @@ def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
 
 
 def _without_overflow(expression: Expr) -> Expr:
-    """Write ratios of exponentials, such as 1 / (1 + exp x), with tanh, because they may be infinity over infinity."""
+    """Write ratios of exponentials with functions that stay finite, because they may be infinity over infinity."""
     exponents = [node.exp for node in expression.atoms(sp.exp)]
     if not exponents:
         return expression
@@ -149,7 +149,10 @@ def _without_overflow(expression: Expr) -> Expr:
     powers = {sp.exp(each): ((1 + t) / (1 - t)) ** sp.cancel(each / unit) for each in exponents}
     numerator, denominator = sp.fraction(sp.cancel(expression.xreplace(powers)))
     inside = any(node.has(t) for node in numerator.atoms(sp.Function))
-    return expression if inside or denominator.has(t) else (numerator / denominator).xreplace({t: sp.tanh(unit / 2)})
+    if inside or denominator.has(t):
+        return expression
+    ends = {sign * (1 + side * t): 2 * sign * Logistic(side * unit) for sign in (1, -1) for side in (1, -1)}
+    return (sp.factor(numerator) / denominator).xreplace(ends).xreplace({t: sp.tanh(unit / 2)})
 
 
 @checked_arguments

@@ -35,7 +35,8 @@ _SCALARS = {
     **_named("StieltjesTransform LogPotential SpectralDensity CubeOfDensity LogEnergy", spectral_laws),
     **_named("MoreauEnvelope ProximalPoint", envelopes),
     **_named(
-        "LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial", functions
+        "Logistic LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial",
+        functions,
     ),
 }
 _CASES = _named("And Or Not Piecewise")
