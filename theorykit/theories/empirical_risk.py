@@ -42,7 +42,7 @@ _z = Symbol("z", real=True)
 def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_spectrum: bool = False) -> Action:
     """Return the action of empirical risk minimisation, per weight.
 
-    Its parameters are alpha, lambda_ (the ridge), sigma2 (the variance of noise in the teacher's field), and with a
+    Its parameters are alpha, `lambda_` (the ridge), sigma2 (the variance of noise in the teacher's field), and with a
     spectrum also the values of `spectrum`. Without a spectrum, the conjugates are eliminated.
 
     Args:
