@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,23 @@ def test_every_public_module_class_function_and_method_has_a_docstring():
             silent.append(name)
     assert len(found) > 1000
     assert silent == []
+
+
+# reStructuredText takes a word that ends with an underscore for a reference, unless it is quoted
+QUOTED_OR_MATHS = re.compile(r"`[^`]*`|\$[^$]*\$|^ *>>>.*$|^ *\.\.\. .*$", re.MULTILINE)
+REFERENCE = re.compile(r"(?<![\w`])[a-zA-Z]\w*_(?=[\s,.;:)]|$)")
+
+
+def references(text: str) -> list[str]:
+    return REFERENCE.findall(QUOTED_OR_MATHS.sub("", text))
+
+
+def test_no_word_of_a_docstring_is_a_reference_to_nothing():
+    assert references("alpha, lambda_ (the ridge)") == ["lambda_"]
+    assert not references("the ridge, `lambda_`\n    >>> lambda_\n    theorykit.symbolic, h_ab, _private")
+    for path, tree in trees().items():
+        for place, node in [("", tree), *definitions(tree.body, "")]:
+            assert not references(ast.get_docstring(node) or ""), f"{path}{place}"
 
 
 def assigned(node: ast.stmt) -> set[str]:
