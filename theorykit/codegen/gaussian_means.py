@@ -192,7 +192,7 @@ def adaptive_gaussian_mean(
 def adaptive_gaussian_means(*means: tuple) -> Sequence[Array] | Array:
     """Return `adaptive_gaussian_mean` of several tuples of arguments without a tilt.
 
-    A loop over the means lets XLA compile the rule once, which takes seconds, if all zeros are those of polynomials.
+    If all zeros are given by polynomials, a loop over the means lets XLA compile the rule once. That takes seconds.
     """
     side = means[0][1]
     kinks, features = ([each[i] if len(each) > i else () for each in means] for i in (2, 3))

@@ -34,7 +34,7 @@ class _Rule(NamedTuple):
     weights: np.ndarray
 
     def shaped(self, like: Array) -> _Rule:
-        """Return the rule along a new first axis in front of those of an array."""
+        """Return the rule along a new first axis, before the axes of an array."""
         return _Rule(*(each.reshape(-1, *(1 for _ in like.shape)) for each in self))
 
     def between(self, low: Array, high: Array) -> tuple[Array, Array]:

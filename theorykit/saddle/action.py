@@ -385,7 +385,10 @@ class Action(DisplayMixin):
 
     @cached_property
     def checking(self) -> Action:
-        """The same action with many nodes in every Gaussian average: a cheap check of few nodes."""
+        """The same action with many nodes in every Gaussian average: a cheap check of few nodes.
+
+        Averages of averages take twice as many nodes as they have.
+        """
         own = self.refined.fixed_averages
         return self.with_nodes(2 * max(average.nodes for average in own) if own else _MANY_NODES)
 

@@ -2,8 +2,8 @@ r"""Empirical risk minimisation: a linear student with any convex loss, a ridge,
 
 n = alpha d examples have features x ~ N(0, C) and labels of a linear teacher. The student minimises the sum of
 loss(w x / sqrt(d), label) plus lambda |w|^2 / 2. At large d its fields are Gaussian, and the minimum is a stationary
-point of an action in their covariances: Aubin, Krzakala, Lu and Zdeborova, arXiv:2006.06560 (C = 1), and Loureiro et
-al., arXiv:2102.08127 (any C).
+point of an action in their covariances. Sources: Aubin, Krzakala, Lu and Zdeborova, arXiv:2006.06560 (C = 1), and
+Loureiro et al., arXiv:2102.08127 (any C).
 
 The order parameters are the overlap m with the teacher, the variance s of the student's field that the teacher does not
 explain, the variance V of one student's field, and conjugates. With the variance rho of the teacher's field, the

@@ -103,7 +103,7 @@ def hardmax_information(q: Scalar, V: Scalar, nodes: Any = 64) -> Expr:
 
 @checked_arguments
 def action(output: Output = "softmax") -> Action:
-    r"""Return the action, with the noise Delta as order parameter and parameters alpha, rho and L.
+    r"""Return the action, with the noise Delta as order parameter, and alpha, rho and for softmax L as parameters.
 
     Delta is the variance of the noise with which S would have to be observed directly for the same error. Softmax
     outputs have the error V = alpha (L^2 + L - 2) Delta, which is eliminated. Delta vanishes at the threshold of
@@ -179,7 +179,7 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output =
     if output == "hardmax":
         if tokens != 2:
             raise NotImplementedError(f"hardmax outputs have a known probability for two tokens only, got {tokens}")
-        # At the start, the outputs determine as many numbers as those of a softmax with more sequences.
+        # V is close to the variance of the prior without sequences, and falls with their number.
         start = {"V": 1 / (1 + 3 * alpha), "Delta": 1 / alpha}
         return stationary(action(output), {"alpha": alpha, "rho": rho}, index=1, initial=start, tolerance=1e-8)
     if alpha >= threshold:
@@ -191,7 +191,7 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output =
 
 @checked_arguments
 def mmse(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output = "softmax") -> float:
-    """Return the smallest mean square error per D of an estimate of S. The arguments are those of `solve`.
+    """Return the smallest mean square error per D of an estimate of S, with the arguments of `solve`.
 
     Raises:
         RuntimeError: If the solution cannot be certified. The message is its diagnosis.
