@@ -1,12 +1,12 @@
 # %% [markdown]
 # # When does linear attention learn in context?
 #
-# Learn how to use a published theory that is typed as an action, and how to check it with networks of finite size.
+# Learn how to use a published theory that is written as an action, and how to check it with networks of finite size.
 #
 # One layer of linear attention sees examples of a linear task in its context. We train it on $\tau d^2$ contexts, with
 # tasks from a set of $\kappa d$. It may memorise these tasks, or learn to solve any task. The error on new tasks (ICL)
-# and the error on training tasks (IDG) tell the difference. Both are derivatives of one action by its sources ([Lu et
-# al.](https://arxiv.org/abs/2405.11751)).
+# and the error on training tasks (IDG) tell the difference. Both are derivatives of one action with respect to its
+# sources ([Lu et al.](https://arxiv.org/abs/2405.11751)).
 
 # %%
 from pathlib import Path
@@ -24,8 +24,8 @@ print("A =", in_context.action().expression.subs(dict.fromkeys(in_context.SOURCE
 
 # %% [markdown]
 # We train networks of dimension 16 to 128 to compare. A context enters through $v \propto \sum_i y_i x_i$ alone. Given
-# the task, we draw the parts of v along the task and across it from their exact distributions. Conjugate gradients then
-# solve for the $d^2$ weights.
+# the task, we draw the parts of $v$ parallel and orthogonal to it from their exact distributions. Conjugate gradients
+# then solve for the $d^2$ weights.
 
 
 # %%

@@ -98,7 +98,8 @@ aligned = [alignment(limit.sel(richness=gamma)) for gamma in RICHNESS]
 # ## Deep linear networks
 #
 # With whitened data and one unit label vector, $U_1 = c$ solves $c = (1 + \gamma_0^2 c / (T + c)^2)^L$ for $L$ hidden
-# layers. Weak richness moves it by $L \gamma_0^2$; strong richness by the power $2L/(L+1)$ of $\gamma_0$.
+# layers. At zero temperature, $c - 1$ is close to $L \gamma_0^2$ for weak richness, and $c$ is close to
+# $\gamma_0^{2L/(L+1)}$ for strong richness.
 
 # %%
 DEPTHS, STRENGTHS, COLD = (1, 2, 4), np.geomspace(0.03, 30, 13), 1e-6
