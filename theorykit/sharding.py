@@ -18,7 +18,7 @@ from .checks import counted, is_traced
 
 
 def is_sharded(value: Any) -> bool:
-    """Check whether `value` is a known JAX array that is split over several devices."""
+    """Check whether `value` is a concrete JAX array that is split over several devices."""
     return isinstance(value, jax.Array) and not is_traced(value) and not value.is_fully_replicated
 
 

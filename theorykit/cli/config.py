@@ -247,7 +247,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The complete configuration file."""
+    """The complete configuration file of `theorykit solve`, `sweep` and `compare`."""
 
     architecture: ArchitectureConfig
     data: DataConfig

@@ -46,7 +46,7 @@ _LOOKS = {
 
 @draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
-    """Write the figure of a comparison to `path`. Replaces a file with theorykit's mark."""
+    """Write the figure of a comparison to `path`. An existing file must have theorykit's mark, and is replaced."""
     with use_style():
         return save(figure(result), path)
 

@@ -30,7 +30,7 @@ _BESIDE_LEGEND, _DIGIT = 0.75, 0.6
 
 @draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
-    """Write the figure of a sweep to `path`. Replaces a file with theorykit's mark."""
+    """Write the figure of a sweep to `path`. An existing file must have theorykit's mark, and is replaced."""
     with use_style():
         return save(figure(result), path)
 

@@ -96,7 +96,7 @@ class Problem(DisplayMixin, eqx.Module):
     def adds_zeros(self) -> bool:
         """Whether to add examples and features of zeros, up to a `shared_size`, so that similar data share programs.
 
-        The more examples, the shorter is compilation compared with a solve, and the more expensive are more examples.
+        False for large data: additional examples are expensive there, and compilation is short compared with a solve.
         """
         # Zeros are traced too if another function is being traced.
         if is_traced(self, jnp.zeros(())) or self.data.moments is not None:

@@ -66,7 +66,7 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[Index]) -> list
     """Return the heads that can be removed one after another such that every layer keeps at least one.
 
     Args:
-        order: heads in the order of removal, as from `rank_heads`.
+        order: heads in the order of removal, as returned by `rank_heads`.
         head_counts: (H_1, ..., H_L), as in `Architecture.heads`.
 
     Raises:

@@ -37,8 +37,8 @@ class OrderParameterPosterior(eqx.Module):
     """The posterior p(U_1, ..., U_L, u | data), exact at any width, as a density in the coordinates of `law`.
 
     With the input projection V^0 integrated out, the likelihood is N(y; 0, K(U_1) + T I). It depends on the weights
-    only through U_1, so a few coordinates replace all weights. `law` is the prior. Without predictions `test_features`
-    are empty.
+    only through U_1, so a few coordinates replace all weights. `law` is the prior. `test_features` is empty if there
+    are no test examples.
     """
 
     law: FiniteWidthLaw
@@ -82,7 +82,7 @@ class OrderParameterPosterior(eqx.Module):
 
 @jax.custom_vjp
 def _value(energy: AbstractEnergy, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
-    """Return the energy. Its gradient in U_1 comes from the same evaluation, in half the time."""
+    """Return the energy. Its gradient with respect to U_1 comes from the same evaluation, in half the time."""
     return energy.value(first)
 
 
@@ -103,8 +103,8 @@ class WeightPosterior(eqx.Module):
     """The posterior p(weights | data) as a density in whitened weights: embedding, layers from the input side, readout.
 
     `labels` and `outputs` have the scale of the standard parameterisation: with a richness, both are multiplied by
-    `architecture.root_power`. `shapes` are the shapes of these arrays. Without predictions `test_features` are empty.
-    Features given by kernels include the tokens, which nonlinear networks need.
+    `architecture.root_power`. `shapes` are the shapes of these arrays. `test_features` is empty if there are no
+    test examples. Features given by kernels include the tokens, which nonlinear networks need.
     """
 
     architecture: Architecture

@@ -231,7 +231,7 @@ class Architecture(DisplayMixin, eqx.Module):
         return 0.0 if self.is_infinite else self.temperature / self.root_power**2
 
     def at_infinite_width(self) -> Architecture:
-        """Return the limit of infinite widths in the ratios of this architecture, which must have a richness."""
+        """Return this architecture at infinite width, with the same ratios of widths. It must have a richness."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 
     @property

@@ -45,7 +45,7 @@ class LayerForm:
 
     @property
     def hidden(self) -> MatrixSymbol:
-        """X_{l-1}."""
+        """Hidden states X_{l-1} that enter the layer."""
         return self.symbols.hidden
 
     @property
@@ -69,11 +69,11 @@ class LayerForm:
         return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
 
     def skip_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """`block_reading` for the skip connection (tokens x n)."""
+        """Return how the skip connection reads tokens before the layer (tokens x n), given `reading` after it."""
         return expand_products(self.skip_tokens * reading)
 
     def reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """`block_reading` for all branches (tokens x branches n)."""
+        """Return how all branches read tokens before the layer (tokens x branches n), given `reading` after it."""
         skip = [self.skip_reading(reading)] if self.has_skip else []
         return beside(*skip, self.block_reading(reading))
 

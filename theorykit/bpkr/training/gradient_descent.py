@@ -123,7 +123,7 @@ def train(
     """Train all weights of `network`, including queries and keys, on fresh examples in every step.
 
     Args:
-        network: the network to start from, such as from `initial_network`.
+        network: the network to start from, such as the result of `initial_network`.
         training: a stream, which is a function `stream(examples, *, key)` that returns the requested number of random
             `Examples`. It must be a JAX pytree whose arrays are leaves.
         validation: a stream for validation examples.

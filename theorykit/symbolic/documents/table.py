@@ -70,7 +70,7 @@ class ExpressionTable:
         self._numbers: dict[tuple[type, Basic], int] = {}
 
     def enter(self, expression: Basic) -> int:
-        """Return the number of the row of `expression`."""
+        """Return the row number of `expression`. A new expression is appended, after its parts."""
         key = (type(expression), expression)
         if key not in self._numbers:
             row = _row(expression, self.enter)
