@@ -5,11 +5,11 @@
 
 The network is one convolutional layer with erf units. The data are P Gaussian images of n patches with labels from a
 linear teacher, and there are P channels or P/20. The published program (deepbays 0.1.11, by the authors of
-arXiv:2307.11807) searches for zeros of the action's gradient in all n^2 entries of Q, with a root finder and without a
-Jacobian. It runs in a separate process, which is ended after `--limit` seconds or at `--gibibytes` of memory. Both
-programs are timed from images to order parameters. For `bpkr.solve` the time excludes compilation; the first call is
-recorded too. Writes local_kernels.json into FOLDER (benchmarks/results by default) after each case. Cases that are in
-the file are not run again.
+arXiv:2307.11807) searches for zeros of the action's gradient with respect to all n^2 entries of Q. It uses a root
+finder without a Jacobian. It runs in a separate process, which is ended after `--limit` seconds or at `--gibibytes` of
+memory. Both programs are timed from images to order parameters. For `bpkr.solve` the time excludes compilation; the
+first call is recorded too. Writes local_kernels.json into FOLDER (benchmarks/results by default) after each case. Cases
+that are in the file are not run again.
 """
 
 import argparse

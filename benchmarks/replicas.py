@@ -258,7 +258,7 @@ def hinge_regression() -> Problem:
         m, s, V = (each[..., None] for each in (at["m"], at["s"], at["V"]))
         field = xp.sqrt(m**2 + s) * z
         force = xp.clip((1 - field) / V, 0.0, 1.0)
-        # Twice the probability of the label given the student's field, and its derivative by the teacher's mean.
+        # Twice the probability of the label given the student's field, and the derivative in the teacher's mean.
         erfc_ = erfc if xp is np else jax.scipy.special.erfc
         odds = erfc_(-m * z / xp.sqrt(2 * s))
         density = xp.exp(-(m**2) * z**2 / (2 * s)) * xp.sqrt(2 * (m**2 + s) / (np.pi * s))

@@ -25,7 +25,7 @@ solution of a scalar self-consistency equation, renormalises the kernel of the i
 CONSISTENCY = r"""
 Let all widths be $N$ and all variances $\sigma^2$. SymPy solves the saddle-point equations of $u_2$ and $u$. The
 ratios $r = u_1 / (\sigma^2 u_2) = u_2 / (\sigma^2 u) = u / \sigma^2$ are then equal. Hence $u_1 = (\sigma^2 r)^3$, and
-$u_1 = (\sigma^2 r)^{L+1}$ for $L$ layers. The derivative of the entropy in $u_1$, times $u_1$, is"""
+$u_1 = (\sigma^2 r)^{L+1}$ for $L$ layers. The derivative of the entropy with respect to $u_1$, times $u_1$, is"""
 KNOWN = r"""
 With $K = u_1 K_0$ at zero temperature, $E = P \log u_1 + y^T K_0^{-1} y / u_1$ up to a constant. The saddle point
 then satisfies $1 - r = \alpha (1 - r_0 / u_1)$, with $\alpha = P / N$ and $r_0 = y^T K_0^{-1} y / P$. This is the

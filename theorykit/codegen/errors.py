@@ -66,7 +66,7 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
 def average_errors(
     expression: Expr, values: Mapping[str | Expr, Any]
 ) -> dict[GaussianAverage, tuple[np.ndarray | float, np.ndarray | float]]:
-    """Return the value and an error bound of every Gaussian average in `expression`.
+    """Return the value and an error bound for every Gaussian average in `expression`.
 
     Args:
         expression: a scalar or matrix expression.

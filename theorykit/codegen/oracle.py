@@ -182,7 +182,7 @@ def of_law(kind: type, *arguments: float | int) -> float:
 
 
 def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int]) -> float:
-    """Average a function of an array over a spectral law, and differentiate the mean by v and c."""
+    """Average a function of an array over a spectral law, and differentiate the mean with respect to v and c."""
     return _slope(lambda v, c: _over_support(lambda x, g: function(x), v, c), [float(v), float(c)], orders)
 
 

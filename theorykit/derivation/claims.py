@@ -39,7 +39,7 @@ _LENGTHS = 48
 _LONGEST = 10.0
 # For step functions the quadrature is repeated with these numbers of directions.
 _FINER = 601, 811, 1301
-# Upper bound of the error with _DIRECTIONS directions, including for step functions. A larger error is a failure.
+# Upper bound on the error with _DIRECTIONS directions, including for step functions. A larger error is a failure.
 _CERTAIN = 0.05
 # The kernel alone is tested with inputs scaled by these factors, which gives variances of 1e-3 and 1e3.
 _SCALES = (0.03, 30.0)
@@ -399,9 +399,9 @@ class GramVolume(Claim):
 
 @dataclass(frozen=True)
 class SourceDerivative(Claim):
-    """`after` is `factor` times the derivative of the given order of `before` in the source, at zero source.
+    """`after` is `factor` times the derivative of order `order` of `before` with respect to the source, at zero.
 
-    The first derivative in a column source is a column, and the second derivative is a matrix.
+    For a column source, the first derivative is a column, and the second derivative is a matrix.
     """
 
     source: MatrixSymbol
@@ -681,7 +681,7 @@ class Constrained(Identity):
 
 @dataclass(frozen=True)
 class MatrixDerivative(Identity):
-    """`after` is the gradient of `before` in the symmetric matrix `source`."""
+    """`after` is the gradient of `before` with respect to the symmetric matrix `source`."""
 
     source: MatrixSymbol
     tolerance = 1e-7

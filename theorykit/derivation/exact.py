@@ -1,4 +1,4 @@
-"""Evaluate expressions exactly at random points of a prime field, with bounds of their degrees.
+"""Evaluate expressions exactly at random points of a prime field, with bounds on their degrees.
 
 Two different rational functions agree at such a point with probability at most their degree divided by the prime
 (Schwartz-Zippel lemma). This module does not depend on rules.
@@ -217,8 +217,8 @@ class Residues(_Arithmetic):
     """A number or a matrix of numbers modulo the prime, P/q with the same denominator q for all entries.
 
     - `entries`: the residues.
-    - `above`: bound of the degree of P in the randomly drawn numbers.
-    - `below`: bound of the degree of q.
+    - `above`: bound on the degree of P in the randomly drawn numbers.
+    - `below`: bound on the degree of q.
     """
 
     entries: Any
@@ -420,7 +420,7 @@ class _Draws:
     - `generator`: source of the random numbers.
     - `drawn`: values by symbol and shape.
     - `results`: values of functions that are not rational, by function and arguments.
-    - `degrees`: bounds of the degrees of these arguments.
+    - `degrees`: bounds on the degrees of these arguments.
     """
 
     generator: random.Random

@@ -818,7 +818,7 @@ def insert_order_parameter(
 def insert_overlap(
     before: Expr, value: MatrixExpr, symbol: MatrixSymbol, conjugate: MatrixSymbol, weight: Expr, **record
 ) -> Step:
-    """Replace the column `value` by the overlap `symbol`, and add weight tr(conjugate^T (value - symbol))."""
+    """Replace the column `value` by the overlap `symbol`, and add `weight` tr(conjugate^T (value - symbol))."""
     after = _recognise(before, symbol, value) + normal(weight * Trace(conjugate.T * (value - symbol)))
     claim = claims.OrderParameterInserted(symbol, value, conjugate, weight)
     return Step("overlap by a delta function", before, after, claim, **record)
@@ -875,7 +875,7 @@ def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **
 
 @checked_arguments
 def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
-    """Take the gradient in a symmetric matrix. For a source, this is the mean of the matrix that it multiplies."""
+    """Differentiate with respect to a symmetric matrix. For a source, this is the mean of the matrix it multiplies."""
     after = expand_products(gradient(before, variable))
     return Step("differentiated", before, after, claims.MatrixDerivative(variable), **record)
 
@@ -1047,16 +1047,16 @@ def slope(
     forces: Mapping[MatrixSymbol, MatrixSymbol] | None = None,
     **record,
 ) -> Step:
-    """Take the gradient in a matrix symbol, with the chain rule for defined symbols that depend on it.
+    """Differentiate with respect to a matrix symbol, with the chain rule for defined symbols that depend on it.
 
     `through` contains these symbols with their values, which may depend on earlier symbols. `forces` assigns names to
-    the gradients in some of these symbols.
+    the gradients with respect to some of these symbols.
     """
     pulled: dict[MatrixSymbol, MatrixExpr] = {}
     named: list[tuple[MatrixSymbol, MatrixExpr]] = []
 
     def pull_back(value: MatrixExpr, force: MatrixExpr, target: MatrixSymbol) -> MatrixExpr:
-        # Convert a gradient in `value`, a function of `target`, to a gradient in `target`.
+        # Convert a gradient with respect to `value`, a function of `target`, to a gradient with respect to `target`.
         held = MatrixSymbol("held", *value.shape)
         return gradient(Trace(held.T * value), target).xreplace({held: force})
 

@@ -89,8 +89,9 @@ class Transition(DisplayMixin, eqx.Module):
     """Value of a parameter at which two solutions have equal action, or merge.
 
     - `kind`: "first-order" if the solutions differ there, "continuous" if they merge.
-    - `solutions`: the two solutions at `value`, as from `minimise` or `stationary`. If they merge, a curvature is zero.
-    - `error`: bound of the shift of `value` by rounding and quadrature.
+    - `solutions`: the two solutions at `value`, as returned by `minimise` or `stationary`. If they merge, a curvature
+      is zero.
+    - `error`: bound on the shift of `value` by rounding and quadrature.
     """
 
     parameter: str = eqx.field(static=True)
@@ -115,7 +116,7 @@ class PhaseBoundary(DisplayMixin, eqx.Module):
       spinodals meet; "tricritical point", if a continuous transition becomes first-order.
     - `parameters`: values of the two parameters along the line, by name.
     - `order_parameters`: order parameters of the solution, or of both coexisting solutions.
-    - `error`: bound of the shift of a point by rounding and quadrature, in units of half the range of a parameter.
+    - `error`: bound on the shift of a point by rounding and quadrature, in units of half the range of a parameter.
     - `ended`: why the line stops at its first point, and why at its last point.
     """
 
@@ -349,9 +350,9 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
 
 
 def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame | None = None) -> tuple[_Frame, Array]:
-    """Return the frame at a point with almost singular H, and the derivative of F in the parameters along `left`.
+    """Return the frame at a point with almost singular H, and `left` times the parameter derivative of F.
 
-    Null vectors have the directions of the ones `before`.
+    The signs of the null vectors are chosen as in the frame `before`.
     """
     left, _, right = jnp.linalg.svd(system.hessian(at, parameters))
     left, right = left[:, -1], right[-1]
@@ -438,7 +439,7 @@ class _Curve:
                     return places, special, f"no point was found beyond {self.text(place)}"
                 continue
             if self.system.kind == CONTINUOUS and abs(float(np.asarray(ahead.unknowns)[-3])) > _SLACK:
-                return places, special, f"the branches cross no more beyond {self.text(place)}"
+                return places, special, f"the branches no longer cross beyond {self.text(place)}"
             if np.dot(place.side, ahead.side) < 0:
                 # A symmetry maps the rest of the line to this part.
                 return places, special, f"{_MERGED} next to {self.text(place)}"
@@ -551,7 +552,7 @@ def _crossings(first: SolutionBranch, second: SolutionBranch) -> list[float]:
     off, error = np.zeros(len(grid)), np.zeros(len(grid))
     for piece, sign in ((first, 1.0), (second, -1.0)):
         here, action = np.asarray(piece.parameters), np.asarray(piece.action)
-        # Deviation of each inner point from the chord between its neighbours: a bound of the error of interpolation.
+        # Deviation of each inner point from the chord between its neighbours: a bound on the error of interpolation.
         chords = [
             np.interp(here[at], here[[at - 1, at + 1]], action[[at - 1, at + 1]]) for at in range(1, len(here) - 1)
         ]

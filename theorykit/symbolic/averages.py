@@ -381,7 +381,7 @@ def mean_slope(
     symbol: sp.Symbol,
     derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] = sp.Expr.diff,
 ) -> sp.Expr:
-    """Differentiate the mean of `integrand` over the variable of `average` by `symbol`, with the same quadrature.
+    """Differentiate the mean of `integrand` over the variable of `average` with respect to `symbol`, by its quadrature.
 
     By Leibniz' rule, the result is the mean of the `derivative` between jumps, plus one term per jump: its height times
     its speed times the density at the jump. SymPy's derivative of sign, twice DiracDelta, is wrong for products of

@@ -220,7 +220,7 @@ def bivariate_normal_cdf(h: Scalar, k: Scalar, correlation: Scalar) -> Expr:
 
 
 class _Smoothed(WholeFunctionBase):
-    """b^k times the derivative of order n in a of the mean of a function of a + b z over a standard normal z."""
+    """b^k times the n-th derivative with respect to a of the mean of f(a + b z) over a standard normal z."""
 
     closed_form = erf
     numbers = 2
@@ -264,7 +264,7 @@ def _density(a: Expr, b: Expr) -> Expr:
 
 
 class SmoothedRamp(_Smoothed):
-    """b^k times the derivative of order n in a of the mean of max(a + b z, 0) over a standard normal z."""
+    """b^k times the n-th derivative with respect to a of the mean of max(a + b z, 0) over a standard normal z."""
 
     _limits = (lambda a: sp.Max(a, 0), Heaviside)
 
@@ -283,7 +283,7 @@ class SmoothedRamp(_Smoothed):
 
 
 class SmoothedAbs(_Smoothed):
-    """b^k times the derivative of order n in a of the mean of |a + b z| over a standard normal z."""
+    """b^k times the n-th derivative with respect to a of the mean of |a + b z| over a standard normal z."""
 
     _limits = (Abs, sign)
 

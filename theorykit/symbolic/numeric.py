@@ -48,7 +48,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
     definition: tuple[Any, ...] = ()
     # Name of the function without marks of derivatives.
     own_name: str = ""
-    # Order of the derivative in each argument.
+    # Order of the derivative with respect to each argument.
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):

@@ -48,7 +48,7 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Majoriser:
-    """An upper bound of the energy for majorise-minimise, and the order parameters that minimise entropy plus bound.
+    """An upper bound on the energy for majorise-minimise, and the order parameters that minimise entropy plus bound.
 
     At a given U_1 = U_0, let G_+ be the gradient of the energy's log-determinant and -G_- the gradient of its misfit.
     The log-determinant is concave in U_1, so it lies below its tangent there. The misfit is concave in U_1^-1, so it
@@ -177,7 +177,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
-        """The gradient of S in each free order parameter, which vanishes at a saddle point."""
+        """The gradient of S with respect to each free order parameter, which vanishes at a saddle point."""
         return Slopes({symbol: self.substitute_nested(slope) for symbol, slope in self.named_slopes.items()})
 
     @cached_property
@@ -231,7 +231,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def majoriser(self) -> Majoriser:
-        """The bound of the energy and closed-form minima for majorise-minimise steps."""
+        """The bound on the energy and closed-form minima for majorise-minimise steps."""
         u1, *others = self.symbols.free
         logdet_gradient, weight = (positive_definite(name, u1.shape[0]) for name in ("Gplus", "W"))
         bound, minima, steps = trace(logdet_gradient * u1) + trace(weight * Inverse(u1)), {}, ()

@@ -165,7 +165,7 @@ def dual_part(action: Action) -> Iterator[Block]:
     yield Heading("In second moments of the data")
     yield Text(
         "This form uses $M = \\Phi^T \\Phi$ and $b = \\Phi^T y$, for more examples than features. The gradient of the "
-        "energy in $U_1$ is $G_+ - G_-$, with $G_+$ from the log-determinants and $-G_-$ from the misfit."
+        "energy with respect to $U_1$ is $G_+ - G_-$, with $G_+$ from the log-determinants and $-G_-$ from the misfit."
     )
     yield Equation("E", latex(form.energy, names))
     yield Equation("G_{+}", latex(form.logdet_gradient, names))

@@ -36,13 +36,13 @@ from .symbols import ActionSymbols
 class KernelEnergy:
     """The energy E as a function of the kernel K (labels x labels): a log-determinant plus a misfit.
 
-    - `resolvent`: (K + T I)^-1, the gradient of the log-determinant in K.
+    - `resolvent`: (K + T I)^-1, the gradient of the log-determinant with respect to K.
     - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood; v v^T is minus the
-      gradient of the misfit in K.
-    - `minus_misfit_slope`: minus the gradient of the misfit in K.
+      gradient of the misfit with respect to K.
+    - `minus_misfit_slope`: minus the gradient of the misfit with respect to K.
     - `resolvent_symbol`, `representer_symbol`: symbols R and v that stand for them in the two gradients.
-    - `logdet_gradient`: the gradient of the log-determinant in U_1, positive semidefinite.
-    - `minus_misfit_gradient`: minus the gradient of the misfit in U_1, positive semidefinite.
+    - `logdet_gradient`: the gradient of the log-determinant with respect to U_1, positive semidefinite.
+    - `minus_misfit_gradient`: minus the gradient of the misfit with respect to U_1, positive semidefinite.
     """
 
     kernel: MatrixSymbol
@@ -137,8 +137,8 @@ class DualForm:
     - `label_square`: symbol of y2 = y^T y.
     - `examples`: symbol of the number of examples P.
     - `log_determinants`, `misfit`: the two parts of the energy.
-    - `logdet_gradient`: the gradient of the log-determinants in U_1, positive semidefinite.
-    - `minus_misfit_gradient`: minus the gradient of the misfit in U_1, positive semidefinite.
+    - `logdet_gradient`: the gradient of the log-determinants with respect to U_1, positive semidefinite.
+    - `minus_misfit_gradient`: minus the gradient of the misfit with respect to U_1, positive semidefinite.
     - `mean`, `variance`: mean and variance of the outputs on test examples, as columns.
     """
 

@@ -103,7 +103,7 @@ def _density(do, characteristic, source, overlap, width, given, variables) -> tu
 class FirstOrder:
     """Order parameters to first order in 1/N.
 
-    - `force`: symbol of G_1, the gradient of the energy in U_1 at the Gaussian-process limit, symmetric (n_1 x n_1).
+    - `force`: symbol of G_1 (n_1 x n_1), the gradient of the energy with respect to U_1 at the Gaussian-process limit.
     - `limit`: the order parameters M_l at infinite width.
     - `recursion`: forces G_l from the first layer to the readout, then displacements delta_l from the readout back.
     - `order_parameters`: M_l + delta_l, with the recursion carried out; linear in G_1.

@@ -159,7 +159,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
     temperature = float(architecture.temperature)
     examples, paths, input_features = features.shape
     prior, rounding = prior_of_paths(architecture), examples * _EPS
-    # Try a cheap bound of the kernel's trace first.
+    # Try a cheap bound on the kernel's trace first.
     if temperature > rounding * np.trace(prior) * square:
         return
     weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(prior))

@@ -52,7 +52,7 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
     "corrections": lambda action: {"corrections": action.corrections},
     # The stationary u, given U_L.
     "readout": lambda action: {"u": action.readout_solution},
-    # The bound of the energy, up to a constant.
+    # The bound on the energy, up to a constant.
     "majorised_energy": lambda action: {"bound": action.majoriser.bound},
     # Order parameters to first order in 1/N, given the force of `Action.expansion`.
     "first_order": lambda action: {symbol.name: value for symbol, value in action.expansion.order_parameters.items()},

@@ -61,7 +61,7 @@ class EnergyPoint(eqx.Module):
 
     @property
     def slope(self) -> PathMatrix:
-        """The gradient of the energy in U_1."""
+        """The gradient of the energy with respect to U_1."""
         return self.logdet_gradient - self.minus_misfit_gradient
 
 
@@ -115,7 +115,7 @@ class AbstractEnergy(eqx.Module):
 
     @abc.abstractmethod
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        """Compute the second derivative of E in the entries of U_1 on and above the diagonal."""
+        """Compute the second derivative of E with respect to the entries of U_1 on and above the diagonal."""
 
     @abc.abstractmethod
     def operations(self) -> float:
@@ -202,7 +202,7 @@ class KernelEnergy(AbstractEnergy):
         return self._with_omitted(found["energy"]), slope
 
     def _gradient(self, u1: PathMatrix, in_kernel: Float[Array, "rows rows"]):
-        """Compute the symmetric gradient in U_1 from the gradient in K."""
+        """Compute the symmetric gradient with respect to U_1 from the gradient with respect to K."""
         _, pull_back = jax.vjp(self.kernel, u1)
         (gradient,) = pull_back(in_kernel)
         return (gradient + gradient.T) / 2

@@ -1,4 +1,4 @@
-"""Minimise the entropy plus a cheap bound of the energy, exactly in one order parameter at a time.
+"""Minimise the entropy plus a cheap bound on the energy, exactly in one order parameter at a time.
 
 See `Majoriser` for the bound.
 """

@@ -1,7 +1,7 @@
 """Compute z^T log(M) z and M^{-1/2} z for a large matrix M by Lanczos runs that start at z, with error bounds.
 
 The k-node Gauss rule of a run bounds z^T log(M) z from above, because even derivatives of the logarithm are negative.
-Odd derivatives are positive, so the Gauss-Radau rule with an additional node at a lower bound of the spectrum bounds it
+Odd derivatives are positive, so the Gauss-Radau rule with an additional node at a lower bound on the spectrum bounds it
 from below.
 
 M^{-1/2} z = (2/pi) int_0^inf (M + s^2)^{-1} z ds is approximated in the Krylov space. The systems (M + s^2) x = z have
@@ -11,7 +11,7 @@ the error in the norm of M is at most |r_0| (1/2 + log(1 + theta / m) / (2 pi)).
 
 Sources: S. Ubaru, J. Chen, Y. Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", SIAM J. Matrix
 Anal. Appl. 38 (2017) 1075; G. H. Golub, G. Meurant, "Matrices, moments and quadrature with applications" (2010), ch. 6.
-We derived the bound of the inverse square root ourselves.
+We derived the bound on the inverse square root ourselves.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ _eigh = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.eigh(matri
 class LanczosRuns(eqx.Module):
     """Functions of M from Lanczos runs, one run per vector z.
 
-    - `lower`: lower bounds of z^T log(M) z.
-    - `upper`: upper bounds of z^T log(M) z.
+    - `lower`: lower bounds on z^T log(M) z.
+    - `upper`: upper bounds on z^T log(M) z.
     - `form`: z^T M z.
     - `roots`: M^{-1/2} z.
-    - `root_errors`: bounds of the errors of `roots` in the norm |M^{1/2} .|.
+    - `root_errors`: bounds on the errors of `roots` in the norm |M^{1/2} .|.
     - `largest`: the largest Ritz value of all runs.
     """
 

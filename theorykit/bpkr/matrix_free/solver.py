@@ -117,7 +117,7 @@ class MatrixFree(eqx.Module):
 
 
 class Slopes(eqx.Module):
-    """The gradient of the energy in U_1, `logdet_gradient - minus_misfit_gradient`; see `estimate_energy`."""
+    """Gradient of the energy with respect to U_1: `logdet_gradient - minus_misfit_gradient`; see `estimate_energy`."""
 
     logdet_gradient: PathMatrix
     logdet_gradient_error: PathMatrix
@@ -171,7 +171,7 @@ def estimate_energy(
 
         - `value`: E, the sum of `log_determinant` and `misfit`. For a fixed key it is a deterministic function of U_1.
         - `standard_error`: standard error of `value`, from the scatter of the probes.
-        - `bias`: bound of the error of `value` from unfinished iterations, rigorous up to rounding.
+        - `bias`: bound on the error of `value` from unfinished iterations, rigorous up to rounding.
           `error(deviations)` combines it with the standard error.
         - `slopes`: the `gradient` of E in U_1 (n_1 x n_1), which is `logdet_gradient` minus `minus_misfit_gradient`.
           Each has a bias per entry, and `logdet_gradient_error` is its standard error over probes.
@@ -209,7 +209,7 @@ def operands_of(problem: Problem) -> Operands:
         raise ValueError("the matrix-free form needs training features and labels: pass bpkr.Data(features, labels)")
     if not architecture.temperature > 0:
         raise ValueError(
-            "temperature=0 gives no lower bound of the kernel's eigenvalues, and hence no bound of the errors: use a "
+            "temperature=0 gives no lower bound on the kernel's eigenvalues, and hence no bound on the errors: use a "
             "positive temperature, or the dense form"
         )
     design = Design(data.features, architecture.outputs, sharding_of(data.features))
@@ -331,7 +331,7 @@ def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[
 
 
 def _per_entry(first, bound):
-    """Return bounds of the entries of X, given |U^{1/2} X U^{1/2}| <= bound with U = `first`.
+    """Return bounds on the entries of X, given |U^{1/2} X U^{1/2}| <= bound with U = `first`.
 
     The errors are bounded in this norm, because K <= A implies |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
     """
@@ -375,7 +375,7 @@ class MatrixFreeSaddle(DisplayMixin, eqx.Module):
     - `energy`: the energy at `order_parameters`, estimated with fresh probes.
     - `standard_error`: standard error of `action`.
     - `excess`: an estimate of `action` minus the minimum of S.
-    - `bias`: a bound of the error of `energy` from unfinished iterations.
+    - `bias`: a bound on the error of `energy` from unfinished iterations.
     - `stats`: `steps` and `residual` of each repeat, and `samples`, the solutions as coordinates. A residual is the
       largest change of a coordinate in the last step.
     - `architecture`: the network that was solved.

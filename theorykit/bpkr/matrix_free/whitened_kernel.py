@@ -84,7 +84,7 @@ class Kernel(eqx.Module):
         return compiled.kernel_product.call_from(self.bound.numbers() | arguments)["product"]
 
     def slope(self, left: Columns, right: Columns) -> PathMatrix:
-        """Return the symmetric gradient of tr(left^T K(U_1) right) in U_1."""
+        """Return the symmetric gradient of tr(left^T K(U_1) right) with respect to U_1."""
 
         def form(first):
             return jnp.sum(left * Kernel(self.bound, self.design, first).product(right))
@@ -99,7 +99,7 @@ class WhitenedKernel(eqx.Module):
     - `kernel`: A.
     - `basis`: Q, with orthonormal columns.
     - `eigenvalues`: approximate leading eigenvalues of K.
-    - `floor`: a lower bound of the eigenvalues of M, one minus a margin for rounding.
+    - `floor`: a lower bound on the eigenvalues of M, one minus a margin for rounding.
     """
 
     kernel: Kernel
@@ -128,7 +128,7 @@ class WhitenedKernel(eqx.Module):
         return rest * function(temperature) + jnp.sum(function(self.eigenvalues + temperature))
 
     def slope_of_trace(self, path_gram: PathMatrix) -> PathMatrix:
-        """Return the gradient of tr(P^{-1} K(U_1)) in U_1 at fixed P, from the gradient of tr K(U_1)."""
+        """Return the gradient of tr(P^{-1} K(U_1)) with respect to U_1 at fixed P, from the gradient of tr K(U_1)."""
         temperature = self.kernel.temperature
         removed = self.eigenvalues / (self.eigenvalues + temperature)
         return (path_gram - self.kernel.slope(removed * self.basis, self.basis)) / temperature
@@ -169,7 +169,7 @@ def tall_qr(array: Columns, sharding: NamedSharding | None) -> tuple[Columns, Fl
 
 
 def path_gram(design: Design) -> Float[Array, "n n"]:
-    """Compute the gradient of tr K(U_1) in U_1, which is the Gram matrix of the paths' features."""
+    """Compute the gradient of tr K(U_1) with respect to U_1, which is the Gram matrix of the paths' features."""
     features, sharding = design.features, design.sharding
     block = max(1, _BLOCK_BYTES // (8 * features.shape[1] * features.shape[2]))
     return jnp.kron(of_this_process(_gram(features, block, sharding), sharding), jnp.eye(design.outputs))

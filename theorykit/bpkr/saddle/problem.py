@@ -157,7 +157,7 @@ def _bounded_energy(point: Point, share: Array | float) -> BoundedEnergy:
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    """Add a gradient in U_1 to gradients in all order parameters."""
+    """Add a gradient with respect to U_1 to gradients with respect to all order parameters."""
     if not slopes.matrices:
         return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
     u1, *others = slopes.matrices

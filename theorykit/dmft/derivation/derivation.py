@@ -89,9 +89,9 @@ class TrajectorySymbols:
     source = _at("j", 4 * PATTERNS)  # source of the overlap in the generating functional
     position = _at("r", 4 * PATTERNS)  # overlaps of the positional bits
     attention = _at("A", PATTERNS)
-    force = _at("F", PATTERNS)  # gradient of the action in the attention
+    force = _at("F", PATTERNS)  # gradient of the action with respect to the attention
     attention_weights = _at("sigma", CONTEXT)  # softmax over attended tokens
-    attention_response = _at("G", CONTEXT, PATTERNS)  # derivative of the attention in the softmax's exponents
+    attention_response = _at("G", CONTEXT, PATTERNS)  # derivative with respect to the softmax's exponents
     keys = _at("K", CONTEXT, PATTERNS)
     values = _at("V", CONTEXT, PATTERNS)
     mask = _at("ell", CONTEXT)  # minus infinity if there is no token yet
