@@ -81,7 +81,7 @@ nearly_silent = dynamics.cycle_near(turn, turn.state(settled_window(0.5, 2000)),
 driven = dynamics.follow(turn, nearly_silent, (0.5, 1.29), largest_step=0.005)
 (onset,) = driven.events
 print(f"the cycle of the positions has a {onset.kind} bifurcation at beta = {onset.parameter:.9f}, ", end="")
-print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circle in a turn of the clock")
+print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circle per period of the positions")
 
 # %% [markdown]
 # On a cycle, the Lyapunov exponents of the orbit are the logarithms of its multipliers, per token. Beyond the
@@ -121,7 +121,7 @@ for orbit, share, error in zip(
     state = turn.state(dmft.Window(found["window"].values[orbit], found.attrs["position"]))
     cycle = dynamics.cycle_near(turn, state, BETA, 32)
     exponent = np.log(np.abs(cycle.multipliers[0])) / (cycle.period * CONTEXT)
-    print(f"{share:.2f} +- {error:.2f} of starts: a cycle of {cycle.period} turns, lambda_1 = {exponent:.4f}")
+    print(f"{share:.2f} +- {error:.2f} of starts: a cycle of {cycle.period} periods, lambda_1 = {exponent:.4f}")
     attractors.append(cycle)
 
 # %% [markdown]
@@ -133,16 +133,16 @@ for orbit, share, error in zip(
 seven, fourteen = attractors
 bounds, largest = (1.266, 1.275), 3e-4
 branches = {
-    "seven turns, from 1.27 up": dynamics.follow(turn, seven, bounds, largest_step=largest),
-    "seven turns, down": dynamics.follow(turn, seven, bounds, direction=-1, largest_step=largest),
-    "fourteen turns, up": dynamics.follow(turn, fourteen, bounds, largest_step=largest),
-    "fourteen turns, down": dynamics.follow(turn, fourteen, bounds, direction=-1, largest_step=largest),
+    "seven periods, from 1.27 up": dynamics.follow(turn, seven, bounds, largest_step=largest),
+    "seven periods, down": dynamics.follow(turn, seven, bounds, direction=-1, largest_step=largest),
+    "fourteen periods, up": dynamics.follow(turn, fourteen, bounds, largest_step=largest),
+    "fourteen periods, down": dynamics.follow(turn, fourteen, bounds, direction=-1, largest_step=largest),
 }
 for name, branch in branches.items():
     print(f"{name}:", *(f"{event.kind} {event.parameter:.6f}," for event in branch.events), branch.ended)
-birth = branches["fourteen turns, down"].events[-1]
-passed = min(branches["seven turns, from 1.27 up"].events, key=lambda event: abs(event.parameter - birth.parameter))
-print(f"the {birth.kind} that both come to: {passed.parameter:.12f} and {birth.parameter:.12f}")
+birth = branches["fourteen periods, down"].events[-1]
+passed = min(branches["seven periods, from 1.27 up"].events, key=lambda event: abs(event.parameter - birth.parameter))
+print(f"the {birth.kind} that both reach: {passed.parameter:.12f} and {birth.parameter:.12f}")
 
 # %% [markdown]
 # Solid lines are stable and dashed lines are unstable.
@@ -179,9 +179,9 @@ def draw_pitchfork(axes: plt.Axes) -> None:
         draw_branch(axes, branch, branch.points[:, 0, 0], color)
     mark(axes, silent.events[0], 0.0)
     for style, color, label in (
-        ("-", THEORY, "stable, speaking"),
-        ("-", "0.4", "stable, silent"),
-        (":", "0.4", "unstable"),
+        ("-", THEORY, r"stable, $A \neq 0$"),
+        ("-", "0.4", "stable, $A = 0$"),
+        ("--", "0.4", "unstable"),
     ):
         axes.plot([], [], style, color=color, label=label)
     axes.plot([], [], "o", color="black", markerfacecolor="white", markersize=4.5, label=r"branch point, $\beta = 1/c$")
@@ -194,7 +194,7 @@ def draw_exponents(axes: plt.Axes) -> None:
     """Draw exponents of the driven cycle, from its multipliers, and of orbits."""
     draw_branch(axes, driven, np.log(np.abs(driven.multipliers[:, 0])) / CONTEXT, "0.4")
     axes.plot(betas, exponents, ".", color=THEORY, markersize=4, label="orbits")
-    axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$, dotted unstable")
+    axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$, dashed unstable")
     mark(axes, onset, 0.0)
     axes.plot([], [], MARKERS[onset.kind], color="black", markerfacecolor="white", linestyle="", label=onset.kind)
     axes.set(
@@ -213,19 +213,17 @@ def draw_rotation(axes: plt.Axes) -> None:
     axes.plot(
         [], [], MARKERS[onset.kind], color="black", markerfacecolor="white", label=r"angle of $\mu_1$", linestyle=""
     )
-    axes.set(
-        xlabel=r"inverse temperature $\beta$", ylabel="rotation per turn, in circles", title="rotation on the torus"
-    )
+    axes.set(xlabel=r"inverse temperature $\beta$", ylabel="rotations per period", title="rotation on the torus")
     axes.legend(loc="upper left")
 
 
 def draw_tori(axes: plt.Axes) -> None:
-    """Draw orbits once per turn, at growing distance from the bifurcation."""
+    """Draw orbits once per period of the positions, at growing distance from the bifurcation."""
     for beta, color in zip((1.2445, 1.2485, 1.258), (LIMITS[2], LIMITS[1], THEORY), strict=True):
         orbit = np.argmin(np.abs(betas - beta))
         axes.scatter(*once_a_turn[:2, orbit], s=1, linewidths=0, color=color)
         axes.scatter([], [], s=14, color=color, label=rf"$\beta = {betas[orbit]:.4f}$")
-    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title="the torus, seen once a turn")
+    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title="the torus, once per period")
     axes.legend(loc="upper left", handletextpad=0.1)
 
 
@@ -236,18 +234,18 @@ def draw_curve(axes: plt.Axes) -> None:
         for event in branch.events:
             mark(axes, event, size(event.points))
     for cycle, color in ((seven, THEORY), (fourteen, LIMITS[0])):
-        axes.plot(BETA, size(cycle.points), "o", color=color, label=f"attractor of {cycle.period} turns")
+        axes.plot(BETA, size(cycle.points), "o", color=color, label=f"attractor of {cycle.period} periods")
     for kind, marker in MARKERS.items():
         if kind != dynamics.BRANCH_POINT:
             axes.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=kind)
     axes.set(xlim=bounds, xlabel=r"inverse temperature $\beta$", ylabel="rms of $A_1$ over a cycle")
-    axes.plot([], [], ":", color="0.4", label="unstable")
+    axes.plot([], [], "--", color="0.4", label="unstable")
     axes.set_title(rf"two attractors at $\beta = {BETA}$, one curve")
     axes.legend(loc="upper left", ncols=2)
 
 
 with use_style():
-    figure = plt.figure(figsize=(10, 6))
+    figure = plt.figure(figsize=(8.8, 5.6))
     grid = figure.add_gridspec(2, 3)
     places = (grid[0, 0], grid[0, 1], grid[0, 2], grid[1, 0], grid[1, 1:])
     for place, draw in zip(places, (draw_pitchfork, draw_exponents, draw_rotation, draw_tori, draw_curve), strict=True):
