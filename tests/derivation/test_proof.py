@@ -65,7 +65,7 @@ def test_other_claims_say_why_they_are_checked_on_numbers_only(name, why):
 def test_evidence_says_why_a_step_is_checked_on_numbers_only():
     evidence, proved = Derivation((STEPS["linearise_square"], STEPS["vectorise"]), SIZES).verify().evidence
     assert evidence.holds and not evidence.proved and str(evidence).endswith("(on numbers only: an average)")
-    assert proved.proved and str(proved).endswith(f"proved but for {written(proved.chance)}")
+    assert proved.proved and str(proved).endswith(f"proved, chance of error {written(proved.chance)}")
 
 
 # averages over hidden units take a second each
@@ -212,14 +212,16 @@ def test_the_documents_say_what_is_proved_and_what_is_not():
     text = as_markdown(list(verification_blocks(verification)))
     bound = written(verification.chance)
     count = len(verification.proved)
-    assert f"{count} of them are proved at the sizes tried" in text and f"at most {bound}" in text
+    assert f"{count} of them are identities and are proved at the sizes tried" in text and f"at most {bound}" in text
     assert "to 1e-10; proved" in text and "above three dimensions\n" in text
     assert str(verification).endswith(
-        f"{len(verification.proved)} of them proved at the sizes tried but for a chance of {bound}"
+        f"{len(verification.proved)} of them proved at the sizes tried, with an error probability of at most {bound}"
     )
     blocks = derivation_blocks(derivation, {}, verification=verification)
     remarks = [block.remark for block in blocks if hasattr(block, "remark")]
-    assert sum("Proved at these sizes but for a chance of" in remark for remark in remarks) == len(verification.proved)
+    assert sum("Proved at these sizes, with an error probability of at most" in remark for remark in remarks) == len(
+        verification.proved
+    )
     assert sum("On numbers only: an average." in remark for remark in remarks) == len(remarks) - len(
         verification.proved
     )

@@ -124,7 +124,7 @@ class Evidence(DisplayMixin):
     - `step`: the step.
     - `error`: largest error over the trials up to the first failure, in units of the claim's tolerance.
     - `reason`: why the claim could not be evaluated, or is false despite its small error. The error is then infinite.
-    - `chance`: bound of the probability that a false claim would have passed, if the claim was checked in exact
+    - `chance`: bound on the probability that a false claim would have passed, if the claim was checked in exact
       arithmetic at random points. None for checks that are only numeric.
     - `numeric`: why the check was only numeric.
     """
@@ -153,7 +153,7 @@ class Evidence(DisplayMixin):
         verdict = "holds" if self.holds else "FAILS"
         line = f"{verdict}  {self.step.section:16.16}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
         if self.proved:
-            return f"{line}  proved but for {written(self.chance)}"
+            return f"{line}  proved, chance of error {written(self.chance)}"
         told = self.reason or (self.numeric and f"on numbers only: {self.numeric}")
         return f"{line}  ({told})" if told else line
 
@@ -181,7 +181,7 @@ class Verification(DisplayMixin):
 
     @property
     def chance(self) -> float:
-        """Largest bound of the probability that a false step among those in `proved` would have passed."""
+        """Largest bound on the probability that a false step among those in `proved` would have passed."""
         return max((item.chance for item in self.proved), default=0.0)
 
     def _view(self):
@@ -193,7 +193,8 @@ class Verification(DisplayMixin):
         failed, proved = len(self.failures), len(self.proved)
         verdict = f"{counted(len(lines), 'step')}, {failed or 'none'} failed"
         if proved and not failed:
-            verdict += f", {proved} of them proved at the sizes tried but for a chance of {written(self.chance)}"
+            verdict += f", {proved} of them proved at the sizes tried, with an error probability of at most "
+            verdict += written(self.chance)
         return "\n".join([*lines, verdict])
 
 
@@ -301,7 +302,7 @@ def chance_of_mistake(step: Step, points: Points) -> float | None:
 
 
 def written(chance: float) -> str:
-    """Write the bound of a probability with one digit, rounded up."""
+    """Write an upper bound on a probability with one digit, rounded up."""
     text = Context(prec=1, rounding=ROUND_CEILING).create_decimal(chance)
     return f"{text:.0e}".replace("e-0", "e-")
 
@@ -359,7 +360,7 @@ def _remark(evidence: Evidence) -> str:
     error = evidence.error * evidence.step.claim.tolerance
     checked = f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
     if evidence.proved:
-        return f"{checked} Proved at these sizes but for a chance of {written(evidence.chance)}."
+        return f"{checked} Proved at these sizes, with an error probability of at most {written(evidence.chance)}."
     return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
 
 
@@ -384,9 +385,9 @@ def verification_blocks(verification: Verification) -> Iterator[Block]:
     exact = ""
     if verification.proved:
         exact = (
-            f" {len(verification.proved)} of them are proved at the sizes tried, as identities that hold in exact "
-            "arithmetic at random points of a prime field; a false one would have passed with a chance of at most "
-            f"{written(verification.chance)}."
+            f" {len(verification.proved)} of them are identities and are proved at the sizes tried, by exact "
+            "arithmetic at random points of a prime field. A false identity would have passed with a probability of "
+            f"at most {written(verification.chance)}."
         )
     yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
     yield Items(tuple(lines))

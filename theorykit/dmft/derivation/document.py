@@ -36,21 +36,21 @@ $D^\alpha$ is the derivative of the overlaps of family $\alpha$ with respect to 
 token. Row $d$ of $G$ ($L \times M$) is the derivative of the attention with respect to the exponent of row $d$:"""
 _BLOCKS = r"""
 Let $\sigma_d$ be the weight of row $d$ in the attention and $g_d^T$ row $d$ of $G$. The derivative of the attention
-with respect to $A_d$, the attention that generated token $d$, is a block with $D^v$ and $D^k$ of that token. For the
-newest token, $d = 0$, it also contains $D^q$, because this token provides the query:"""
+with respect to $A_d$, the attention that generated token $d$, is a block of the Jacobian. It depends on $D^v$ and $D^k$
+of that token. For the newest token, $d = 0$, it also depends on $D^q$, because this token provides the query:"""
 _NOISE = r"""
 A network of finite size deviates from the map. Given the previous attention $A$, the spins of a token are independent.
-So its overlaps, stacked over all four families, have the means of the map and covariances proportional to $1/N$. Here a
-class of neurons shares all weights up to a common sign. $X$ ($J \times 4M$) holds the weights of the classes, one per
-row, $\bar{X}$ the same weights summed over the neurons of each class and divided by $N$, and $\Omega$ the output
-weights in $X$. Then the covariance of the overlaps is $Q / N$ with"""
+Its overlaps, stacked over all four families, have the means of the map and covariances proportional to $1/N$. Here a
+class of neurons shares all weights up to a common sign. $X$ ($J \times 4M$) holds the weights of the classes, one class
+per row. $\bar{X}$ holds the sums of these weights over the neurons of each class, divided by $N$. $\Omega$ holds the
+output weights in $X$. Then the covariance of the overlaps is $Q / N$ with"""
 _CARRIED = r"""
 For large $N$ the overlaps are Gaussian, and their deviations are so small that the derivative of the map propagates
 them. The state consists of attention, keys and values. Let $\mathcal{J}$ be the derivative of the next state with
 respect to the previous one, and $H$ its derivative with respect to the overlaps of the new token. The covariance
 $\Sigma$ of the states of networks with the same start is zero at first. Then, to leading order in $1/N$,
-$\Sigma' = \mathcal{J} \Sigma \mathcal{J}^T + H Q H^T / N$. The weights are given, the same in the map and in $Q$: only
-the spins are random."""
+$\Sigma' = \mathcal{J} \Sigma \mathcal{J}^T + H Q H^T / N$. The map and $Q$ have the same, given weights: only the spins
+are random."""
 _GENERATING = r"""
 The generating functional $Z$ is the sum of $\prod_t P(s_t)\, e^{j_t^T m_t}$ over all spins. Integrands are written
 $e^{-S/2}$, so that $S = -2 N \Phi$. Overlaps are integrated over all real numbers and their conjugates $\hat m_t$ along
@@ -59,9 +59,9 @@ suffice to show all effects: an overlap acts as query, key and value in the atte
 value in a later attention, and the last overlap acts on nothing."""
 _CAUSALITY = r"""
 Sources $j_t$ are of order one and do not move the saddle point. There, the conjugates vanish backwards in time. The
-last overlaps drive nothing more, so $\hat m_3 = 0$. Then $F_2$, the gradient of $S$ in $A_2$, is zero: for any $A_2$,
-the probabilities of the spins that it drives sum to one. Hence $\hat m_2 = 0$, then $F_1 = 0$, and so on. At this
-saddle point $S = 0$, as $Z = 1$ without sources requires. The previous attention determines the overlaps of every
+last overlaps drive nothing more, so $\hat m_3 = 0$. Then $F_2$, the gradient of $S$ with respect to $A_2$, is zero: for
+any $A_2$, the probabilities of the spins that it drives sum to one. Hence $\hat m_2 = 0$, then $F_1 = 0$, and so on. At
+this saddle point $S = 0$, as $Z = 1$ without sources requires. The previous attention determines the overlaps of every
 token: this is the map."""
 _CHECKED = r"""
 The named rule computed each formula from the previous one. Each step was then checked without the rule."""
@@ -149,10 +149,10 @@ def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
     yield symbols.positional_share, "share of the positional bits in a token"
     yield symbols.distinct, "output weights of the classes, one per row"
     yield symbols.correlations, "correlations of a family's weights with the output weights, by class"
-    yield symbols.columns, "weights of all families of each class, where all weights of its neurons agree up to a sign"
-    yield symbols.column_sums, "the same, summed over the neurons of each class, over their number"
+    yield symbols.columns, "weights of all families for each class of neurons, whose weights agree up to a common sign"
+    yield symbols.column_sums, "weights of all families, summed over the neurons of each class and divided by N"
     yield symbols.position, "overlaps of the positional bits"
-    yield symbols.attention, "the attention: the mean value that was attended to"
+    yield symbols.attention, "the attention: the weighted mean of the values in the context"
     yield symbols.query, "query of the newest token"
     yield symbols.keys, "keys of the tokens in the context, newest first"
     yield symbols.values, "values of the tokens in the context, newest first"
