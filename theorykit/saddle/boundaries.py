@@ -433,16 +433,19 @@ class _Curve:
             place = places[-1]
             ahead = self.place(place, length)
             cosine = float(np.dot(place.tangent, ahead.tangent))
+            # Halve the step if Newton's method failed, if it may have moved to another line, or if the tangent turned.
             if not (float(ahead.residual) <= _NEAR and float(ahead.led) <= _ASTRAY * length and cosine > STRAIGHT):
                 length /= 2
                 if length < _SMALLEST:
                     return places, special, f"no point was found beyond {self.text(place)}"
                 continue
+            # The slack e of the equations is zero as long as the branches cross.
             if self.system.kind == CONTINUOUS and abs(float(np.asarray(ahead.unknowns)[-3])) > _SLACK:
                 return places, special, f"the branches no longer cross beyond {self.text(place)}"
             if np.dot(place.side, ahead.side) < 0:
                 # A symmetry maps the rest of the line to this part.
                 return places, special, f"{_MERGED} next to {self.text(place)}"
+            # A sign change of the test function marks a critical or tricritical point, or the end of a solution.
             if float(place.test) * float(ahead.test) < 0:
                 special.append(self.root(lambda at: float(at.test), place, length))
                 places.append(special[-1])
@@ -456,6 +459,7 @@ class _Curve:
             if len(places) > 2 and passes(step, to_first) and np.dot(ahead.tangent, start.tangent) > STRAIGHT:
                 return [*places, start], special, "the line closes on its start"
             if (at_edge := np.asarray(ahead.at_edge)).any():
+                # Fix order parameters that have reached an edge of their domain, and solve for the others.
                 free = jax.device_put(np.where(at_edge, 0.0, self.system.free))
                 self.system = replace(self.system, free=free)
                 ahead = self.place(ahead, 0.0)

@@ -249,11 +249,14 @@ def _meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: Ma
     width, size = route.symbols.widths[0], route.symbols.overlaps[0].shape[0]
     column, path_weights = MatrixSymbol("r", size, 1), MatrixSymbol("w", size, 1)
     source = positive_definite("J", size)
+    # Write the form in r as a Gaussian average over path weights w, to which the source J couples.
     coupling = route.apply(rules.linearise_form, Trace(column.T * inner * column) / width, column, path_weights, width)
     sourced = normal(coupling + Trace(path_weights.T * source * path_weights))
+    # The average over w gives a log-determinant per hidden unit, and a form in r whose matrix depends on J.
     integrated = route.apply(rules.gaussian_average, sourced, path_weights, inner)
     left = rules.terms_without(integrated, column)
     renewed = expand_products(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
+    # Integrate over the layer's weights with this matrix. The derivative with respect to J gives the mean of w w^T.
     rest = _integrate_weights(route, 1, weights, blocks, Identity(weights.shape[1]), renewed)
     with_source = normal(rules.terms_without(rest, blocks) + width * left)
     route.apply(rules.derivative, route.apply(rules.eliminate, with_source, route.auxiliary(1)), source)

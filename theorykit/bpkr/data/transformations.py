@@ -98,6 +98,7 @@ def in_spanned_directions(
     squares = np.sum(rotated**2, axis=0)
     step = max(1, width // _SHAPES)
     needed = int(np.sum(squares > _NOTHING**2 * np.sum(squares)))
+    # Round up to a multiple of `step`, so that compiled functions are shared.
     kept = min(flat.shape[1], step * -(-max(needed, 1) // step))
     if kept > width - step:
         return features

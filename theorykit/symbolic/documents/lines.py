@@ -96,10 +96,12 @@ def _on_the_line(latex: str, most: float) -> str:
         end = _end_of_group(latex, begin.end())
         inside = latex[begin.end() : end]
         if width(inside) > most:
+            # The text after the argument. A fraction has two: write its denominator as 1/... before the numerator.
             name, after = r"\exp", end + 1
             if begin[0] != "e^{":
                 after = _end_of_group(latex, end + 2) + 1
                 name = rf"\frac{{1}}{latex[end + 1 : after]} "
+            # Start again, because the new text may contain more of them.
             return _on_the_line(rf"{latex[: begin.start()]}{name}\left({inside}\right){latex[after:]}", most)
     return latex
 
