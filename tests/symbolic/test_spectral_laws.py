@@ -208,6 +208,15 @@ def test_no_law(make, words):
         make()
 
 
+@pytest.mark.parametrize("values", [{"Delta": -0.7, "kappa": 1.6}, {"Delta": 0.7, "kappa": -1.6}])
+@pytest.mark.parametrize("kind", ["average", "cube_of_density"])
+def test_the_interpreter_refuses_negative_parameters(kind, values):
+    value = SUM.average(lambda x: sp.exp(-x)) if kind == "average" else SUM.cube_of_density()
+    assert np.isfinite(float(interpret(value, {name: abs(each) for name, each in values.items()})))
+    with pytest.raises(ValueError, match="negative"):
+        interpret(value, values)
+
+
 def test_parameters_that_are_no_law_give_nan():
     function = compile_expressions("f", {"value": SUM.cube_of_density()}, [NOISE, RATIO])
     found = function(Delta=jnp.array([0.5, -0.5, 0.0, jnp.inf]), kappa=jnp.array([0.5, 0.5, 0.5, 0.5]))["value"]

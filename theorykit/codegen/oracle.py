@@ -183,6 +183,9 @@ def of_law(kind: type, *arguments: float | int) -> float:
 
 def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int]) -> float:
     """Average a function of an array over a spectral law, and differentiate the mean with respect to v and c."""
+    # The roots of the polynomial would give a finite number.
+    if v < 0 or c < 0:
+        raise ValueError(f"a spectral law has no negative parameters, got variance {v:g} and rate {c:g}")
     return _slope(lambda v, c: _over_support(lambda x, g: function(x), v, c), [float(v), float(c)], orders)
 
 
