@@ -119,7 +119,7 @@ for depth, found in overlaps.items():
 
 # %%
 with use_style():
-    figure, axes = plt.subplots(2, 3, figsize=(10.5, 5.6), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(8.8, 5.4), layout="constrained")
     colors = dict(zip(WIDTHS, plt.get_cmap("viridis_r")(np.linspace(0.15, 1, len(WIDTHS))), strict=True))
     rich, places = np.array(RICHNESS[1:]), np.array([RICHNESS[1] / 3, *RICHNESS[1:]])
     (accuracy, overlap_axes, scores), (kernels, evidence, deep) = axes
@@ -146,7 +146,7 @@ with use_style():
     for panel in axes.flat:
         panel.set(xscale="log", xlabel=r"richness $\gamma_0$")
         if panel is not kernels:
-            panel.legend(fontsize=6)
+            panel.legend(fontsize=7)
     for panel in (accuracy, overlap_axes, scores, kernels):
         panel.set_xticks([places[0], 1e-2, 1e-1, 1, 10], ["0", "0.01", "0.1", "1", "10"])
         panel.minorticks_off()
