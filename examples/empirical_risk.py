@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Any convex loss: how ridge, logistic and hinge regression generalise
 #
-# Learn how to type a theory of empirical risk minimisation for your own loss, and how to find the capacity of the
+# Learn how to write a theory of empirical risk minimisation for your own loss, and how to find the capacity of the
 # perceptron from the same expression.
 #
 # A student learns the labels of a random linear teacher from $n = \alpha d$ examples. It minimises the sum of a convex
@@ -107,6 +107,6 @@ print(f"alpha - 2 = {-1e-6:.6f}: converged: {bool(below.converged)}")
 # ## Conclusion
 #
 # Students with 1000 weights agree with the theory: of 15 means, the largest difference is 2.4 standard errors. The
-# square error of a student with a weak ridge peaks at one example per weight. Classification with a ridge of 0.1 has no
-# peak. The capacity is two: a solution exists $10^{-6}$ above two examples per weight and none $10^{-6}$ below, where
-# all labels are learned.
+# squared error of a student with a weak ridge peaks at one example per weight. Classification with a ridge of 0.1 has
+# no peak. The capacity is two: a solution exists $10^{-6}$ above two examples per weight and none $10^{-6}$ below,
+# where all labels are learned.

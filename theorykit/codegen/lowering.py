@@ -182,7 +182,7 @@ class _Builder:
             raise NotImplementedError(
                 f"{matrix} is not provably positive definite, as Cholesky solves and log-determinants require; declare "
                 "its symbols with positive_definite(...), and the regulariser with positive=True; if it is positive "
-                "definite at the solution only, use symbolic.assume_positive_definite(...)"
+                "definite only at the solution, use symbolic.assume_positive_definite(...)"
             )
         return self.emit("cholesky", self.value(matrix))
 

@@ -128,7 +128,7 @@ def finite_width_part(action: Action) -> Iterator[Block]:
         raise AssertionError(f"the two routes differ by {action.route_differences}; please report this architecture")
     yield Heading("Finite width, by a second route")
     yield Text(
-        "These densities are exact, up to constants, at any width of at least as many units as partial paths. Their "
+        "These densities are exact, up to constants, if the width is at least the number of partial paths. Their "
         "leading order is the entropy of the action."
     )
     for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):

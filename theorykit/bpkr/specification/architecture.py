@@ -442,7 +442,7 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
 
 
 def _as_array(number: Any) -> Any:
-    # For known numbers NumPy is ten times faster.
+    # For concrete numbers NumPy is ten times faster.
     return jnp.asarray(number, dtype=jnp.float64) if is_traced(number) else np.asarray(number, dtype=np.float64)
 
 

@@ -111,7 +111,7 @@ def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
     else:
         children = [_mended(child, wrap) for child in element]
     kept = {key: value.replace("negativethinmathspace", f"-{_THIN}") for key, value in element.items() if key in _KEPT}
-    # Mark marks above a symbol as accents. Otherwise browsers place them too high.
+    # Declare marks above a symbol as accents. Otherwise browsers place them too high.
     return _element(tag, text or None, *children, **kept | ({"accent": "true"} if tag == "mover" else {}))
 
 
