@@ -199,7 +199,7 @@ for head, score in enumerate(solution["head_score_1"].values):
 
 # %%
 with use_style():
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), width_ratios=(1, 1, 0.9))
+    figure, axes = plt.subplots(1, 3, figsize=(9, 3.1), width_ratios=(1, 1, 0.9))
     plots.draw_scores_over_width(results["trained heads"], axes[0])
     axes[0].axhline(own, color="0.6", linestyle=":", linewidth=1)
     axes[0].text(3, own + 0.002, "the transformer itself", fontsize=7, color="0.4")
