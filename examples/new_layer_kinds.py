@@ -93,7 +93,7 @@ for name, kind in KINDS.items():
     verification = action.derivation.verify()
     print(f"{name}: {len(verification.evidence)} steps, {'all hold' if verification.holds else verification.failures}")
     print("  S_1 =", latex(action.entropies[0]))
-    print("  what the second route's entropies differ by:", action.route_differences)
+    print("  differences from the entropies of the second route:", action.route_differences)
     print("  branches of each layer:", network(kind, 10).branches)
 
 # %% [markdown]
@@ -164,8 +164,8 @@ with use_style():
         for width, color in zip(WIDTHS, (LIMITS[0], THEORY), strict=True):
             theory, mean, error = (np.ravel(part) for part in results[name, width])
             ax.errorbar(theory, mean, 2 * error, fmt="o", markersize=4, color=color, label=f"$N = {width}$")
-        ax.axline((0, 0), slope=1, color="k", linestyle=":", linewidth=1)
-        ax.set(title=name.capitalize(), xlabel="saddle point", ylabel="posterior mean, sampled")
+        ax.axline((0, 0), slope=1, color="k", linestyle=":", linewidth=1, label="equal")
+        ax.set(title=name, xlabel="saddle point", ylabel="posterior mean, sampled")
         ax.legend(title="entries of $U_1$")
     save(figure, Path(__file__).with_suffix(".png"))
 
