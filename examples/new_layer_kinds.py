@@ -155,7 +155,7 @@ for name, kind in KINDS.items():
 
 # %% [markdown]
 # The saddle point is exact in the limit of large width: its distance from the exact posterior mean falls as $1/N$, down
-# to the sampling error.
+# to the sampling error. Bars are two standard errors.
 
 # %%
 with use_style():

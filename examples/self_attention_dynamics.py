@@ -147,7 +147,7 @@ def draw_exponents(axes: plt.Axes) -> None:
         if largest.size:
             axes.plot(largest["beta"], largest, ".", color=color, markersize=4, label=rf"$\lambda_1$, {regime}")
     axes.set(xlabel=r"inverse temperature $\beta$", ylabel=r"$\lambda$ per token", title="Lyapunov exponents")
-    axes.legend(loc="lower left", handletextpad=0.1)
+    axes.legend(loc="upper left", handletextpad=0.1)
 
 
 def draw_paths(axes: plt.Axes) -> None:
