@@ -129,7 +129,8 @@ class LyapunovSpectrum(DisplayMixin, eqx.Module):
         shown = range(min(count, _SHOWN))
         rows = [(str(at + 1), f"{float(self.exponents[at]):.4g}", f"{float(self.errors[at]):.2g}") for at in shown]
         yield Table(tuple(rows), ("Lyapunov exponent", "per token", "standard error"))
-        yield bars(self.exponents, self.errors, f"all {count} exponents, with standard errors")
+        dots = "" if np.all(np.isfinite(self.exponents)) else "; dots are minus infinity"
+        yield bars(self.exponents, self.errors, f"all {count} exponents, with standard errors{dots}")
         if hidden := int(np.sum(self.unresolved)):
             yield Text(f"Double precision does not resolve {hidden} exponents, which are set to minus infinity.")
 

@@ -122,4 +122,4 @@ def head_score_table(architecture: Architecture | None, point: OrderParameters) 
         if len(of_layer[0])
     )
     first = f", the first {_SHOWN} of each layer" if max(architecture.heads) > _SHOWN else ""
-    yield Table(rows, (f"head scores{first}", "here", "Gaussian process"))
+    yield Table(rows, (f"head scores{first}", "this solution", "Gaussian process"))

@@ -108,12 +108,12 @@ class Problem(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         architecture = self.architecture
         rows = matrix_rows(self.data) * architecture.outputs
-        form = "in feature space" if self.is_dual else "of the kernel"
+        form = "in feature space" if self.is_dual else "from the kernel"
         yield Text(f"**Problem**: {self.description}")
         heads = ", ".join(map(number, architecture.heads or (0,)))
         table = [("heads", heads), ("widths", ", ".join(widths_in_words(architecture)))]
         *of_data, (_, size) = data_rows(self.data)
-        energy = f"{form}: every evaluation factorises a matrix of {rows:,} rows"
+        energy = f"{form}: each evaluation factorises a matrix with {rows:,} rows"
         memory = f"data {size}, a dense solve up to {data_size(solve_bytes(architecture, rows))}"
         yield Table((*table, *of_data, ("energy", energy), ("memory", memory)))
         if self.ansatz:

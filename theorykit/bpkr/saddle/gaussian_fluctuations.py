@@ -70,7 +70,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
         names = [*(f"$U_{layer}$" for layer in range(1, len(self.mean.matrices) + 1)), "$u$"]
         pairs = zip(names, jax.tree.leaves(self.mean), jax.tree.leaves(self.modes), strict=True)
         order = (
-            "leading order at infinite width: deviations times $N_1^{1/2}$"
+            "leading order at infinite width: standard deviations times $N_1^{1/2}$"
             if self.is_leading
             else "next order in $1/N$"
         )
@@ -79,7 +79,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
         for name, mean, modes in pairs:
             deviation = np.sqrt(np.sum(np.square(modes), axis=0))
             diagonal = (np.diagonal(each) if np.ndim(each) else each for each in (mean, deviation))
-            words = ", deviation ".join(number(each, 4) for each in diagonal)
+            words = ", standard deviation ".join(number(each, 4) for each in diagonal)
             table.append((f"diagonal of {name}" if np.ndim(mean) else name, words))
         yield Table(tuple(table))
         yield from (block for block in order_parameter_blocks(self.mean) if isinstance(block, Picture))

@@ -128,7 +128,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
             (
                 "log evidence per width" if is_infinite else "log evidence",
                 f"{number(self.log_evidence, 8)}"
-                + ("" if is_infinite else ", to leading order in the widths; bpkr.fluctuations has the next"),
+                + ("" if is_infinite else ", to leading order in the widths; bpkr.fluctuations adds the next order"),
             ),
             ("action per width" if is_infinite else "action", f"{number(self.action, 8)}, rounding error {rounding}"),
             ("its parts", f"entropy {number(self.entropy, 8)}, energy {number(self.energy, 8)}"),

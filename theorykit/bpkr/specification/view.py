@@ -38,7 +38,7 @@ def architecture_view(architecture: Any, labels: Mapping[int, Sequence[str]]) ->
     yield Text(f"**Architecture**: {architecture_line(architecture)}")
     if architecture.depth <= _LAYERS:
         yield Picture(_drawing(architecture, labels), f"paths: {_named(architecture)}")
-    read = f"{architecture.read_tokens} tokens" if architecture.read_tokens > 1 else "one token or their mean"
+    read = f"{architecture.read_tokens} tokens" if architecture.read_tokens > 1 else "one token, or the mean of all"
     names = ["embedding", *(f"layer {layer}" for layer in labels), "readout"]
     function = "linear" if architecture.embedding.is_linear else architecture.embedding.name
     kinds = [function, *map(_kind, architecture.layers), f"of {read}"]
