@@ -384,6 +384,11 @@ class Action(DisplayMixin):
         return self if is_nested else replace(self, expression=refined(self.expression))
 
     @cached_property
+    def can_refine(self) -> bool:
+        """Whether S has Gaussian averages, all of which `refined` computes by adaptive quadrature."""
+        return self.has_averages and not self.refined.fixed_averages
+
+    @cached_property
     def checking(self) -> Action:
         """The same action with many nodes in every Gaussian average: a cheap check of few nodes.
 

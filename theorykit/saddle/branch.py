@@ -364,7 +364,11 @@ def follow(
     cost = f"{name} from {low:g} to {high:g}, at most {most_points:,} points"
     with Progress("branch", unit="point", shown=progress, cost=cost) as report:
         found = _followed(bound, *options, report)
-        if action.refined != bound.of and not np.all(found.quadrature_error <= float(solution.stats["tolerance"])):
+        if (
+            bound.of.fixed_averages
+            and action.can_refine
+            and not np.all(found.quadrature_error <= float(solution.stats["tolerance"]))
+        ):
             return _followed(replace(bound, of=action.refined), *options, report)
     return found
 

@@ -230,8 +230,7 @@ class _Task(NamedTuple):
         return cls(bound, begin, solver, jnp.array(on_host(tolerance)), jnp.array(np.array(max_steps)), refines)
 
     def wants_finer(self, found: Solution) -> bool:
-        action = self.bound.of
-        if self.refines or not action.has_averages or action.refined.fixed_averages:
+        if self.refines or not self.bound.of.can_refine:
             return False
         return bool(np.any(~(found.quadrature_error <= self.tolerance) | ~found.converged))
 
@@ -255,7 +254,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
     This is a single function to keep the call stack between a solve and the generated functions short.
     """
     index = getattr(solver, "index", 0)
-    refines = refines and bound.of.has_averages and not bound.of.refined.fixed_averages
+    refines = refines and bound.of.can_refine
     has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
 
     def searched(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _End:
