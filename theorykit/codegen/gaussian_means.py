@@ -393,7 +393,8 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         """Return `value`, `size` and `lost` of panels, and the absolute weighted integrand at four more points."""
         count, (points, _) = len(left), _points(left, right, order)
         if more is not None:
-            points = jnp.concatenate([points, jnp.concatenate([more] * (order // len(more)))[None]])
+            # One row of nodes more, so that XLA compiles the integrand once.
+            points = jnp.concatenate([points, jnp.resize(more, (1, *points.shape[1:]))])
         log_density = of.log_density(points)
         # The barrier makes XLA compute the terms once instead of again in every sum.
         terms = jax.lax.optimization_barrier(of.values(points) * jnp.exp(log_density))
