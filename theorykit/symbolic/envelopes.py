@@ -27,26 +27,8 @@ from .averages import coefficients, line_of
 from .differential import gradient
 from .functions import JUMPING, Logistic, many_digits
 
-# Points at which a loss is tried. They are not round, because kinks often are.
-_TRIED = (
-    -301.0,
-    -61.3,
-    -17.1,
-    -6.13,
-    -2.31,
-    -1.13,
-    -0.53,
-    -0.21,
-    0.013,
-    0.19,
-    0.47,
-    0.91,
-    1.93,
-    5.71,
-    19.3,
-    71.7,
-    303.0,
-)
+# Points at which a loss is tried, from -300 to 300. They are not round, because kinks often are.
+_TRIED = 0.013 + np.sinh(np.linspace(-6.4, 6.4, 33))
 # Number of sets of values at which the parameters of a loss are tried.
 _SETS = 5
 # Size, relative to other terms, of a number that may be negative by rounding.
