@@ -55,8 +55,8 @@ class LawFunctionBase(WholeFunctionBase):
         if self.exact is None or not all(argument.is_number for argument in self.args):
             return None
         split = self.places + 2
-        # Differences lose digits.
-        with mpmath.workprec(3 * (prec + 20)):
+        # Roots that almost coincide have half the digits, and differences lose more.
+        with mpmath.workprec((2 + any(self.orders)) * (prec + 20)):
             values = [mpmath.mpmathify(argument.evalf(mpmath.mp.dps)) for argument in self.args[:split]]
             return sp.Float(mpmath.diff(self.exact, values, self.orders), precision=prec)
 
