@@ -16,9 +16,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
-from sympy import Expr, MatrixSymbol, S, Symbol, erfc, sqrt, symbols
+from sympy import Expr, MatrixSymbol, S, Symbol, atan2, erfc, pi, sqrt, symbols
 
 from ..checks import Positive as PositiveNumber
 from ..checks import Scalar, checked_arguments, is_traced, numeric_array, real_array, shown
@@ -134,10 +133,10 @@ def generalisation_error(
     given = getattr(order_parameters, "order_parameters", order_parameters)
     if not {"m", "s"} <= set(given):
         raise ValueError(f"order_parameters must have m and s, got {shown(given)}")
-    overlap, unexplained = (numeric_array(f"order_parameters[{name}]", given[name]) for name in ("m", "s"))
-    if labels == "linear":
-        return unexplained + (overlap - rho) ** 2 / rho
-    return jnp.arctan2(jnp.sqrt(rho * unexplained), overlap) / jnp.pi
+    values = {name: numeric_array(f"order_parameters[{name}]", given[name]) for name in ("m", "s")} | {"rho": rho}
+    variance = Symbol("rho", positive=True)
+    error = s + (m - variance) ** 2 / variance if labels == "linear" else atan2(sqrt(variance * s), m) / pi
+    return compile_expressions("generalisation_error", {"error": error}, [m, s, variance])(**values)["error"]
 
 
 @checked_arguments
