@@ -10,6 +10,7 @@ from sympy import Rational, S
 
 from theorykit.derivation import Derivation
 from theorykit.saddle import Action, ConvergenceWarning, follow, minimise
+from theorykit.symbolic.spectral_laws import CubeOfDensity
 from theorykit.testing import check_action
 from theorykit.theories import learned_attention
 
@@ -85,18 +86,52 @@ def test_planted_mistakes_in_the_entropy_and_the_elimination_are_found():
     assert not verified(replace(elimination, after=elimination.after + 1))
 
 
-@pytest.mark.slow
+def of_cube(limit):
+    """The term with the integral of the cube of the density."""
+    return limit.after - limit.after.subs({node: S.Zero for node in limit.after.atoms(CubeOfDensity)})
+
+
 def test_the_limit_of_the_spherical_integral_and_planted_mistakes_in_it():
     limit, *_ = steps()
     assert verified(limit)
-    of_cube = limit.after - (limit.after.subs({node: S.Zero for node in limit.after.atoms(type(_cube(limit)))}))
     # a sign, a factor of two, and a term that is left out
-    for wrong in (limit.after - 2 * of_cube, limit.after + of_cube, limit.after - of_cube):
+    for wrong in (limit.after - 2 * of_cube(limit), limit.after + of_cube(limit), limit.after - of_cube(limit)):
         assert not verified(replace(limit, after=wrong))
 
 
-def _cube(step):
-    from theorykit.symbolic.spectral_laws import CubeOfDensity
+def posterior_overlaps(size, values, rng):
+    """Draw S and noise, sample S from its posterior by Hamiltonian Monte Carlo, and return the overlaps with S."""
+    draws, trajectories, steps, noise = 3072 // size, 120, 12, values["Delta"]
+    rank = round(values["rho"] * size)
+    square = lambda w: w @ w.swapaxes(1, 2) / np.sqrt(rank * size)  # noqa: E731
+    w = rng.normal(size=(draws, size, rank))
+    true, z = square(w), rng.normal(size=(draws, size, size))
+    observed = true + np.sqrt(noise / (2 * size)) * (z + z.swapaxes(1, 2))
 
-    (node,) = step.after.atoms(CubeOfDensity)
-    return node
+    def energy(w):
+        return np.sum(w**2, (1, 2)) / 2 + size / (4 * noise) * np.sum((observed - square(w)) ** 2, (1, 2))
+
+    def force(w):
+        return size / (noise * np.sqrt(rank * size)) * (observed - square(w)) @ w - w
+
+    found = []
+    for i in range(trajectories):
+        step = rng.uniform(0.5, 1.0) * 0.5 * min(1.0, np.sqrt(noise)) / np.sqrt(1 + 1 / np.sqrt(rank / size))
+        moved, momentum = w, rng.normal(size=w.shape)
+        before = energy(w) + np.sum(momentum**2, (1, 2)) / 2
+        momentum = momentum + step / 2 * force(moved)
+        for j in range(steps):
+            moved = moved + step * momentum
+            momentum = momentum + (step if j < steps - 1 else step / 2) * force(moved)
+        rise = energy(moved) + np.sum(momentum**2, (1, 2)) / 2 - before
+        w = np.where((np.log(rng.uniform(size=draws)) < -rise)[:, None, None], moved, w)
+        if i >= trajectories // 3:
+            found.append(np.sum(true * square(w), (1, 2)) / size)
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.slow
+def test_samples_of_the_posterior_have_the_same_overlap():
+    limit, *_ = steps()
+    assert verified(sampled := replace(limit, claim=replace(limit.claim, sample=posterior_overlaps)))
+    assert not verified(replace(sampled, after=limit.after + of_cube(limit)))
