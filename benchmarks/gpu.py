@@ -112,7 +112,7 @@ def _positive(size: int) -> tuple:
 def orbits() -> Iterator[Case]:
     for name, program in {"map": _advance, "leading 3": _leading_exponents}.items():
         for count in ORBITS:
-            # # Use the default executor, as users do: on a CPU it spreads the orbits over all cores.
+            # Use the default executor, as users do: on a CPU it spreads the orbits over all cores.
             yield Case(name, count, 1, program, partial(_networks, count), whole=False)
 
 

@@ -26,7 +26,7 @@ from tqdm import tqdm
 import theorykit
 from theorykit import bpkr
 
-# # Architectures: layers and number of outputs.
+# Architectures: layers and number of outputs.
 STRUCTURES = {
     "(2)": ((2,), 1),
     "(2, 2)": ((2, 2), 1),
@@ -36,10 +36,10 @@ STRUCTURES = {
     "dense": ((2, bpkr.Dense(), 2), 1),
     "two outputs": ((2, 2), 2),
 }
-# # Numbers of examples and features. Keep the list short: each size is compiled for every structure.
+# Numbers of examples and features. Keep the list short: each size is compiled for every structure.
 SIZES = ((5, 20), (12, 3), (40, 3), (40, 20))
 KINDS = ("regular", "deficient", "repeated", "partly zero", "huge")
-# # Widths, variances, temperatures and label sizes are drawn between these powers of ten.
+# Widths, variances, temperatures and label sizes are drawn between these powers of ten.
 WIDTHS, VARIANCES, TEMPERATURES, LABELS, HUGE = (0, 4), (-6, 6), (-8, 4), (-4, 4), (2, 7)
 SOLVERS = {
     "default": lambda: None,

@@ -32,7 +32,7 @@ from theorykit.bpkr import sampling
 from theorykit.symbolic import log_det, positive_definite, trace
 
 SIZES = (150, 400, 2500)
-# # At LARGE examples and more, time only the functions that people call with so many examples, and use fewer paths.
+# At LARGE examples and more, time only the functions that people call with so many examples, and use fewer paths.
 LARGE, OF_LARGE = 1000, ("solve", "evaluate", "predict")
 CALLS = 5
 

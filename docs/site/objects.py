@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What results look like
+# What results look like
 #
 # You can print any input or result. A prompt shows at most fifteen lines, and a notebook shows the displays below, in
 # light or dark mode. `summary()` prints everything. `python docs/site/screens.py` runs the code on this page and takes
