@@ -14,6 +14,5 @@ FACE = Face(
         "rho": number(0.5, above=0.0),
         "tokens": whole_number(2, least=2),
         "q V": of(symbols("q", positive=True), admits=("-1", "0", "1", "1.5", "-0.5", "10**400", "2**64")),
-        "nodes": whole_number(64, least=1, most=10_000),
     },
 )

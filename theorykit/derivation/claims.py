@@ -157,8 +157,9 @@ def _define(values: Values, definitions: Iterable[tuple[Expr, Expr]]) -> Values:
     return values
 
 
-def _slope_at_zero(function, step=1e-4):
+def _slope_at_zero(function):
     """Differentiate a function of a number at zero by fourth-order differences. Its values may be arrays."""
+    step = 1e-4
     f = [function(k * step) for k in (-2, -1, 1, 2)]
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
 

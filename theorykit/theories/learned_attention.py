@@ -57,17 +57,18 @@ def _sampled_overlaps(size: int, values: dict[str, Any], rng: np.random.Generato
 
 
 @checked_arguments
-def hardmax_information(q: Scalar, V: Scalar, nodes: Any = 64) -> Expr:
+def hardmax_information(q: Scalar, V: Scalar) -> Expr:
     r"""Return I(q), minus the entropy of hardmax outputs of two tokens given the estimate of S.
 
     The free entropy is Phi(q, qhat) = I_prior(qhat) - q qhat / 4 + alpha I(q), so that qhat = 4 alpha dI/dq. The
     outputs are the signs of h_11 - h_12 and h_22 - h_12. The estimated differences have variance 3 q and correlation
     1/3, and the true ones scatter about them with variance 3 V and the same correlation.
 
+    The relative quadrature error is below 1e-9 for q < 750 V. `Action.with_nodes` changes the number of nodes, 64.
+
     Args:
         q: overlap of the estimate with S, 1 + rho - V.
         V: mean square error.
-        nodes: quadrature nodes per variable. With 64, the relative error is below 1e-9 for q < 750 V.
     """
     x, y = symbols("x y", real=True)
     r, scale, rate = Rational(1, 3), sqrt(q / V), Rational(2, 5)
@@ -83,8 +84,8 @@ def hardmax_information(q: Scalar, V: Scalar, nodes: Any = 64) -> Expr:
     # By symmetry, two outcomes stand for four.
     outcomes = (log_bivariate_normal_cdf(scale * u, sign * scale * v, sign * r) for sign in (1, -1))
     density = weight(y, -((v - r * u) ** 2) / (2 * (1 - r**2))) / sqrt(1 - r**2)
-    inner = GaussianAverage(density * sum(log_p * exp(log_p) for log_p in outcomes), y, nodes)
-    return 2 * GaussianAverage(weight(x, -(u**2) / 2) * inner, x, nodes)
+    inner = GaussianAverage(density * sum(log_p * exp(log_p) for log_p in outcomes), y)
+    return 2 * GaussianAverage(weight(x, -(u**2) / 2) * inner, x)
 
 
 @checked_arguments

@@ -41,7 +41,6 @@ def rules_for(
     activations: Sequence[Activation],
     variances: Float[Array, " above"],
     tokens: Float[Array, "examples tokens features"],
-    stacklevel: int = 4,
 ) -> Rules:
     """Choose how to compute the kernel after each function for the hidden units of these tokens.
 
@@ -69,7 +68,7 @@ def rules_for(
             )
         if error > WARNED:
             warning = f"the kernel of {where}, has a relative error of up to {error:.2g}"
-            warnings.warn(warning, KernelWarning, stacklevel=stacklevel)
+            warnings.warn(warning, KernelWarning, stacklevel=4)
         rules = (*rules, rule)
     return rules
 
