@@ -13,18 +13,20 @@ from hypothesis.extra.numpy import arrays
 from sympy import Integer, Max, Min, Symbol
 
 from tests.expressions import assert_close
-from theorykit.codegen import BATCH, compile_expressions, interpret
+from theorykit.codegen import BATCH, average_errors, compile_expressions, interpret
 from theorykit.codegen.emission import MATRICES
 from theorykit.codegen.functions import ROWS as ALL_ROWS
 from theorykit.codegen.functions import TABLE
 from theorykit.symbolic import (
     bivariate_normal_cdf,
+    gaussian_average,
     gradient,
     latex,
     log_bivariate_normal_cdf,
     log_cosh,
     log_normal_cdf,
 )
+from theorykit.symbolic.averages import refined
 from theorykit.symbolic.documents.mathml import mathml
 from theorykit.symbolic.functions import (
     JUMPING,
@@ -318,6 +320,40 @@ def test_far_out_nothing_overflows(point):
     if abs(point) < 1e4:
         slope = interpret(gradient(log_normal_cdf(X), X), {"x": point})
         assert_close(slope, -point if point < 0 else 0.0, 1e-5)
+
+
+RATIOS = {
+    "tanh": sympy.sinh(X) / sympy.cosh(X),
+    "tanh and power": Y * sympy.sinh(X) ** 2 / sympy.cosh(X) ** 3,
+    "Fermi": sympy.exp(X) / (1 + sympy.exp(X)),
+    "slope of Fermi": sympy.exp(-X) / (1 + sympy.exp(-X)) ** 2,
+    "three states": sympy.log(sympy.exp(X) + 3 * sympy.exp(-2 * X) + Y**2).diff(X),
+    "two cosines": sympy.log(sympy.cosh(X) + sympy.cosh(2 * X)).diff(X),
+    "three factors": sympy.exp(2 * X) * sympy.sinh(X) / (1 + sympy.exp(X)) ** 3,
+    "Gaussian": Y * sympy.exp(-(X**2)) / (1 + sympy.exp(-(X**2))),
+}
+
+
+@pytest.mark.parametrize("name", RATIOS)
+@pytest.mark.parametrize("point", [1e-9, 0.3, -2.0, 30.0, 800.0, -900.0, 1e5])
+def test_ratios_of_exponentials_neither_overflow_nor_cancel(name, point):
+    function = compiled({"value": RATIOS[name]}, ["x", "y"])
+    found, slope = jax.jvp(lambda x: function(x=x, y=0.7)["value"], (point,), (1.0,))
+    with mpmath.workdps(40):
+        exact, exact_slope = (
+            sympy.lambdify((X, Y), each, "mpmath")(mpmath.mpf(point), mpmath.mpf(0.7))
+            for each in (RATIOS[name], RATIOS[name].diff(X))
+        )
+    assert_close(found, float(exact), 1e-13)
+    assert abs(slope - float(exact_slope)) <= 1e-12 * abs(float(exact_slope)) + 1e-15 * abs(float(exact))
+
+
+def test_a_steep_average_of_log_cosh_has_a_slope():
+    # The hyperbolic functions of its slope overflow, as 31 x 38 > 710.
+    average = gaussian_average(sympy.log(2 * sympy.cosh(31 * X + Y)), X)
+    ((value, error),) = average_errors(refined(gradient(average, Y)), {"y": -4.0}).values()
+    assert_close(value, interpret(gaussian_average(sympy.tanh(31 * X + Y), X), {"y": -4.0}), 1e-12)
+    assert error < 1e-13
 
 
 def test_functions_know_their_symmetries_and_signs_and_how_they_are_written():

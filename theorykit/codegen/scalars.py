@@ -9,7 +9,7 @@ from functools import partial, reduce
 from typing import Any
 
 import sympy as sp
-from sympy import Add, Expr, Max, Min, Mul, Pow, S, cosh, exp, log, sinh
+from sympy import Add, Expr, Max, Min, Mul, Pow, S, cosh, exp, log, sinh, tanh
 from sympy.core.function import AppliedUndef
 from sympy.core.numbers import ImaginaryUnit
 from sympy.core.relational import Relational
@@ -155,6 +155,34 @@ def _log_without_overflow(of: Expr) -> Expr | None:
     return out + log(rest, evaluate=rest == 1) if out != 0 else None
 
 
+def _with_tanh(product: Expr) -> Expr:
+    """Replace ratios of sinh(u) and cosh(u), which may be infinity over infinity, by tanh(u)."""
+    powers = product.as_powers_dict()
+    for base in list(powers):
+        power = powers.get(cosh(base.args[0]), 0) if isinstance(base, sinh) else 0
+        if powers[base].is_Integer and 0 < powers[base] <= -power:
+            product = product * (tanh(base.args[0]) * cosh(base.args[0]) / base) ** powers[base]
+    return product
+
+
+def _factors_of_exponentials(product: Expr) -> tuple[Expr, list[tuple[list[tuple[Expr, Expr]], int]]] | None:
+    """Split a ratio of sums of exponentials into another factor, and the terms and the power of every sum.
+
+    Returns None if it is no such ratio.
+    """
+    rest, found = S.One, []
+    # The two exponentials of a hyperbolic sine cancel near zero.
+    for factor in Mul.make_args(product.replace(sinh, lambda u: tanh(u) * cosh(u))):
+        base, power = (factor.base, factor.exp) if isinstance(factor, Pow) else (factor, S.One)
+        terms = _terms_of_exponentials(base) if power.is_Integer and base.has(exp, cosh) else None
+        if terms is None:
+            rest *= factor
+        else:
+            found.append((terms, int(power)))
+    powers = [power for _, power in found]
+    return (rest, found) if powers and min(powers) < 0 < max(powers) else None
+
+
 class _ScalarPrinter(JaxPrinter):
     def _print_log(self, expr):
         (of,) = expr.args
@@ -162,10 +190,10 @@ class _ScalarPrinter(JaxPrinter):
             # Add parentheses, because the logarithm may be a factor.
             return f"({self._print(found)})"
         terms = _terms_of_exponentials(of) if of.is_Add else None
-        if terms is None:
-            return f"jnp.log({self._print(of)})"
-        pairs = (f"({self._print(factor)}, {self._print(exponent)})" for factor, exponent in terms)
-        return f"{SPECIAL}.log_sum_exp({', '.join(pairs)})"
+        return f"jnp.log({self._print(of)})" if terms is None else f"{SPECIAL}.log_sum_exp{self._pairs(terms)}"
+
+    def _pairs(self, terms):
+        return _tuple(f"({self._print(factor)}, {self._print(exponent)})" for factor, exponent in terms)
 
     def _print(self, expr, **kwargs):
         row = None if isinstance(expr, log) else TABLE.get(type(expr))
@@ -209,6 +237,13 @@ class _ScalarPrinter(JaxPrinter):
         steep = [f for f in expr.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
         if not steep:
             return super()._print_Mul(expr)
+        if (found := _with_tanh(expr)) != expr:
+            return self._print(found)
+        if factors := _factors_of_exponentials(expr):
+            rest, of_exponentials = factors
+            pairs = ", ".join(f"({self._pairs(terms)}, {power})" for terms, power in of_exponentials)
+            text = f"{SPECIAL}.product_of_exponentials({pairs})"
+            return text if rest == 1 else f"({self._print(rest)})*{text}"
         powers = (f"({self._print(f.base)})**({self._print(f.exp)})" for f in steep)
         rest = Mul(*(factor for factor in expr.args if factor not in steep))
         return "*".join([f"({self._print(rest)})", *powers])

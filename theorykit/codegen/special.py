@@ -67,6 +67,20 @@ def log_sum_exp(*terms: tuple[Array | float | int, Array | float | int]) -> Arra
     return largest + found
 
 
+Terms = tuple[tuple[Array | float | int, Array | float | int], ...]
+"""Pairs (c, u) that stand for the sum of c exp(u)."""
+
+
+def product_of_exponentials(*factors: tuple[Terms, int]) -> Array:
+    """Return the product of powers of sums of c exp(u) over pairs (c, u). Large exponents cancel first."""
+    total, product = 0.0, 1.0
+    for terms, power in factors:
+        largest = jax.lax.stop_gradient(reduce(jnp.maximum, (exponent for _, exponent in terms)))
+        total += power * largest
+        product *= sum(factor * jnp.exp(exponent - largest) for factor, exponent in terms) ** power
+    return product * jnp.exp(total)
+
+
 Case = tuple[Callable[..., Any], Callable[..., Any]]
 """Condition and value of a case, as functions of the same numbers."""
 
