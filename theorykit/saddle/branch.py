@@ -28,7 +28,7 @@ from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action
 from .bound_action import BoundAction, Values, bind, place_of
-from .certificate import NEAR, local_model, quadrature_error
+from .certificate import NEAR, local_model, quadrature_errors
 from .problem import Coordinates
 from .solution import Solution, place_in_words
 from .solve import PositiveNumber
@@ -293,7 +293,7 @@ def _described(branch: _Branch, points: Float[Array, "point coordinates"], param
     def at(inputs):
         coordinates, parameter = inputs
         bound = branch.at(parameter)
-        error = quadrature_error(bound, local_model(bound, coordinates), coordinates)
+        error, _ = quadrature_errors(bound, local_model(bound, coordinates), coordinates)
         return bound.values_on_edges(coordinates), bound.action(coordinates), error
 
     return jax.lax.map(at, (points, parameters))

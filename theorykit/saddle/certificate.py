@@ -358,24 +358,30 @@ def _at_edges(
     return jnp.where(held, curvature, 0.0), jnp.where(held, slope, 0.0), unclear
 
 
-def quadrature_error(bound: BoundAction, known: LocalModel | Evidence, coordinates: Coordinates) -> Float[Array, ""]:
-    """Return the length of the Newton step caused by errors of Gaussian averages, from the `known` model and slope.
+def quadrature_errors(
+    bound: BoundAction, known: LocalModel | Evidence, coordinates: Coordinates
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return the length of the Newton step caused by errors of averages, from the `known` model, and the error of S.
 
     The errors of adaptive averages are their error bounds, with the sign that gives the longer step. The errors of
     other averages are estimated as twice the change with many nodes.
     """
     action, model = bound.of, known.model
     if not action.expression.has(GaussianAverage, SpectralAverage):
-        return jnp.array(0.0)
+        return jnp.array(0.0), jnp.array(0.0)
+    here = jnp.sum(known.terms) if isinstance(known, Evidence) else bound.action(coordinates)
 
-    def step(finer: BoundAction) -> Float[Array, ""]:
+    def changes(finer: BoundAction) -> tuple[Float[Array, ""], Float[Array, ""]]:
         change = finer.slopes(coordinates, jnp.zeros_like(coordinates))[0] - known.slope
         moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
-        return jnp.linalg.norm(jnp.where(jnp.isnan(moved), jnp.inf, moved))
-
-    def on_side(side: Array) -> Float[Array, ""]:
-        return step(replace(bound, of=action.bounds, parameters={**bound.parameters, SIDE.name: side}))
+        step, off = jnp.linalg.norm(moved), jnp.abs(finer.action(coordinates) - here)
+        return tuple(jnp.where(jnp.isnan(each), jnp.inf, each) for each in (step, off))
 
     if action.fixed_averages:
-        return 2 * step(replace(bound, of=action.checking))
-    return jnp.max(jax.lax.map(on_side, jnp.array([1.0, -1.0])))
+        step, off = changes(replace(bound, of=action.checking))
+        return 2 * step, 2 * off
+    sides = jax.lax.map(
+        lambda side: changes(replace(bound, of=action.bounds, parameters={**bound.parameters, SIDE.name: side})),
+        jnp.array([1.0, -1.0]),
+    )
+    return jnp.max(sides[0]), jnp.max(sides[1])

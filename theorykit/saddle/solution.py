@@ -56,7 +56,7 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     - `order_parameters`: values of the order parameters, by name. `solution[symbol]` returns one of them.
     - `action`: value of S.
-    - `action_error`: rounding error of the sum of the terms of S.
+    - `action_error`: error of S by rounding and by the quadrature of averages.
     - `error`: bound on the shift of the point by rounding, by the remaining Newton step and by quadrature, in the
       metric of the domains (`theorykit.saddle.domains`).
     - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains.

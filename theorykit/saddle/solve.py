@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..checks import Count, Index, checked_arguments, checked_number, is_traced, on_host, shown
 from ..codegen import average_errors
@@ -29,7 +29,7 @@ from .certificate import (
     Evidence,
     evidence,
     local_model,
-    quadrature_error,
+    quadrature_errors,
 )
 from .diagnosis import report
 from .implicit import implicit_stationary_point, stationary_value, with_derivative_of
@@ -232,7 +232,13 @@ class _Task(NamedTuple):
     def wants_finer(self, found: Solution) -> bool:
         if self.refines or not self.bound.of.can_refine:
             return False
-        return bool(np.any(~(found.quadrature_error <= self.tolerance) | ~found.converged))
+        resolved = _are_resolved(found.quadrature_error, found.action_error, found.terms, self.tolerance)
+        return not np.all(resolved & found.converged)
+
+
+def _are_resolved(moved: Array, action_error: Array, terms: Array, tolerance: Array) -> Bool[Array, "..."]:
+    """Return whether errors of averages move neither the point nor S by more than the tolerance."""
+    return (moved <= tolerance) & (action_error <= tolerance * jnp.maximum(jnp.sum(jnp.abs(terms), axis=-1), 1.0))
 
 
 class _End(eqx.Module):
@@ -245,6 +251,7 @@ class _End(eqx.Module):
     evaluations: Int[Array, ""]
     hessians: Int[Array, ""]
     quadrature: Float[Array, ""]
+    action_error: Float[Array, ""]
 
 
 @partial(jit, of_numbers=lambda bound, *others: bound.of.is_of_numbers)
@@ -287,7 +294,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             )
             at, counts = found.stats["point"].coordinates, (found.stats["evaluations"], found.stats["curvatures"])
             known = evidence(problem, at, local_model(problem, at), index, tolerance)
-            return _End(at, problem.free, found.result, known, *counts, jnp.array(jnp.inf))
+            return _End(at, problem.free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(jnp.inf))
 
         def next_attempt(state):
             number, first, last = state
@@ -313,8 +320,11 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             (jnp.array(0), nothing, nothing),
         )
         end = chosen(last.evidence.verdict == SOLVED, last, first)
-        error = quadrature_error(replace(bound, free=end.free), end.evidence, end.coordinates)
-        return replace(end, quadrature=error)
+        return checked(bound, end)
+
+    def checked(bound: BoundAction, end: _End) -> _End:
+        moved, off = quadrature_errors(replace(bound, free=end.free), end.evidence, end.coordinates)
+        return replace(end, quadrature=moved, action_error=end.evidence.action_error + off)
 
     def refined(bound: BoundAction, start: Coordinates, last: _End, tolerance) -> _End:
         """Find the end point by adaptive quadrature, next to `last` or from the end of the fixed-point map."""
@@ -353,15 +363,15 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             next_attempt,
             (jnp.array(0), last),
         )
-        error = quadrature_error(replace(finer, free=end.free), end.evidence, end.coordinates)
-        return replace(end, quadrature=error)
+        return checked(finer, end)
 
     def found(bound: BoundAction, start: Coordinates, end: _End | None, solver, tolerance, max_steps) -> _End:
         if end is None:
             end = searched(bound, start, solver, tolerance, max_steps)
         if not refines:
             return end
-        wanting = ~(end.quadrature <= tolerance) | (end.evidence.verdict != SOLVED)
+        is_resolved = _are_resolved(end.quadrature, end.action_error, end.evidence.terms, tolerance)
+        wanting = ~is_resolved | (end.evidence.verdict != SOLVED)
         return jax.lax.cond(wanting, lambda: refined(bound, start, end, tolerance), lambda: end)
 
     def solve(inputs) -> tuple[Solution, _End]:
@@ -386,7 +396,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         solution = Solution(
             order_parameters=with_derivative_of(values, BoundAction.values, there),
             action=stationary_value(jnp.sum(known.terms), BoundAction.action, *there),
-            action_error=known.action_error,
+            action_error=end.action_error,
             error=known.error + quadrature,
             gradient_norm=known.gradient_norm,
             hessian_eigenvalues=_extreme(known.model.curvatures) / fixed.scale,
