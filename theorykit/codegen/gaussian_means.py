@@ -27,7 +27,7 @@ Tilt = tuple[Function, Any, Any]
 
 # Edges of the first panels in standard deviations, on both sides. Above 38 the density underflows in float64. No edge
 # is a round number, because positions of kinks often are. A kink at an edge would make a panel of zero width, which has
-# one of the two boundary terms of the derivative in the position of the kink.
+# one of the two boundary terms of the derivative with respect to the position of the kink.
 _GRID = np.array([0.7931, 2.2093, 4.0317, 6.5241, 10.573, 17.091, 26.947, 38.0])
 # Order of the rule on a panel, for the adaptive rule and for the rule that checks it.
 _ORDERS = (16, 20)
@@ -328,7 +328,7 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
     at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
     at = stop_gradient(at)
     for _ in range(2):
-        # Each Newton step from a root doubles the number of correct derivatives of the root, from 0 to 1 to 3.
+        # If k derivatives of a root are correct, 2k + 1 are correct after a Newton step: here 0, then 1, then 3.
         value, slope = jax.jvp(function, (at,), (jnp.ones_like(at),))
         value, slope = jnp.broadcast_to(value, at.shape), jnp.broadcast_to(slope, at.shape)
         is_smooth = jnp.isfinite(value) & jnp.isfinite(slope) & (slope != 0) & (jnp.abs(at) < _NOWHERE)
@@ -343,10 +343,10 @@ class _Panels(NamedTuple):
     - `left_index`, `right_index`: index of the first edge with which an edge moves, or -1.
     - `left_kink`, `right_kink`: 1 if the edge is a kink.
     - `between`: point at which the panel is split.
-    - `value`, `size`, `lost`: integral of the integrand, integral of its absolute value, and a bound of the part that
+    - `value`, `size`, `lost`: integral of the integrand, integral of its absolute value, and a bound on the part that
       is not finite.
-    - `first`, `first_size`, `first_lost`: the same for the first part of a split.
-    - `second`, `second_size`, `second_lost`: the same for the second part.
+    - `first`, `first_size`, `first_lost`: these integrals over the first part of a split.
+    - `second`, `second_size`, `second_lost`: these integrals over the second part.
     - `rate`: change of the logarithm of `difference` per split.
     - `depth`: number of splits, or -1 for an empty slot.
     """

@@ -108,7 +108,10 @@ def _height(m: Array, v: Array, c: Array) -> Array:
 def _root(
     miss: Callable[..., Array], slope: Callable[..., Array], low: Array, high: Array, *parameters: Array
 ) -> Array:
-    """Return the only root in a bracket of numbers of one sign, with derivatives in the parameters up to the third."""
+    """Return the only root in a bracket of numbers of one sign.
+
+    Its derivatives with respect to the parameters are correct up to third order.
+    """
     low, high = map(stop_gradient, (low, high))
     fixed = tuple(map(stop_gradient, parameters))
     sign = jnp.sign(low)
@@ -123,7 +126,7 @@ def _root(
 
     low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))
     root = sign * jnp.exp((low + high) / 2)
-    # Each Newton step from a root doubles the number of correct derivatives of the root, from 0 to 1 to 3.
+    # If k derivatives of a root are correct, 2k + 1 are correct after a Newton step: here 0, then 1, then 3.
     for _ in range(2):
         by = slope(root, *parameters)
         root = root - jnp.where(by == 0, 0.0, miss(root, *parameters) / jnp.where(by == 0, 1.0, by))
@@ -154,7 +157,7 @@ def _edges(v: Array, c: Array) -> _Edges:
     left = _edge(1, -1, jnp.where(is_few, jnp.maximum(1.0, peak), 1.0), 1 + 1 / jnp.sqrt(v), v, c)
     is_inside = is_few & (peak > right) & (peak < left)
     split = stop_gradient(jnp.where(is_inside, peak, jnp.sqrt(right * left)))
-    # Without a gap there are no such edges. Then find those of another law, and do not use them.
+    # Without a gap these edges do not exist. Compute the edges of another law instead, whose values are not used.
     own_v = jnp.where(has_gap, v, closing / 2)
     own_peak = jnp.sqrt((jnp.cbrt(few) ** 2 - few) / own_v)
     first = _edge(-1, 1, jnp.sqrt(few) / (1 - jnp.sqrt(few)), own_peak, own_v, few)
@@ -211,9 +214,10 @@ def _is_zero(number: Any) -> bool:
 def spectral_average(
     function: Callable[[Array], Number], v: Number, c: Number, i: int = 0, j: int = 0, side: Number = 0
 ) -> Array:
-    """Return the mean of `function` over the law, differentiated i times by v and j times by c.
+    """Return the mean of `function` over the law, or its derivative of order i in v and j in c.
 
-    If v or c is the number 0, the law is free Poisson or semicircle. `side` bounds of the quadrature error are added.
+    If v or c is the number 0, the law is free Poisson or semicircle. `side` times a bound on the quadrature error is
+    added.
     """
 
     def mean(v: Array, c: Array, rule: _Rule) -> Array:
@@ -236,7 +240,7 @@ def spectral_average(
 
 
 def cube_of_density(v: Number, c: Number, i: int = 0, j: int = 0) -> Array:
-    """Return the integral of the cube of the density, differentiated i times by v and j times by c."""
+    """Return the integral of the cube of the density, or its derivative of order i in v and j in c."""
 
     def value(v: Array, c: Array) -> Array:
         nodes = _nodes(v, c)
@@ -246,7 +250,7 @@ def cube_of_density(v: Number, c: Number, i: int = 0, j: int = 0) -> Array:
 
 
 def log_energy(v: Number, c: Number, j: int = 0) -> Array:
-    """Return the mean of log|x - y| over pairs of independent eigenvalues, differentiated j times by c."""
+    """Return the mean of log|x - y| over pairs of independent eigenvalues, or its derivative of order j in c."""
 
     def value(v: Array, c: Array) -> Array:
         nodes = _nodes(v, c)
@@ -256,16 +260,19 @@ def log_energy(v: Number, c: Number, j: int = 0) -> Array:
 
 
 def spectral_density(x: Number, v: Number, c: Number, i: int = 0, j: int = 0, k: int = 0) -> Array:
-    """Return the density at x, zero outside the support, differentiated i, j and k times by x, v and c."""
+    """Return the density at x, zero outside the support, or its derivative of order i, j and k in x, v and c."""
 
     def value(x: Array, v: Array, c: Array) -> Array:
         v, c, nan = _checked(v, c)
         edges = _edges(v, c)
+        # x falls as m grows. The upper part of the support is between `right` and `first`, the lower part between
+        # `second` and `left`.
         upper, lower = _position(edges.first, v, c), _position(edges.second, v, c)
         is_upper = x >= jnp.where(edges.has_gap, (upper + lower) / 2, upper)
         low, high = jnp.where(is_upper, edges.right, edges.second), jnp.where(is_upper, edges.first, edges.left)
         inside = (x < _position(low, v, c)) & (x > _position(high, v, c))
         inside |= (x == upper) & ~edges.has_gap
+        # Outside the support, solve at a point inside and discard the result, so that no derivative is NaN.
         here = jnp.where(inside, x, _position(stop_gradient(jnp.sqrt(low * high)), v, c))
         m = _root(
             lambda m, x, v, c: _position(m, v, c) - x, lambda m, x, v, c: -_speed(m, v, c) / m, low, high, here, v, c

@@ -111,7 +111,7 @@ class MoreauEnvelope(FunctionOfLoss):
 
 @lru_cache(maxsize=256)
 def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
-    """Differentiate a loss `order` times in x, and once in the parameter of this number, counted from 1."""
+    """Differentiate a loss `order` times by x, and once by the parameter of this number, counted from 1."""
     expression = loss.expr if parameter == 0 else gradient(loss.expr, loss.variables[parameter])
     for _ in range(order):
         expression = gradient(expression, loss.variables[0])

@@ -30,7 +30,7 @@ class LawFunctionBase(WholeFunctionBase):
     notation = ""
     # Function of mpmath numbers. Integrals over the law have none, and are evaluated in float64.
     exact: Callable[..., Any] | None = None
-    # The parameters by which JAX differentiates. The other derivatives are known expressions.
+    # The parameters with respect to which JAX differentiates. The other derivatives are known expressions.
     ordered: tuple[int, ...] = ()
 
     def __new__(cls, *arguments, **options):
@@ -62,7 +62,7 @@ class LawFunctionBase(WholeFunctionBase):
 
     @property
     def orders(self):
-        """Order of the derivative by each number."""
+        """Order of the derivative with respect to each number."""
         orders = dict(zip(self.ordered, map(int, self.args[self.places + 2 :]), strict=True))
         return tuple(orders.get(place, 0) for place in range(self.places + 2))
 
@@ -165,10 +165,10 @@ class LogEnergy(LawFunctionBase):
 
 
 class SpectralAverage(sp.Expr):
-    """Mean of a function over the law, differentiated i times by v and j times by c, by tanh-sinh quadrature.
+    """Mean of a function over the law, differentiated i times with respect to v and j times with respect to c.
 
     `function` is a SymPy `Lambda` of one number. The law is free Poisson if v is zero, and semicircle if c is zero.
-    `side` bounds of the quadrature error are added.
+    `side` times a bound on the quadrature error is added.
     """
 
     is_commutative = True
@@ -191,7 +191,7 @@ class SpectralAverage(sp.Expr):
         return coefficient * self.func(sp.Lambda(self.function.variables, rest), *self.args[1:])
 
     def slope(self, index: int) -> sp.Expr:
-        """Return the derivative by parameter `index`, 0 for v and 1 for c."""
+        """Return the derivative with respect to parameter `index`, 0 for v and 1 for c."""
         orders = [order + (place == index) for place, order in enumerate(self.orders)]
         return self.func(self.function, *self.parameters, *orders, self.side)
 

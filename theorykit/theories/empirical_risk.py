@@ -143,7 +143,7 @@ def generalisation_error(
 def training_loss(action: Action, values: Mapping, student: Solution) -> Any:
     """Return the mean loss of the examples, without ridge, at a student and the values at which it was solved."""
     envelope = gradient(action.expression, alpha)
-    # The envelope is loss + V loss'^2 / 2, and its derivative in V is -loss'^2 / 2.
+    # The envelope is loss + V loss'^2 / 2, and its derivative with respect to V is -loss'^2 / 2.
     expression = envelope + V * gradient(envelope, V)
     compiled = compile_expressions("training_loss", {"loss": expression}, action.symbols)
     return compiled.call_from({**bind(action, values).values_of_parameters, **student.order_parameters})["loss"]

@@ -11,8 +11,8 @@ tasks. The eigenvalues s of R follow the law of Marchenko and Pastur with ratio 
 .. math:: A(\epsilon) = (\tau - 1) \log \epsilon + \tau \lambda / \epsilon + \int \log(\epsilon + b + s) \, d\mu(s).
 
 Both errors are derivatives of this action with sources. A source J adds the mean square of the error on a test
-distribution to the training loss, and a source u multiplies the smallest training loss. The error is the derivative by
-J and u of the minimum of the action.
+distribution to the training loss, and a source u multiplies the smallest training loss. The error is the mixed
+derivative of the minimum of the action with respect to J and u.
 
 Theory: Lu, Letey, Zavatone-Veth, Maiti, Pehlevan, arXiv:2405.11751. We omit the feature :math:`\sum_i y_i^2`, which
 changes the errors by a term of order 1/d.

@@ -91,7 +91,7 @@ def hardmax_information(q: Scalar, V: Scalar) -> Expr:
 @checked_arguments
 @cache
 def action(output: Output = "softmax") -> Action:
-    r"""Return the action, with the noise Delta as order parameter, and alpha, rho and for softmax L as parameters.
+    r"""Return the action. Its order parameter is the noise Delta; its parameters are alpha and rho, and L for softmax.
 
     Delta is the variance of the noise with which S would have to be observed directly for the same error. Softmax
     outputs have the error V = alpha (L^2 + L - 2) Delta, which is eliminated. Delta vanishes at the threshold of
@@ -161,7 +161,7 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output =
     threshold = recovery_threshold(rho, tokens)
     if output == "hardmax":
         if tokens != 2:
-            raise NotImplementedError(f"hardmax outputs have a known probability for two tokens only, got {tokens}")
+            raise NotImplementedError(f"hardmax outputs have a known probability only for two tokens, got {tokens}")
         # V is close to the variance of the prior without sequences, and falls with their number.
         start = {"V": 1 / (1 + 3 * alpha), "Delta": 1 / alpha}
         return stationary(action(output), {"alpha": alpha, "rho": rho}, index=1, initial=start, tolerance=1e-8)
