@@ -154,3 +154,8 @@ def test_single_precision_is_known_by_its_rounding():
     assert "single precision" in single_precision_note(numbers.astype(np.float32))
     assert "single precision" in single_precision_note(numbers.astype(np.float32).astype(np.float64))
     assert not single_precision_note(numbers) and not single_precision_note(np.round(numbers))
+
+
+def test_numbers_beyond_64_bits_become_floats():
+    assert type(checked_number("x", 2**64)) is float and type(checked_number("x", 2**63 - 1)) is int
+    assert jax.jit(lambda x: x)(checked_number("x", -(2**70))) == -(2.0**70)

@@ -195,7 +195,9 @@ def checked_number(
         if bound is not None:
             message += f" and {sign} {bound:g}"
             valid = valid & holds(value, bound)
-    return require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
+    value = require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
+    # JAX accepts no larger integers.
+    return float(value) if isinstance(value, int) and abs(value) > _LARGEST_WHOLE else value
 
 
 def check_is_number(name: str, value: Any) -> None:

@@ -238,6 +238,14 @@ def test_what_a_rule_does_not_cover_it_refuses(apply):
         apply()
 
 
+def test_rows_and_overlaps_that_are_none_are_refused_by_name():
+    with pytest.raises(ValueError, match="rows must have at least one pair"):
+        rules.split_into_rows(S.One, [])
+    overlap = positive_definite("U", 3)
+    with pytest.raises(ValueError, match="given must have fewer rows than overlap, but both have 3"):
+        rules.gram_volume(S.One, MatrixSymbol("X", 3, 5), overlap, S(5), positive_definite("G", 3))
+
+
 def test_the_order_of_blocks_is_that_of_kronecker_products():
     step = STEPS["gather_blocks"]
     kappa = positive_definite("kappa", k)

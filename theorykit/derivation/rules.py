@@ -665,6 +665,8 @@ def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]
 
     `rows` contains pairs of a column symbol and the matrix whose rows it represents.
     """
+    if not rows:
+        raise ValueError("rows must have at least one pair, got none")
     names = {member: column for column, member in rows}
 
     def one_row(factors: Factors) -> Expr:
@@ -733,6 +735,8 @@ def gram_volume(
     block, volume = overlap, -(count - size - 1) * log_det(overlap)
     if given is not None:
         inner = given.shape[0]
+        if inner == size:
+            raise ValueError(f"given must have fewer rows than overlap, but both have {size}")
         block = PrincipalBlock(overlap, (inner, expand(size - inner)), 1)
         volume += (count - inner - 1) * log_det(given)
 
