@@ -345,7 +345,19 @@ def test_ratios_of_exponentials_neither_overflow_nor_cancel(name, point):
             for each in (RATIOS[name], RATIOS[name].diff(X))
         )
     assert_close(found, float(exact), 1e-13)
+    # The interpreter adds logarithms, whose rounding errors are multiples of their size.
+    assert_close(interpret(RATIOS[name], {"x": point, "y": 0.7}), float(exact), 1e-15 * (100 + abs(point)))
     assert abs(slope - float(exact_slope)) <= 1e-12 * abs(float(exact_slope)) + 1e-15 * abs(float(exact))
+
+
+@pytest.mark.parametrize(
+    "of", [2 * sympy.cosh(X), 1 + 2 * sympy.exp(X), sympy.exp(-X) + sympy.cosh(X / 2) - 1 / Integer(2)]
+)
+def test_the_interpreter_takes_logarithms_of_numbers_that_overflow(of):
+    for point in (0.3, 800.0, -1e4):
+        with mpmath.workdps(40):
+            exact = sympy.lambdify(X, sympy.log(of), "mpmath")(mpmath.mpf(point))
+        assert_close(interpret(sympy.log(of), {"x": point}), float(exact), 1e-14)
 
 
 def test_a_steep_average_of_log_cosh_has_a_slope():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from sympy import MatrixSymbol, Symbol, Trace, exp, log, sqrt, symbols
+from sympy import MatrixSymbol, Symbol, Trace, cosh, exp, log, sqrt, symbols
 
 from tests.marks import slow
 from theorykit.codegen import compile_expressions, interpret
@@ -251,6 +251,18 @@ def test_quadrature_is_refined_until_it_is_small_beside_the_tolerance(nodes):
     assert abs(overlap - found[q]) < 1e-11
     assert found.quadrature_error < 1e-9
     assert found.of == glass
+
+
+@pytest.mark.parametrize("strength", [3.0, 40.0])
+def test_the_error_of_s_covers_that_of_its_averages(strength):
+    z = symbols("z", real=True)
+    average = gaussian_average(log(2 * cosh(beta * z + m)), z)
+    # At the symmetric point the slope of an inaccurate average is exact.
+    found = minimise(Action(m**2 / 2 + average, {m: Real()}, [beta]), {beta: strength}, initial={m: 0.3})
+    exact = interpret(average, {"m": 0.0, "beta": strength})
+    assert found.converged and abs(found[m]) < 1e-12
+    assert abs(found.action - exact) <= found.action_error + 1e-14 * exact
+    assert found.action_error < 1e-9 * exact
 
 
 def test_an_average_that_is_infinite_is_named():

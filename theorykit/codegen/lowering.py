@@ -58,7 +58,15 @@ from .functions import TABLE
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .oracle import Value, mean_of_average, mean_over_law, value_of_loss
 from .program import Instruction, Program, bind_sizes
-from .scalars import as_float, average_operation, print_scalar
+from .scalars import (
+    as_float,
+    average_operation,
+    factors_of_exponentials,
+    log_without_overflow,
+    print_scalar,
+    terms_of_exponentials,
+    with_tanh,
+)
 
 # Scalars that become separate instructions before the formulas that contain them.
 _OWN_INSTRUCTIONS = (
@@ -497,6 +505,43 @@ def _value_of_function(node, at):
     return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
 
 
+def _value_of_product(node, at):
+    with np.errstate(invalid="ignore"):
+        value = reduce(operator.mul, map(at, node.args))
+    # A ratio of exponential functions may be infinity over infinity.
+    if not np.any(np.isnan(value)):
+        return value
+    if (simpler := with_tanh(node)) != node:
+        return at(simpler)
+    if (found := factors_of_exponentials(node)) is None:
+        return value
+    rest, sums = found
+    logs, signs = 0.0, 1.0
+    for terms, power in sums:
+        log_of_sum, sign = _log_of_sum(terms, at)
+        logs, signs = logs + power * log_of_sum, signs * sign**power
+    return at(rest) * signs * np.exp(logs)
+
+
+def _value_of_log(node, at):
+    (of,) = node.args
+    value = TABLE[sp.log].numpy(at(of))
+    if np.all(np.isfinite(value)):
+        return value
+    if (found := log_without_overflow(of)) is not None:
+        return at(found)
+    if (terms := terms_of_exponentials(of)) is None:
+        return value
+    found, sign = _log_of_sum(terms, at)
+    return np.where(sign > 0, found, np.nan)
+
+
+def _log_of_sum(terms, at):
+    """Return the logarithm and the sign of the sum of c exp(u) over pairs (c, u)."""
+    factors, exponents = (np.broadcast_arrays(*map(at, each)) for each in zip(*terms, strict=True))
+    return scipy.special.logsumexp(exponents, axis=0, b=factors, return_sign=True)
+
+
 def _lower_of_law(builder, node):
     # XLA does not share loops, so a function that occurs several times is computed once.
     return builder.emit("named", print_scalar(reduce(builder.with_results, node.args, node)))
@@ -537,7 +582,7 @@ _SCALARS = {
     sp.NumberSymbol: lambda node, at: as_float(node),
     ImaginaryUnit: lambda node, at: 1j,
     sp.Add: lambda node, at: sum(map(at, node.args)),
-    sp.Mul: _folded(operator.mul),
+    sp.Mul: _value_of_product,
     sp.Pow: lambda node, at: at(node.base) ** at(node.exp),
     sp.Piecewise: _value_of_cases,
     BooleanTrue: lambda node, at: True,
@@ -556,6 +601,7 @@ _SCALARS = {
     NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
     **dict.fromkeys((MoreauEnvelope, ProximalPoint), value_of_loss),
     **{kind: _value_of_function for kind in TABLE if not issubclass(kind, LawFunctionBase)},
+    sp.log: _value_of_log,
 }
 _RULES = {
     sp.MatrixSymbol: _Rules(lambda builder, node: node.name, _value_of_symbol),

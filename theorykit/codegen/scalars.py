@@ -125,7 +125,7 @@ def function_name(function: NamedFunction) -> str:
     return "_".join(["function", function.own_name, *map(str, orders)])
 
 
-def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
+def terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
     """Write an expression with exponential or hyperbolic functions as at most 16 terms c exp(u), pairs (c, u)."""
     terms = []
     for term in Add.make_args(expression):
@@ -141,7 +141,7 @@ def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
     return terms if len(terms) <= 16 and any(exponent.free_symbols for _, exponent in terms) else None
 
 
-def _log_without_overflow(of: Expr) -> Expr | None:
+def log_without_overflow(of: Expr) -> Expr | None:
     """Write the logarithm of a product of exponential functions, powers of cosh and other factors as a sum."""
     factors = {factor: factor.as_base_exp() for factor in Mul.make_args(of)}
     out, rest = S.Zero, S.One
@@ -155,7 +155,7 @@ def _log_without_overflow(of: Expr) -> Expr | None:
     return out + log(rest, evaluate=rest == 1) if out != 0 else None
 
 
-def _with_tanh(product: Expr) -> Expr:
+def with_tanh(product: Expr) -> Expr:
     """Replace ratios of sinh(u) and cosh(u), which may be infinity over infinity, by tanh(u)."""
     powers = product.as_powers_dict()
     for base in list(powers):
@@ -165,7 +165,7 @@ def _with_tanh(product: Expr) -> Expr:
     return product
 
 
-def _factors_of_exponentials(product: Expr) -> tuple[Expr, list[tuple[list[tuple[Expr, Expr]], int]]] | None:
+def factors_of_exponentials(product: Expr) -> tuple[Expr, list[tuple[list[tuple[Expr, Expr]], int]]] | None:
     """Split a ratio of sums of exponentials into another factor, and the terms and the power of every sum.
 
     Returns None if it is no such ratio.
@@ -174,7 +174,7 @@ def _factors_of_exponentials(product: Expr) -> tuple[Expr, list[tuple[list[tuple
     # The two exponentials of a hyperbolic sine cancel near zero.
     for factor in Mul.make_args(product.replace(sinh, lambda u: tanh(u) * cosh(u))):
         base, power = (factor.base, factor.exp) if isinstance(factor, Pow) else (factor, S.One)
-        terms = _terms_of_exponentials(base) if power.is_Integer and base.has(exp, cosh) else None
+        terms = terms_of_exponentials(base) if power.is_Integer and base.has(exp, cosh) else None
         if terms is None:
             rest *= factor
         else:
@@ -186,10 +186,10 @@ def _factors_of_exponentials(product: Expr) -> tuple[Expr, list[tuple[list[tuple
 class _ScalarPrinter(JaxPrinter):
     def _print_log(self, expr):
         (of,) = expr.args
-        if (found := _log_without_overflow(of)) is not None:
+        if (found := log_without_overflow(of)) is not None:
             # Add parentheses, because the logarithm may be a factor.
             return f"({self._print(found)})"
-        terms = _terms_of_exponentials(of) if of.is_Add else None
+        terms = terms_of_exponentials(of) if of.is_Add else None
         return f"jnp.log({self._print(of)})" if terms is None else f"{SPECIAL}.log_sum_exp{self._pairs(terms)}"
 
     def _pairs(self, terms):
@@ -237,9 +237,9 @@ class _ScalarPrinter(JaxPrinter):
         steep = [f for f in expr.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
         if not steep:
             return super()._print_Mul(expr)
-        if (found := _with_tanh(expr)) != expr:
+        if (found := with_tanh(expr)) != expr:
             return self._print(found)
-        if factors := _factors_of_exponentials(expr):
+        if factors := factors_of_exponentials(expr):
             rest, of_exponentials = factors
             pairs = ", ".join(f"({self._pairs(terms)}, {power})" for terms, power in of_exponentials)
             text = f"{SPECIAL}.product_of_exponentials({pairs})"
