@@ -101,9 +101,13 @@ def test_what_cannot_be_read_is_refused_with_the_reason(name):
         (
             "bert",
             {"layer": 0, "heads": HEADS, "norm_first": True},
-            "norm_first is required for the layout",
+            "norm_first=True is for the layout 'torch_encoder' only",
         ),
-        ("torch_encoder", {"layer": 0, "heads": HEADS}, "norm_first is required"),
+        (
+            "torch_encoder",
+            {"layer": 0, "heads": HEADS},
+            "norm_first must be the norm_first of the nn.TransformerEncoderLayer",
+        ),
     ],
 )
 def test_what_the_caller_must_say_is_asked_for(layout, options, said):

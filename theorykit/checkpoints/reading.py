@@ -284,7 +284,12 @@ def _norm(
 ) -> LayerNorm | None:
     layout = found.layout
     if (norm_first is None) == (found.name == "torch_encoder"):
-        raise ValueError(f"norm_first is required for the layout 'torch_encoder', and only for it, got {found.name!r}")
+        raise ValueError(
+            "norm_first must be the norm_first of the nn.TransformerEncoderLayer, False by default in torch: the file "
+            "of a 'torch_encoder' does not state it"
+            if norm_first is None
+            else f"norm_first={norm_first} is for the layout 'torch_encoder' only, and this is {found.name!r}"
+        )
     if layout.norm is None or norm_first is False:
         if epsilon is not None:
             raise ValueError(f"epsilon={epsilon} is given, but a layer of {found.name!r} has no norm before attention")
