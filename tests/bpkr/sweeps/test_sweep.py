@@ -270,3 +270,16 @@ def test_the_best_temperature_is_the_lowest_of_the_most_accurate():
     np.testing.assert_array_equal(sweeps.best_temperatures(result.drop_vars("test_accuracy"))[:2], [0.1, 1.0])
     over_seeds = xr.concat([result, result.assign(test_accuracy=1 - accuracy)], dim="seed")
     assert sweeps.best_temperatures(over_seeds).dims == ("width",)
+
+
+def test_a_complete_sweep_starts_no_workers(tmp_path):
+    class Refusing(ThreadPoolExecutor):
+        def submit(self, *_, **__):
+            raise AssertionError("a task was submitted")
+
+    alone = swept(DATA, tmp_path, **SMALL)
+    with Refusing(1) as executor:
+        xr.testing.assert_identical(swept(DATA, tmp_path, **SMALL, executor=executor), alone)
+        next(tmp_path.rglob("width=*.nc")).unlink()
+        with pytest.raises(AssertionError, match="a task was submitted"):
+            swept(DATA, tmp_path, **SMALL, executor=executor)

@@ -421,7 +421,12 @@ def _solve_all(
     with Progress("saddle points", total, "point", shown=progress, cost=f"{grids}; {cost}") as report:
         # Workers report only complete chains.
         solve = _solve_chain if executor is not None else partial(_solve_chain, advance=report.update)
-        for number, (chain, tested) in run_tasks(executor, solve, tasks, (source,)):
+        # Starting workers takes longer than reading files, so complete chains are read in this process.
+        kept = [None if executor is None else _kept_chain(source, chain) for _, chain in tasks]
+        rest = [number for number, chain in enumerate(kept) if chain is None]
+        here = ((n, (chain, label_test_labels(source.data))) for n, chain in enumerate(kept) if chain is not None)
+        solved = run_tasks(executor, solve, [tasks[number] for number in rest], (source,))
+        for number, (chain, tested) in itertools.chain(here, ((rest[n], found) for n, found in solved)):
             seed, _ = tasks[number]
             points[seed] |= chain
             labels[seed] = tested
@@ -456,6 +461,16 @@ def _source_of_seed(
         _LATEST.clear()
         _LATEST[call, seed] = source
     return source
+
+
+def _kept_chain(
+    source: _Source | Callable[[int], _Source], places: Sequence[GridPoint]
+) -> Mapping[GridPoint, xr.Dataset] | None:
+    """Return the points of a chain if the folder has all of them."""
+    if not isinstance(source, _Source) or source.folder is None:
+        return None
+    points = {place: source.read(place) for place in places}
+    return points if all(point is not None for point in points.values()) else None
 
 
 def _solve_chain(
