@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 from functools import cache, partial
 
 import numpy as np
@@ -207,7 +208,8 @@ def test_it_shows_its_parameters_and_then_what_it_found():
     [
         (lambda: bpkr.Model().predict(INPUTS), ValueError, "not fitted yet: call fit"),
         (lambda: bpkr.Model().set_params(width=3), ValueError, "width is not a parameter of Model; use layers"),
-        (lambda: bpkr.Model().fit(INPUTS[:, 0], TEXT), ValueError, "inputs must have shape|inputs"),
+        (lambda: bpkr.Model().fit(INPUTS[:, 0], TEXT), ValueError, r"got .*: pass inputs\[None\] for a single"),
+        (lambda: fitted().predict(INPUTS[0]), ValueError, r"got .*: pass inputs\[None\] for a single"),
         (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
         (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
         (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels has 23 examples, but inputs has 24"),
@@ -224,6 +226,27 @@ def test_it_shows_its_parameters_and_then_what_it_found():
 def test_mistakes_are_refused_by_name(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_inputs_without_lengths_are_warned_of_if_the_training_data_had_lengths():
+    model = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT, LENGTHS)
+    for call in (
+        lambda *lengths: model.predict(TEST_INPUTS, *lengths),
+        lambda *lengths: model.score(TEST_INPUTS, TEST_TEXT, *lengths),
+        lambda *lengths: model.kernel(TEST_INPUTS, *lengths),
+        lambda *lengths: model.sweep(
+            INPUTS, TEXT, lengths=LENGTHS, test=(TEST_INPUTS, TEST_TEXT, *lengths), widths=[5], progress=False
+        ),
+    ):
+        with pytest.warns(bpkr.AttentionWarning, match="lengths were given for the training data and not here"):
+            call()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call(TEST_LENGTHS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.kernel()
+        fitted().predict(TEST_INPUTS)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from .evaluation.prediction import Prediction, kernel, predict
 from .evaluation.problem import Problem
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, heads
 from .network.masks import checked_real_tokens, join_masks
-from .network.paths import path_features
+from .network.paths import AttentionWarning, path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.saddle import solve
 from .specification.architecture import Architecture, require_finite_widths
@@ -153,6 +154,7 @@ class Model(DisplayMixin):
         self.heads_, self.architecture_, self.problem_ = found, architecture, problem
         self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, order_parameters, log_evidence
         self.n_features_in_ = np.shape(inputs)[2]
+        self._has_lengths = lengths is not None
         vars(self).pop("classes_", None)
         if data.classes is not None:
             self.classes_ = np.array(data.classes.names)
@@ -166,6 +168,7 @@ class Model(DisplayMixin):
     def predict_distribution(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> Prediction:
         """Predict the posterior mean and variance of the outputs as `bpkr.predict` does, without the labels' noise."""
         problem = self._fitted()
+        _warn_of_padding(self._has_lengths, lengths)
         features = self._features(self.architecture_, self.heads_, inputs, lengths)
         return predict(problem, self.order_parameters_, features)
 
@@ -216,6 +219,8 @@ class Model(DisplayMixin):
         problem = self._fitted()
         if inputs is None and lengths is not None:
             raise ValueError("lengths needs inputs; give both, or neither for the training examples")
+        if inputs is not None:
+            _warn_of_padding(self._has_lengths, lengths)
         features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, lengths)
         return kernel(problem, self.order_parameters_, features)
 
@@ -315,7 +320,7 @@ class Model(DisplayMixin):
         self, inputs: Any, labels: Any, lengths: Any = None, test: Any = None, seed: int | None = None
     ) -> tuple[Architecture, Data, Any]:
         """Return the architecture, the data and the heads. Random heads are drawn with `seed`."""
-        inputs = finite_array("inputs", inputs, "examples tokens features")
+        inputs = _sequences(inputs)
         examples, tokens, features = inputs.shape
         try:
             array = np.asarray(labels)
@@ -347,6 +352,7 @@ class Model(DisplayMixin):
         parts = [self._features(architecture, found, inputs, lengths), labels]
         if test is not None:
             test_inputs, test_labels, *rest = test
+            _warn_of_padding(lengths is not None, *rest)
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
         is_class = self.classes
         if is_class is None:
@@ -358,7 +364,7 @@ class Model(DisplayMixin):
         return replace(architecture, outputs=columns[0] if columns else 1), data, found
 
     def _features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
-        inputs = finite_array("inputs", inputs, "examples tokens features")
+        inputs = _sequences(inputs)
         real = None if lengths is None else checked_real_tokens("lengths", lengths, *inputs.shape[:2])
         mask = join_masks(self.mask, real)
         if isinstance(found, AbstractHeads):
@@ -366,3 +372,23 @@ class Model(DisplayMixin):
         else:
             attention, inputs = [found.attention(inputs, mask=mask)], found.normalise(inputs)
         return path_features(inputs, attention, architecture, self.readout, real_tokens=real)
+
+
+def _sequences(inputs: Any) -> Array:
+    if getattr(inputs, "ndim", 3) == 2:
+        raise ValueError(
+            f"inputs must have shape (examples, tokens, features), got {inputs.shape}: pass inputs[None] for a single "
+            "sequence, or inputs[:, None] for sequences of one token"
+        )
+    return finite_array("inputs", inputs, "examples tokens features")
+
+
+def _warn_of_padding(was_padded: bool, lengths: Any = None) -> None:
+    # Attention to padding changes predictions without an error.
+    if was_padded and lengths is None:
+        warnings.warn(
+            "lengths were given for the training data and not here, so all tokens of these inputs are taken as real; "
+            "pass their lengths",
+            AttentionWarning,
+            stacklevel=3,
+        )

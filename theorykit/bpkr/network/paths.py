@@ -40,7 +40,7 @@ Readout = Literal["first", "last", "mean", "all"]
 
 
 class AttentionWarning(UserWarning):
-    """Warns of attention that is not a softmax, which may be unintended."""
+    """Warns of attention that may be unintended, such as maps that are not a softmax or that attend to padding."""
 
 
 # Accept this much attention to padding, because masks in half precision leak.
