@@ -91,6 +91,8 @@ def test_types_are_named_in_words(kind, words):
 def test_ragged_rows_are_told_to_be_padded():
     with pytest.raises(TypeError, match=r"a must be an array of real numbers, got .* pad rows to one length"):
         checked_array("a", [[1.0], [1.0, 2.0]])
+    with pytest.raises(TypeError, match=r"got arrays of shape \(2, 3\) and, at 2, \(1, 3\): pad rows to one length"):
+        checked_array("a", [np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((1, 3))])
 
 
 def test_traced_arrays_are_checked_for_kind_and_shape_at_once_and_for_content_later():

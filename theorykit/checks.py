@@ -109,7 +109,8 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     choices = tuple(choices)
     if isinstance(value, str) and value in choices:
         return value
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}")
+    known = f"{'one of ' if len(choices) > 1 else ''}{', '.join(map(repr, choices))}"
+    raise ValueError(f"{name} must be {known}; got {shown(value)}")
 
 
 def first_line(error: Exception) -> str:
@@ -381,10 +382,17 @@ def real_array(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(
-            f"{name} must be an array of real numbers, got {shown(value)}: pad rows to one length"
+            f"{name} must be an array of real numbers, got {_ragged(value)}: pad rows to one length"
         ) from None
     check_dtype(name, array.dtype, value)
     return np.asarray(array, dtype=np.float64)
+
+
+def _ragged(value: Any) -> str:
+    """Name two entries of different shapes, such as sequences of different lengths."""
+    shapes = [np.shape(entry) for entry in value if hasattr(entry, "shape")] if has_entries(value) else []
+    other = next((number for number, shape in enumerate(shapes) if shape != shapes[0]), 0)
+    return f"arrays of shape {shapes[0]} and, at {other}, {shapes[other]}" if other else shown(value)
 
 
 def _is_masked(value: Any) -> bool:
@@ -430,7 +438,7 @@ def checked_sequence(name: str, value: Any, what: str, length: int | None = None
         raise TypeError(f"{name} must be a sequence of {what}, got a masked array, whose mask would be lost")
     entries = tuple(value)
     if length is not None and len(entries) != length:
-        raise ValueError(f"{name} must have {length} {what}, got {len(entries)}")
+        raise ValueError(f"{name} must have {length} {what}, got a sequence of {len(entries)}")
     return entries
 
 

@@ -156,7 +156,7 @@ def test_attention_that_is_shared_is_that_of_every_example():
 
 BIG = np.full((1, 1, TOKENS, TOKENS), 1e308)
 WRONG_MASKS = {
-    "another word": (("casual",), "mask[0] must be one of 'causal'"),
+    "another word": (("casual",), "mask[0] must be 'causal'"),
     "an empty tuple": ((), "got an empty tuple"),
     "lengths of others": (LENGTHS[:3], "mask must be the number of real tokens of each example (5,)"),
     "a length of zero": (LENGTHS * 0, "mask[0] must be from 1 to the 4 tokens of inputs, got 0"),

@@ -456,7 +456,7 @@ def _plain(value: Any) -> Any:
 def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
     if isinstance(values, (str, bytes)) or not has_entries(values):
         values = (values,) * length
-    values = checked_sequence(name, values, f"numbers ({meaning}), or one for all", length)
+    values = checked_sequence(name, values, f"numbers ({meaning}), or be a number for all", length)
     for i, value in enumerate(values):
         if name == "widths" and _is_infinite(value):
             raise ValueError(
