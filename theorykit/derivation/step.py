@@ -151,7 +151,7 @@ class Evidence(DisplayMixin):
 
     def __str__(self):
         verdict = "holds" if self.holds else "FAILS"
-        line = f"{verdict}  {self.step.section:16.16}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
+        line = f"{verdict}  {self.step.section:17.17}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
         if self.proved:
             return f"{line}  proved, chance of error {written(self.chance)}"
         told = self.reason or (self.numeric and f"on numbers only: {self.numeric}")
@@ -249,7 +249,7 @@ class Derivation(DisplayMixin):
         rows = ((section or "steps", str(len(steps))) for section, steps in self.sections())
         yield Table(tuple(rows), ("section", "steps"))
         yield Text("Check every step: `derivation.verify()`.")
-        yield Folded("Every step", tuple(derivation_blocks(self)))
+        yield Folded("Every step: `derivation.steps`", tuple(derivation_blocks(self)))
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
         """Yield the steps by section, in order."""

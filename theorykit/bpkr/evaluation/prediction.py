@@ -69,7 +69,7 @@ class Prediction(DisplayMixin, eqx.Module):
                 row.append(f"{name}")
         yield Table(tuple((f"{i}", *row) for i, row in enumerate(entries, 1)), tuple(header))
         if examples > _EXAMPLES:
-            yield Text(f"... {counted(examples - _EXAMPLES, 'more example')}: mean, variance")
+            yield Text(f"... {counted(examples - _EXAMPLES, 'more example')} in `mean` and `variance`")
         if classes is not None:
             counts = [f"{name}: {np.sum(found == name)}" for name in classes.names]
             yield Text(f"predicted {', '.join(counts[:8])}")
