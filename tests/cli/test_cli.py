@@ -172,6 +172,7 @@ def test_a_summary_is_the_first_line_of_the_documentation(command):
     [
         (["--help"], 0, ""),
         (["--version"], 0, ""),
+        ([], 2, "theorykit: no command is given; `theorykit --help` lists them"),
         (["slove", "mine.toml"], 2, "theorykit: no command `slove`; did you mean `solve`?"),
         (["solve", "--overwirte", "mine.toml"], 2, "solve: no option `--overwirte`; did you mean `--overwrite`?"),
         (["derive", "--outptus=2"], 2, "derive: no option `--outptus`; did you mean `--outputs`?"),

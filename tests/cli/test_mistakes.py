@@ -156,7 +156,8 @@ CONTENTS = {
 @pytest.mark.parametrize("content", CONTENTS)
 def test_a_file_that_is_no_configuration_is_named(content, folder, monkeypatch):
     (folder / "mine.toml").write_bytes(CONTENTS[content])
-    assert "mine.toml" in outcome(monkeypatch, "solve", "mine.toml")
+    said = outcome(monkeypatch, "solve", "mine.toml")
+    assert "mine.toml" in said and ("theorykit init" in said) == (content in ("not UTF-8", "noise", "UTF-16"))
 
 
 def test_a_configuration_cut_at_every_tenth_byte_or_with_a_bit_turned_over(folder, monkeypatch):

@@ -80,6 +80,8 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
         for library in ("tyro", "msgspec"):
             needed(library, "the command line")
         name = arguments[0] if arguments else ""
+        if not arguments:
+            _leave(f"{program}: no command is given; `{program} --help` lists them")
         if name not in commands and not name.startswith("-"):
             _refuse_usage(program, "command", name, commands)
         from tyro.extras import SubcommandApp

@@ -269,7 +269,10 @@ def read_config(path: Path) -> SolveConfig:
         settings = tomllib.loads(text)
         config = msgspec.convert(settings, SolveConfig)
     except UnicodeDecodeError as mistake:
-        raise ValueError(f"{path} is not valid TOML: it is not UTF-8 text at byte {mistake.start}") from mistake
+        raise ValueError(
+            f"{path} is not valid TOML: it is not UTF-8 text at byte {mistake.start}; if it is a data file, "
+            "`theorykit init` writes a configuration for it"
+        ) from mistake
     except RecursionError as mistake:
         raise ValueError(f"{path} is not valid TOML: its brackets are nested too deeply") from mistake
     except tomllib.TOMLDecodeError as mistake:
