@@ -42,7 +42,7 @@ def check_layer(
     """Check a layer for mistakes: its specification, the theory that follows from it, and the generated code.
 
     The layer is checked alone, with one more head, and between other layers. Mistakes and rejections are findings of
-    the report and do not raise errors. The check takes five to ten seconds.
+    the report and do not raise errors. The check takes ten to thirty seconds.
 
     Args:
         kind: the layer.
