@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from sympy import diff, exp, log, symbols
+from sympy import Symbol, cosh, diff, exp, log, symbols
 
 from theorykit.codegen import interpret
 from theorykit.saddle import Action, Positive, Real, follow, minimise, stationary
@@ -78,6 +78,21 @@ def test_a_pitchfork_is_told_from_a_fold():
     assert turn.kind == "branch point"
     assert_close(turn.parameter, 1.0, 1e-9)
     assert branch.folds == ()
+
+
+@pytest.mark.parametrize("largest_step", [None, 0.001])
+def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_step):
+    """Blume and Capel: past a fold, the magnetisation vanishes at exp(Delta / T) = 2 (1 - T) / T."""
+    delta = Symbol("Delta", real=True)
+    temperature = Symbol("T", positive=True)
+    weight = 2 * exp(-delta / temperature)
+    action = Action(m**2 / 2 - temperature * log(1 + weight * cosh(m / temperature)), {m: Real()}, [temperature, delta])
+    values = {temperature: 0.2, delta: 0.48}
+    start = minimise(action, values, initial={m: 1.0})
+    branch = follow(action, values, start, delta, (0.4, 0.6), largest_step=largest_step, progress=False)
+    assert [turn.kind for turn in branch.turns] == ["fold", "branch point", "fold"]
+    assert_close(branch.turns[1].parameter, 0.2 * np.log(8), 1e-7)
+    assert branch.order_parameters["m"][-1] < -0.5
 
 
 def test_what_cannot_be_followed_is_refused():

@@ -47,6 +47,9 @@ _CONVERGED = 1e-11
 # Reject a step if the total length of its corrections exceeds this fraction of the step. Longer corrections may lead to
 # another branch.
 _ASTRAY = 0.3
+# Reject a step if the step back misses the first tangent by more than this fraction. A step past a pitchfork can end on
+# the symmetric branch, whose tangent has nearly the same direction. On an arc of a circle, the step back does not miss.
+_ASIDE = 0.03
 # Reject a step if the cosine between the tangents at its ends is below this.
 STRAIGHT = 0.95
 # Lengthen the next step if this cosine is above this value.
@@ -76,7 +79,8 @@ def free_name(name: str, taken: Collection[str]) -> str:
 class Turn(DisplayMixin, eqx.Module):
     """Point of a branch at which an eigenvalue of the Hessian vanishes.
 
-    - `kind`: "fold" if the branch turns back in the parameter, or "branch point" if another branch crosses.
+    - `kind`: "fold" if the branch turns back in the parameter, or "branch point" if another branch crosses. The
+      branch also turns back at some branch points.
     - `parameter`: value of the parameter that changes along the branch.
     - `order_parameters`: values of the order parameters, by name.
     """
@@ -314,9 +318,10 @@ def follow(
 ) -> SolutionBranch:
     """Follow the branch of stationary points through `solution` as one parameter changes, including around folds.
 
-    The method is pseudo-arclength continuation. It stops if the parameter leaves `bounds`, the branch closes or reaches
-    the edge of a domain, or no step succeeds. Averages use adaptive quadrature if the action's own quadrature leaves a
-    point unresolved.
+    The method is pseudo-arclength continuation. At a pitchfork, a branch of broken symmetry turns back to its mirror
+    image, and the turn is reported as a branch point. The branch ends if the parameter leaves `bounds`, the branch
+    closes or reaches the edge of a domain, or no step succeeds. Averages use adaptive quadrature if the action's own
+    quadrature leaves a point unresolved.
 
     Args:
         action: The action that was solved. Its averages may have another number of nodes.
@@ -481,7 +486,7 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
     while length > _SMALLEST * _LARGEST:
         ahead = branch.ahead(place, length)
         cosine, value = np.dot(place.tangent, ahead.tangent), float(ahead.parameter)
-        good = ahead.ends(length) and cosine > STRAIGHT
+        good = ahead.ends(length) and cosine > STRAIGHT and _returns(branch, place, ahead, length)
         if good and not bounds[0] <= value <= bounds[1]:
             # Stop at the bound that the step crosses, unless the branch turns back before it.
             bound = bounds[int(value > bounds[1])]
@@ -501,6 +506,12 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
     return None, length
 
 
+def _returns(branch: _Branch, place: _Place, ahead: _Place, length: float) -> bool:
+    """Return whether the step back from `ahead` ends on the branch of `place`, and not on one that crosses it."""
+    tangent, miss = np.asarray(place.tangent), branch.between(place, branch.ahead(ahead, -length))
+    return bool(np.linalg.norm(miss - (miss @ tangent) * tangent) <= _ASIDE * length)
+
+
 def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
     """Find folds, where the tangent turns back, and branch points, where a curvature changes sign, on a step."""
     length, places = float(np.dot(start.tangent, branch.between(start, end))), {0.0: start, 1.0: end}
@@ -517,7 +528,9 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
         return scipy.optimize.brentq(lambda share: quantity(place(share)), 0.0, 1.0, xtol=1e-12)
 
     at_fold = root(lambda at: at.leads)
-    found = [] if at_fold is None else [(at_fold, _FOLD)]
+    # A fold changes the index. The branch also turns back at a pitchfork, with the same index on both sides.
+    same_index = np.sum(np.asarray(start.curvatures) < 0) == np.sum(np.asarray(end.curvatures) < 0)
+    found = [] if at_fold is None else [(at_fold, _BRANCH_POINT if same_index else _FOLD)]
     for number in range(len(start.curvatures)):
         crosses = root(lambda at, number=number: float(np.asarray(at.curvatures)[number]))
         if crosses is not None and all(abs(crosses - at) > _SAME_PLACE for at, _ in found):
