@@ -324,7 +324,7 @@ def draw() -> plt.Figure:
             band(above, ours, result["evidence, temperature too"], LIMITS[0], "", "--")
             band(below, ours, result["accuracy, temperature too"], LIMITS[0], "heads and temperature by evidence", "--")
             below.axhline(result["ideal heads"].mean(), color="0.2", linestyle="-.", label="theory, ideal heads")
-        below.set(xlabel="steps", ylabel="accuracy on the test set")
+        below.set(title=task, xlabel="steps", ylabel="accuracy on the test set")
     figure.legend(*rows[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 

@@ -67,7 +67,8 @@ def test_a_spectrum_of_ones_is_the_identity_and_others_solve_their_equations():
         low, high = (low, kappa) if is_high else (kappa, high)
     share = np.mean((eigenvalues / (eigenvalues + kappa)) ** 2) / 1.5
     bias = kappa**2 * np.mean(eigenvalues * teacher / (eigenvalues + kappa) ** 2)
-    error = generalisation_error(student, labels="linear", rho=given["rho"])
+    error = generalisation_error(student, labels="linear")
+    assert error == generalisation_error(student.order_parameters, labels="linear", rho=given["rho"])
     assert_close(error, (bias + 0.25 * share) / (1 - share), 1e-9)
 
 

@@ -127,10 +127,17 @@ def spectrum(eigenvalues: Any, teacher: Any = None) -> Mapping[str, np.ndarray |
 
 @checked_arguments
 def generalisation_error(
-    order_parameters: Mapping | Solution, *, labels: Labels = "sign", rho: PositiveNumber = 1.0
+    order_parameters: Mapping | Solution, *, labels: Labels = "sign", rho: PositiveNumber | None = None
 ) -> Any:
-    """Return the probability of a wrong sign, or the mean square distance from the teacher for linear labels."""
+    """Return the probability of a wrong sign, or the mean square distance from the teacher for linear labels.
+
+    Args:
+        order_parameters: The order parameters by name, or the solution.
+        labels: The kind of labels.
+        rho: The variance of the teacher's field. By default, the value in the parameters of a solution, or 1.
+    """
     given = getattr(order_parameters, "order_parameters", order_parameters)
+    rho = getattr(order_parameters, "parameters", {}).get("rho", 1.0) if rho is None else rho
     if not {"m", "s"} <= set(given):
         raise ValueError(f"order_parameters must have m and s, got {shown(given)}")
     values = {name: numeric_array(f"order_parameters[{name}]", given[name]) for name in ("m", "s")} | {"rho": rho}

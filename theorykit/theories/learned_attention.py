@@ -174,7 +174,7 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output =
 
 @checked_arguments
 def mmse(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output = "softmax") -> float:
-    """Return the smallest mean square error per D of an estimate of S, with the arguments of `solve`.
+    """Return the smallest mean square error per D of an estimate of S, for one value of each argument of `solve`.
 
     Raises:
         RuntimeError: If the solution cannot be certified. The message is its diagnosis.
