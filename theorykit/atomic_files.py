@@ -104,7 +104,7 @@ def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
             "move the file away"
         )
     if not overwrite:
-        raise FileExistsError(f"{path} exists; choose another output, or pass --overwrite to replace it")
+        raise FileExistsError(f"{path} exists; choose another output, or replace it with overwrite=True (--overwrite)")
 
 
 def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:

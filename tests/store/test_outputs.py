@@ -163,7 +163,7 @@ def test_a_result_is_replaced_only_on_request(tmp_path):
     path = tmp_path / "result.nc"
     WRITERS["dataset"].write(path, 1.0)
     store.check_outputs([Output("the output", path, ".nc")], {}, overwrite=True)
-    with pytest.raises(FileExistsError, match=r"result\.nc exists; .* pass --overwrite"):
+    with pytest.raises(FileExistsError, match=r"result\.nc exists; .* overwrite=True \(--overwrite\)"):
         store.check_outputs([Output("the output", path, ".nc")], {}, overwrite=False)
 
 
