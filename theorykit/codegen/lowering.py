@@ -505,7 +505,7 @@ def _value_of_function(node, at):
     return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
 
 
-def _value_of_product(node, at):
+def _value_of_scalar_product(node, at):
     with np.errstate(invalid="ignore"):
         value = reduce(operator.mul, map(at, node.args))
     # A ratio of exponential functions may be infinity over infinity.
@@ -582,7 +582,7 @@ _SCALARS = {
     sp.NumberSymbol: lambda node, at: as_float(node),
     ImaginaryUnit: lambda node, at: 1j,
     sp.Add: lambda node, at: sum(map(at, node.args)),
-    sp.Mul: _value_of_product,
+    sp.Mul: _value_of_scalar_product,
     sp.Pow: lambda node, at: at(node.base) ** at(node.exp),
     sp.Piecewise: _value_of_cases,
     BooleanTrue: lambda node, at: True,
