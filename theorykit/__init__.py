@@ -11,4 +11,4 @@ import lazy_loader
 
 # Import each name of __init__.pyi from its module on first use, so that importing theorykit is fast.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
