@@ -45,7 +45,7 @@ def test_kinds_that_a_layout_names_are_read_in_every_form(layout, kind, decodes,
     if kind == "big_bird":
         config.attention_type = "original_full"
     if decodes:
-        if layout != "bert" or not hasattr(config, "is_decoder") or kind == "dpr":
+        if kind not in LAYOUTS[layout].decoders:
             pytest.skip("it never decodes")
         config.is_decoder = config.add_cross_attention = True
     model = families.build(config)
@@ -63,6 +63,19 @@ def test_kinds_that_a_layout_names_are_read_in_every_form(layout, kind, decodes,
     for saved, options in forms:
         one = families.read(kind, model, saved, **options)
         assert one.what == "read" and one.difference < TOLERANCE, one
+
+
+@pytest.mark.parametrize("switch", ["is_decoder", "is_causal"])
+@pytest.mark.parametrize("layout, kind", KINDS)
+def test_a_switch_of_the_mask_is_read_as_the_model_reads_it_or_asked_for(layout, kind, switch, tmp_path):
+    if kind in ("big_bird", "chinese_clip_text_model"):
+        pytest.skip("by default it attends to blocks, or is built within another model only")
+    config = families.configuration(kind)
+    setattr(config, switch, True)
+    model = families.build(config)
+    model.save_pretrained(tmp_path)
+    one = families.read(kind, model, tmp_path)
+    assert one.reason.startswith("pass causal") if one.what == "refused" else one.difference < TOLERANCE, one
 
 
 def test_models_of_several_are_read_by_their_prefix(libraries, tmp_path):

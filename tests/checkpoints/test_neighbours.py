@@ -206,7 +206,7 @@ def test_a_folder_is_its_checkpoint(tmp_path):
     assert len(read_checkpoint(part)) == len(one.arrays)
 
 
-@pytest.mark.parametrize("said, causal", [({"is_decoder": True}, True), ({"is_causal": True}, True), ({}, False)])
+@pytest.mark.parametrize("said, causal", [({"is_decoder": True}, True), ({}, False)])
 def test_a_configuration_within_another_is_that_of_its_model(said, causal, tmp_path):
     arrays = renamed("bert", "encoder.") | renamed("bert", "decoder.")
     encoder, decoder = {"model_type": "bert", **SIZES}, {"model_type": "bert", **SIZES, **said}
@@ -241,6 +241,19 @@ def test_what_config_json_says_of_attention_is_refused_with_its_reason(entry, sa
     for layout in (None, "bert")[: 1 if entry["model_type"] == "another" else 2]:
         with pytest.raises(ValueError, match=re.escape(said)):
             read_heads(path, layer=1, layout=layout)
+
+
+@pytest.mark.parametrize("layout", ["bert", "vit"])
+@pytest.mark.parametrize("switch", ["is_decoder", "is_causal"])
+def test_a_switch_that_a_model_ignores_is_asked_for(switch, layout, tmp_path):
+    for kind in sorted(LAYOUTS[layout].model_types - {"big_bird"}):
+        path = folder_of(tmp_path / kind, case(layout).arrays, **{"model_type": kind, switch: True}, **SIZES)
+        if switch == "is_decoder" and kind in LAYOUTS[layout].decoders:
+            assert read_heads(path, layer=1).causal
+            continue
+        with pytest.raises(ValueError, match=f"pass causal: .* has {switch}=True"):
+            read_heads(path, layer=1)
+        assert not read_heads(path, layer=1, causal=False).causal
 
 
 def test_a_module_beside_the_configuration_of_a_model_is_asked_for(tmp_path):

@@ -95,6 +95,7 @@ class Layout:
     - `causal`: whether attention is causal.
     - `namesakes`: models with different attention but the same names of layers. Only config.json distinguishes them.
     - `model_types`: names in config.json of models with exactly this attention. Empty if the library writes none.
+    - `decoders`: those of `model_types` that are causal if config.json sets `is_decoder`. Other models ignore it.
     """
 
     library: str
@@ -108,6 +109,7 @@ class Layout:
     causal: bool = False
     namesakes: str = ""
     model_types: frozenset[str] = frozenset()
+    decoders: frozenset[str] = frozenset()
 
     @property
     def stands_alone(self) -> bool:
@@ -276,6 +278,9 @@ LAYOUTS: Mapping[str, Layout] = {
         model_types=_words(
             "bert bert-generation big_bird camembert chinese_clip_text_model data2vec-text dpr electra ernie layoutlm "
             "lxmert markuplm rembert roberta splinter visual_bert xlm-roberta"
+        ),
+        decoders=_words(
+            "bert bert-generation big_bird camembert data2vec-text electra ernie rembert roberta xlm-roberta"
         ),
     ),
     "vit": Layout(

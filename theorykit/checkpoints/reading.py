@@ -95,8 +95,8 @@ def read_heads(
             the file, or from the arrays if they have an axis for heads.
         epsilon: epsilon of the layer norm. The default is taken from config.json. Without it, the library's default is
             used: 1e-5 for "torch_encoder" and "gpt2", 1e-12 for "vit".
-        causal: whether tokens attend only to themselves and earlier tokens. The default is True for GPT-2, decoders,
-            and models that are causal according to config.json.
+        causal: whether tokens attend only to themselves and earlier tokens. The default is True for GPT-2 and decoders,
+            and False for other models. It is required if config.json sets a switch that the model ignores.
         norm_first: whether the norm is before attention, only for "torch_encoder". Checkpoints do not record it.
 
     Raises:
@@ -271,7 +271,16 @@ def _is_causal(
     said = configuration.values.get("is_causal")
     if said is not None and checked_flag(f"is_causal in {configuration.path}", said) < found.layout.causal:
         raise ValueError(f"pass causal: {configuration.path} has is_causal=False, but {found.name} is causal")
-    return found.layout.causal or is_decoder or bool(said) or configuration.is_set("is_decoder")
+    kind, decodes = configuration.model_type, configuration.is_set("is_decoder")
+    if found.layout.causal or is_decoder or (decodes and kind in found.layout.decoders):
+        return True
+    if kind is None or not (said or decodes):
+        return bool(said or decodes)
+    # Most models ignore these switches: their attention is that of an encoder whatever config.json states.
+    switch = "is_decoder" if decodes else "is_causal"
+    raise ValueError(
+        f"pass causal: {configuration.path} has {switch}=True, but it is not known whether {shown(kind)} is causal then"
+    )
 
 
 def _norm(
