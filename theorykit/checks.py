@@ -50,6 +50,15 @@ def is_traced(*values: Any) -> bool:
     return False
 
 
+def refuse_traced(name: str, *values: Any) -> None:
+    """Raise `ValueError` in code that JAX compiles, maps or differentiates, for a function that loops in Python."""
+    # In compiled code a new array is traced too, even if no value is.
+    if is_traced(values, jnp.zeros(())):
+        raise ValueError(
+            f"{name} decides in Python what to compute next, so it cannot run in jax.jit, vmap or grad; call it outside"
+        )
+
+
 class Requirement(NamedTuple):
     """A condition that must hold everywhere, and its error message; `known` makes a better one from known values."""
 
@@ -467,7 +476,16 @@ def checked_key(name: str, value: Any) -> Any:
 def checked_path(name: str, value: Any) -> Path:
     """Return `value`, text or a path, as a path."""
     if isinstance(value, (str, os.PathLike)) and os.fspath(value):
-        return Path(os.fspath(value))
+        path = Path(os.fspath(value))
+        if not path.is_absolute():
+            try:
+                os.getcwd()
+            except FileNotFoundError:
+                raise FileNotFoundError(
+                    f"{name}={shown(str(path))} is relative, but the working directory was deleted: change to another "
+                    "directory, or pass an absolute path"
+                ) from None
+        return path
     raise TypeError(f"{name} must be a path, got {shown(value)}")
 
 

@@ -16,6 +16,8 @@ _USUAL = {
     "jax_debug_nans": (False, jax.debug_nans),
     "jax_debug_infs": (False, jax.debug_infs),
     "jax_disable_jit": (False, jax.disable_jit),
+    # Objects with a traced field that refer to themselves, as samplers make, look like leaks until they are collected.
+    "jax_check_tracer_leaks": (False, jax.check_tracer_leaks),
 }
 
 

@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import signal
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -157,7 +158,7 @@ def run_tasks(
     """
     if executor is None:
         for number, task in enumerate(tasks):
-            yield number, function(*common, *task)
+            yield number, _call(function, *common, *task)
         return
     submit = _submitter(executor, function, common)
     with _naming_what_is_lost(executor):
@@ -183,7 +184,7 @@ def run_in_order(
 ) -> Iterator[Any]:
     """Yield `function(*task)` for every task, in order, with at most `under_way` unfinished tasks submitted."""
     if executor is None:
-        yield from (function(*task) for task in tasks)
+        yield from (_call(function, *task) for task in tasks)
         return
     submit, waiting = _submitter(executor, function, ()), deque[Future]()
     try:
@@ -249,4 +250,14 @@ def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
     # A task may need only NumPy.
     request_float64()
     function, arguments = common.unpack()
-    return function(*arguments, *task.unpack())
+    return _call(function, *arguments, *task.unpack())
+
+
+def _call(function: Callable, *arguments: Any) -> Any:
+    """Call `function` under JAX's default settings, which are settings of a thread, if JAX is imported."""
+    if "jax" not in sys.modules:
+        return function(*arguments)
+    from .settings import usual_settings
+
+    with usual_settings():
+        return function(*arguments)

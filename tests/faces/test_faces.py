@@ -31,6 +31,7 @@ SETTINGS = {
     "jax_debug_infs": True,
     "jax_debug_nans": True,
     "jax_disable_jit": True,
+    "jax_check_tracer_leaks": True,
 }
 every_face = pytest.mark.parametrize("face", FACES)
 

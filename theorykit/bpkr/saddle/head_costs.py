@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...checks import checked_flag, checked_instance, counted
+from ...checks import checked_flag, checked_instance, counted, refuse_traced
 from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
+from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ..data.classes import are_classes, mean_and_error, outputs_as_classes
@@ -83,6 +84,7 @@ def _heads(counts: Iterable[int]) -> list[Head]:
     return [Head(layer, head + 1) for layer, count in enumerate(counts, 1) for head in range(count)]
 
 
+@usual_settings()
 def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **options: Any) -> HeadCosts:
     """Measure the cost of leaving out each attention head, in log evidence and in predictions of test examples.
 
@@ -117,6 +119,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         >>> bpkr.rank_heads(costs.log_evidence)
         [Head(layer=1, head=2), Head(layer=1, head=1)]
     """
+    refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
     checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it; a Model with widths=math.inf has none")
     checked_flag("progress", progress)
@@ -148,7 +151,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
             rows.append([float(saddle.log_evidence - found.log_evidence), float(error), *lost])
             report.update(1)
     if failed:
-        warnings.warn(f"{len(failed)} of {len(heads)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 2)
+        warnings.warn(f"{len(failed)} of {len(heads)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 3)
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
     evidence, evidence_error, prediction, prediction_error = (tuple(layer[:, i] for layer in layers) for i in range(4))
     predicted = (prediction, prediction_error) if measure else ((), ())

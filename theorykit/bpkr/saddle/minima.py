@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
-from ...checks import checked_flag, checked_key, checked_number, checked_whole_number, counted
+from ...checks import checked_flag, checked_key, checked_number, checked_whole_number, counted, refuse_traced
 from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solve import distinct
@@ -99,6 +99,7 @@ def search(
     Raises:
         ValueError: the data do not fit, or no solve converges.
     """
+    refuse_traced("search", problem, data, key)
     checked_key("key", key)
     check_executor(executor)
     checked_flag("progress", progress)

@@ -238,38 +238,39 @@ def solve(
         >>> saddle.order_parameters.matrices[0].shape
         (2, 2)
     """
-    problem = as_problem(problem, data)
-    checked_flag("throw", throw)
-    if max_steps is not None:
-        checked_whole_number("max_steps", max_steps, least=1)
-    if tolerance is not None:
-        checked_number("tolerance", tolerance, above=0.0)
-    architecture = problem.architecture
-    start = gp_coordinates(architecture)
-    if initial is not None:
-        start = from_order_parameters(architecture, problem.point(initial, "initial"))
-    if isinstance(solver, MatrixFree):
-        return solve_matrix_free(problem, solver, start, tolerance or 1e-6, max_steps or 200, throw)
-    if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
-        raise ValueError(
-            f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
-            "root finders and least-squares solvers would report success at points that are not minima"
-        )
-    problem.require_labels()
-    attempt = Attempt(problem.bound, start, solver, 1e-9 if tolerance is None else tolerance, max_steps or 1000)
-    data = problem.data.training
-    if is_traced(problem, start):
-        return report(replace(_minimise(*_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
-    rows = matrix_rows(data) * architecture.outputs
-    check_solve(architecture, rows)
-    with threads_for(rows):
-        # The default solver first gets few steps, because after them another strategy is likely to be faster.
-        short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
-        saddle = _minimise(*_prepare(_in_shared_sizes(problem), short))
-        if not saddle.converged and data.moments is None:
-            saddle = retry(saddle, lambda *task: _minimise(*_prepare(*task)), data, attempt)
-    problem.finite((saddle.action, saddle.gradient_norm))
-    return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
+    with usual_settings():
+        problem = as_problem(problem, data)
+        checked_flag("throw", throw)
+        if max_steps is not None:
+            checked_whole_number("max_steps", max_steps, least=1)
+        if tolerance is not None:
+            checked_number("tolerance", tolerance, above=0.0)
+        architecture = problem.architecture
+        start = gp_coordinates(architecture)
+        if initial is not None:
+            start = from_order_parameters(architecture, problem.point(initial, "initial"))
+        if isinstance(solver, MatrixFree):
+            return solve_matrix_free(problem, solver, start, tolerance or 1e-6, max_steps or 200, throw)
+        if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
+            raise ValueError(
+                f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
+                "root finders and least-squares solvers would report success at points that are not minima"
+            )
+        problem.require_labels()
+        attempt = Attempt(problem.bound, start, solver, 1e-9 if tolerance is None else tolerance, max_steps or 1000)
+        data = problem.data.training
+        if is_traced(problem, start):
+            return report(replace(_minimise(*_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
+        rows = matrix_rows(data) * architecture.outputs
+        check_solve(architecture, rows)
+        with threads_for(rows):
+            # The default solver first gets few steps, because after them another strategy is likely to be faster.
+            short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
+            saddle = _minimise(*_prepare(_in_shared_sizes(problem), short))
+            if not saddle.converged and data.moments is None:
+                saddle = retry(saddle, lambda *task: _minimise(*_prepare(*task)), data, attempt)
+        problem.finite((saddle.action, saddle.gradient_norm))
+        return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
 
 
 def _in_shared_sizes(problem: Problem) -> Data | TransformedExamples:

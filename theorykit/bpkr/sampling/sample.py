@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from ... import bpkr, store
-from ...checks import Key, checked_arguments, checked_whole_number
+from ...checks import Key, checked_arguments, checked_whole_number, refuse_traced
 from ...extras import needed
 from ...workers import Workers, check_executor
 from ..evaluation.energies import energy_of
@@ -183,6 +183,7 @@ def _run(
     executor: Workers,
     progress: bool,
 ) -> xr.DataTree:
+    refuse_traced("a sampler", problem, key)
     check_executor(executor)
     needed("arviz_stats", "sampling")
     problem.require_arrays("the sampler")

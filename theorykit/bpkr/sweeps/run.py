@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 
 from ... import bpkr, store
-from ...checks import checked_arguments, checked_number, checked_sequence, counted, shown
+from ...checks import checked_arguments, checked_number, checked_sequence, counted, refuse_traced, shown
 from ...precision import require_float64
 from ...progress import Progress
 from ...workers import Workers, check_executor, run_tasks
@@ -126,6 +126,7 @@ def sweep(
         (2, 2)
     """
     require_float64()
+    refuse_traced("sweep", problem, data)
     check_executor(executor)
     architecture, data = architecture_and_data(problem, data)
     grid = grid_of(architecture, widths, temperatures, richness)
@@ -172,6 +173,7 @@ def sweep_seeds(
             sweep_seeds(architecture, data, range(5), widths=(10, 100), temperatures=(0.1,), executor=executor)
     """
     require_float64()
+    refuse_traced("sweep_seeds", architecture)
     check_executor(executor)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be at least one number without repetitions, got {list(seeds)}")
