@@ -187,6 +187,22 @@ def test_an_interruption_stops_local_workers_without_a_word_from_them(started):
             os.kill(worker, 0)
 
 
+@pytest.mark.parametrize("started", [True, False])
+def test_workers_of_a_process_that_was_killed_end(started):
+    command = [sys.executable, "-c", INTERRUPTED.format(started=started)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, start_new_session=True)
+    workers = process.stdout.readline().split()
+    process.kill()
+    try:
+        # The pipes stay open until every process that inherited them has ended.
+        process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert len(workers) == 2
+
+
 def without_times(result: xr.Dataset) -> xr.Dataset:
     return result.drop_vars("seconds")
 

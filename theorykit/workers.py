@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
-from multiprocessing import current_process, get_context
+from multiprocessing import current_process, get_context, parent_process
+from threading import Thread
 from typing import Any
 
 from . import __version__
@@ -84,9 +85,18 @@ class _LocalWorkers(ProcessPoolExecutor):
         return super().__exit__(kind, *raised)
 
 
+def _end_with_parent() -> None:
+    # A worker waits for tasks through a pipe that it also holds open, so it would outlive a parent that was killed.
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _bind(cores: int) -> None:
     """Bind this process and its BLAS threads to the cores after the previous worker's cores."""
     from threadpoolctl import threadpool_limits
+
+    Thread(target=_end_with_parent, daemon=True).start()
 
     # The name of a process ends in its number, counted by its parent.
     number = int(re.split("[-:]", current_process().name)[-1])
