@@ -19,6 +19,7 @@ from theorykit.checks import (
     checked,
     checked_array,
     checked_number,
+    checked_path,
     checked_sequence,
     checked_whole_number,
     in_order_of_names,
@@ -161,3 +162,12 @@ def test_single_precision_is_known_by_its_rounding():
 def test_numbers_beyond_64_bits_become_floats():
     assert type(checked_number("x", 2**64)) is float and type(checked_number("x", 2**63 - 1)) is int
     assert jax.jit(lambda x: x)(checked_number("x", -(2**70))) == -(2.0**70)
+
+
+def test_a_relative_path_from_a_deleted_folder_is_refused_by_name(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert checked_path("folder", tmp_path / "runs") == tmp_path / "runs"
+    with pytest.raises(FileNotFoundError, match="folder='runs' is relative, but the working directory was deleted"):
+        checked_path("folder", "runs")
