@@ -63,6 +63,9 @@ UNREADABLE = {
         "gpt2 at 'transformer.h.0.', bert at 'encoder.layer.0.'",
     ),
     "another layout": (squares("blocks.0.attn.qkv.weight"), r"none of the layouts torch .* it has 'blocks.0.attn.qkv"),
+    "an adapter alone": (squares("base_model.model.h.0.attn.c_attn.lora_A.weight"), "adapter: merge it"),
+    "an adapter around its weights": (squares(f"{BERT}self.query.base_layer.weight"), "adapter: merge it"),
+    "quantised weights": (squares("h.0.attn.c_attn.qweight", "h.0.attn.c_attn.qzeros"), "quantised weight: save"),
     "nothing": ({}, "it has no arrays"),
 }
 

@@ -77,6 +77,11 @@ OTHERS: Mapping[str, str] = {
 _GATED = re.compile(r"(?:.*\.)?layers\.\d+\.(?:mlp\.(?:gate_proj|gate_up_proj)|feed_forward\.w1)\.weight")
 # Names of arrays from which torch.nn.utils computes weights, for parametrisation, pruning and weight norm.
 _COMPUTED = re.compile(r"(?:^|\.)parametrizations\.|weight_(?:orig|mask|[guv])$")
+# Patterns in names of files that lack plain weights, with what to do.
+_WITHOUT_WEIGHTS = {
+    re.compile(r"lora_[AB](?:\.|$)|\.base_layer\."): "an adapter: merge it into its model, and save the result",
+    re.compile(r"\.(?:qweight|qzeros|weight_packed)$"): "a quantised weight: save the model in float32 or bfloat16",
+}
 _QUERY = re.compile(r"(?P<stem>.*(?:^|[._]))(?P<query>q_proj|wq|query_proj|query)\.weight")
 _KEYS = {"q_proj": "k_proj", "wq": "wk", "query_proj": "key_proj", "query": "key"}
 
@@ -220,6 +225,10 @@ def refuse_unknown(
                     "attention is not read"
                 )
     refuse_names(names, called)
+    for name in names:
+        for pattern, what in _WITHOUT_WEIGHTS.items():
+            if pattern.search(name):
+                raise ValueError(f"{called} has {shown(name)}, a part of {what}")
     if gated := [name for name in names if _GATED.fullmatch(name)]:
         raise ValueError(
             f"{called} has {shown(gated[0])}, as LLaMA and its successors do, most of which have {_ROTARY}"
