@@ -109,7 +109,9 @@ def test_traced_arrays_are_checked_for_kind_and_shape_at_once_and_for_content_la
 
 @given(number=st.one_of(FINITE, st.integers(-(10**300), 10**300)))
 def test_a_number_comes_back_as_it_came(number):
-    assert checked_number("x", number) is number
+    found = checked_number("x", number)
+    # JAX takes no whole number beyond 64 bits, so those come back as floating-point numbers.
+    assert found is number or (abs(number) >= 2**63 and found == float(number))
 
 
 @given(number=st.integers())
