@@ -20,6 +20,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from problems import output_folder
+
 sys.path.insert(0, str(Path(__file__).parent))
 import kept_results
 from first_second import run
@@ -185,7 +187,7 @@ def measure(repeats: int, threads: str | None) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=tuple(THREADS), default=tuple(THREADS))
     arguments = parser.parse_args()

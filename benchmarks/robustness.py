@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import optimistix as optx
+from problems import output_folder
 from tqdm import tqdm
 
 import theorykit
@@ -190,7 +191,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--solver", choices=SOLVERS, default="default")
     parser.add_argument("--name", default="now", help="name of the results in the file")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=output_folder)
     arguments = parser.parse_args()
     theorykit.enable_float64()
     seeds = range(arguments.first, arguments.first + arguments.count)

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from problems import output_folder
 
 import theorykit
 from theorykit import bpkr
@@ -175,7 +176,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=output_folder)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.data) as folder:
         results = measured(Path(folder), arguments)
