@@ -149,7 +149,6 @@ LONGEST = [script for script in DERIVATIONS if script.stem in ("deep_linear", "s
 OTHERS = [script for script in DERIVATIONS if script not in LONGEST]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", [*OTHERS, *slow(LONGEST)], ids=lambda path: path.stem)
 def test_the_committed_derivation_is_what_its_script_writes(script, tmp_path):
     run_script(script, str(tmp_path))

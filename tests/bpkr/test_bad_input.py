@@ -109,7 +109,6 @@ def test_order_parameters_that_are_singular_have_a_kernel_and_no_action():
             function(WHOLE, singular)
 
 
-@pytest.mark.slow
 def test_draws_of_the_law_at_narrow_widths_have_a_kernel():
     """Half of them have an eigenvalue of -1e-17, by rounding."""
     narrow = bpkr.Architecture((2, 2), (2, 2, 2), temperature=0.1)
@@ -170,7 +169,6 @@ def outcome(function):
 """
 
 
-@pytest.mark.slow
 def test_data_with_named_axes_are_taken_by_name():
     """In a process of its own: the type checks of the test run admit arrays of NumPy and JAX alone."""
     script = """
@@ -202,7 +200,6 @@ print(json.dumps(report))
         assert "features and labels have different coordinates along examples: align them first" in coordinates[1]
 
 
-@pytest.mark.slow
 def test_masks_with_named_axes_are_taken_by_name():
     script = """
 import itertools, xarray as xr

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import theorykit
-from tests.marks import slow
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.action.document import whole_document
@@ -146,7 +145,6 @@ def test_a_wrong_power_of_the_likelihood_is_refuted():
             assert not derivation.verify().holds
 
 
-@pytest.mark.slow
 def test_finite_widths_are_the_standard_parameterisation_at_other_scales():
     """The definition: the readout's variance and the temperature are divided by N gamma_0^2."""
     rich, gamma, width = small_problem(30, 1.7), 1.7, 30
@@ -163,7 +161,6 @@ def test_finite_widths_are_the_standard_parameterisation_at_other_scales():
         assert_close(found.variance, expected.variance, 1e-7)
 
 
-@pytest.mark.slow
 @settings(max_examples=5)
 @given(problem=strategies.problems(), richness=st.floats(0.1, 10.0))
 def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, richness):
@@ -192,7 +189,7 @@ def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, 
         assert_close(found.variance, factor * expected.variance, 1e-8)
 
 
-@pytest.mark.parametrize("outputs", [1, *slow([2])])
+@pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("width", [9.0, math.inf])
 @pytest.mark.parametrize("examples", [10, 40], ids=["kernel", "dual"])
 def test_the_curvature_is_the_second_derivative_of_the_action(width, outputs, examples):
@@ -505,7 +502,6 @@ def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
     assert_close(found["variance"].sel(approach="infinite_width").values, expected, 1e-7)
 
 
-@pytest.mark.slow
 def test_continuation_in_the_richness_finds_the_minimum():
     found = bpkr.search(small_problem(20), key=jax.random.key(7), starts=3, progress=False)
     assert found.followed is not None and found.saddles[found.followed].converged

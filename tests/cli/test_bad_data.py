@@ -60,7 +60,6 @@ def features_of(tokens, attention, architecture, readout, real_tokens=None, layo
     return np.full((len(tokens), 2, 3), float(len(readout or "last")))
 
 
-@pytest.mark.slow
 def test_every_set_of_keys_is_used_whole_or_refused(folder, monkeypatch):
     monkeypatch.setattr(bpkr, "path_features", features_of)
     monkeypatch.setattr(bpkr, "attention", lambda tokens, mask=None, layout=None, **heads: bpkr.heads(**heads).layers)

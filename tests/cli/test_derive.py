@@ -76,7 +76,6 @@ def test_derive_prints_the_source_that_runs(monkeypatch, capsys):
     assert capsys.readouterr().out == bpkr.generate_source(derived(2, 3))
 
 
-@pytest.mark.slow
 def test_derive_shows_and_verifies_every_step(monkeypatch, capsys):
     run(monkeypatch, "derive", "--layers", "skip:2", "--steps", "--finite-width", "--verify")
     printed, action = capsys.readouterr(), derived(bpkr.Skip(2))

@@ -22,7 +22,6 @@ temperatures = [0.2, 1]
 )
 
 
-@pytest.mark.slow
 def test_sweep_equals_single_solves_and_is_extended(folder, monkeypatch, capsys):
     (folder / "mine.toml").write_text(SWEEP)
     run(monkeypatch, "sweep", "mine.toml")

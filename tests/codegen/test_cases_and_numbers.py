@@ -73,7 +73,6 @@ def test_cases_that_do_not_hold_leave_no_trace(expression):
     assert mathml(latex(expression))
 
 
-@pytest.mark.slow
 def test_cases_stand_in_averages_and_in_functions_of_entries_and_of_traces():
     z, matrix = sp.Symbol("z", real=True), sp.MatrixSymbol("A", 2, 2)
     smooth = GaussianAverage(sp.Piecewise((sp.exp(-1 / (X + z) ** 2), X + z > 0), (0, True)), z)
@@ -236,7 +235,6 @@ def test_a_numeric_function_has_any_number_of_arguments():
     assert BOTH(X, Y).diff(X, Y) == BOTH(X, Y).diff(Y, X)
 
 
-@pytest.mark.slow
 def test_a_numeric_function_is_solved_and_kept():
     K = positive_definite("K", 2)
     action = saddle.Action(HUBER + sp.loggamma(Y) + log_det(K) + sp.cosh(X), {X: saddle.Real()}, [Y, K])

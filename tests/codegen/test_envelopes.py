@@ -29,7 +29,6 @@ from sympy import (
 )
 
 from tests.expressions import assert_close
-from tests.marks import slow
 from theorykit.codegen import average_errors, compile_expressions, interpret
 from theorykit.symbolic import GaussianAverage, gradient, latex, moreau, proximal
 from theorykit.symbolic.documents.mathml import mathml
@@ -51,7 +50,6 @@ KINKED = {
     "kink and curvature": Abs(X) + log(1 + exp(X)),
 }
 LOSSES = {**SMOOTH, **KINKED}
-COSTLY = ("root", "kink and curvature", "exponential")
 VALUES = {"omega": [-40.0, -2.3, -0.4, 0.31, 1.9, 30.0], "V": [1e-7, 0.3, 4.0, 900.0]}
 
 
@@ -65,7 +63,7 @@ def compiled(outputs):
     return jax.jit(lambda **values: function(**values))
 
 
-@pytest.mark.parametrize("name", [*slow(COSTLY), *(name for name in LOSSES if name not in COSTLY)])
+@pytest.mark.parametrize("name", LOSSES)
 def test_compiled_values_and_slopes_are_those_of_the_interpreter_and_of_jax(name):
     envelope, point = (make(LOSSES[name], X, OMEGA, V) for make in (moreau, proximal))
     outputs = {"value": envelope, "point": point}
@@ -121,7 +119,6 @@ def test_known_closed_forms():
     assert_close(near, (1 - (1 - 1e-9)) ** 2 / 3, 1e-15)
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(sorted(LOSSES)),
@@ -160,7 +157,6 @@ def evaluated(name):
     return _EVALUATED[name]
 
 
-@pytest.mark.slow
 def test_averages_are_integrated_between_the_kinks():
     z, q = symbols("z q", positive=True)
     average = GaussianAverage(moreau(Max(0, Y - X), X, sqrt(q) * z, V), z)

@@ -247,7 +247,6 @@ def test_every_row_is_written_and_runs_on_a_batch(row):
     assert_close(compiled({"value": node}, list(arrays), vocabulary=BATCH)(**arrays)["value"], expected, 1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("point", [(0.3, -1.2, 1 / 3), (-2.5, -1.0, -0.9)])
 def test_derivatives_of_the_bivariate_normal_distribution_function(point):
     node, values = node_and_numbers(TABLE[LogBivariateNormalCDF], point)
@@ -289,7 +288,6 @@ def at_limits(h, k, r):
     return COMPILED_BIVARIATE(x=h, y=k, z=r)["value"]
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(arrays(float, (64, 2), elements=st.floats(-38, 38)), arrays(float, 64, elements=st.floats(-1, 1, width=32)))
 def test_bivariate_normal_distribution_function_agrees_with_plackett(limits, r):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tests.marks import slow
 from theorykit import dmft
 from theorykit.dmft.weights import ColumnLaw
 from theorykit.dynamics import classify, gram_schmidt, householder
@@ -38,7 +37,7 @@ def token_by_token(model, parameters, window, *, steps, **asked):
     return dmft.lyapunov_spectrum(model, parameters, window, steps=steps, every=1, blocks=steps, **asked).blocks
 
 
-@pytest.mark.parametrize("case", [*list(CASES.values())[:4], *slow(list(CASES.values())[4:])], ids=repr)
+@pytest.mark.parametrize("case", CASES.values(), ids=repr)
 def test_published_growth_token_by_token(case):
     leading = case.about["leading_exponents_comparable_per_step_first50"]
     model = case.model
@@ -119,7 +118,6 @@ def test_the_derived_jacobian_is_that_of_the_whole_map(orthonormalise):
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
-@pytest.mark.slow
 def test_blocks_are_means_whose_mean_is_the_exponent():
     model, parameters, window = small_case()
     found = dmft.lyapunov_spectrum(model, parameters, window, steps=120, exponents=2, blocks=4)
@@ -127,7 +125,6 @@ def test_blocks_are_means_whose_mean_is_the_exponent():
     np.testing.assert_allclose(found.errors, np.std(found.blocks, axis=0, ddof=1) / 2, rtol=1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steps, every", [(120, 2), pytest.param(121, 1, marks=pytest.mark.slow)])
 def test_perturbations_are_orthonormal_a_quarter_of_the_context_apart_or_less(steps, every):
     """At two tokens of eight, or at every token where the number of tokens is odd: exponents are the same."""
@@ -142,7 +139,6 @@ def test_perturbations_are_orthonormal_a_quarter_of_the_context_apart_or_less(st
     np.testing.assert_allclose(found.exponents, one_by_one.mean(axis=0), atol=1e-10)
 
 
-@pytest.mark.slow
 def test_a_batch_is_orbits_of_their_own():
     model, _, window = small_case()
     betas = np.array([0.8, 1.5])
@@ -154,7 +150,6 @@ def test_a_batch_is_orbits_of_their_own():
         np.testing.assert_allclose(both.exponents[:, instance], alone.exponents, atol=1e-12)
 
 
-@pytest.mark.slow
 def test_a_batch_on_several_cores_is_that_on_one(monkeypatch):
     """In parts of which the last is filled up, along the longest of the axes that broadcast."""
     model, _, window = small_case()
@@ -254,7 +249,6 @@ def hostile(context):
 KNOWN = [(2, (13.57, 1.75, 0.556)), (3, (14.0, 62.26, 0.799)), (4, (4.767, 8577.0, 0.371)), (8, (1.9, 400.0, 0.1))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "points",
     [KNOWN[:1], *(pytest.param(more, marks=pytest.mark.slow) for more in (KNOWN[1:], *map(hostile, (2, 3, 4))))],
@@ -266,7 +260,6 @@ def test_exponents_are_those_of_eighty_digits_or_lost(points):
         assert np.any(finite) or (context, parameters) not in KNOWN
 
 
-@pytest.mark.slow
 def test_exponents_that_double_precision_does_not_tell_say_so():
     """Towards large gamma the orbits are those of the largest overlap alone, and rounding grows with gamma."""
     weights = dmft.published_weights()
@@ -312,7 +305,6 @@ def test_a_complete_set_of_perturbations_has_every_finite_exponent(seen, orthono
         np.testing.assert_allclose(exponents[finite], expected, atol=1e-2)
 
 
-@pytest.mark.slow
 def test_perturbations_that_the_map_annihilates_leave_the_others_as_they_are():
     """Twelve unit vectors, of which it keeps three directions; leading ones of random directions are the same."""
     parameters, model = dmft.Parameters(4.767, 8577.0, 0.371), dmft.self_attention_limit(WEIGHTS, 4)

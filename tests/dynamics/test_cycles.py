@@ -237,7 +237,6 @@ def test_a_pitchfork_is_a_branch_point_from_either_branch():
     assert other.points[0, 0, 0] > 0 > other.points[-1, 0, 0] and np.all(other.stable)
 
 
-@pytest.mark.slow
 def test_a_branch_is_not_left_for_another_that_it_comes_close_to():
     """A pitchfork all but perfect: a branch that turns a sharp corner, and one of a fold, where 27 h^2 = 4 r^3."""
     shift = 1e-6

@@ -44,7 +44,6 @@ def test_chaos_is_chaos_at_any_scale(scale):
     assert found[0] > 0.95 and abs(found[1]) < 0.1
 
 
-@pytest.mark.slow
 @given(frequency=FREQUENCIES, start=st.floats(0.11, 0.39))
 def test_rotations_and_periodic_orbits_are_regular(frequency, start):
     turns = frequency * np.arange(2000)

@@ -40,7 +40,6 @@ def orbits(over="beta", values=(1.0, 1.5, 2.0)) -> xr.Dataset:
     )
 
 
-@pytest.mark.slow
 def test_order_parameters_are_the_colours_of_a_matrix(sweep):
     one = sweep.isel(width=0, temperature=0)
     axes = plots.draw_order_parameters(one)

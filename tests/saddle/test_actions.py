@@ -64,7 +64,6 @@ def test_the_minimum_over_positive_definite_matrices_is_the_inverse(seed):
     assert_close(solution.hessian_eigenvalues, np.ones(6), 1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("index", [1, 2, 3])
 def test_min_max_points_of_a_stated_signature_are_found_from_a_hundred_starts(index):
     matrix = random_matrix(index)
@@ -79,7 +78,6 @@ def test_min_max_points_of_a_stated_signature_are_found_from_a_hundred_starts(in
         assert_close(matrix @ solution[x], eigenvalue * solution[x], 1e-9)
 
 
-@pytest.mark.slow
 def test_several_points_of_the_signature_are_told():
     with pytest.warns(SeveralSolutionsWarning, match="2 stationary points of index 1 were found: S = .* at lam = "):
         solution = stationary(RAYLEIGH, {K: random_matrix(0)}, index=1)
@@ -119,7 +117,6 @@ def test_where_there_is_no_stationary_point_of_the_index_the_reason_is_told():
         stationary(Action(m + exp(m), {m: Real()}), index=1, initial={m: 0.0}, max_steps=200)
 
 
-@pytest.mark.slow
 def test_a_symmetric_order_parameter_may_have_any_sign():
     q = symmetric("q", 3)
     action = Action(Trace(q * q) / 2 - Trace(K * q), {q: Symmetric()}, [K])
@@ -131,7 +128,6 @@ def test_a_symmetric_order_parameter_may_have_any_sign():
     assert_close(solution.hessian_eigenvalues, np.ones(6), 1e-9)
 
 
-@pytest.mark.slow
 def test_derivatives_of_solutions_are_those_of_differences_to_second_order():
     def magnetisation(inverse_temperature):
         return minimise(CURIE_WEISS, {beta: inverse_temperature, h: 0.01}, initial={m: 1.0})[m]
@@ -142,7 +138,6 @@ def test_derivatives_of_solutions_are_those_of_differences_to_second_order():
     assert_close(second(1.5), (first(1.5 + step) - first(1.5 - step)) / (2 * step), 1e-6)
 
 
-@pytest.mark.slow
 def test_derivatives_of_min_max_points_follow_perturbation_theory():
     matrix, direction = jnp.asarray(random_matrix(4)), np.diag([1.0, -1.0, 0.5])
     start = stationary(RAYLEIGH, {K: matrix}, index=2, initial={x: np.ones((3, 1)), lam: -1.0})
@@ -155,7 +150,6 @@ def test_derivatives_of_min_max_points_follow_perturbation_theory():
     assert_close(jax.grad(multiplier)(0.0), -(vector.T @ direction @ vector)[0, 0] / 2, 1e-9)
 
 
-@pytest.mark.slow
 def test_solves_are_batched_by_vmap():
     fields = jnp.linspace(-0.3, 0.3, 5)
     solve = jax.jit(jax.vmap(lambda h: minimise(CURIE_WEISS, {"beta": 0.8, "h": h}, initial={m: 0.1})))
@@ -217,7 +211,6 @@ def test_a_domain_that_is_left_during_a_solve_is_told_with_the_term():
     assert minimise(action, initial={m: 1.5}).converged
 
 
-@pytest.mark.slow
 def test_sizes_are_those_of_the_data_of_a_parameter_or_of_the_start():
     n = symbols("n", integer=True, positive=True)
     big, data = positive_definite("V", n), MatrixSymbol("D", n, 2)
@@ -272,7 +265,6 @@ def test_the_error_of_s_covers_that_of_its_averages(strength):
     assert found.action_error < 1e-9 * exact
 
 
-@pytest.mark.slow
 def test_an_average_that_is_infinite_is_named():
     z = symbols("z")
     tail = Action(m**2 * gaussian_average(exp(beta * z**2) / (1 + z**2), z) + (m - 1) ** 2, {m: Real()}, [beta])
@@ -329,7 +321,6 @@ def test_an_action_is_evaluated_inside_its_domain_and_on_its_edges():
         WISHART(U=np.eye(2), K=np.eye(3))
 
 
-@pytest.mark.slow
 def test_actions_and_solutions_show_themselves():
     assert "Saddle-point equations" in repr(CURIE_WEISS) and "S = m**2/2 - log(" in repr(CURIE_WEISS)
     assert CURIE_WEISS._repr_latex_() == f"$\\displaystyle S = {CURIE_WEISS.latex()}$"

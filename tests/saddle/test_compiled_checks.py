@@ -80,7 +80,6 @@ def test_symbols_that_no_finite_real_number_can_stand_for_are_refused(assumption
         list(as_declared("values[x]", Symbol("x", **{assumption: True}), np.asarray(1.0)))
 
 
-@pytest.mark.slow
 def test_a_compiled_solve_refuses_by_name_what_an_eager_one_refuses():
     """Its parameters, its start, and a term that is not finite there: by one compiled function."""
     beta, m, c = Symbol("beta", positive=True), Symbol("m", real=True), Symbol("c", real=True)

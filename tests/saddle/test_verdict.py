@@ -72,7 +72,6 @@ def test_a_jump_next_to_a_minimum_of_no_curvature_is_told(expression):
     failed(Action(expression, {m: Real(), x: Real()}), initial={m: -0.4, x: 0.1})
 
 
-@pytest.mark.slow
 def test_a_kink_is_no_obstacle_elsewhere_and_a_minimum_if_the_action_rises_on_both_sides():
     assert minimise(Action((m - 1) ** 2 / 2 + 2 * Abs(m) + m, {m: Real()}), initial={m: 0.0}).converged
     away = minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})
@@ -103,7 +102,6 @@ def test_a_vanishing_curvature_is_decided_on_both_sides(terms, is_minimum):
         assert minimise(SOFT, values, initial={m: 1e-3, x: 2e-3}).converged
 
 
-@pytest.mark.slow
 def test_a_curvature_that_vanishes_as_a_number_or_by_symbols_is_decided():
     assert minimise(Action(m**4, {m: Real()}), initial={m: 1e-3}).converged
     critical = Action(beta * m**2 / 2 - log(2 * cosh(m)) + x**2, {m: Real(), x: Real()}, [beta])
@@ -186,7 +184,6 @@ def test_small_overlaps_are_known_to_rounding(field):
     assert solution.error < 1e-9
 
 
-@pytest.mark.slow
 def test_a_derivative_that_does_not_exist_is_nan_with_a_warning():
     on_edge = lambda b: stationary(GLASS, {beta: b, h: 0.0}, index=1, initial={q: 0.3})[q]  # noqa: E731
     with pytest.warns(NoDerivativeWarning):
@@ -210,7 +207,6 @@ def test_solutions_do_not_depend_on_units(unit):
     assert len(branch) < 200
 
 
-@pytest.mark.slow
 def test_two_minima_of_index_zero_are_told_by_stationary():
     action = Action(m**4 - m**2 + m / 100, {m: Real()})
     with pytest.warns(UserWarning, match="2 stationary points of index 0"):

@@ -106,7 +106,6 @@ def test_steps_are_verified_where_the_matrix_is_positive_definite():
     assert "not a number" in str(Derivation((never,), ({n: 2},)).verify())
 
 
-@pytest.mark.slow
 def test_a_gaussian_channel_with_a_symmetric_conjugate():
     """The stationary point is Q = (C^{-1} + A)^{-1} and A = alpha (I + Q)^{-1}, by iteration as the independent way."""
     values = {C: np.array([[2.0, 0.5], [0.5, 1.0]]), alpha: 3.0}
@@ -127,7 +126,6 @@ def test_points_outside_are_nan_and_named():
         saddle.minimise(CHANNEL, values, initial={A: 5 * OUTSIDE, Q: np.eye(2)})
 
 
-@pytest.mark.slow
 def test_a_solve_outside_names_the_matrix():
     x = symbols("x", real=True)
     nowhere = saddle.Action(log_det(assume_positive_definite(C - (100 + x**2) * Identity(n))), {x: saddle.Real()}, [C])
@@ -136,7 +134,6 @@ def test_a_solve_outside_names_the_matrix():
     assert not found.converged
 
 
-@pytest.mark.slow
 def test_steps_out_of_the_domain_are_not_taken():
     """S = -log det(I - x^2 C) has its minimum at zero, and is undefined beyond |x| = 1 / sqrt(2)."""
     x = symbols("x", real=True)

@@ -52,7 +52,6 @@ def test_ridge_regression_is_the_closed_form(ridge, alpha, strength, noise):
     assert_close(training_loss(ridge, values, student), (expected + noise) / (2 * (1 + V) ** 2), 1e-8)
 
 
-@pytest.mark.slow
 def test_a_spectrum_of_ones_is_the_identity_and_others_solve_their_equations():
     action = empirical_risk.action(SQUARE, X, Y, labels="linear", has_spectrum=True)
     values = {"alpha": 1.5, "lambda_": 0.1, "sigma2": 0.25}
@@ -73,7 +72,6 @@ def test_a_spectrum_of_ones_is_the_identity_and_others_solve_their_equations():
     assert_close(error, (bias + 0.25 * share) / (1 - share), 1e-9)
 
 
-@pytest.mark.slow
 def test_hinge_regression_solves_the_fixed_point_equations(hinge):
     values = {"alpha": 1.5, "lambda_": 0.1, "sigma2": 0.3}
     student = solve(hinge, values)
@@ -129,7 +127,6 @@ def in_numpy(loss, mistake=""):
     return reference
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss, mistakes",
     [
@@ -173,7 +170,6 @@ def test_fewer_examples_than_weights_without_ridge_are_reported(ridge, ridge_, n
         solve(ridge, values, throw=True)
 
 
-@pytest.mark.slow
 def test_a_loss_without_a_minimum_needs_a_ridge():
     action = empirical_risk.action(-X * Y, X, Y)
     values = {"alpha": 0.5, "sigma2": 0.25}

@@ -38,7 +38,6 @@ def test_closed_forms_without_ridge():
     assert np.max(np.abs(found.icl - ridgeless(alpha, tau, kappa, rho))) < 1e-9
 
 
-@pytest.mark.slow
 def test_the_law_of_the_note_at_a_ridge():
     """1 - tau + tau lambda / epsilon = epsilon M(epsilon + x)."""
     tau = np.array([0.5, 1.0, 2.0])
@@ -66,7 +65,6 @@ def typed_mean(place, variance, ratio):
     return typed_potential(x, variance, ratio).diff(x).xreplace({x: place})
 
 
-@pytest.mark.slow
 def test_errors_are_derivatives_of_the_minimum_by_sources():
     """The minimum of the action with sources and its mixed differences in 50 digits, with the law of the note."""
     symbols = [in_context.EPSILON, in_context.ICL, in_context.IDG, in_context.LOSS]
@@ -108,7 +106,6 @@ def trained(d, seed, alpha, tau, kappa, rho, ridge):
     return [rho + np.mean((contexts(each) @ weights.T - each) ** 2) for each in tests]
 
 
-@pytest.mark.slow
 def test_networks_of_finite_size_extrapolate_to_the_theory():
     dimensions, seeds = np.array([8, 16, 32]), (2000, 300, 40)
     means, errors = [], []

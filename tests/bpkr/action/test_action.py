@@ -68,7 +68,6 @@ def arguments(problem):
     return {symbol.name: values[symbol] for symbol in bound.symbols.arguments}
 
 
-@pytest.mark.slow
 @given(case=ANY_CASE, seed=SEEDS)
 def test_the_compiled_symbolic_gradient_is_the_gradient_by_jax(case, seed):
     problem = random_problem(case, seed)
@@ -119,7 +118,6 @@ def test_the_shown_python_is_what_runs(seed):
     assert_close(sum(value for name, value in shown.items() if name != "total"), shown["total"], 1e-12)
 
 
-@pytest.mark.slow
 def test_an_action_and_what_is_made_of_it_show_themselves():
     derived = bpkr.derive(bpkr.Architecture((2, bpkr.Skip(3)), widths=5, temperature=1.0))
     text, page, steps = repr(derived), derived._repr_html_(), derived.derivation.steps

@@ -31,7 +31,6 @@ QUICK = (ALL_SKIPS, OWN_KINDS)  # each is a compilation of the solver
 SLOW = (TWO_LAYERS, *(case for case in GRAMMAR if case not in QUICK))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", [*QUICK, *slow(SLOW)], ids=str)
 def test_the_error_of_first_order_falls_as_the_square_of_the_width(case):
     problem = random_problem(case, 0)

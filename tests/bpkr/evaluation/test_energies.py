@@ -69,7 +69,6 @@ def test_values_and_gradients_are_those_of_the_action(problem):
             assert np.linalg.eigvalsh(part)[0] > -1e-10 * np.max(np.abs(part))
 
 
-@pytest.mark.slow
 @settings(max_examples=5)
 @given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
 def test_the_curvature_is_the_second_derivative(case, seed):

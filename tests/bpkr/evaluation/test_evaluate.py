@@ -103,7 +103,6 @@ def test_rescaling_a_prior_variance_shifts_the_action_by_a_constant(case, seed):
     assert_close(rescaled.predict().variance, problem.predict().variance)
 
 
-@pytest.mark.slow
 @given(case=ANY_CASE, seed=SEEDS)
 def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
     problem = random_problem(case, seed)

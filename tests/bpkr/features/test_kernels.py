@@ -109,7 +109,6 @@ def test_dense_layers_take_the_function_of_the_kernel_below(first, second):
     assert_close(found, kernel_of_tokens(u1, readings, between), _OF_ROUNDING)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, *slow([2])])
 def test_with_the_identity_they_are_explicit_features(outputs):
     """Everything that takes features, of both kinds."""

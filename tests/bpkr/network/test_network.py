@@ -80,7 +80,6 @@ def explicit_network(network, architecture, inputs, attention, readout):
     return np.array(outputs)[:, 0] if architecture.outputs == 1 else np.array(outputs)
 
 
-@pytest.mark.slow
 @settings(max_examples=4)
 @given(
     case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
@@ -140,7 +139,6 @@ def prior_samples(case, networks, examples):
     return features, *jax.lax.map(draw, keys, batch_size=5_000)
 
 
-@pytest.mark.slow
 def test_prior_of_the_output_given_the_order_parameters_is_the_kernel():
     """Only the embedding is integrated: the covariance of the output is K at the sampled U_1, network by network."""
     features, outputs, order_parameters = prior_samples(SMALL, NETWORKS, EXAMPLES)
@@ -160,7 +158,6 @@ NARROW = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "networks"),
     [

@@ -91,7 +91,6 @@ def test_the_posterior_of_the_weights_is_that_of_importance_sampling():
     assert np.all(np.abs(found.mean("draws").values - exact) < 5 * errors)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("function", ["relu", *slow([abs])])
 @pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_both_forms_are_the_same_for_functions_that_are_homogeneous(function, depth):

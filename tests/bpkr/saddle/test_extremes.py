@@ -75,7 +75,6 @@ def test_examples_in_principal_axes_have_the_same_energy(case, repeated):
         assert there.label_count == energy.label_count
 
 
-@pytest.mark.slow
 def test_a_problem_that_newtons_method_gave_up_is_solved():
     features = np.random.default_rng(0).standard_normal((40, 4, 20)) * 1e7
     labels = np.sign(np.random.default_rng(1).standard_normal(40))
@@ -86,7 +85,6 @@ def test_a_problem_that_newtons_method_gave_up_is_solved():
     assert saddle.stats["evaluations"] < 60
 
 
-@pytest.mark.slow
 def test_narrow_networks_at_a_tiny_temperature_are_solved():
     rng = np.random.default_rng(5)
     features, labels = rng.standard_normal((12, 4, 3)), np.sign(rng.standard_normal(12))
@@ -113,7 +111,6 @@ def solved_at(temperatures, tolerance):
     return jax.vmap(at)(temperatures)
 
 
-@pytest.mark.slow
 def test_a_batch_tells_how_many_of_its_solves_failed():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -177,7 +177,6 @@ def test_the_comparison_measures_in_standard_errors():
     np.testing.assert_allclose(result["U_1"].sel(approach="saddle"), saddle.order_parameters.matrices[0])
 
 
-@pytest.mark.slow
 def test_corrections_are_left_out_below_the_number_of_paths():
     result = compared("singular", approaches=("saddle", "one_over_n"))
     left_out = result.sel(approach="one_over_n")

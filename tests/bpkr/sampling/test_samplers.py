@@ -42,7 +42,6 @@ def assert_within(ours, theirs, errors=4.5):
 PAIRS = [(name, sampler) for sampler in ("gibbs", "nuts") for name in NETWORKS]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sampler"), [PAIRS[0], *(pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS[1:])]
 )

@@ -112,7 +112,6 @@ def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
     assert_same(again, cold)
 
 
-@pytest.mark.slow
 def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -129,7 +128,6 @@ def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
     assert len(starts) == 8, "... unless with another max_steps"
 
 
-@pytest.mark.slow
 def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     data = random_data(1)
     repeated = {"features": np.concatenate([data.features, data.features]), "labels": np.tile(data.labels, 2)}

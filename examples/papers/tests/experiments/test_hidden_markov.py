@@ -24,7 +24,6 @@ def result(partial) -> xr.DataTree:
     return experiment.run(SETTINGS, partial)
 
 
-@pytest.mark.slow
 def test_narrow_beats_wide_and_wide_is_the_gaussian_process(result):
     dataset = result["default"].to_dataset()
     accuracy, limit = dataset["accuracy"].mean("seed"), dataset["gp_accuracy"].mean("seed")

@@ -31,7 +31,6 @@ def shown(examples: int, seed: int = 0):
     return np.asarray(IMAGES.pixels)[np.asarray(rows), 0, 0].astype(int), np.asarray(labels), np.asarray(answers)
 
 
-@pytest.mark.slow
 def test_the_third_image_is_another_one_of_the_class_that_the_label_names():
     greys, labels, answers = shown(2000)
     classes = greys // 10
@@ -85,7 +84,6 @@ def test_patches_are_normalised_whatever_ink_and_paper():
     np.testing.assert_allclose(inverted, -patches, atol=1e-12)
 
 
-@pytest.mark.slow
 def test_episodes_are_a_pytree_that_a_key_determines():
     drawn = episodes(TASK, IMAGES)
     first = drawn(5, key=jax.random.key(2))
