@@ -81,7 +81,7 @@ def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(rows, 
 
 
 FACTORISES = re.compile(r"linalg\.(cholesky|eigh|eigvalsh|solve|svd|lstsq)\b|cho_solve|cho_factor|solve_triangular")
-COMPILES = re.compile(r"\bjax\.jit\b|\bfilter_jit\b")
+COMPILES = re.compile(r"@jax\.jit\b|\bjax\.jit\(|\bpartial\(jax\.jit\b|\bfilter_jit\b")
 
 
 def compiled_elsewhere(text: str) -> bool:
