@@ -16,8 +16,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from problems import output_folder
-
 _PROCESS = """
 import json, sys, time
 begun, busy = time.perf_counter(), time.process_time()
@@ -128,9 +126,10 @@ def medians(runs: list[dict[str, list[float]]]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=output_folder, default=Path("benchmarks/results"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     programs = {"hidden Markov chains, heads (2, 2), P = 100": (_PROCESS, "")}
     programs |= {name: (_RANDOM, json.dumps(problem)) for name, problem in _PROBLEMS.items()}
     found = {}

@@ -83,7 +83,7 @@ def rows():
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=problems.output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     theorykit.enable_float64()
     found = []
@@ -94,6 +94,7 @@ def main() -> None:
             f"generic {each['generic_seconds']:.4f} s ({each['ratio']:.1f} times), actions differ by "
             f"{each['action_difference']:.1e}"
         )
+    arguments.output.mkdir(parents=True, exist_ok=True)
     result = {"jax": jax.__version__, "device": jax.devices()[0].device_kind, "rows": found}
     (arguments.output / "generic.json").write_text(json.dumps(result, indent=1) + "\n")
     assert np.all([each["converged"] for each in found])

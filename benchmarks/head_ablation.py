@@ -27,7 +27,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from problems import output_folder
 from safetensors.torch import save_file
 from scipy.stats import spearmanr
 
@@ -177,7 +176,7 @@ def encoder(seed: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     output = parser.parse_args().output
     theorykit.enable_float64()
     torch.set_num_threads(1)
@@ -185,6 +184,7 @@ def main() -> None:
     for seed in range(ENCODERS):
         found.append(encoder(seed))
         print(json.dumps(found[-1], indent=1))
+    output.mkdir(parents=True, exist_ok=True)
     (output / "head_ablation.json").write_text(json.dumps({"encoders": found}, indent=1) + "\n")
 
 

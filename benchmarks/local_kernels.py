@@ -24,7 +24,6 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
-from problems import output_folder
 
 EXAMPLES = (60, 200, 500, 1000, 2000)
 PATCHES = (4, 16, 64)
@@ -148,7 +147,7 @@ def main() -> None:
     parser.add_argument("--gibibytes", type=float, default=16.0)
     parser.add_argument("--examples", type=int, nargs="+", default=EXAMPLES)
     parser.add_argument("--patches", type=int, nargs="+", default=PATCHES)
-    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     import jax
     from table_of_local_kernels import HEAD, row
@@ -156,6 +155,7 @@ def main() -> None:
     import theorykit
 
     theorykit.enable_float64()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "local_kernels.json"
     result = json.loads(path.read_text()) if path.exists() else {"cases": []}
     result |= {"jax": jax.__version__, "device": jax.devices()[0].device_kind, "cores": len(os.sched_getaffinity(0))}

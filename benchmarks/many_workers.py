@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from problems import output_folder
 
 RESULTS = Path(__file__).parent / "results"
 MEAN_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 100.0)
@@ -94,7 +93,7 @@ def lognormal(mean: float, spread: float, count: int) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=output_folder, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=100)
     parser.add_argument("--spread", type=float, default=1.0, help="standard deviation of the costs' logarithms")

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 from matrix_free import LAYERS, TEMPERATURE, WIDTHS, data
-from problems import output_folder
 
 from theorykit.bpkr import Data, solve
 
@@ -119,7 +118,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=20_000)
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--keys", type=int, default=10)
-    parser.add_argument("--output", type=output_folder, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     asked = parser.parse_args()
     sizes = {"examples": asked.examples, "features": asked.features}
     results = json.loads(asked.output.read_text()) if asked.output.exists() else {**sizes, "keys": {}}

@@ -18,7 +18,6 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from problems import output_folder
 
 import theorykit
 from theorykit import bpkr
@@ -164,10 +163,11 @@ def ratio_of(key: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=output_folder, default=Path("benchmarks/results"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--widths", type=int, nargs="+", default=[20, 60, 200])
     arguments = parser.parse_args()
     theorykit.enable_float64()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "nonlinear_ansatz.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     for network, function, width, examples in cases(arguments.widths):

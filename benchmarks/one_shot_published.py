@@ -21,8 +21,6 @@ import theorykit
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
-from problems import output_folder
-
 from papers.one_shot.settings import PAPER, Strokes
 from papers.one_shot.sources import sources
 from papers.one_shot.stages import load_or_train, theory_of_heads
@@ -102,8 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     theorykit.enable_float64()
     theorykit.enable_cache()
     settings = replace(PAPER, variants=PAPER.variants[:1], images=Strokes(), unseen=("digits",), seeds=arguments.seeds)

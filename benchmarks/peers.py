@@ -20,8 +20,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from problems import output_folder
-
 sys.path.insert(0, str(Path(__file__).parent))
 import kept_results
 from first_second import run
@@ -187,10 +185,11 @@ def measure(repeats: int, threads: str | None) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=tuple(THREADS), default=tuple(THREADS))
     arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "peers.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     for threads in arguments.only:

@@ -31,10 +31,3 @@ def random_features(examples: int = 600, paths: int = 16, features: int = ONE_SH
     shape = (examples, paths, features)
     values = jax.random.normal(features_key, shape, dtype=jnp.float64) / jnp.sqrt(paths * features)
     return values, jax.random.rademacher(labels_key, (examples,), dtype=jnp.float64)
-
-
-def output_folder(text: str) -> Path:
-    """Make the folder of an option, so that a long run does not fail when it writes its results."""
-    folder = Path(text)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

@@ -34,7 +34,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from problems import output_folder
 from scipy.integrate import quad
 from scipy.optimize import brentq, root
 from scipy.special import erfc, log_ndtr, roots_hermitenorm
@@ -427,10 +426,11 @@ def row(name: str, repeats: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--only", nargs="+", choices=tuple(PROBLEMS), default=tuple(PROBLEMS))
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     theorykit.enable_float64()
     path = options.output / "replicas.json"
     results = json.loads(path.read_text()) if path.exists() else {}

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 import optimistix as optx
-from problems import output_folder
 from tqdm import tqdm
 
 import theorykit
@@ -191,8 +190,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--solver", choices=SOLVERS, default="default")
     parser.add_argument("--name", default="now", help="name of the results in the file")
-    parser.add_argument("--output", type=output_folder)
+    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
     theorykit.enable_float64()
     seeds = range(arguments.first, arguments.first + arguments.count)
     outcomes = [outcome(seed, arguments.solver) for seed in tqdm(seeds, desc="problems", dynamic_ncols=True)]

@@ -329,12 +329,13 @@ def plot(rows: list[dict], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=problems.output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         return run_case(arguments.case)
+    arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "saddle.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     for name in arguments.only:

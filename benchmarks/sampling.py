@@ -261,7 +261,7 @@ def _plot_costs(axis, rows: list[dict], colors: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=problems.output_folder)
+    parser.add_argument("--output", type=Path)
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
     parser.add_argument("--full", action="store_true", help="run NUTS on the weights at N = 100 too")
     parser.add_argument("--quick", action="store_true", help="take few draws, to test the script")

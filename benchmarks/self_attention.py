@@ -42,7 +42,6 @@ from theorykit.dynamics.orthonormal import gram_schmidt, householder
 
 sys.path.insert(0, str(Path(__file__).parent))
 import self_attention_published as published
-from problems import output_folder
 
 WINDOWS = (4, 8, 32)
 PATTERNS, BETAS, EPSILON = 3, (1.24, 1.28), 0.02
@@ -283,7 +282,7 @@ def _bars(rates: dict, quantity: str) -> dict[str, dict[int, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--zoom", action="store_true", help="time the published zoom-in diagram too")
     parser.add_argument("--gpu", action="store_true", help="measure rates on an accelerator too")
     parser.add_argument("--only", nargs="*", choices=("rates", "zoom", "gpu"), help="run only these cases")
@@ -295,6 +294,7 @@ def main() -> None:
     names = arguments.only
     if names is None:
         names = ["rates", *(["zoom"] if arguments.zoom else []), *(["gpu"] if arguments.gpu else [])]
+    arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "self_attention.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     run(names, arguments.seconds, results, path)

@@ -23,7 +23,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from problems import output_folder, random_features
+from problems import random_features
 from sympy import Symbol
 
 import theorykit
@@ -105,7 +105,7 @@ def measured(examples: int, names: list[str], one_thread: bool) -> dict[str, lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--rounds", type=int, default=3)
@@ -131,6 +131,7 @@ def main() -> None:
                 print(
                     f"| {name} | {examples} | {state} | {default:.4f} | {one:.4f} | {default / one:.2f} |", flush=True
                 )
+    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "threads.json"
     versions = json.loads(path.read_text()) if path.exists() else {}
     case = lambda row: (row["function"], row["examples"], row["busy"])  # noqa: E731

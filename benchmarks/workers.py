@@ -252,7 +252,7 @@ CASES = {"times": measure_times, "kills": measure_kills, "overhead": measure_ove
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=problems.output_folder, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES), help="run only these cases")
     parser.add_argument("--kills", type=int, default=10, help="number of killed workers per job")
     parser.add_argument("--quick", action="store_true", help="run small jobs to test the script")

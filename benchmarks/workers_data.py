@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from problems import output_folder
 
 import theorykit
 from theorykit import bpkr
@@ -176,8 +175,10 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--output", type=output_folder)
+    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.data) as folder:
         results = measured(Path(folder), arguments)
     if arguments.output is not None:
