@@ -52,7 +52,7 @@ def is_traced(*values: Any) -> bool:
 
 def refuse_traced(name: str, *values: Any) -> None:
     """Raise `ValueError` in code that JAX compiles, maps or differentiates, for a function that loops in Python."""
-    # In compiled code a new array is traced too, even if no value is.
+    # A new array is traced in compiled code, even if no argument is.
     if is_traced(values, jnp.zeros(())):
         raise ValueError(
             f"{name} decides in Python what to compute next, so it cannot run in jax.jit, vmap or grad; call it outside"

@@ -276,7 +276,7 @@ def _is_causal(
         return True
     if kind is None or not (said or decodes):
         return bool(said or decodes)
-    # Most models ignore these switches: their attention is that of an encoder whatever config.json states.
+    # Most models ignore these switches: they attend as encoders do, whatever config.json states.
     switch = "is_decoder" if decodes else "is_causal"
     raise ValueError(
         f"pass causal: {configuration.path} has {switch}=True, but it is not known whether {shown(kind)} is causal then"

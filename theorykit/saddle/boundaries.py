@@ -111,9 +111,9 @@ class Transition(DisplayMixin, eqx.Module):
 class PhaseBoundary(DisplayMixin, eqx.Module):
     """A boundary line in the plane of two parameters, or a point at which such lines end.
 
-    - `kind`: "spinodal", if a solution ceases to exist or changes its index; "continuous transition", if in addition
-      another solution branches off; "coexistence", if two solutions have equal action; "critical point", if two
-      spinodals meet; "tricritical point", if a continuous transition becomes first-order.
+    - `kind`: the kind of line or point. A solution ceases to exist or changes its index at a "spinodal". Another
+      solution branches off at a "continuous transition". Two solutions have equal action at "coexistence". Two
+      spinodals meet at a "critical point". A continuous transition becomes first-order at a "tricritical point".
     - `parameters`: values of the two parameters along the line, by name.
     - `order_parameters`: order parameters of the solution, or of both coexisting solutions.
     - `error`: bound on the shift of a point by rounding and quadrature, in units of half the range of a parameter.
