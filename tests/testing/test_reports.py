@@ -4,12 +4,14 @@ import dataclasses
 import importlib
 import math
 import sys
+import threading
 
 import pytest
+import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from theorykit import bpkr, testing
+from theorykit import bpkr, progress, saddle, testing
 from theorykit.testing import Finding, Report
 from theorykit.testing.hypotheses import name_factor
 from theorykit.testing.report import report_of
@@ -41,6 +43,39 @@ def test_what_is_said_of_one_claim_becomes_one():
     results = [FOUND, Finding("b", "1"), OTHER, Finding("b", "2"), Finding("a claim", "3"), Finding("b", "1")]
     joined = Finding("a claim", "3 for 1; 4 for 1", "a factor")
     assert report_of("A", results, []) == Report("A", (joined,), (Finding("b", "1; 2"),))
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_checks_say_what_they_cost_and_count(shown, monkeypatch):
+    told, refreshed = [], threading.Event()
+    monkeypatch.setattr(progress, "_DELAY", -1.0)
+    monkeypatch.setattr(progress, "tell", lambda line: (told.append(line), refreshed.set()))
+
+    def results():
+        assert refreshed.wait(60.0) or not shown
+        yield from (FOUND, OTHER)
+
+    refreshed.set() if not shown else None
+    report_of("The layer A", results(), [], cost="a minute", progress=shown)
+    assert told[:1] == ["checks of the layer A: a minute"][:shown]
+    assert [line.startswith("checks of the layer A: done, 2 checks") for line in told[1:]] == [True][:shown]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_both_checks_report_their_progress(shown, monkeypatch):
+    given = []
+
+    class Recorded(progress.Progress):
+        def __init__(self, work, **options):
+            given.append((work, options["shown"]))
+            super().__init__(work, **options)
+
+    monkeypatch.setattr("theorykit.testing.report.Progress", Recorded)
+    m = sympy.Symbol("m", real=True)
+    action = saddle.Action(m**2 / 2, {m: saddle.Real()})
+    assert testing.check_layer(bpkr.Attention(1), checks=[], progress=shown).holds
+    assert testing.check_action(action, progress=shown).holds
+    assert given == [("checks of the layer Attention", shown), ("checks of the action", shown)]
 
 
 SIZES = [{"n": 5.0, "m": 7.0}, {"n": 11.0, "m": 5.0}]

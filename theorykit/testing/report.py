@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..checks import check_fields, counted
+from ..progress import Progress
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Items, Text
 
@@ -79,15 +80,22 @@ class Report(DisplayMixin):
                 yield Items(tuple(map(str, entries)))
 
 
-def report_of(subject: str, results: Iterable[Finding], left_out: Sequence[str]) -> Report:
+def report_of(
+    subject: str, results: Iterable[Finding], left_out: Sequence[str], *, cost: str = "", progress: bool = True
+) -> Report:
     """Make a report of `results`, and merge results with the same claim and the same meaning.
+
+    `cost` says how long the checks take. It is reported with their `progress`.
 
     A claim that fails in any result is not listed as passed. `results` may be a generator that appends to `left_out` as
     it runs, so `left_out` is read last.
     """
     said: dict[tuple[str, str], list[str]] = {}
-    for result in results:
-        said.setdefault((result.check, result.meaning), []).append(result.measured)
+    work = f"checks of {subject[:1].lower()}{subject[1:]}"
+    with Progress(work, unit="check", shown=progress, cost=cost) as report:
+        for result in results:
+            said.setdefault((result.check, result.meaning), []).append(result.measured)
+            report.update()
     joined = [Finding(check, "; ".join(dict.fromkeys(texts)), meaning) for (check, meaning), texts in said.items()]
     findings = tuple(each for each in joined if not each.holds)
     wrong = {each.check for each in findings}

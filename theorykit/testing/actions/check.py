@@ -55,6 +55,7 @@ def check_action(
     sampled: Sampled | None = None,
     sizes: Sequence[Count] = _SIZES,
     seed: Seed = 0,
+    progress: bool = True,
 ) -> Report:
     """Check an action for mistakes: its expression, the equations that follow from it, and the generated code.
 
@@ -70,6 +71,7 @@ def check_action(
             parameter by name. Their distance from the saddle point must fall with the `sizes`.
         sizes: sizes of the finite systems, at least two.
         seed: seed of all random numbers. The same seed gives the same report.
+        progress: report progress if the check takes longer than a second.
 
     Returns:
         The findings, the checks that passed, and the checks that were left out.
@@ -129,7 +131,7 @@ def check_action(
             left_out.append("where it is stationary: pass index=..., 0 for a minimum")
             return
         named = {symbol.name: points[0].parameters[symbol.name] for symbol in action.parameters}
-        found = search(action, named, index=index, starts=_STARTS, seed=seed)
+        found = search(action, named, index=index, starts=_STARTS, seed=seed, progress=progress)
         kind = "minimum" if index == 0 else f"stationary point of index {index}"
         claim = f"the action has a {kind}"
         if found:
@@ -138,13 +140,14 @@ def check_action(
             yield Finding(claim, f"{len(found)} from {reached} of {_STARTS} starts, at {at}")
             yield _check_degenerate(found)
         else:
-            yield Finding(claim, *_without_solution(points[0], named, index, seed))
+            yield Finding(claim, *_without_solution(points[0], named, index, seed, progress))
         if sampled is None:
             left_out.append("the saddle point against finite systems: pass sampled=...")
         elif found:
             yield _check_finite_size(found, sampled, sizes)
 
-    return report_of("The action", results(), left_out)
+    cost = f"usually a few seconds{', and the time of your simulations' if sampled and index is not None else ''}"
+    return report_of("The action", results(), left_out, cost=cost, progress=progress)
 
 
 def _derivation(action: Action, seed: int) -> Iterator[Finding]:
@@ -254,10 +257,12 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Find
     )
 
 
-def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int) -> tuple[str, str]:
+def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int, progress: bool) -> tuple[str, str]:
     action, coordinates, none = point.action, len(point.bound.free), f"none from {_STARTS} starts"
     for other in range(min(coordinates, 6) + 1):
-        if other != index and (elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed)):
+        if other == index:
+            continue
+        if elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed, progress=progress):
             kind = "minima" if other == 0 else f"points of index {other}"
             meaning = f"a sign, or the number of order parameters in which the action is maximal: index={other}?"
             if other == coordinates - index:

@@ -38,6 +38,7 @@ def check_layer(
     checks: Sequence[str] | None = None,
     thorough: bool = False,
     seed: Seed = 0,
+    progress: bool = True,
 ) -> Report:
     """Check a layer for mistakes: its specification, the theory that follows from it, and the generated code.
 
@@ -57,6 +58,7 @@ def check_layer(
         thorough: whether to include "posterior", which compares saddle points with networks that are sampled from the
             posterior. This takes half a minute.
         seed: seed of all random numbers. The same seed gives the same report.
+        progress: report progress if the check takes longer than a second.
 
     Returns:
         The findings, the checks that passed, and the checks that were left out.
@@ -121,4 +123,5 @@ def check_layer(
         if "posterior" in chosen:
             yield check_posterior(alone, seed)
 
-    return report_of(f"The layer {type(kind).__name__}", results(), left_out)
+    cost = f"usually {'one to two minutes' if 'posterior' in chosen else 'less than a minute'}"
+    return report_of(f"The layer {type(kind).__name__}", results(), left_out, cost=cost, progress=progress)
