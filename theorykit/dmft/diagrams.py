@@ -133,7 +133,7 @@ def orbit_diagram(
     *,
     folder: Path | str | None = None,
     executor: Workers = None,
-    label: str = "orbits",
+    label: str = "orbit diagram",
     progress: bool = True,
 ) -> xr.Dataset:
     """Compute settled orbits at many parameters along one axis.
@@ -302,7 +302,7 @@ def in_blocks(
     folder: Path | str | None = None,
     orbits_per_block: Count | None = None,
     executor: Workers = None,
-    label: str = "orbits",
+    label: str = "orbit diagram",
     progress: bool = True,
 ) -> xr.Dataset:
     """Build the dataset of all orbits, block by block.
@@ -327,7 +327,7 @@ def in_blocks(
     blocks = [np.arange(first, last + 1) for first, last in spans]
     places = [folder and (_file(folder, *span), {**settings, "orbits": "{} to {}".format(*span)}) for span in spans]
     tasks, found = [(block, size) for block in blocks], {}
-    cost = f"{counted(orbits, 'orbit')} in {counted(len(blocks), 'block')} of {size:,}"
+    cost = counted(orbits, "orbit") + (f" in {len(blocks):,} blocks of at most {size:,}" if len(blocks) > 1 else "")
     threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
     with (
         Progress(label, orbits, "orbit", shown=progress, cost=cost) as report,
@@ -462,7 +462,7 @@ def continuation_diagram(
     def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, windows)
 
-    options = {"folder": folder and folder / "orbits", "executor": executor, "label": "carried on"}
+    options = {"folder": folder and folder / "orbits", "executor": executor, "label": "recording"}
     recorded = orbit_diagram(model, every, carried, replace(settings, transient=0), progress=progress, **options)
     return recorded.assign_attrs(centre=centre)
 
@@ -555,7 +555,7 @@ def coexisting_attractors(
     def begin(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, windows)
 
-    options = {"folder": folder, "executor": executor, "label": "starts", "progress": progress}
+    options = {"folder": folder, "executor": executor, "label": "attractors", "progress": progress}
     found = orbit_diagram(model, every, begin, settings, **options)
     groups: dict[int, list[int]] = {}
     for orbit in range(count):

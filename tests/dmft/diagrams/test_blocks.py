@@ -1,10 +1,12 @@
 """Orbits in blocks: every orbit once, finished blocks kept, nothing computed twice."""
 
+import threading
+
 import numpy as np
 import pytest
 import xarray as xr
 
-from theorykit import store
+from theorykit import progress, store
 from theorykit.dmft.diagrams import ORBIT, in_blocks
 
 OF = {name: store.settings_of("squares", 1, of=name) for name in ("a", "b")}
@@ -65,3 +67,23 @@ def test_blocks_of_other_settings_are_refused_before_any_is_computed(tmp_path):
     with pytest.raises(FileExistsError, match="holds another squares, which differs in of: 'a' there, 'b' now"):
         in_blocks(squares(calls), 4, settings=OF["b"], folder=tmp_path)
     assert not calls
+
+
+@pytest.mark.parametrize(
+    "size, said", [(100, "orbit diagram: 5 orbits"), (2, "orbit diagram: 5 orbits in 3 blocks of at most 2")]
+)
+def test_the_cost_of_orbits_is_said_first(size, said, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_DELAY", -1.0)
+    refreshed = threading.Event()
+
+    def waits(block: np.ndarray) -> xr.Dataset:
+        assert refreshed.wait(60.0)
+        return squares([])(block)
+
+    def tell(line: str) -> None:
+        print(line)
+        refreshed.set()
+
+    monkeypatch.setattr(progress, "tell", tell)
+    in_blocks(waits, 5, settings=OF["a"], orbits_per_block=size)
+    assert capsys.readouterr().out.splitlines()[0] == said
