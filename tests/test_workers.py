@@ -265,3 +265,11 @@ def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds, compiled_a
         time.sleep(seconds)
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
         xr.testing.assert_identical(without_times(found.result()), without_times(alone))
+
+
+def test_workers_of_a_process_in_a_deleted_folder_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with local_workers(1) as executor, pytest.raises(FileNotFoundError, match="the working directory was deleted"):
+        list(run_tasks(executor, max, [(1, 2)]))

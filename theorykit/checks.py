@@ -50,13 +50,11 @@ def is_traced(*values: Any) -> bool:
     return False
 
 
-def refuse_traced(name: str, *values: Any) -> None:
+def refuse_traced(name: str, *values: Any, reason: str = "decides in Python what to compute next") -> None:
     """Raise `ValueError` in code that JAX compiles, maps or differentiates, for a function that loops in Python."""
     # A new array is traced in compiled code, even if no argument is.
     if is_traced(values, jnp.zeros(())):
-        raise ValueError(
-            f"{name} decides in Python what to compute next, so it cannot run in jax.jit, vmap or grad; call it outside"
-        )
+        raise ValueError(f"{name} {reason}, so it cannot run in jax.jit, vmap or grad; call it outside")
 
 
 class Requirement(NamedTuple):
@@ -478,15 +476,19 @@ def checked_path(name: str, value: Any) -> Path:
     if isinstance(value, (str, os.PathLike)) and os.fspath(value):
         path = Path(os.fspath(value))
         if not path.is_absolute():
-            try:
-                os.getcwd()
-            except FileNotFoundError:
-                raise FileNotFoundError(
-                    f"{name}={shown(str(path))} is relative, but the working directory was deleted: change to another "
-                    "directory, or pass an absolute path"
-                ) from None
+            require_working_directory(f"{name}={shown(str(path))} is relative", ", or pass an absolute path")
         return path
     raise TypeError(f"{name} must be a path, got {shown(value)}")
+
+
+def require_working_directory(what: str, otherwise: str = "") -> None:
+    """Raise `FileNotFoundError` if the working directory was deleted, which `what` needs."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{what}, but the working directory was deleted: change to another directory{otherwise}"
+        ) from None
 
 
 def shown(value: Any) -> str:

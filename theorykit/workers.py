@@ -70,6 +70,9 @@ class _LocalWorkers(ProcessPoolExecutor):
     """Processes that leave Ctrl-C to this process, which stops them at once."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future:
+        from .checks import require_working_directory
+
+        require_working_directory("workers start in the working directory of this process")
         # A submitted task may start a worker, which inherits the blocked signal: it would end in a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
