@@ -55,8 +55,8 @@ _GENERATING = r"""
 The generating functional $Z$ is the sum of $\prod_t P(s_t)\, e^{j_t^T m_t}$ over all spins. Integrands are written
 $e^{-S/2}$, so that $S = -2 N \Phi$. Overlaps are integrated over all real numbers and their conjugates $\hat m_t$ along
 the imaginary axis, which gives delta functions. Powers of $N / 2 \pi i$ are left out. Three tokens after the prompt
-suffice to show all effects: an overlap acts as query, key and value in the attention of its own token, and as key and
-value in a later attention, and the last overlap acts on nothing."""
+suffice to show all effects. An overlap acts as query, key and value in the attention of its own token. In a later
+attention, it acts as key and value. The last overlap acts on nothing."""
 _CAUSALITY = r"""
 Sources $j_t$ are of order one and do not move the saddle point. There, the conjugates vanish backwards in time. The
 last overlaps drive nothing more, so $\hat m_3 = 0$. Then $F_2$, the gradient of $S$ with respect to $A_2$, is zero: for
