@@ -248,6 +248,12 @@ def test_only_regular_files_are_read(tmp_path):
     entry.unlink()
     os.mkfifo(entry)
     assert cache.read_entry("kind", "name") is None  # at once, though nobody writes
+    entry.unlink()
+    entry.mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    assert cache.read_entry("kind", "name") is None and len(os.listdir("/proc/self/fd")) == before
+    cache.write_entry("kind", "name", b"content")  # which is not possible
+    assert entry.is_dir()
 
 
 def test_compiled_functions_are_kept_beside(tmp_path):
@@ -338,6 +344,21 @@ def test_damaged_programs_are_compiled_again(tmp_path, compiled):
     here = solved_in_a_process()
     for path in programs(tmp_path):
         path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    for each in KEPT_FUNCTIONS:
+        each.programs.programs.clear()
+    assert solved_in_a_process() == here and len(compiled) == 6
+    for each in KEPT_FUNCTIONS:
+        each.programs.programs.clear()
+    assert solved_in_a_process() == here and len(compiled) == 6
+
+
+def test_programs_under_the_names_of_others_are_compiled_again(tmp_path, compiled):
+    theorykit.enable_cache(tmp_path)
+    here = solved_in_a_process()
+    paths = programs(tmp_path)
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
+        path.write_bytes(content)
     for each in KEPT_FUNCTIONS:
         each.programs.programs.clear()
     assert solved_in_a_process() == here and len(compiled) == 6

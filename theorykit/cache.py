@@ -101,12 +101,18 @@ def read_entry(kind: str, name: str) -> bytes | None:
         descriptor = os.open(folder / kind / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file, suppress(OSError):
+    try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            content = file.read()
+            # A directory cannot be opened as a file, so the type is known before.
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read()
             with suppress(OSError):  # Record the last use, for the size limit.
                 os.utime(descriptor)
             return content
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
     return None
 
 

@@ -190,7 +190,7 @@ def _kind(leaf: Any) -> tuple:
 def _read(name: str, arrays: int) -> tuple[Callable, Any] | None:
     """Read a program of a number of arrays and the structure of its results; return None if there is none."""
     content = disk.read_entry(_PART, name)
-    if content is None or hashlib.sha256(content[32:]).digest() != content[:32]:
+    if content is None or _sum(name, content[32:]) != content[:32]:
         return None
     try:
         code, parts = pickle.loads(content[32:])
@@ -217,7 +217,12 @@ def _write(name: str, program: Callable, outputs: Any) -> None:
     except Exception:
         # Some programs and some structures cannot be serialised.
         return
-    disk.write_entry(_PART, name, hashlib.sha256(content).digest() + content)
+    disk.write_entry(_PART, name, _sum(name, content) + content)
+
+
+def _sum(name: str, content: bytes) -> bytes:
+    """Return a checksum that also depends on the name, because a program under another name would be a wrong one."""
+    return hashlib.sha256(name.encode() + content).digest()
 
 
 def _take_apart(value: Any) -> Any:
