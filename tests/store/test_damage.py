@@ -131,6 +131,14 @@ def flipped(content: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.parametrize("name", _EVERY)
+def test_a_file_in_place_of_the_folder_is_refused(name, tmp_path):
+    (tmp_path / "run").write_bytes(b"mine")
+    with pytest.raises(FileExistsError, match=r"run is a file, but .* remove the file") as caught:
+        RUNS[name].run(tmp_path / "run")
+    assert "\n" not in str(caught.value) and (tmp_path / "run").read_bytes() == b"mine"
+
+
 def test_a_file_of_another_program_is_not_replaced(tmp_path):
     path = tmp_path / "part.nc"
     xr.Dataset({"mine": 1.0}, attrs={"settings": "a"}).to_netcdf(path)

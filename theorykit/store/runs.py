@@ -113,7 +113,7 @@ def read_kept(path: Path, settings: Settings) -> xr.Dataset | None:
     refuse_unknown(settings)
     # Raise this error before the computation, whose result could not be kept.
     needed("h5netcdf", "keeping a run in a folder")
-    if not path.exists():
+    if _is_missing(path):
         return None
     _whole_content(path, "a part of a run")
     found = read(path).to_dataset()
@@ -155,13 +155,23 @@ def read_arrays(path: Path, kind: str, settings: Settings) -> dict[str, np.ndarr
     Raises the errors of `read_kept`, in which the run is called `kind`.
     """
     refuse_unknown(settings)
-    if not path.exists():
+    if _is_missing(path):
         return None
     content = _whole_content(path, f"a checkpoint of a {kind}")
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     _refuse_difference(path, kind, json.loads(str(arrays.pop(_SETTINGS))), settings)
     return arrays
+
+
+def _is_missing(path: Path) -> bool:
+    """Check whether there is no file. Raises `FileExistsError` if the run could not be kept there either."""
+    if path.exists():
+        return False
+    there = next(parent for parent in path.absolute().parents if parent.exists())
+    if not there.is_dir():
+        raise FileExistsError(f"{there} is a file, but a run keeps its parts in a folder of this name: remove the file")
+    return True
 
 
 def _whole_content(path: Path, kind: str) -> bytes:
