@@ -157,7 +157,7 @@ def test_the_capacity_of_the_perceptron_is_two():
         assert not stationary(action, {alpha: 2 - 1e-6}, index=1, initial={V: 4.0}).converged
 
 
-CAUSE = "probably the examples are separable or fewer than the weights.*give a larger ridge"
+CAUSE = "V diverges .* because the examples are separable or fewer than the weights.* Give a larger ridge lambda_$"
 
 
 @pytest.mark.parametrize("ridge_, noise", [(0.0, 0.0), (0.0, 0.25)])
@@ -178,6 +178,12 @@ def test_a_loss_without_a_minimum_needs_a_ridge():
     # With a ridge, the weights are the sum of the examples times their labels, over the ridge.
     student = solve(action, {**values, "lambda_": 0.1})
     assert_close([student["m"], student["s"]], [0.5 / 0.1 * np.sqrt(2 / np.pi / 1.25), 0.5 / 0.1**2], 1e-9)
+
+
+def test_advice_that_names_options_says_whose_they_are(ridge):
+    values = {"alpha": 2.0, "lambda_": 1e300, "sigma2": 0.25}
+    with pytest.warns(ConvergenceWarning, match=r"initial=.* options of saddle.stationary\(.*index=1, "):
+        solve(ridge, values)
 
 
 @pytest.mark.slow

@@ -64,19 +64,22 @@ class AbstractOutcome(eqx.Module):
 Outcome = TypeVar("Outcome", bound=AbstractOutcome)
 
 
-def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "") -> Outcome:
-    """Return `outcome`. If values are not traced and a solve failed, issue a warning, or raise an error if `throw`."""
+def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "", cause: str = "") -> Outcome:
+    """Return `outcome`. If values are not traced and a solve failed, issue a warning, or raise an error if `throw`.
+
+    The message is the diagnosis with `more` at its end, or a known `cause` in its place.
+    """
     if is_traced(outcome):
         failed = outcome.result != optx.RESULTS.successful
         return outcome.result.error_if(outcome, failed) if throw else outcome
     if throw and not np.all(outcome.converged):
-        raise RuntimeError(outcome.diagnosis + more)
-    warn_of_failures(outcome, stacklevel + 2, more)
+        raise RuntimeError(cause or outcome.diagnosis + more)
+    warn_of_failures(outcome, stacklevel + 2, more, cause)
     return outcome
 
 
-def warn_of_failures(outcome: AbstractOutcome, stacklevel: int, more: str = "") -> None:
+def warn_of_failures(outcome: AbstractOutcome, stacklevel: int, more: str = "", cause: str = "") -> None:
     """Issue a `ConvergenceWarning` if any solve of `outcome` did not converge."""
     if not np.all(outcome.converged):
         what = "solves did not converge" if np.ndim(outcome.converged) else "the solve did not converge"
-        warnings.warn(f"{what}: {outcome.diagnosis}{more}", ConvergenceWarning, stacklevel=stacklevel)
+        warnings.warn(f"{what}: {cause or outcome.diagnosis + more}", ConvergenceWarning, stacklevel=stacklevel)
