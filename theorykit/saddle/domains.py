@@ -271,7 +271,7 @@ class _AbstractInterval(AbstractDomain):
         message = f"{name} must be from {self.low} to {self.high}" if closed else message
         holds = (self.low < value) & (value < self.high)
         holds = holds | ((value == self.low) | (value == self.high)) & closed
-        yield Requirement(message, holds, lambda: f"{message}, got {_got(value)}")
+        yield Requirement(message, holds, lambda: f"{message}, got {_got(value, holds)}")
 
 
 class Positive(_AbstractInterval):
@@ -327,8 +327,12 @@ class Between(_AbstractInterval):
         return rf"{self.low:g} < {symbol} < {self.high:g}"
 
 
-def _got(value: Numbers) -> str:
-    return shown(value if np.ndim(value) else float(value))
+def _got(value: Numbers, holds: Any) -> str:
+    """Show a number, or the first entry of an array for which a condition does not hold."""
+    if np.ndim(value) == 0:
+        return shown(float(value))
+    index = tuple(map(int, np.argwhere(~np.asarray(holds))[0]))
+    return f"{np.asarray(value)[index]} at index {index}"
 
 
 def _is_symmetric(name: str, value: Numbers) -> Requirement:
@@ -354,8 +358,12 @@ def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Require
     )
 
 
-def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
+def as_declared(
+    name: str, symbol: Expr, value: Any, why: str = ", as its symbol is declared to be"
+) -> Iterator[Requirement]:
     """Yield the conditions for `value`, concrete or traced, to be finite and to satisfy the assumptions of `symbol`.
+
+    `why` follows a broken assumption in the error message.
 
     Raises:
         ValueError: If the assumptions exclude all finite real numbers.
@@ -372,11 +380,12 @@ def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
         if declared.get(assumption) is False:
             raise ValueError(f"{name}: {symbol} is declared not to be {assumption}, but values are finite real numbers")
     finite = f"{name} must be finite"
-    yield Requirement(finite, abs(value) < float("inf"), lambda: f"{finite}, got {_got(value)}")
+    is_finite = abs(value) < float("inf")
+    yield Requirement(finite, is_finite, lambda: f"{finite}, got {_got(value, is_finite)}")
     # Report the first violated condition: a zero that must be positive is not also reported as having to be non-zero.
     known = [(assumption, declared[assumption]) for assumption in _ASSUMPTIONS if declared.get(assumption) is not None]
     for assumption, truth in sorted(known, key=lambda each: not each[1]):
         is_so, words = _ASSUMPTIONS[assumption]
-        message = f"{name} must {'' if truth else 'not '}be {words}, as its symbol is declared to be"
+        message = f"{name} must {'' if truth else 'not '}be {words}{why}"
         holds = is_so(value) if truth else ~is_so(value)
-        yield Requirement(message, holds, lambda message=message: f"{message}, got {_got(value)}")
+        yield Requirement(message, holds, lambda message=message, holds=holds: f"{message}, got {_got(value, holds)}")

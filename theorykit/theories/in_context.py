@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Symbol, log
 
-from ..checks import numeric_array, require
+from ..checks import numeric_array, refuse_traced, require
 from ..compilation import jit
 from ..precision import require_float64
 from ..saddle import Action, ConvergenceWarning, Positive, minimise
@@ -129,7 +129,9 @@ def errors(alpha: Any, tau: Any, kappa: Any, rho: Any, ridge: Any) -> Errors:
     given = {"alpha": alpha, "tau": tau, "kappa": kappa, "rho": rho, "ridge": ridge}
     arrays = {name: numeric_array(name, value) for name, value in given.items()}
     symbols = dict(zip(given, (ALPHA, TAU, KAPPA, RHO, RIDGE), strict=True))
-    conditions = (condition for name, s in symbols.items() for condition in as_declared(name, s, arrays[name]))
+    refuse_traced("errors", arrays, reason="returns NumPy arrays")
+    why = {"ridge": " (1e-12 is the ridgeless limit)"}
+    conditions = (each for n, s in symbols.items() for each in as_declared(n, s, arrays[n], why.get(n, "")))
     arrays = require(arrays, conditions)
     shapes = {name: np.shape(array) for name, array in arrays.items()}
     try:
