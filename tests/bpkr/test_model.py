@@ -285,3 +285,16 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch):
     assert "not fitted" in repr(model)
     with pytest.raises(ValueError, match="not fitted yet"):
         model.predict(INPUTS)
+
+
+def test_models_of_older_versions_are_read():
+    model = bpkr.Model(**SETTINGS).fit(INPUTS, NUMBERS)
+    older, architecture = pickle.loads(pickle.dumps(model)), model.architecture_
+    for name in ("_has_lengths", "richness", "random_state"):
+        delattr(older, name)
+    for name in ("richness", "width_ratios"):
+        del vars(older.architecture_)[name]
+    older = pickle.loads(pickle.dumps(older))
+    assert older.get_params().keys() == model.get_params().keys()
+    assert older.architecture_ == architecture and "training data" in repr(older)
+    np.testing.assert_array_equal(older.predict(TEST_INPUTS), model.predict(TEST_INPUTS))

@@ -102,6 +102,11 @@ class Model(DisplayMixin):
         self.random_state = random_state
         self.richness = richness
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # An older version may have pickled the model without arguments and attributes that were added later.
+        defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
+        vars(self).update({**defaults, "_has_lengths": False, **state})
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name. `deep` has no effect, because no argument is an estimator."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}

@@ -177,6 +177,10 @@ class Architecture(DisplayMixin, eqx.Module):
         require_float64()
         return jax.tree.map(_as_array, self)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Versions before 0.1.0 pickled architectures without these fields.
+        vars(self).update({"richness": None, "width_ratios": None, **state})
+
     @property
     def depth(self) -> int:
         """Number of layers L."""
