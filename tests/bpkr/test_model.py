@@ -5,6 +5,7 @@ import pickle
 import warnings
 from functools import cache, partial
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +17,7 @@ import theorykit
 from tests.checkpoints.files import safetensors
 from theorykit import bpkr, checkpoints
 from theorykit.bpkr import sweeps
+from theorykit.bpkr.model import _sequences
 from theorykit.bpkr.sweeps.runs import Runs
 
 TRAINING, TEST, TOKENS, FEATURES = 24, 12, 3, 4
@@ -285,6 +287,51 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch):
     assert "not fitted" in repr(model)
     with pytest.raises(ValueError, match="not fitted yet"):
         model.predict(INPUTS)
+
+
+RAGGED = [each[:count] for each, count in zip(INPUTS, LENGTHS, strict=True)]
+
+
+def test_sequences_of_different_lengths_are_refused_with_the_lengths_to_give():
+    inputs, said = (
+        np.empty(len(RAGGED), dtype=object),
+        r"inputs has sequences of 1 to 3 tokens: pad them to 3 .*=\[\d, \d,",
+    )
+    inputs[:] = RAGGED
+    with pytest.raises(TypeError, match=said):
+        bpkr.Model(**SETTINGS).fit(inputs, NUMBERS)
+    for method in ("predict", "predict_distribution", "kernel"):
+        with pytest.raises(TypeError, match=said):
+            getattr(fitted(), method)(inputs)
+    for listed in (RAGGED, [each.tolist() for each in RAGGED]):
+        with pytest.raises(TypeError, match=said):
+            _sequences(listed)
+
+
+def test_padded_sequences_are_as_the_message_says():
+    padded = np.full_like(INPUTS, 7.0)
+    for row, each in zip(padded, RAGGED, strict=True):
+        row[: len(each)] = each
+    found = bpkr.Model(**SETTINGS, readout="mean").fit(padded, NUMBERS, lengths=np.array(list(map(len, RAGGED))))
+    other = bpkr.Model(**SETTINGS, readout="mean").fit(INPUTS, NUMBERS, LENGTHS)
+    assert found.log_evidence_ == pytest.approx(other.log_evidence_, rel=1e-12)
+
+
+def test_methods_that_return_values_of_python_are_refused_in_transformations():
+    model = fitted()
+    refused = {
+        "fit": lambda inputs: bpkr.Model(**SETTINGS).fit(inputs, NUMBERS),
+        "predict": model.predict,
+        "score": lambda inputs: model.score(inputs, TEXT),
+        "predict_proba": model.predict_proba,
+    }
+    for name, method in refused.items():
+        with pytest.raises(ValueError, match=rf"Model.{name} .* so it cannot run in jax.jit"):
+            jax.jit(lambda inputs, method=method: method(inputs) and None)(INPUTS)
+    with pytest.raises(ValueError, match=r"Model.fit .* so it cannot run in jax.jit"):
+        jax.grad(lambda T: bpkr.Model((2,), 20, T).fit(INPUTS, NUMBERS).log_evidence_)(0.1)
+    mean = jax.jit(lambda inputs: model.predict_distribution(inputs).mean)(TEST_INPUTS)
+    np.testing.assert_allclose(mean, model.predict_distribution(TEST_INPUTS).mean, rtol=1e-9)
 
 
 def test_models_of_older_versions_are_read():

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from ..checks import checked_array, checked_whole_number, counted, finite_array
+from ..checks import checked_array, checked_whole_number, counted, finite_array, refuse_traced, shown
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
@@ -147,6 +147,7 @@ class Model(DisplayMixin):
         Warns:
             ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
         """
+        refuse_traced("Model.fit", inputs, labels, lengths, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, lengths)
         problem, saddle = Problem(architecture, data), None
         if self._is_infinite:
@@ -167,6 +168,9 @@ class Model(DisplayMixin):
 
     def predict(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> NDArray[Any]:
         """Predict the classes (examples,), or the mean outputs, of sequences (examples, tokens, features)."""
+        refuse_traced(
+            "Model.predict", inputs, lengths, reason="returns a NumPy array, unlike predict_distribution and kernel"
+        )
         mean, classes = self.predict_distribution(inputs, lengths).mean, self.problem_.data.classes
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
@@ -192,6 +196,7 @@ class Model(DisplayMixin):
         self, inputs: ArrayLike, lengths: ArrayLike | None = None
     ) -> Float[np.ndarray, "examples classes"]:
         require_finite_widths(self._fitted().architecture, "predict_proba")
+        refuse_traced("Model.predict_proba", inputs, lengths, reason="returns a NumPy array")
         found = self.predict_distribution(inputs, lengths)
         variance = found.variance + self.architecture_.label_noise
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
@@ -201,6 +206,7 @@ class Model(DisplayMixin):
 
     def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:
         """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs."""
+        refuse_traced("Model.score", inputs, labels, lengths, reason="returns a number of Python")
         predicted, classes = self.predict(inputs, lengths), self.problem_.data.classes
         labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
@@ -385,6 +391,14 @@ def _sequences(inputs: Any) -> Array:
             f"inputs must have shape (examples, tokens, features), got {inputs.shape}: pass inputs[None] for a single "
             "sequence, or inputs[:, None] for sequences of one token"
         )
+    if isinstance(inputs, (list, tuple)) or getattr(getattr(inputs, "dtype", None), "kind", "") == "O":
+        counts = [len(each) for each in inputs if isinstance(each, (list, tuple)) or getattr(each, "ndim", 0)]
+        if len(set(counts)) > 1:
+            least, most = min(counts), max(counts)
+            raise TypeError(
+                f"inputs has sequences of {least} to {most} tokens: pad them to {most} tokens with any numbers, and "
+                f"pass their numbers of real tokens, lengths={shown(counts)}"
+            )
     return finite_array("inputs", inputs, "examples tokens features")
 
 
