@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from sympy import Expr, Rational, Symbol, exp, log, pi, sinh, sqrt, symbols
 
-from ..checks import Count, Positive, Scalar, checked_arguments
+from ..checks import Count, Positive, Scalar, checked_arguments, is_traced, refuse_traced
 from ..derivation import Derivation, Step, claims
 from ..saddle import Action, Solution, minimise, stationary
 from ..saddle import Positive as PositiveNumber
@@ -140,6 +140,8 @@ def recovery_threshold(rho: Positive, tokens: Count = 2) -> float:
         rho: rank per dimension, R / D.
         tokens: number of tokens per sequence, at least two.
     """
+    if is_traced(rho):
+        refuse_traced("recovery_threshold", rho, reason="returns a number of Python")
     return float(1 - max(0.0, 1 - rho) ** 2) / _observations(tokens)
 
 
@@ -158,6 +160,8 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output =
         ValueError: If alpha is at or above the threshold, where S is known without error and Delta is zero.
         NotImplementedError: If the outputs are hardmax and there are more than two tokens.
     """
+    if is_traced(rho) or (output == "softmax" and is_traced(alpha)):
+        refuse_traced("solve", alpha, rho, reason="compares alpha with the recovery threshold in Python")
     threshold = recovery_threshold(rho, tokens)
     if output == "hardmax":
         if tokens != 2:
@@ -186,6 +190,7 @@ def mmse(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output = 
         >>> round(learned_attention.mmse(alpha=0.1, rho=0.5), 6)
         0.392196
     """
+    refuse_traced("mmse", alpha, rho)
     if output == "softmax" and alpha >= recovery_threshold(rho, tokens):
         return 0.0
     solution = solve(alpha, rho, tokens, output=output)

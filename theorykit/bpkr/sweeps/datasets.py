@@ -8,7 +8,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from ... import bpkr
-from ...checks import checked_arguments, counted
+from ...checks import checked_arguments, counted, refuse_traced
 from ..data.classes import are_classes, outputs_as_classes, score_indices
 from ..evaluation.action_terms import evaluate_infinite_width
 from ..order_parameters.order_parameters import checked_order_parameters
@@ -47,6 +47,7 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
         - every number in `stats`, such as `steps`.
         - `head_score_l` (head_l): the importance of the heads of each layer that has heads.
     """
+    refuse_traced("label_saddle", architecture, saddle, reason="returns an xarray dataset")
     point = saddle.order_parameters
     *sizes, last = architecture.overlap_sizes
     needed = [*((size, size) for size in sizes), () if last == 1 else (last, last)]
