@@ -217,6 +217,15 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
         theorykit.enable_cache(tmp_path)
 
 
+def test_a_relative_folder_from_a_deleted_one_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setenv("THEORYKIT_CACHE", "mine")
+    with pytest.raises(FileNotFoundError, match="the cache folder mine is relative, but the working directory was del"):
+        theorykit.enable_cache()
+
+
 def test_what_has_not_been_used_for_longest_is_removed(tmp_path):
     theorykit.enable_cache(tmp_path, size_limit=3 * 3500)
     for number, name in enumerate(("a", "b", "c")):

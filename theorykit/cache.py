@@ -68,6 +68,10 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
         chosen = checked_path("folder", folder)
     else:
         chosen = before
+    if not chosen.is_absolute():
+        from .checks import require_working_directory
+
+        require_working_directory(f"the cache folder {chosen} is relative")
     chosen = chosen.expanduser().absolute()
     if chosen.exists() and not chosen.is_dir():
         raise ValueError(f"folder must be a folder or a path that does not exist yet, got the file {chosen}")
