@@ -66,6 +66,15 @@ LOOPS = {
     "search": lambda problem: bpkr.search(problem, key=jax.random.key(0), progress=False),
     "head_costs": lambda problem: bpkr.head_costs(problem, bpkr.solve(problem), progress=False),
     "sweep": lambda problem: sweeps.sweep(problem, widths=(10,), temperatures=(0.5,), progress=False),
+    "compare": lambda problem: sampling.compare(problem, key=jax.random.key(0), progress=False),
+    "Data.of_arrays": lambda problem: bpkr.Data.of_arrays(problem.data.features, problem.data.labels),
+    "class labels": lambda problem: bpkr.Data.of_classes(np.ones((4, 2, 3)), problem.data.features[:, 0, 0]),
+    "score_classes": lambda problem: bpkr.score_classes(
+        bpkr.find_classes([1, -1]), [1, 1, -1, -1], problem.data.features[:, 0, 0], np.ones(4)
+    ),
+    "rank_heads": lambda problem: bpkr.rank_heads(
+        bpkr.head_scores(problem.architecture, bpkr.solve(problem).order_parameters)
+    ),
     "label_saddle": lambda problem: sweeps.label_saddle(problem.architecture, bpkr.solve(problem)),
     "sampler": lambda problem: sampling.sample_order_parameters(problem, key=jax.random.key(0), progress=False),
 }
@@ -77,5 +86,17 @@ def test_functions_that_loop_in_python_are_refused_in_transformations(name, tran
     def of(features):
         LOOPS[name](bpkr.Problem(bpkr.Architecture((2,), 10, temperature=0.5), bpkr.Data(features, np.ones(4))))
 
-    with pytest.raises(ValueError, match=rf"{name} (decides in Python|returns) .* call it outside"):
+    with pytest.raises(ValueError, match=rf"{name} (decides in Python|returns|reads) .* call it outside"):
         transform(of)(np.random.default_rng(0).normal(size=(4, 2, 3)))
+
+
+@pytest.mark.slow
+def test_fluctuations_are_compiled_in_transformations():
+    features, labels = np.random.default_rng(0).normal(size=(4, 2, 3)), np.ones(4)
+    architecture = bpkr.Architecture((2,), 10, temperature=0.5)
+    point = bpkr.solve(architecture, bpkr.Data(features, labels)).order_parameters
+
+    def evidence(features):
+        return bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), point).log_evidence
+
+    assert float(jax.jit(evidence)(features)) == pytest.approx(float(evidence(features)), rel=1e-9)

@@ -23,6 +23,7 @@ from ...checks import (
     counted,
     is_traced,
     numeric_array,
+    refuse_traced,
     shown,
 )
 from ...compilation import jit
@@ -201,6 +202,8 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     def refuse(example: int, label: str) -> None:
         raise ValueError(f"{name}[{example}] is {label}, which is not a class: remove examples with missing labels")
 
+    if is_traced(labels):
+        refuse_traced("a function of class labels", labels, reason="reads the labels in Python")
     # Do not convert lists to NumPy arrays, which would turn None or numbers among strings into strings, and merge large
     # whole numbers.
     is_list = isinstance(labels, (list, tuple, np.ma.MaskedArray))
@@ -278,6 +281,8 @@ def score_classes(
         Accuracy and log loss with standard errors, and the confusion matrix.
     """
     checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
+    if is_traced(mean, variance, noise):
+        refuse_traced("score_classes", mean, variance, noise, reason="returns numbers of Python")
     return score_indices(classes, classes.indices_of(labels), mean, variance, noise)
 
 

@@ -14,7 +14,17 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 from sympy import MatrixSymbol
 
-from ...checks import Index, checked_arguments, checked_sequence, checked_whole_number, counted, real_array, shown
+from ...checks import (
+    Index,
+    checked_arguments,
+    checked_sequence,
+    checked_whole_number,
+    counted,
+    is_traced,
+    real_array,
+    refuse_traced,
+    shown,
+)
 from ...symbolic.algebra import matrix_terms
 from ..specification.layer_form import LayerForm
 from ..specification.layers import AbstractLayer, Skip
@@ -53,6 +63,8 @@ def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     """
     ranked = []
     scores = checked_sequence("scores", scores, "arrays (heads,), one per layer")
+    if is_traced(scores):
+        refuse_traced("rank_heads", scores, reason="returns a list whose order depends on values")
     for layer, of_layer in enumerate(scores, 1):
         array = real_array(f"scores[{layer - 1}]", of_layer) if np.size(of_layer) else np.zeros(0)
         if array.ndim != 1 or not np.all(np.isfinite(array)):

@@ -24,7 +24,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import checked_whole_number
+from ...checks import checked_whole_number, is_traced
 from ...compilation import jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
@@ -146,7 +146,7 @@ def fluctuations(
             "exact posterior has no density at the saddle point; use sampling.sample_order_parameters"
         )
     found = _fluctuations(problem.bound, order_parameters, data.features, data.labels, test_features)
-    if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):
+    if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):
         raise ValueError(
             "the Hessian of the action is not positive definite at these order parameters, so they are not a minimum. "
             "Use the result of bpkr.solve for the same problem"

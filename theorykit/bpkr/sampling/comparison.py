@@ -13,7 +13,7 @@ import xarray as xr
 from jax import random
 
 from ... import bpkr
-from ...checks import Key, checked_arguments, checked_choice, shown
+from ...checks import Key, checked_arguments, checked_choice, refuse_traced, shown
 from ...progress import Progress
 from ...workers import Workers, check_executor
 from ..data.classes import are_classes, class_accuracy
@@ -77,6 +77,7 @@ def compare(
         - `mixed`, `diagnosis`, `seconds`: of each approach.
     """
     check_executor(executor)
+    refuse_traced("compare", problem, data, key)
     problem = as_problem(problem, data)
     if unknown := [approach for approach in approaches if approach not in APPROACHES]:
         raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; use some of {APPROACHES}")
