@@ -456,8 +456,28 @@ def continuation_diagram(
     # Every orbit starts one transient later than its neighbour. Whole turns keep the positions of all windows equal.
     if settling < model.context or (orbits > 1 and settling % model.context):
         raise ValueError(f"settings: transient={settling} tokens must be a multiple of the context, {model.context}")
+    first = _select(every, centre)
+    begun = _begin(start, model, first)
+    run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}
+    run = store.settings_of("continuation", _VERSION, **run)
     with Progress("settling", orbits, "orbit", shown=progress, cost=f"{settling:,} tokens each") as report:
-        windows = _carry(model, every, start, centre, settling, folder, report)
+        window = dmft.discard_transient(model, first, begun, settling)
+        latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
+        found = {centre: np.asarray(window.attention)}
+        # Move away from the centre in both directions. After the end of one side, its last index repeats.
+        distances = range(1, max(centre, orbits - 1 - centre) + 1)
+        steps = [(min(centre + distance, orbits - 1), max(centre - distance, 0)) for distance in distances]
+        report.update()
+        for number in range(0, len(steps), _KEPT_TOGETHER):
+            together = steps[number : number + _KEPT_TOGETHER]
+            compute = partial(_settle_in_turn, model, every, latest, together, settling)
+            path = None if folder is None else folder / f"settling-{number:06d}.nc"
+            kept = compute() if path is None else store.resume(path, {**run, "steps": str(together)}, compute)
+            for pair, attentions in zip(together, kept["window"].values, strict=True):
+                found |= {index: attentions[..., side] for side, index in enumerate(pair)}
+            latest = dmft.Window(kept["window"].values[-1], window.position)
+            report.update(len(found) - report.done)
+    windows = dmft.Window(np.stack([found[index] for index in sorted(found)], axis=-1), window.position)
 
     def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, windows)
@@ -465,32 +485,6 @@ def continuation_diagram(
     options = {"folder": folder and folder / "orbits", "executor": executor, "label": "recording"}
     recorded = orbit_diagram(model, every, carried, replace(settings, transient=0), progress=progress, **options)
     return recorded.assign_attrs(centre=centre)
-
-
-def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, report: Progress) -> dmft.Window:
-    """Return the initial windows of all orbits, which are the last attentions of their neighbours."""
-    first = _select(every, centre)
-    begun = _begin(start, model, first)
-    run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}
-    run = store.settings_of("continuation", _VERSION, **run)
-    window = dmft.discard_transient(model, first, begun, settling)
-    latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
-    found = {centre: np.asarray(window.attention)}
-    # Move away from the centre in both directions. After the end of one side, its last index repeats.
-    (count,) = every.batch_shape
-    distances = range(1, max(centre, count - 1 - centre) + 1)
-    steps = [(min(centre + distance, count - 1), max(centre - distance, 0)) for distance in distances]
-    report.update()
-    for number in range(0, len(steps), _KEPT_TOGETHER):
-        together = steps[number : number + _KEPT_TOGETHER]
-        compute = partial(_settle_in_turn, model, every, latest, together, settling)
-        path = None if folder is None else folder / f"settling-{number:06d}.nc"
-        kept = compute() if path is None else store.resume(path, {**run, "steps": str(together)}, compute)
-        for pair, windows in zip(together, kept["window"].values, strict=True):
-            found |= {index: windows[..., side] for side, index in enumerate(pair)}
-        latest = dmft.Window(kept["window"].values[-1], window.position)
-        report.update(len(found) - report.done)
-    return dmft.Window(np.stack([found[index] for index in sorted(found)], axis=-1), window.position)
 
 
 def _select(every: dmft.Parameters, orbits: int | Sequence[int]) -> dmft.Parameters:
@@ -557,10 +551,18 @@ def coexisting_attractors(
 
     options = {"folder": folder, "executor": executor, "label": "attractors", "progress": progress}
     found = orbit_diagram(model, every, begin, settings, **options)
-    groups: dict[int, list[int]] = {}
+    orbits, groups = [found.isel({ORBIT: orbit}) for orbit in range(count)], {}
+
+    def are_alike(one: xr.Dataset, other: xr.Dataset) -> bool:
+        extents = max(float(np.abs(one[name] - other[name]).max()) for name in ("lowest", "highest"))
+        if extents > tolerance or "exponent" not in found:
+            return extents <= tolerance
+        error = float(np.hypot(one["exponent_error"][0], other["exponent_error"][0]))
+        return abs(float(one["exponent"][0] - other["exponent"][0])) <= max(tolerance, 2 * error)
+
     for orbit in range(count):
         # Compare with the first orbit of a group.
-        first = next((first for first in groups if _alike(found, first, orbit, tolerance)), orbit)
+        first = next((first for first in groups if are_alike(orbits[first], orbits[orbit])), orbit)
         groups.setdefault(first, []).append(orbit)
     groups = sorted(groups.values(), key=len, reverse=True)
     numbers = np.zeros(count, dtype=int)
@@ -574,12 +576,3 @@ def coexisting_attractors(
         typical=("basin", np.array([members[0] for members in groups])),
         basin=np.arange(1, len(groups) + 1),
     )
-
-
-def _alike(found: xr.Dataset, first: int, second: int, tolerance: float | int) -> bool:
-    one, other = found.isel({ORBIT: first}), found.isel({ORBIT: second})
-    extents = max(float(np.abs(one[name] - other[name]).max()) for name in ("lowest", "highest"))
-    if extents > tolerance or "exponent" not in found:
-        return extents <= tolerance
-    error = float(np.hypot(one["exponent_error"][0], other["exponent_error"][0]))
-    return abs(float(one["exponent"][0] - other["exponent"][0])) <= max(tolerance, 2 * error)

@@ -193,7 +193,29 @@ def lyapunov_spectrum(
         )
     rounds = steps // every
     is_chosen = has_entries(exponents) and not isinstance(exponents, str)
-    perturbations = _perturbations(model, exponents, is_chosen, orthonormalise)
+    shape, size = (model.context, model.patterns), model.context * model.patterns
+    if is_chosen:
+        drawn = checked_array("exponents", exponents)
+        if drawn.shape[1:] != shape or not 1 <= len(drawn) <= size:
+            expected = f"(exponents, {shape[0]}, {shape[1]}), at most {size} of them"
+            raise ValueError(f"exponents: perturbations must be {expected}, got shape {drawn.shape}")
+        drawn = drawn.reshape(len(drawn), -1)
+        if np.linalg.matrix_rank(drawn) < len(drawn):
+            raise ValueError("exponents: the perturbations must be linearly independent")
+    else:
+        number = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
+        # Use random directions, because the map may annihilate a coordinate vector exactly. The first ones do not
+        # depend on their number.
+        drawn = np.random.default_rng(_SEED).standard_normal((number, size))
+    vectors = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for _ in drawn)
+    try:
+        basis, lengths = jax.eval_shape(orthonormalise, vectors)
+        fits = [each.shape for each in (*basis, lengths)] == [*(each.shape for each in vectors), (len(vectors),)]
+    except Exception as error:
+        raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {first_line(error)}") from error
+    if not fits:
+        raise ValueError("orthonormalise must return as many vectors as it gets, of the same shapes, and their lengths")
+    perturbations = jnp.asarray(np.linalg.qr(drawn.T)[0].T.reshape(len(drawn), *shape))
     accumulate = partial(_accumulate, model, perturbations, jnp.asarray(rounds), every, blocks, orthonormalise)
     if orthonormalise is gram_schmidt:
         totals, lost, floor = over_cores(accumulate, parameters, window)
@@ -221,34 +243,6 @@ def lyapunov_spectrum(
     order = jnp.argsort(mean, axis=0, descending=True)
     mean, errors, unresolved = (jnp.take_along_axis(values, order, axis=0) for values in (mean, errors, unresolved))
     return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1), unresolved)
-
-
-def _perturbations(
-    model: SelfAttention, exponents: Any, is_chosen: bool, orthonormalise: Orthonormalise
-) -> Float[Array, "exponents context patterns"]:
-    """Return the given initial perturbations, or random ones. The first ones do not depend on their number."""
-    shape, size = (model.context, model.patterns), model.context * model.patterns
-    if is_chosen:
-        drawn = checked_array("exponents", exponents)
-        if drawn.shape[1:] != shape or not 1 <= len(drawn) <= size:
-            expected = f"(exponents, {shape[0]}, {shape[1]}), at most {size} of them"
-            raise ValueError(f"exponents: perturbations must be {expected}, got shape {drawn.shape}")
-        drawn = drawn.reshape(len(drawn), -1)
-        if np.linalg.matrix_rank(drawn) < len(drawn):
-            raise ValueError("exponents: the perturbations must be linearly independent")
-    else:
-        number = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
-        # Use random directions, because the map may annihilate a coordinate vector exactly.
-        drawn = np.random.default_rng(_SEED).standard_normal((number, size))
-    vectors = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for _ in drawn)
-    try:
-        basis, lengths = jax.eval_shape(orthonormalise, vectors)
-        fits = [each.shape for each in (*basis, lengths)] == [*(each.shape for each in vectors), (len(vectors),)]
-    except Exception as error:
-        raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {first_line(error)}") from error
-    if not fits:
-        raise ValueError("orthonormalise must return as many vectors as it gets, of the same shapes, and their lengths")
-    return jnp.asarray(np.linalg.qr(drawn.T)[0].T.reshape(len(drawn), *shape))
 
 
 class Resolution(eqx.Module):
@@ -383,7 +377,17 @@ def _resolved(
     def attempt(at):
         _, _, resolution, _ = at
         lost = resolution.lost
-        basis, growth = _with_zeros(jnp.where(lost[:, None, None], 0.0, vectors), lost, orthonormalise)
+        kept = jnp.where(lost[:, None, None], 0.0, vectors)
+        if orthonormalise is gram_schmidt:
+            basis, growth = _orthonormal(kept, orthonormalise)
+        else:
+            # Reflections may replace a zero vector by a unit vector. Put zeros last, where this does not affect others.
+            order = jnp.argsort(lost, axis=0, stable=True)
+            places = jnp.argsort(order, axis=0)
+            basis, growth = _orthonormal(jnp.take_along_axis(kept, order[:, None, None], axis=0), orthonormalise)
+            basis = jnp.take_along_axis(basis, places[:, None, None], axis=0)
+            growth = jnp.where(lost, -jnp.inf, jnp.take_along_axis(growth, places, axis=0))
+            basis = jnp.where(lost[:, None, None], 0.0, basis)
         # Mark only the first lost vector. Later vectors may appear lost only because of the direction that it removed.
         new = resolution.unresolved(growth) & ~lost
         first = new & (jnp.cumsum(new, axis=0) == 1)
@@ -392,19 +396,6 @@ def _resolved(
     start = (vectors, jnp.zeros(resolution.lost.shape), resolution, jnp.asarray(True))
     vectors, growth, resolution, _ = jax.lax.while_loop(lambda at: at[3], attempt, start)
     return vectors, growth, replace(resolution, growth=resolution.growth + growth)
-
-
-def _with_zeros(vectors: Array, are_zero: Array, orthonormalise: Orthonormalise) -> tuple[Array, Array]:
-    """Apply `_orthonormal` to vectors some of which are zero and remain zero."""
-    if orthonormalise is gram_schmidt:
-        return _orthonormal(vectors, orthonormalise)
-    # Reflections may replace a zero vector by a unit vector. Put zeros last, where this does not affect other vectors.
-    order = jnp.argsort(are_zero, axis=0, stable=True)
-    places = jnp.argsort(order, axis=0)
-    basis, growth = _orthonormal(jnp.take_along_axis(vectors, order[:, None, None], axis=0), orthonormalise)
-    basis = jnp.take_along_axis(basis, places[:, None, None], axis=0)
-    growth = jnp.where(are_zero, -jnp.inf, jnp.take_along_axis(growth, places, axis=0))
-    return jnp.where(are_zero[:, None, None], 0.0, basis), growth
 
 
 def _orthonormal(vectors: Array, orthonormalise: Orthonormalise) -> tuple[Array, Array]:

@@ -85,22 +85,6 @@ class FiniteNetwork(DisplayMixin, eqx.Module):
         yield Table((("patterns", str(self.limit.patterns)), ("tokens in the context", str(self.limit.context))))
         yield Text("Sample it with `dmft.network.run`; `limit` is the map of infinitely many neurons.")
 
-    def _token(
-        self, parameters: Parameters, state: State, key: PRNGKeyArray
-    ) -> tuple[Float[Array, "families patterns *batch"], Float[Array, "neurons *batch"]]:
-        """Return overlaps m^o, m^v, m^q and m^k of the token after `state`, and its spins, or mean spins by class."""
-        signs = self.signs.astype(float)
-        fields = parameters.beta * jnp.einsum("nm,m...->n...", signs[:, OUTPUT], jnp.stack(state.attention))
-        up = jax.nn.sigmoid(2 * fields)
-        if self.counts is None:
-            spins = jnp.where(jax.random.bernoulli(key, up), 1.0, -1.0)  # Eq. (4)
-        else:
-            counts = self.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
-            spins = 2 * jax.random.binomial(key, counts, up) / counts - 1  # Eq. (4), one class at once
-        semantic = jnp.einsum("nfm,n,n...->fm...", signs, self.shares, spins)
-        positional = self.limit.positional[state.position].reshape(semantic.shape[:2] + (1,) * (spins.ndim - 1))
-        return (1 - parameters.epsilon) * semantic + parameters.epsilon * positional, spins  # Eq. (1)
-
 
 @checked_arguments
 def spin_network(weights: Weights, context: int) -> FiniteNetwork:
@@ -183,8 +167,19 @@ def run(
 
 @eqx.filter_jit
 def _run(network, parameters, start, steps, samples, key, keep_spins):
+    signs = network.signs.astype(float)
+
     def token(state: State, key: PRNGKeyArray):
-        overlaps, spins = network._token(parameters, state, key)
+        fields = parameters.beta * jnp.einsum("nm,m...->n...", signs[:, OUTPUT], jnp.stack(state.attention))
+        up = jax.nn.sigmoid(2 * fields)
+        if network.counts is None:
+            spins = jnp.where(jax.random.bernoulli(key, up), 1.0, -1.0)  # Eq. (4)
+        else:  # mean spins by class
+            counts = network.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
+            spins = 2 * jax.random.binomial(key, counts, up) / counts - 1  # Eq. (4), one class at once
+        semantic = jnp.einsum("nfm,n,n...->fm...", signs, network.shares, spins)
+        positional = network.limit.positional[state.position].reshape(semantic.shape[:2] + (1,) * (spins.ndim - 1))
+        overlaps = (1 - parameters.epsilon) * semantic + parameters.epsilon * positional  # Eq. (1)
         state = store(state, tuple(overlaps[KEY]), tuple(overlaps[VALUE]))
         state = attend(parameters, state, tuple(overlaps[QUERY]))
         return state, (jnp.stack(state.attention), overlaps, spins if keep_spins else None)
@@ -279,6 +274,9 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
     model, patterns, context, batch = network.limit, start.patterns, start.context, start.batch_shape
     size, families = patterns * (1 + 2 * context), (len(FAMILIES), patterns)
     silent = jnp.zeros((len(FAMILIES) * patterns, *batch))
+    signs = network.signs.astype(float).reshape(*network.signs.shape, *(1 for _ in batch))
+    shares = network.shares.reshape(-1, *(1 for _ in batch))
+    columns = [signs[:, family, pattern] for family in range(len(FAMILIES)) for pattern in range(patterns)]
 
     def remembered(state: State) -> Array:
         return jnp.concatenate([jnp.stack(state.attention), *state.keys, *state.values])
@@ -301,8 +299,17 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
         def carry(numbers: Array) -> Array:
             return jnp.concatenate(push(numbers[:size], numbers[size:]))
 
+        found = compiled("noise")(
+            Omega=long_matrix(columns[OUTPUT * patterns :][:patterns]),
+            X=long_matrix(columns),
+            Xbar=long_matrix([shares * each for each in columns]),
+            A=column(state.attention),
+            beta=parameters.beta,
+            epsilon=parameters.epsilon,
+        )["Q"]  # Eq. (9), N times the covariance of the overlaps, given the previous state
+        noise = jnp.stack([jnp.stack([jnp.broadcast_to(entry, batch) for entry in row]) for row in found.grid])
         # The memory (covariance Sigma) and the overlaps (covariance Q / N) are independent. Use one block each.
-        noise = _noise(network, parameters, state) / network.neurons
+        noise = noise / network.neurons
         joint = jnp.zeros((size + len(noise), size + len(noise), *batch))
         joint = joint.at[:size, :size].set(covariance).at[size:, size:].set(noise)
         both = jax.vmap(carry)(jax.vmap(carry, in_axes=1, out_axes=1)(joint))
@@ -320,23 +327,6 @@ def _fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, 
     mean = jnp.concatenate([jnp.stack(start.attention)[None], mean])
     attention = jnp.concatenate([covariance[None, :patterns, :patterns], attention])
     return mean, attention, overlaps.reshape(steps, *families, *families, *batch)
-
-
-def _noise(network: FiniteNetwork, parameters: Parameters, state: State) -> Array:
-    """Return N times the covariance of the overlaps of the token after `state`, given that state; Eq. (9)."""
-    batch = state.batch_shape
-    signs = network.signs.astype(float).reshape(*network.signs.shape, *(1 for _ in batch))
-    shares = network.shares.reshape(-1, *(1 for _ in batch))
-    columns = [signs[:, family, pattern] for family in range(len(FAMILIES)) for pattern in range(state.patterns)]
-    found = compiled("noise")(
-        Omega=long_matrix(columns[OUTPUT * state.patterns :][: state.patterns]),
-        X=long_matrix(columns),
-        Xbar=long_matrix([shares * each for each in columns]),
-        A=column(state.attention),
-        beta=parameters.beta,
-        epsilon=parameters.epsilon,
-    )["Q"]
-    return jnp.stack([jnp.stack([jnp.broadcast_to(entry, batch) for entry in row]) for row in found.grid])
 
 
 @usual_settings()

@@ -363,53 +363,37 @@ def _stride(
     step: Step, start: BranchPoint, first: BranchPoint, length: float, largest: float, bounds: tuple[float, float]
 ) -> tuple[_Segment, list[Event], float]:
     """Return the next segment, its bifurcations, and the length of the step to try after it."""
+    (low, high), direction = bounds, start.tangent.first
     while length > _SMALLEST * largest:
         try:
-            ahead = _ahead(step, start, length, is_short=length <= _SHORT * largest)
-            segment = _up_to_bounds(_up_to_start(ahead, first), bounds)
+            guess = start.at.move(start.tangent, length)
+            end = correct(step, guess, direction, direction @ start.at.first + length)
+            segment = _Segment(step, start, end)
+            astray = _largest(end.at.move(guess, -1.0)) > _ASTRAY * length * _largest(start.tangent)
+            if not end.solved or astray or not segment.cosine > _STRAIGHT:
+                raise NoCycleError("the step is too long")  # it may end on another branch
+            if length > _SHORT * largest and segment.change > _CHANGE:
+                raise NoCycleError("the multipliers change too much in the step")
+            # Cut the segment at the start of the branch if the branch is closed and passes its start.
+            distance = float(direction @ (first.at.first - start.at.first))
+            passes = 0 < distance <= segment.length and not direction @ first.tangent.first < _STRAIGHT
+            if passes and _largest(segment.guess(distance).move(first.at, -1.0)) < _BESIDE * segment.length:
+                segment = _Segment(step, start, first)
+            # Cut the segment at the bound if it goes beyond the bound.
+            parameter = float(segment.end.at.parameter)
+            if not low <= parameter <= high:
+                bound, sign = (high, 1) if parameter > high else (low, -1)
+                near = segment.at(segment.root(lambda station, bound=bound: float(station.at.parameter) - bound))
+                end = at_parameter(step, Unknowns(near.at.points, jnp.asarray(bound, dtype=jnp.float64)), sign)
+                segment = _Segment(step, start, end)
+                if not end.solved or not segment.cosine > _STRAIGHT or not segment.length > 0:
+                    raise NoCycleError("the branch turns back at the bound")
             smooth = segment.cosine > _VERY_STRAIGHT and segment.change < _CHANGE / 2
             longer = min(largest, _LONGER * length) if smooth else length
             return segment, list(_events_on(segment)), longer
         except NoCycleError:
             length /= 2
     raise NoCycleError(f"steps of length {length:.3g} fail at parameter {float(start.at.parameter):.12g}")
-
-
-def _ahead(step: Step, start: BranchPoint, length: float, *, is_short: bool) -> _Segment:
-    """Return the segment of this `length`. Raises `NoCycleError` if the segment may end on another branch."""
-    guess = start.at.move(start.tangent, length)
-    direction = start.tangent.first
-    end = correct(step, guess, direction, direction @ start.at.first + length)
-    segment = _Segment(step, start, end)
-    astray = _largest(end.at.move(guess, -1.0)) > _ASTRAY * length * _largest(start.tangent)
-    if not end.solved or astray or not segment.cosine > _STRAIGHT:
-        raise NoCycleError("the step is too long")
-    if not is_short and segment.change > _CHANGE:
-        raise NoCycleError("the multipliers change too much in the step")
-    return segment
-
-
-def _up_to_start(segment: _Segment, first: BranchPoint) -> _Segment:
-    """Cut the segment at the start of the branch if the branch is closed and passes its start."""
-    distance = float(segment.direction @ (first.at.first - segment.start.at.first))
-    if not 0 < distance <= segment.length or segment.direction @ first.tangent.first < _STRAIGHT:
-        return segment
-    beside = _largest(segment.guess(distance).move(first.at, -1.0))
-    return _Segment(segment.step, segment.start, first) if beside < _BESIDE * segment.length else segment
-
-
-def _up_to_bounds(segment: _Segment, bounds: tuple[float, float]) -> _Segment:
-    """Cut the segment at the bound if it goes beyond the bound."""
-    parameter, (low, high) = float(segment.end.at.parameter), bounds
-    if low <= parameter <= high:
-        return segment
-    bound, sign = (high, 1) if parameter > high else (low, -1)
-    near = segment.at(segment.root(lambda station: float(station.at.parameter) - bound))
-    end = at_parameter(segment.step, Unknowns(near.at.points, jnp.asarray(bound, dtype=jnp.float64)), sign)
-    landed = _Segment(segment.step, segment.start, end)
-    if not end.solved or not landed.cosine > _STRAIGHT or not landed.length > 0:
-        raise NoCycleError("the branch turns back at the bound")
-    return landed
 
 
 def _largest(change: Unknowns) -> float:
@@ -471,27 +455,21 @@ def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
                 pass
         yield Event(kind, at.points, at.parameter, jnp.asarray(multiplier))
     if turns and through[1] == 0:
-        yield _meeting(segment)
+        # The branch turns back although no multiplier crosses 1: it begins at a bifurcation. If the other branch
+        # consists of cycles of half the period, this is a period doubling.
+        _, at = segment.root_where_branches_meet(_turning, segment.root(_turning))
+        kind, number = BRANCH_POINT, 1
+        if smallest_period(at.points) < len(at.points):
+            kind, number, at = PERIOD_DOUBLING, -1, Unknowns(at.points[: len(at.points) // 2], at.parameter)
+        monodromy, _, _ = _linearised(segment.step, at).condense(jnp.zeros_like(at.points))
+        multipliers = multipliers_of(monodromy)
+        closest = multipliers[np.argmin(np.abs(multipliers - number))]
+        yield Event(kind, at.points, at.parameter, jnp.asarray(closest))
 
 
 def _turning(station: BranchPoint) -> float:
     """Return the derivative of the parameter with respect to arclength, which is zero at a fold."""
     return float(station.tangent.parameter)
-
-
-def _meeting(segment: _Segment) -> Event:
-    """Find the bifurcation at which this branch begins. There it turns back although no multiplier crosses 1.
-
-    If the other branch consists of cycles of half the period, the bifurcation is a period doubling.
-    """
-    _, at = segment.root_where_branches_meet(_turning, segment.root(_turning))
-    kind, number = BRANCH_POINT, 1
-    if smallest_period(at.points) < len(at.points):
-        kind, number, at = PERIOD_DOUBLING, -1, Unknowns(at.points[: len(at.points) // 2], at.parameter)
-    monodromy, _, _ = _linearised(segment.step, at).condense(jnp.zeros_like(at.points))
-    multipliers = multipliers_of(monodromy)
-    closest = multipliers[np.argmin(np.abs(multipliers - number))]
-    return Event(kind, at.points, at.parameter, jnp.asarray(closest))
 
 
 @checked_arguments

@@ -61,29 +61,23 @@ def zero_one_test(series: _LongSeries, *, key: Key, draws: Count = 100) -> Float
     # zero explicitly, because rounding may make its computed mean differ from its value.
     centred = np.where(spread == 0, 0.0, _centre(series) / np.where(spread > 0, spread, 1.0))
     frequencies = np.asarray(jax.random.uniform(key, (draws,), minval=_FREQUENCIES[0], maxval=_FREQUENCIES[1]))
-    lags = np.arange(series.shape[-1] // 10, dtype=float)
-    lags -= np.mean(lags)
-
-    def growth(frequency: float) -> np.ndarray:
-        """Return the correlation of the mean-square displacement with the lag, or 0 without displacement."""
-        deviation = _centre(_mean_square_displacement(centred, frequency))
-        norms = np.linalg.norm(deviation, axis=-1) * np.linalg.norm(lags)
-        return np.divide(deviation @ lags, norms, out=np.zeros_like(norms), where=norms > 0)
-
-    return np.asarray(np.median([growth(frequency) for frequency in frequencies], axis=0))
-
-
-def _mean_square_displacement(series: Float[np.ndarray, "*batch time"], frequency: float) -> np.ndarray:
-    """Return <|z_{t+n} - z_t|^2> of the walk at one frequency, n = 1, ..., time // 10, over equally many t per n."""
     time = series.shape[-1]
     lags = np.arange(1, time // 10 + 1)
-    starts = time - len(lags)
-    walk = np.cumsum(series * np.exp(1j * frequency * np.arange(1, time + 1)), axis=-1)
-    products = _correlations(walk[..., :starts], walk, len(lags))[..., 1:]
-    squares = np.cumsum(np.abs(walk) ** 2, axis=-1)
-    first = squares[..., starts - 1, None]
-    later = squares[..., lags + starts - 1] - squares[..., lags - 1]
-    return (first + later - 2 * products.real) / starts
+    # Average over equally many t for every lag.
+    starts, centred_lags = time - len(lags), np.arange(time // 10, dtype=float)
+    centred_lags -= np.mean(centred_lags)
+
+    def growth(frequency: float) -> np.ndarray:
+        """Return the correlation of <|z_{t+n} - z_t|^2> with the lag n, or 0 without displacement."""
+        walk = np.cumsum(centred * np.exp(1j * frequency * np.arange(1, time + 1)), axis=-1)
+        products = _correlations(walk[..., :starts], walk, len(lags))[..., 1:]
+        squares = np.cumsum(np.abs(walk) ** 2, axis=-1)
+        later = squares[..., lags + starts - 1] - squares[..., lags - 1]
+        deviation = _centre((squares[..., starts - 1, None] + later - 2 * products.real) / starts)
+        norms = np.linalg.norm(deviation, axis=-1) * np.linalg.norm(centred_lags)
+        return np.divide(deviation @ centred_lags, norms, out=np.zeros_like(norms), where=norms > 0)
+
+    return np.asarray(np.median([growth(frequency) for frequency in frequencies], axis=0))
 
 
 @checked_arguments

@@ -224,7 +224,15 @@ def derive() -> MeanField:
     # of the previous spins.
     route.section = "Normalisation"
     route.apply(rules.sum_over_spins, -2 * path.log_probability(HORIZON), path.spins(HORIZON), equations="4")
-    overlaps = _saddle_point(route, path, Add(*(_sum_spins(route, path, time) for time in path.times)))
+    actions = []
+    for time in path.times:
+        route.section, route.equations = f"Token {time}", "1, 4"
+        value = path.overlap_of_spins(time)
+        sourced = normal(-2 * path.log_probability(time) - 2 * Trace(path.source(time).T * value))
+        names = path.overlap(time), path.conjugate(time)
+        named = route.apply(rules.insert_overlap, sourced, value, *names, -2 * NEURONS)
+        actions.append(route.apply(rules.sum_over_spins, named, path.spins(time), equations=""))
+    overlaps = _saddle_point(route, path, Add(*actions))
 
     # Write the sum over neurons as a sum over classes of neurons with equal output weights.
     route.section, route.equations = "Distinct columns", "6"
@@ -254,7 +262,18 @@ def derive() -> MeanField:
     in_exponents = attention.xreplace({softmax.column: path.exponents})
     moved = {path.exponents: path.exponent_displacement}
     exponent_response = route.apply(rules.response, in_exponents, moved, path.exponent_displacement)  # G^T
-    token_response = _token_response(route, path, softmax, in_exponents, exponent_response)
+    # Differentiate the attention with respect to the attention that generated token d. It acts through the key and
+    # value of the token, and through the query if the token is the newest.
+    key, value, query = (response * path.displacement for response in symbols.responses)
+    moved = {symbols.keys: path.token * key.T, symbols.query: query}
+    of_exponents = route.apply(rules.response, softmax.column, moved, path.displacement)
+    moved = {symbols.values: path.token * value.T, path.exponents: path.exponent_response * path.displacement}
+    whole = route.apply(rules.response, in_exponents, moved, path.displacement)
+    named = route.apply(rules.name_sum, whole, symbols.attention_response, transpose(exponent_response))
+    written_out = route.apply(rules.write_out, named, {path.exponent_response: of_exponents})
+    of_row = symbols.attention_response.T * path.token
+    share = Trace(Softmax(path.exponents).T * path.token)
+    token_response = route.apply(rules.abbreviate, written_out, {symbols.row: of_row, symbols.weight: share})
 
     # Derive N times the covariance of a token's overlaps in a finite network, given the previous attention.
     route.section, route.equations = "Fluctuations", "1, 4"
@@ -284,16 +303,6 @@ def derive() -> MeanField:
         trajectory=path,
         derivation=Derivation(tuple(route.steps), _SIZES),
     )
-
-
-def _sum_spins(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
-    """Derive the action of one time step: name its overlaps, and sum over its spins."""
-    route.section, route.equations = f"Token {time}", "1, 4"
-    value = path.overlap_of_spins(time)
-    sourced = normal(-2 * path.log_probability(time) - 2 * Trace(path.source(time).T * value))
-    names = path.overlap(time), path.conjugate(time)
-    named = route.apply(rules.insert_overlap, sourced, value, *names, -2 * NEURONS)
-    return route.apply(rules.sum_over_spins, named, path.spins(time), equations="")
 
 
 def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> MatrixExpr:
@@ -326,27 +335,3 @@ def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> Mat
         route.apply(rules.set_to_zero, conjugates[time], *(path.force(each) for each in range(time, HORIZON)))
     route.apply(rules.set_to_zero, free, *map(path.conjugate, path.times))
     return route.apply(rules.set_to_zero, overlaps[-1], path.conjugate(HORIZON), equations="5")
-
-
-def _token_response(
-    route: Recorder,
-    path: TrajectorySymbols,
-    softmax: Softmax,
-    in_exponents: MatrixExpr,
-    exponent_response: MatrixExpr,
-) -> MatrixExpr:
-    """Differentiate the attention with respect to the attention that generated token d.
-
-    That attention acts through the key and value of the token, and through the query if the token is the newest.
-    """
-    symbols = path.of_map
-    key, value, query = (response * path.displacement for response in symbols.responses)
-    moved = {symbols.keys: path.token * key.T, symbols.query: query}
-    of_exponents = route.apply(rules.response, softmax.column, moved, path.displacement)
-    moved = {symbols.values: path.token * value.T, path.exponents: path.exponent_response * path.displacement}
-    whole = route.apply(rules.response, in_exponents, moved, path.displacement)
-    named = route.apply(rules.name_sum, whole, symbols.attention_response, transpose(exponent_response))
-    written_out = route.apply(rules.write_out, named, {path.exponent_response: of_exponents})
-    of_row = symbols.attention_response.T * path.token
-    share = Trace(Softmax(path.exponents).T * path.token)
-    return route.apply(rules.abbreviate, written_out, {symbols.row: of_row, symbols.weight: share})
