@@ -47,22 +47,13 @@ def _derive(form: NetworkForm) -> Action:
 def _derive_anew(form: NetworkForm) -> Action:
     if form.has_richness:
         return with_richness(_derive(replace(form, has_richness=False, is_infinite=False)), form)
-    symbols = _symbols(form)
-    return backpropagate(form, symbols, _trial_sizes(form, symbols))
-
-
-def _size(name: str) -> Symbol:
-    return Symbol(name, integer=True, positive=True)
-
-
-def _symbols(form: NetworkForm) -> ActionSymbols:
     layers, outputs, rows = form.layers, form.outputs, [form.readings]
     for layer in reversed(layers):
         rows.insert(0, expand(layer.branches * rows[0]))
     overlaps = tuple(positive_definite(f"U_{layer}", size) for layer, size in enumerate(rows, 1))
     columns = expand(overlaps[0].shape[0] * _size("N_0"))
     parameters = frozenset().union(*(layer.parameters for layer in layers))
-    return ActionSymbols(
+    symbols = ActionSymbols(
         heads=tuple(layer.symbols.heads for layer in layers if layer.forward.has(layer.symbols.heads)),
         widths=form.widths,
         variances=(*(layer.symbols.variance for layer in layers), Symbol("sigma2_a", positive=True)),
@@ -78,6 +69,11 @@ def _symbols(form: NetworkForm) -> ActionSymbols:
         examples=_size("P"),
         read_tokens=TOKENS if form.every_token else Integer(1),
     )
+    return backpropagate(form, symbols, _trial_sizes(form, symbols))
+
+
+def _size(name: str) -> Symbol:
+    return Symbol(name, integer=True, positive=True)
 
 
 def _trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, int], ...]:

@@ -13,7 +13,7 @@ and displacements propagate back.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
+from sympy import Add, Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
@@ -48,42 +48,36 @@ def finite_width_prior(
     forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
 ) -> FiniteWidthPrior:
     """Derive the prior of (U_1, ..., U_{L+1}) for the layers `forms`. The steps can be tested at `sizes`."""
-    steps: list[Step] = []
-    priors = [_layer_prior(steps, form, *symbols.overlaps[layer : layer + 2]) for layer, form in enumerate(forms)]
-    priors.append(_readout_prior(steps, symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]))
-    exact, leading = zip(*priors, strict=True)
-    return FiniteWidthPrior(Derivation(tuple(steps), sizes), exact, leading)
-
-
-def _layer_prior(steps, form: LayerForm, overlap: MatrixSymbol, outer: MatrixSymbol) -> tuple[Expr, Expr]:
-    """Derive the law of U_l given U_{l+1}, exactly and to leading order."""
-    index, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
-    do = Recorder(steps, f"Layer {index}").apply
-    size, of_blocks = outer.shape[0], expand(form.blocks * outer.shape[0])
-    above = MatrixSymbol(f"w_{index + 1}", size, next_width)
-    source = MatrixSymbol("G", of_blocks, width)
-    weights = Stacked(above * form.weights, form.blocks) / sqrt(next_width)  # Eq. (6)
-    coupling = do(rules.unstack, 2 * S.ImaginaryUnit * Trace(source.T * weights), equations="6")
-    row, column = MatrixSymbol("v", form.weights.shape[1], 1), MatrixSymbol("r", size, 1)
-    one_row = do(rules.split_into_rows, coupling, [(row, form.weights), (column, above.T)])
-    covariance = kronecker(form.covariance, Identity(width))
-    averaged = do(rules.gaussian_average, one_row, row, covariance)
-    total = do(rules.sum_over_rows, averaged, next_width, [(column, above.T)])
-    named = do(rules.name, total, outer, above * above.T / next_width, equations="13")
-    characteristic = do(rules.gather_blocks, named)
-    given = outer if form.has_skip else None
-    return _density(do, characteristic, source, overlap, width, given, (overlap, outer))
-
-
-def _readout_prior(steps, overlap: MatrixSymbol, width: Expr, variance: Symbol) -> tuple[Expr, Expr]:
-    do = Recorder(steps, "Readout").apply
+    steps, priors = [], []
+    for layer, form in enumerate(forms):
+        # The law of U_l given U_{l+1}.
+        overlap, outer = symbols.overlaps[layer : layer + 2]
+        index, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
+        do = Recorder(steps, f"Layer {index}").apply
+        size, of_blocks = outer.shape[0], expand(form.blocks * outer.shape[0])
+        above = MatrixSymbol(f"w_{index + 1}", size, next_width)
+        source = MatrixSymbol("G", of_blocks, width)
+        weights = Stacked(above * form.weights, form.blocks) / sqrt(next_width)  # Eq. (6)
+        coupling = do(rules.unstack, 2 * S.ImaginaryUnit * Trace(source.T * weights), equations="6")
+        row, column = MatrixSymbol("v", form.weights.shape[1], 1), MatrixSymbol("r", size, 1)
+        one_row = do(rules.split_into_rows, coupling, [(row, form.weights), (column, above.T)])
+        covariance = kronecker(form.covariance, Identity(width))
+        averaged = do(rules.gaussian_average, one_row, row, covariance)
+        total = do(rules.sum_over_rows, averaged, next_width, [(column, above.T)])
+        named = do(rules.name, total, outer, above * above.T / next_width, equations="13")
+        characteristic = do(rules.gather_blocks, named)
+        given = outer if form.has_skip else None
+        priors.append(_density(do, characteristic, source, overlap, width, given, (overlap, outer)))
+    do, overlap, width = Recorder(steps, "Readout").apply, symbols.overlaps[-1], symbols.widths[-1]
     weights, source = (MatrixSymbol(name, overlap.shape[0], width) for name in ("A", "G"))
     row, column = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
     coupling = 2 * S.ImaginaryUnit * Trace(source.T * weights)
     one_row = do(rules.split_into_rows, coupling, [(row, weights), (column, source)])
-    averaged = do(rules.gaussian_average, one_row, row, variance * Identity(width))
+    averaged = do(rules.gaussian_average, one_row, row, symbols.variances[-1] * Identity(width))
     characteristic = do(rules.sum_over_rows, averaged, overlap.shape[0], [(column, source)])
-    return _density(do, characteristic, source, overlap, width, None, (overlap,))
+    priors.append(_density(do, characteristic, source, overlap, width, None, (overlap,)))
+    exact, leading = zip(*priors, strict=True)
+    return FiniteWidthPrior(Derivation(tuple(steps), sizes), exact, leading)
 
 
 def _density(do, characteristic, source, overlap, width, given, variables) -> tuple[Expr, Expr]:

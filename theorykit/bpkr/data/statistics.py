@@ -154,17 +154,15 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
         raise ValueError(
             f"statistics have {counted(statistics.outputs, 'output')}, but the architecture has {architecture.outputs}"
         )
-    statistics = require(statistics, _usable(architecture, statistics))
-    gram = checked_symmetric("statistics: gram", statistics.gram)
-    return eqx.tree_at(lambda at: at.gram, statistics, gram) if is_traced(gram) else statistics
-
-
-def _usable(architecture: Architecture, statistics: FeatureStatistics) -> Iterator[Requirement]:
     temperature = on_host(architecture.temperature)
     positive = "the dual form divides by the temperature: use a positive temperature"
-    yield Requirement(positive, temperature > 0, lambda: f"{positive}, not temperature={temperature}")
+    conditions = [Requirement(positive, temperature > 0, lambda: f"{positive}, not temperature={temperature}")]
     for name in ("gram", "projection", "label_square", "examples"):
-        yield finite_entries(f"statistics: {name}", on_host(getattr(statistics, name)))
+        conditions.append(finite_entries(f"statistics: {name}", on_host(getattr(statistics, name))))
     for name, least in {"label_square": 0, "examples": 1}.items():
         value, message = on_host(getattr(statistics, name)), f"statistics: {name} must be at least {least}"
-        yield Requirement(message, value >= least, lambda message=message, value=value: f"{message}, got {value}")
+        told = lambda message=message, value=value: f"{message}, got {value}"  # noqa: E731
+        conditions.append(Requirement(message, value >= least, told))
+    statistics = require(statistics, conditions)
+    gram = checked_symmetric("statistics: gram", statistics.gram)
+    return eqx.tree_at(lambda at: at.gram, statistics, gram) if is_traced(gram) else statistics

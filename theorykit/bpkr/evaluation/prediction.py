@@ -106,23 +106,18 @@ def predict(
     problem.require_labels()
     data, test_features = problem.data, problem.test_features(test_features)
     point = problem.point(order_parameters, singular=data.moments is None)
-    if data.moments is None:
-        prediction = _predict_in_shared_sizes(problem, point, test_features)
+    bound, examples = problem.bound, len(test_features)
+    if data.moments is not None:
+        prediction = _predict_from_moments(bound, point, data.moments, test_features)
+    elif not problem.adds_zeros or examples > MANY_ROWS or is_traced(point, test_features):
+        prediction = prediction_at(bound, point, data.features, data.labels, test_features)
     else:
-        prediction = _predict_from_moments(problem.bound, point, data.moments, test_features)
+        # Add zeros to the examples, so that similar numbers of examples share a compiled function.
+        padded = with_zeros(data.features, data.labels)
+        prediction = prediction_at(bound, point, padded.features, padded.labels, features_with_zeros(test_features))
+        # Slice on the host, where it needs no compilation.
+        prediction = jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
     return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=data.classes)
-
-
-def _predict_in_shared_sizes(problem: Problem, point: OrderParameters, test_features: Features) -> Prediction:
-    """Predict with zeros added to the examples, so that similar numbers of examples share a compiled function."""
-    bound, features, labels = problem.bound, problem.data.features, problem.data.labels
-    examples = len(test_features)
-    if not problem.adds_zeros or examples > MANY_ROWS or is_traced(point, test_features):
-        return prediction_at(bound, point, features, labels, test_features)
-    data = with_zeros(features, labels)
-    prediction = prediction_at(bound, point, data.features, data.labels, features_with_zeros(test_features))
-    # Slice on the host, where it needs no compilation.
-    return jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
 
 
 @jit_and_keep

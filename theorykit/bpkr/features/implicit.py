@@ -89,9 +89,17 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         return self._by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
 
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
-        """Return the kernel of every pair of paths."""
-        found = self._by_example(self, lambda kernels: _over_outputs(kernels, outputs)).transpose(1, 2, 0, 3, 4)
-        return found.reshape(*found.shape[:2], len(self) * outputs, -1)
+        """Return the kernel of every pair of paths. Kernels are nonzero only between equal outputs."""
+        side, unit = self.shape[1] * outputs, jnp.eye(outputs)
+
+        def over_outputs(kernels: Array) -> Array:
+            if outputs == 1:
+                return kernels[:, :, None, :]
+            spread = jnp.einsum("abv,ce,df->acbdevf", kernels, unit, unit)
+            return spread.reshape(side, side, outputs, kernels.shape[2] * outputs)
+
+        found = self._by_example(self, over_outputs).transpose(1, 2, 0, 3, 4)
+        return found.reshape(side, side, len(self) * outputs, -1)
 
     def kernel(self, u1: Float[Array, "n n"], other: "ImplicitFeatures") -> Float[Array, "rows columns"]:
         """Return K between these examples and `other`, Eq. (10)."""
@@ -151,13 +159,3 @@ Features = Array | ImplicitFeatures
 def _by_token(by_example: Any) -> Any:
     """Reshape arrays (examples, tokens, ...) to (examples x tokens, ...)."""
     return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), by_example)
-
-
-def _over_outputs(kernels: Float[Array, "paths paths examples"], outputs: int) -> Float[Array, "n n outputs rows"]:
-    """Expand kernels to pairs (path, output). Entries are nonzero only between equal outputs."""
-    if outputs == 1:
-        return kernels[:, :, None, :]
-    unit = jnp.eye(outputs)
-    spread = jnp.einsum("abv,ce,df->acbdevf", kernels, unit, unit)
-    paths, examples = kernels.shape[0], kernels.shape[2]
-    return spread.reshape(paths * outputs, paths * outputs, outputs, examples * outputs)

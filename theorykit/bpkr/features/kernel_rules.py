@@ -136,7 +136,11 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
         raise ValueError(f"its square times the density is wider than {_MOST_STRETCH:.0f} standard deviations")
     variances, value = np.geomspace(least, most, _SAMPLE), _host_function(activation)
     reach = pair_averages.REACH * stretch * np.sqrt(most)
-    edges, resolved = _panels(activation, reach, _scale(value, variances), float(np.sqrt(least)))
+    normals = np.linspace(-6, 6, 601)
+    normals = normals[normals != 0]
+    values, weights = _finite(value, np.sqrt(variances)[:, None] * normals), np.exp(-(normals**2) / 2)
+    scale = float(np.min(np.sqrt(np.sum(weights * values**2, axis=1) / np.sum(weights))))
+    edges, resolved = _panels(activation, reach, scale, float(np.sqrt(least)))
     places = _kinks(activation.function, reach)
     # Keep the symmetry of the function only if its values near the kinks have it.
     points, parity = _tried(places, reach), activation.parity
@@ -175,14 +179,6 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
         coarse, fine = (average(variances[i], variances[j], ratios, nodes) for nodes in (PAIR_NODES, PAIR_NODES + 4))
     worst = np.max(np.abs(fine - coarse) / np.maximum(roots[i] * roots[j], 1e-300))
     return rule, float(2 * (off + pair_averages.TOLERANCE + worst) + 1e-14)
-
-
-def _scale(value: Function, variances: np.ndarray) -> float:
-    points = np.linspace(-6, 6, 601)
-    points = points[points != 0]
-    values = _finite(value, np.sqrt(variances)[:, None] * points)
-    weights = np.exp(-(points**2) / 2)
-    return float(np.min(np.sqrt(np.sum(weights * values**2, axis=1) / np.sum(weights))))
 
 
 def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:

@@ -441,18 +441,31 @@ def solve_matrix_free(
 ) -> MatrixFreeSaddle:
     """Solve once per repeat with fresh probes, until a step changes no coordinate by more than `tolerance`."""
     with outside_meshes():
-        data = operands_of(problem)
-        *keys, last = jax.random.split(solver.key, solver.repeats + 1)
+        data, repeats = operands_of(problem), solver.repeats
+        bound, (*keys, last) = data.bound, jax.random.split(solver.key, repeats + 1)
         samples = [_SampleAverage(data, solver, key) for key in keys]
         ends, steps, residuals, memory = [], [], [], AndersonMemory.empty(_MEMORY, len(start))
         with Progress("matrix-free saddle", unit="step", shown=solver.progress) as report:
             for sample in samples:
                 # New probes change the map, but hardly its derivative, so keep the secants.
-                memory = memory.restarted()
-                start, taken, residual, memory = _fixed_point(sample, start, memory, max_steps, tolerance, report)
-                ends.append(start)
+                memory, point, best, lowest, taken = memory.restarted(), start, start, math.inf, 0
+                # Find the fixed point of a majorise-minimise step.
+                while taken < max_steps and lowest > tolerance:
+                    taken += 1
+                    image = _minimise_bound(bound, point, sample.at(_order_parameters(bound, point)).slopes)
+                    change = float(jnp.max(jnp.abs(image - point)))
+                    report.update(note=f"change={change:.1e}")
+                    if change < lowest:
+                        best, lowest = image, change
+                    if change <= _THROWN_OFF * lowest:
+                        point, memory = memory.next_point(point, image)
+                    else:
+                        # Restart from the best point without the secants, which led away from it.
+                        point, memory = best, AndersonMemory.empty(_MEMORY, len(start))
+                start = best
+                ends.append(best)
                 steps.append(taken)
-                residuals.append(residual)
+                residuals.append(lowest)
         if not max(residuals) <= tolerance:
             message = (
                 f"the solve did not converge: after {max_steps} steps a step still changes a coordinate by "
@@ -461,26 +474,29 @@ def solve_matrix_free(
             if throw:
                 raise RuntimeError(message)
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        stats = {"steps": tuple(steps), "residual": tuple(residuals), "samples": jnp.stack(ends)}
-        return _pool(samples, jnp.stack(ends), jax.random.split(last, solver.repeats), stats)
-
-
-def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, report):
-    """Return the fixed point of a majorise-minimise step, the number of steps, the smallest change, and the secants."""
-    bound, point, best, lowest, taken = sample.data.bound, start, start, math.inf, 0
-    while taken < max_steps and lowest > tolerance:
-        taken += 1
-        image = _minimise_bound(bound, point, sample.at(_order_parameters(bound, point)).slopes)
-        change = float(jnp.max(jnp.abs(image - point)))
-        report.update(note=f"change={change:.1e}")
-        if change < lowest:
-            best, lowest = image, change
-        if change <= _THROWN_OFF * lowest:
-            point, memory = memory.next_point(point, image)
-        else:
-            # Restart from the best point without the secants, which led away from it.
-            point, memory = best, AndersonMemory.empty(_MEMORY, len(start))
-    return best, taken, lowest, memory
+        ends = jnp.stack(ends)
+        centre, point, errors = _mean(bound, ends)
+        # Near its minimum each sample's S is quadratic, so the rise to the mean is half the slope there times the
+        # distance.
+        climbs = [
+            _gradient(bound, centre, sample.at(point).slopes.gradient) @ (centre - end) / 2
+            for sample, end in zip(samples, ends, strict=True)
+        ]
+        # Estimate the energy with fresh probes, because the old ones are biased.
+        estimates = [_SampleAverage(data, solver, key).at(point) for key in jax.random.split(last, repeats)]
+        entropy, energy = bound.entropy(point), sum(estimate.value for estimate in estimates) / repeats
+        return MatrixFreeSaddle(
+            order_parameters=point,
+            errors=errors,
+            action=entropy + energy,
+            entropy=entropy,
+            energy=energy,
+            standard_error=jnp.sqrt(sum(estimate.standard_error**2 for estimate in estimates)) / repeats,
+            excess=jnp.maximum(sum(climbs) / repeats, 0.0) / (repeats - 1),
+            bias=sum(estimate.bias for estimate in estimates) / repeats,
+            stats={"steps": tuple(steps), "residual": tuple(residuals), "samples": ends},
+            architecture=bound.architecture,
+        )
 
 
 @jit
@@ -501,32 +517,6 @@ def _minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes
 @jit
 def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderParameters:
     return to_order_parameters(bound.architecture, coordinates)
-
-
-def _pool(samples: list[_SampleAverage], ends, fresh, stats) -> MatrixFreeSaddle:
-    """Average the `ends` of all repeats, and estimate the energy with fresh probes, because the old ones are biased."""
-    data, solver, repeats = samples[0].data, samples[0].solver, len(samples)
-    bound = data.bound
-    centre, point, errors = _mean(bound, ends)
-    # Near its minimum each sample's S is quadratic, so the rise to the mean is half the slope there times the distance.
-    climbs = [
-        _gradient(bound, centre, sample.at(point).slopes.gradient) @ (centre - end) / 2
-        for sample, end in zip(samples, ends, strict=True)
-    ]
-    estimates = [_SampleAverage(data, solver, key).at(point) for key in fresh]
-    entropy, energy = bound.entropy(point), sum(estimate.value for estimate in estimates) / repeats
-    return MatrixFreeSaddle(
-        order_parameters=point,
-        errors=errors,
-        action=entropy + energy,
-        entropy=entropy,
-        energy=energy,
-        standard_error=jnp.sqrt(sum(estimate.standard_error**2 for estimate in estimates)) / repeats,
-        excess=jnp.maximum(sum(climbs) / repeats, 0.0) / (repeats - 1),
-        bias=sum(estimate.bias for estimate in estimates) / repeats,
-        stats=stats,
-        architecture=bound.architecture,
-    )
 
 
 @jit

@@ -246,32 +246,29 @@ def _checked_attention(
                 f"{name} must have shape {(examples, *shared)}, or {shared} if it is the same for all examples, got "
                 f"{layer.shape}"
             )
-        layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
-        conditions = [] if layout == "keys-first" else [_sums_over_keys(name, layer, layout)]
+        layer, conditions = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer, []
+        if layout != "keys-first":
+            # Require that a softmax is over keys, because libraries use (..., queries, keys).
+            least, over_keys, over_queries = map(on_host, _sums(layer))
+            if not is_traced(over_keys) and over_keys > _ONE and (over_queries > _ONE or least < 0):
+                warnings.warn(
+                    f"{name} is not a softmax: sums over keys differ from one by up to {over_keys:.2g}, and sums over "
+                    f"queries by up to {over_queries:.2g}. Maps recorded in training mode include dropout; record them "
+                    'in evaluation mode. If this is intended, as for gates and graphs, pass layout="keys-first"',
+                    AttentionWarning,
+                    stacklevel=4,
+                )
+            advice = 'pass layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is intended'
+            if layout == "torch":
+                advice = "leave out layout, because its axes are (keys, queries) already"
+            message = (
+                f"{name} is transposed: it sums to one over queries, but a softmax sums to one over keys; {advice}"
+            )
+            conditions.append(Requirement(message, (least < 0) | (over_queries >= _ONE) | (over_keys <= _ONE)))
         if real is not None:
             conditions.append(_ignores_padding(name, layer, real))
         layers.append(require(layer, conditions))
     return tuple(layers)
-
-
-def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], layout: Layout | None) -> Requirement:
-    """Require that a softmax is over keys, because libraries use (..., queries, keys). Warn if it is not a softmax."""
-    least, over_keys, over_queries = map(on_host, _sums(layer))
-    if not is_traced(over_keys) and over_keys > _ONE and (over_queries > _ONE or least < 0):
-        warnings.warn(
-            f"{name} is not a softmax: sums over keys differ from one by up to {over_keys:.2g}, and sums over queries "
-            f"by up to {over_queries:.2g}. Maps recorded in training mode include dropout; record them in evaluation "
-            'mode. If this is intended, as for gates and graphs, pass layout="keys-first"',
-            AttentionWarning,
-            stacklevel=5,
-        )
-    advice = 'pass layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is intended'
-    if layout == "torch":
-        advice = "leave out layout, because its axes are (keys, queries) already"
-    return Requirement(
-        f"{name} is transposed: it sums to one over queries, but a softmax sums to one over keys; {advice}",
-        (least < 0) | (over_queries >= _ONE) | (over_keys <= _ONE),
-    )
 
 
 @jit

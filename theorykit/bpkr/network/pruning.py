@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool
 from sympy import MatrixSymbol
 
 from ...checks import (
@@ -118,8 +118,18 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
         for layer, count in enumerate(counts, 1)
     ]
     smaller_layers = tuple(map(_of_fewer_heads, architecture.layers, architecture.forms, kept))
-    smaller = dataclasses.replace(architecture, layers=smaller_layers)
-    layers = map(_of_fewer_blocks, network.weights, architecture.forms, smaller.forms, kept)
+    smaller, layers = dataclasses.replace(architecture, layers=smaller_layers), []
+    for weights, before, after, keep in zip(network.weights, architecture.forms, smaller.forms, kept, strict=True):
+        if not np.all(keep):
+            # The factor of a weight block in the forward map, such as 1 / sqrt(H), without the factor of the width.
+            ((all_heads, _),), ((fewer, _),) = (matrix_terms(form.block_tokens) for form in (before, after))
+            ratio = all_heads.subs(before.symbols.heads, len(keep)) / fewer.subs(after.symbols.heads, int(np.sum(keep)))
+            if not ratio.is_number:
+                layer = f"layer {before.symbols.index}"
+                raise ValueError(f"no head can be removed from {layer}: its weights would be rescaled by {ratio}")
+            # Rescale the remaining blocks so that the forward map of fewer heads gives the same result.
+            weights = float(ratio) * weights[:, np.repeat(keep, weights.shape[1] // len(keep))]
+        layers.append(weights)
     if not isinstance(network.heads, (KeyQueryHeads, ProjectionHeads)):
         raise ValueError(f"cannot remove {type(network.heads).__name__}: use KeyQueryHeads or ProjectionHeads")
     of_layers = [keep for keep in kept if len(keep)]
@@ -168,18 +178,3 @@ def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> Abstrac
             raise ValueError(f"no head can be removed from {layer}: {cause}")
     fewer = dataclasses.replace(inner, heads=int(np.sum(keep)))
     return fewer if inner is kind else dataclasses.replace(kind, layer=fewer)
-
-
-def _of_fewer_blocks(
-    weights: Float[Array, "rows columns"], before: LayerForm, after: LayerForm, keep: Keep
-) -> Float[Array, "rows fewer"]:
-    """Rescale the remaining weight blocks so that the forward map of fewer heads gives the same result."""
-    if np.all(keep):
-        return weights
-    # The factor of a weight block in the forward map, such as 1 / sqrt(H), without the factor of the width.
-    ((all_heads, _),), ((fewer, _),) = (matrix_terms(form.block_tokens) for form in (before, after))
-    ratio = all_heads.subs(before.symbols.heads, len(keep)) / fewer.subs(after.symbols.heads, int(np.sum(keep)))
-    if not ratio.is_number:
-        layer = f"layer {before.symbols.index}"
-        raise ValueError(f"no head can be removed from {layer}: its weights would be rescaled by {ratio}")
-    return float(ratio) * weights[:, np.repeat(keep, weights.shape[1] // len(keep))]

@@ -104,7 +104,27 @@ class NestedProblem(AbstractNonlinearProblem):
         """Find the minimum with `saddle.minimise`, to which `options` are passed. By default it starts at Q_l = 1."""
         options.setdefault("initial", dict.fromkeys(self.theory.action.order_parameters, 1.0))
         found = saddle.minimise(self.theory.action, self.values, **options)
-        self._check_kernel(found)
+        activations, point = _activations(self.problem.architecture), order_parameters_of(self.theory, found)
+        has_closed_forms = all(activation.kernel_of_correlation is not None for activation in activations)
+        if has_closed_forms or is_traced(found, self.problem.data.features):
+            return found
+        if not all(bool(jnp.isfinite(value)) for value in point.values()):
+            return found
+        # Compare the kernel with one of full precision.
+        numbers, variances = self.problem.bound.numbers(), self.theory.base.symbols.variances
+        scales = [float(numbers[s]) * float(q) for s, q in zip(variances, point.values(), strict=True)]
+        between = jnp.asarray(scales[:-1], dtype=jnp.float64)
+        rules = rules_for(activations, between, self._tokens[:, None])
+        units = self._tokens, token_units(activations, rules, between, self._tokens)
+        exact = np.asarray(token_kernel(activations, rules, between, units, units)) * np.prod(scales)
+        off = np.max(np.abs(np.asarray(self._kernel(point, self._tokens)) - exact)) / np.max(np.abs(exact))
+        if not off <= WARNED:
+            warnings.warn(
+                f"the averages in the action of {', '.join(each.name for each in activations)} cause a relative error "
+                f"of {off:.2g} of the kernel at the solution; use bpkr.solve, which has full precision",
+                KernelWarning,
+                stacklevel=2,
+            )
         return found
 
     def _kernels(self, point, test_features):
@@ -116,29 +136,6 @@ class NestedProblem(AbstractNonlinearProblem):
         """Compute the kernel of the action at its order parameters, among the examples of `tokens`."""
         compiled = _compiled(self.theory.kernel, self.theory.base, tuple(self.theory.action.order_parameters))
         return compiled.call_from(self.problem.bound.numbers() | dict(point) | {self._inputs: tokens.T})["kernel"]
-
-    def _check_kernel(self, found: saddle.Solution) -> None:
-        activations = _activations(self.problem.architecture)
-        point = order_parameters_of(self.theory, found)
-        features, base = self.problem.data.features, self.theory.base
-        if is_traced(found, features) or not all(bool(jnp.isfinite(value)) for value in point.values()):
-            return
-        if all(activation.kernel_of_correlation is not None for activation in activations):
-            return
-        numbers = self.problem.bound.numbers()
-        scales = [float(numbers[s]) * float(q) for s, q in zip(base.symbols.variances, point.values(), strict=True)]
-        between = jnp.asarray(scales[:-1], dtype=jnp.float64)
-        rules = rules_for(activations, between, self._tokens[:, None])
-        units = self._tokens, token_units(activations, rules, between, self._tokens)
-        exact = np.asarray(token_kernel(activations, rules, between, units, units)) * np.prod(scales)
-        off = np.max(np.abs(np.asarray(self._kernel(point, self._tokens)) - exact)) / np.max(np.abs(exact))
-        if not off <= WARNED:
-            warnings.warn(
-                f"the averages in the action of {', '.join(each.name for each in activations)} cause a relative error "
-                f"of {off:.2g} of the kernel at the solution; use bpkr.solve, which has full precision",
-                KernelWarning,
-                stacklevel=3,
-            )
 
 
 def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:

@@ -128,7 +128,13 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     heads = _heads(architecture.heads)
     if not heads:
         raise ValueError("no head can be left out, because the architecture has no heads")
-    stays = {head: _paths_without(problem, head) for head in heads}
+    branches, stays = np.array(architecture.path_branches()) - 1, {}
+    for head in heads:
+        through = architecture.branch_heads(head.layer)
+        if np.any(np.sum(through, axis=1) > 1):
+            raise ValueError(f"{head} cannot be left out, because heads of this layer share a weight block")
+        # The paths that do not pass through the head.
+        stays[head] = ~through[branches[:, head.layer - 1], head.head - 1]
     measure, quality = _expected(problem, point)
     rows, failed = [], []
     with Progress(
@@ -158,15 +164,6 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     scores = (head_scores(architecture, each) for each in (point, limit))
     per_width = "; log evidence is per width N_1" if architecture.is_infinite else ""
     return HeadCosts(evidence, evidence_error, *predicted, measure, *scores, f"{problem.description}{per_width}")
-
-
-def _paths_without(problem: Problem, head: Head) -> Bool[np.ndarray, " paths"]:
-    """Mark the paths that do not pass through the head."""
-    through = problem.architecture.branch_heads(head.layer)
-    if np.any(np.sum(through, axis=1) > 1):
-        raise ValueError(f"{head} cannot be left out, because heads of this layer share a weight block")
-    branches = np.array(problem.architecture.path_branches())[:, head.layer - 1] - 1
-    return ~through[branches, head.head - 1]
 
 
 def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarray, " paths"]) -> OrderParameters:

@@ -6,7 +6,7 @@ The action is not convex, and a solve finds one minimum. No proof excludes other
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,6 @@ from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem, describe_cost
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
-from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
 
@@ -134,42 +133,28 @@ def search(
 
 
 def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Saddle:
-    """Solve from a starting point, or, without one, by continuation.
+    """Solve from a starting point, or, without one, by continuation from nearly a Gaussian process.
 
     Continuation solves at decreasing widths, or at increasing richness if there is one, each from the previous
     solution, until a solve does not converge.
     """
-    if coordinates is not None:
-        return _quietly(problem, to_order_parameters(problem.architecture, coordinates), options)
-    if problem.architecture.richness is not None:
-        return _from_the_lazy_end(problem, options)
-    initial, widths = None, problem.architecture.widths
-    moments = problem.data.moments
-    examples = float(len(problem.data.labels) if moments is None else moments.examples)
-    # Factors on the widths, from nearly a Gaussian process down to 1.
-    highest = max(100.0 * examples / max(map(float, widths)), 10.0)
-    for factor in np.geomspace(highest, 1.0, int(np.ceil(np.log2(highest))) + 1).tolist():
-        wider = eqx.tree_at(lambda p: p.architecture.widths, problem, tuple(factor * width for width in widths))
-        saddle = _quietly(wider, initial, options)
-        if not saddle.converged:
-            break
-        initial = saddle.order_parameters
-    return saddle
-
-
-def _from_the_lazy_end(problem: Problem, options: Mapping[str, Any]) -> Saddle:
-    """Solve by continuation in the richness, from nearly a Gaussian process, until a solve does not converge."""
-    initial = None
-    for factor in np.geomspace(_LAZY, 1.0, _RICHER).tolist():
-        lazier = eqx.tree_at(lambda p: p.architecture.richness, problem, factor * problem.architecture.richness)
-        saddle = _quietly(lazier, initial, options)
-        if not saddle.converged:
-            break
-        initial = saddle.order_parameters
-    return saddle
-
-
-def _quietly(problem: Problem, initial: OrderParameters | None, options: Mapping[str, Any]) -> Saddle:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return solve(problem, initial=initial, **options)
+        if coordinates is not None:
+            return solve(problem, initial=to_order_parameters(problem.architecture, coordinates), **options)
+        if problem.architecture.richness is not None:
+            name, factors = "richness", np.geomspace(_LAZY, 1.0, _RICHER)
+        else:
+            moments = problem.data.moments
+            examples = float(len(problem.data.labels) if moments is None else moments.examples)
+            highest = max(100.0 * examples / max(map(float, problem.architecture.widths)), 10.0)
+            name, factors = "widths", np.geomspace(highest, 1.0, int(np.ceil(np.log2(highest))) + 1)
+        initial, whole = None, getattr(problem.architecture, name)
+        for factor in factors.tolist():
+            scaled = jax.tree.map(lambda number, factor=factor: factor * number, whole)
+            there = eqx.tree_at(lambda p, name=name: getattr(p.architecture, name), problem, scaled)
+            saddle = solve(there, initial=initial, **options)
+            if not saddle.converged:
+                break
+            initial = saddle.order_parameters
+    return saddle

@@ -42,7 +42,20 @@ class Gibbs(AbstractSampler):
 
     def step(self, state: _State) -> _State:
         key, embedding_key, *block_keys = jax.random.split(state.key, len(state.white) + 1)
-        embedding = self._embedding(state.white, embedding_key)
+        first, features = self.posterior.path_weights(state.white)[0], self.posterior.features
+        paths, width = features.shape[1], len(state.white[0])
+        by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
+        flat = flat_features(self.posterior.architecture, features)
+        by_row = flat.reshape(len(flat), len(first), -1)
+        # If there are more hidden units than paths, this is cheaper than forming the design matrix.
+        mixed = jnp.einsum("ab,pbi->pai", first @ first.T / width, by_row)
+        embedding = self._draw(
+            state.white[0],
+            gram=flat @ mixed.reshape(flat.shape).T,
+            outputs=lambda embedding: read_paths(first, embedding, features),
+            transposed=lambda representer: jnp.einsum("kcn,pki,pc->ni", by_output, features, representer),
+            key=embedding_key,
+        )
         white = (embedding, *state.white[1:])
         # The path weights multiply V^0 phi / sqrt(N_1).
         readings = jnp.einsum("ni,pki->pkn", embedding, self.posterior.features) / jnp.sqrt(len(embedding))
@@ -56,22 +69,6 @@ class Gibbs(AbstractSampler):
 
     def stats(self, state: _State) -> Mapping[str, Array]:
         return {"lp": self.posterior.log_density(_coordinates(state.white))}
-
-    def _embedding(self, white: White, key: PRNGKeyArray) -> Float[Array, "width features"]:
-        first, features = self.posterior.path_weights(white)[0], self.posterior.features
-        paths, width = features.shape[1], len(white[0])
-        by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
-        flat = flat_features(self.posterior.architecture, features)
-        by_row = flat.reshape(len(flat), len(first), -1)
-        # If there are more hidden units than paths, this is cheaper than forming the design matrix.
-        mixed = jnp.einsum("ab,pbi->pai", first @ first.T / width, by_row)
-        return self._draw(
-            white[0],
-            gram=flat @ mixed.reshape(flat.shape).T,
-            outputs=lambda embedding: read_paths(first, embedding, features),
-            transposed=lambda representer: jnp.einsum("kcn,pki,pc->ni", by_output, features, representer),
-            key=key,
-        )
 
     def _layer(self, block: int, white: White, readings: Array, key: PRNGKeyArray) -> Float[Array, "rows columns"]:
         def first(own):

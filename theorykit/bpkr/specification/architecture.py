@@ -150,13 +150,28 @@ class Architecture(DisplayMixin, eqx.Module):
                     "tokens do not mix yet"
                 )
         forms = _forms(jax.tree.structure(layers))
-        names = "N_1, ..., N_L, N_a"
-        self.width_ratios = _checked_ratios(widths, width_ratios, richness, len(layers) + 1, names)
-        if self.width_ratios is None:
-            self.widths = _checked_widths(forms, _per_layer("widths", widths, len(layers) + 1, names))
+        names, length = "N_1, ..., N_L, N_a", len(layers) + 1
+        given = tuple(widths) if has_entries(widths) and not isinstance(widths, (str, bytes)) else (widths,)
+        infinite = [_is_infinite(width) for width in given]
+        if richness is None or not any(infinite):
+            if width_ratios is not None:
+                raise ValueError(
+                    "width_ratios are for widths=math.inf with a richness; finite widths have their own ratios. Leave "
+                    "width_ratios out; in dataclasses.replace, give width_ratios=None"
+                )
+            self.widths = _checked_widths(forms, _per_layer("widths", widths, length, names))
+            self.width_ratios = None
         else:
-            self.widths = (math.inf,) * (len(layers) + 1)
-            self.width_ratios = _checked_widths(forms, self.width_ratios, "width_ratios")
+            if not all(infinite) or len(given) not in (1, length):
+                raise ValueError(
+                    f"widths must be all finite or all infinite, one or {length} of them ({names}), got {widths!r}; "
+                    "give the ratios of infinite widths by width_ratios"
+                )
+            ratios = 1.0 if width_ratios is None else width_ratios
+            first, *others = _per_layer("width_ratios", ratios, length, "N_l / N_1")
+            self.widths = (math.inf,) * length
+            ratios = (1.0, *(ratio / first for ratio in others))
+            self.width_ratios = _checked_widths(forms, ratios, "width_ratios")
         self.prior_variances = _per_layer(
             "prior_variances", prior_variances, len(layers) + 2, "sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2"
         )
@@ -175,7 +190,8 @@ class Architecture(DisplayMixin, eqx.Module):
     def with_arrays(self) -> Architecture:
         """Convert every number to a float64 array, so that functions are compiled once per structure."""
         require_float64()
-        return jax.tree.map(_as_array, self)
+        # For concrete numbers NumPy is ten times faster.
+        return jax.tree.map(lambda number: (jnp if is_traced(number) else np).asarray(number, dtype=np.float64), self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Versions before 0.1.0 pickled architectures without these fields.
@@ -336,7 +352,21 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
     because their values are unknown.
     """
     if architecture.richness is not None:
-        return _parameterisation(architecture)
+        if not is_traced(architecture.richness) and architecture.richness == 0:
+            return (
+                "Richness 0 at infinite width: the Gaussian process, whose features are not learned; action and log "
+                "evidence are per width N_1, and variances are those of the standard parameterisation"
+            )
+        cold = (
+            "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width "
+            "N_1 (a cold posterior), so variances of outputs are of order 1/N_1"
+        )
+        if architecture.is_infinite:
+            return (
+                f"{cold}. At infinite width features are learned; action and log evidence are per N_1, variances are "
+                "multiplied by N_1, and standard deviations by N_1^(1/2)"
+            )
+        return f"{cold}. bpkr.predict gives the variance at the saddle point, and bpkr.fluctuations the whole variance"
     if architecture.is_linear:
         return ""
     functions = ", ".join(activation.name for activation in architecture.activations)
@@ -349,25 +379,6 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
     return (
         f"{said}; {labels} labels are few for {widest:.6g} hidden units: the ansatz drops terms as large as the terms "
         "that it keeps, and the infinitely wide network, bpkr.gp_limit, is as accurate"
-    )
-
-
-def _parameterisation(architecture: Architecture) -> str:
-    """Describe the mean-field parameterisation, and what is per width at infinite width."""
-    if not is_traced(architecture.richness) and architecture.richness == 0:
-        return (
-            "Richness 0 at infinite width: the Gaussian process, whose features are not learned; action and log "
-            "evidence are per width N_1, and variances are those of the standard parameterisation"
-        )
-    cold = (
-        "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width N_1 "
-        "(a cold posterior), so variances of outputs are of order 1/N_1"
-    )
-    if not architecture.is_infinite:
-        return f"{cold}. bpkr.predict gives the variance at the saddle point, and bpkr.fluctuations the whole variance"
-    return (
-        f"{cold}. At infinite width features are learned; action and log evidence are per N_1, variances are "
-        "multiplied by N_1, and standard deviations by N_1^(1/2)"
     )
 
 
@@ -445,11 +456,6 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     return tuple(forms)
 
 
-def _as_array(number: Any) -> Any:
-    # For concrete numbers NumPy is ten times faster.
-    return jnp.asarray(number, dtype=jnp.float64) if is_traced(number) else np.asarray(number, dtype=np.float64)
-
-
 def _plain(value: Any) -> Any:
     """Convert NumPy scalars to Python numbers, and large whole numbers to floats; JAX takes at most 64 bits."""
     if isinstance(value, int):
@@ -473,26 +479,6 @@ def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
 
 def _is_infinite(width: Any) -> bool:
     return isinstance(width, (float, np.floating)) and width == math.inf
-
-
-def _checked_ratios(widths: Any, ratios: Any, richness: Any, length: int, names: str) -> tuple[Any, ...] | None:
-    """Return the ratios of infinite widths to the first, if there is a richness; None for finite widths."""
-    given = tuple(widths) if has_entries(widths) and not isinstance(widths, (str, bytes)) else (widths,)
-    infinite = [_is_infinite(width) for width in given]
-    if richness is None or not any(infinite):
-        if ratios is not None:
-            raise ValueError(
-                "width_ratios are for widths=math.inf with a richness; finite widths have their own ratios. Leave "
-                "width_ratios out; in dataclasses.replace, give width_ratios=None"
-            )
-        return None
-    if not all(infinite) or len(given) not in (1, length):
-        raise ValueError(
-            f"widths must be all finite or all infinite, one or {length} of them ({names}), got {widths!r}; give the "
-            "ratios of infinite widths by width_ratios"
-        )
-    first, *others = _per_layer("width_ratios", 1.0 if ratios is None else ratios, length, "N_l / N_1")
-    return (1.0, *(ratio / first for ratio in others))
 
 
 def _checked_richness(richness: ArrayLike, architecture: Architecture) -> Any:

@@ -101,7 +101,7 @@ def prior_means(
     if known:
         numbers = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
     for form in reversed(forms):
-        symbol = _overlap_symbol(form)
+        symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _OUTER, _OUTER)
         if known:
             given = {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}
             outer = np.asarray(interpret(form.prior_mean(symbol), {**numbers, **given}))
@@ -126,10 +126,6 @@ def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks b
 def gain(form: LayerForm, numbers: Numbers) -> ArrayLike:
     """Return the strength of the skip connection; zero if there is none."""
     return _compile(form.symbols, form.gain, ()).call_from(numbers)["value"]
-
-
-def _overlap_symbol(form: LayerForm) -> MatrixSymbol:
-    return MatrixSymbol(f"U_{form.symbols.index + 1}", _OUTER, _OUTER)
 
 
 def _symbols(expression: Expr) -> set[Expr]:

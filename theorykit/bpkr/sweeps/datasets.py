@@ -82,22 +82,16 @@ def _label_solution(
     converged: bool,
     result: str,
 ) -> xr.Dataset:
-    scores = enumerate(bpkr.head_scores(architecture, point), 1)
-    return label_order_parameters(architecture, point).assign(
-        {
-            **{f"head_score_{layer}": (f"head_{layer}", np.asarray(each)) for layer, each in scores if len(each)},
-            **{name: ((), value, {"long_name": _long_name(name)}) for name, value in quantities.items()},
-            "converged": converged,
-            "result": result,
-        }
-    )
-
-
-def _long_name(quantity: str) -> str:
-    name = quantity.removesuffix("_per_width")
-    return (
-        _QUANTITIES[name] if name == quantity else f"{_QUANTITIES[name].partition(',')[0]}, per width at infinite width"
-    )
+    labelled = {}
+    for layer, scores in enumerate(bpkr.head_scores(architecture, point), 1):
+        if len(scores):
+            labelled[f"head_score_{layer}"] = f"head_{layer}", np.asarray(scores)
+    for name, value in quantities.items():
+        meaning = _QUANTITIES[name.removesuffix("_per_width")]
+        if name.endswith("_per_width"):
+            meaning = f"{meaning.partition(',')[0]}, per width at infinite width"
+        labelled[name] = (), value, {"long_name": meaning}
+    return label_order_parameters(architecture, point).assign(labelled, converged=converged, result=result)
 
 
 def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> xr.Dataset:

@@ -256,19 +256,17 @@ class Grid:
 
     def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
         """Join the datasets of points over `width` and `temperature`. Missing values are NaN."""
-        rows = []
-        for width in self.widths:
-            row = [self._point(points, width, temperature) for temperature in self.temperatures]
-            rows.append(concatenate(row, "temperature", self.temperatures))
+
+        def at(width: Width, temperature: float) -> xr.Dataset:
+            found = [points[GridPoint(width, temperature, richness)] for richness in self.richness or (None,)]
+            return found[0] if self.richness is None else concatenate(found, "richness", self.richness)
+
+        rows = [
+            concatenate([at(width, temperature) for temperature in self.temperatures], "temperature", self.temperatures)
+            for width in self.widths
+        ]
         has_labels = any(isinstance(width, tuple) for width in self.widths)
         return concatenate(rows, "width", [_width_label(width) for width in self.widths] if has_labels else self.widths)
-
-    def _point(self, points: Mapping[GridPoint, xr.Dataset], width: Width, temperature: float) -> xr.Dataset:
-        """Return the point of a width and a temperature, with an axis of the richness if there is one."""
-        if self.richness is None:
-            return points[GridPoint(width, temperature)]
-        found = [points[GridPoint(width, temperature, richness)] for richness in self.richness]
-        return concatenate(found, "richness", self.richness)
 
 
 def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]) -> xr.Dataset:
@@ -424,11 +422,15 @@ def _solve_all(
         # Workers report only complete chains.
         solve = _solve_chain if executor is not None else partial(_solve_chain, advance=report.update)
         # Starting workers takes longer than reading files, so complete chains are read in this process.
-        kept = [None if executor is None else _kept_chain(source, chain) for _, chain in tasks]
-        rest = [number for number, chain in enumerate(kept) if chain is None]
-        here = ((n, (chain, label_test_labels(source.data))) for n, chain in enumerate(kept) if chain is not None)
+        kept = {}
+        if executor is not None and isinstance(source, _Source) and source.folder is not None:
+            for number, (_, chain) in enumerate(tasks):
+                found = {place: source.read(place) for place in chain}
+                if all(point is not None for point in found.values()):
+                    kept[number] = found, label_test_labels(source.data)
+        rest = [number for number in range(len(tasks)) if number not in kept]
         solved = run_tasks(executor, solve, [tasks[number] for number in rest], (source,))
-        for number, (chain, tested) in itertools.chain(here, ((rest[n], found) for n, found in solved)):
+        for number, (chain, tested) in itertools.chain(kept.items(), ((rest[n], found) for n, found in solved)):
             seed, _ = tasks[number]
             points[seed] |= chain
             labels[seed] = tested
@@ -463,16 +465,6 @@ def _source_of_seed(
         _LATEST.clear()
         _LATEST[call, seed] = source
     return source
-
-
-def _kept_chain(
-    source: _Source | Callable[[int], _Source], places: Sequence[GridPoint]
-) -> Mapping[GridPoint, xr.Dataset] | None:
-    """Return the points of a chain if the folder has all of them."""
-    if not isinstance(source, _Source) or source.folder is None:
-        return None
-    points = {place: source.read(place) for place in places}
-    return points if all(point is not None for point in points.values()) else None
 
 
 def _solve_chain(

@@ -70,17 +70,9 @@ def run_model(prepare: Callable[..., Any], seeds: Sequence[int] | None, **option
     if seeds is None:
         return Runs(sweep(architecture, data, **options))
     found = sweep_seeds(architecture, partial(_data_of_seed, prepare), seeds, **options)
-    return Runs(found.assign(_errors_of_test_examples(found)))
-
-
-def _data_of_seed(prepare: Callable[..., Any], seed: int) -> Data:
-    return prepare(seed=seed)[1]
-
-
-def _errors_of_test_examples(found: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Return standard errors over test examples of means over seeds, if all seeds have the same test examples."""
     if "test_label" not in found or "mean" not in found:
-        return {}
+        return Runs(found)
+    # All seeds have the same test examples, which add to the standard errors of means over seeds.
     mean, label = found["mean"], found["test_label"]
     is_one = "output" not in mean.dims
     losses = (mean - label) ** 2
@@ -89,6 +81,9 @@ def _errors_of_test_examples(found: xr.Dataset) -> dict[str, xr.DataArray]:
         hits = np.sign(mean) == label if is_one else mean.fillna(0).argmax("output") == label.argmax("output")
         of_examples["test_accuracy"] = hits.where(of_examples["test_error"].notnull())
     scale = mean.sizes["test_example"] ** -0.5
-    return {
-        f"{name}{OF_EXAMPLES}": scale * values.mean("seed").std("test_example") for name, values in of_examples.items()
-    }
+    spreads = {name: values.mean("seed").std("test_example") for name, values in of_examples.items()}
+    return Runs(found.assign({f"{name}{OF_EXAMPLES}": scale * spread for name, spread in spreads.items()}))
+
+
+def _data_of_seed(prepare: Callable[..., Any], seed: int) -> Data:
+    return prepare(seed=seed)[1]

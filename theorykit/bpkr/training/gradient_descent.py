@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from ... import bpkr, store
 from ...checks import Key, Positive, check_fields, checked_arguments, checked_whole_number, shown
@@ -139,8 +139,20 @@ def train(
         `validation_accuracy` (of signs).
     """
     require_float64()
+    features, outputs = network.embedding.shape[1], len(network.readout_weights)
+    labels = (2,) if outputs == 1 else (2, outputs)
     for name, stream in (("training", training), ("validation", validation)):
-        _check_stream(name, stream, network, key)
+        if not callable(stream) or isinstance(stream, type):
+            raise TypeError(f"{name} must be a function of a number of examples and a key, got {shown(stream)}")
+        # Compute only the shapes of two examples.
+        examples = eqx.filter_eval_shape(lambda stream=stream: stream(2, key=key))
+        if not isinstance(examples, Examples):
+            raise TypeError(f"{name} must return Examples, got {shown(examples)}")
+        if examples.inputs.shape[::2] != (2, features) or examples.labels.shape != labels:
+            raise ValueError(
+                f"{name} returns inputs of shape {examples.inputs.shape} and labels of shape {examples.labels.shape} "
+                f"for 2 examples, but the network needs (2, tokens, {features}) and {labels}"
+            )
     settings = TrainingSettings() if settings is None else settings
     described = store.settings_of(
         "training",
@@ -200,22 +212,6 @@ def _stopped_improving(accuracies: np.ndarray, patience: int | None) -> bool:
     if patience is None or len(accuracies) <= patience:
         return False
     return bool(np.max(accuracies[-patience:]) <= np.max(accuracies[:-patience]))
-
-
-def _check_stream(name: str, stream: Any, network: bpkr.Network, key: PRNGKeyArray) -> None:
-    """Raise an error unless `stream` returns examples for the network. Only shapes are computed."""
-    if not callable(stream) or isinstance(stream, type):
-        raise TypeError(f"{name} must be a function of a number of examples and a key, got {shown(stream)}")
-    examples = eqx.filter_eval_shape(lambda: stream(2, key=key))
-    if not isinstance(examples, Examples):
-        raise TypeError(f"{name} must return Examples, got {shown(examples)}")
-    features, outputs = network.embedding.shape[1], len(network.readout_weights)
-    labels = (2,) if outputs == 1 else (2, outputs)
-    if examples.inputs.shape[::2] != (2, features) or examples.labels.shape != labels:
-        raise ValueError(
-            f"{name} returns inputs of shape {examples.inputs.shape} and labels of shape {examples.labels.shape} for "
-            f"2 examples, but the network needs (2, tokens, {features}) and {labels}"
-        )
 
 
 @eqx.filter_jit
