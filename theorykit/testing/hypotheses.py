@@ -90,8 +90,19 @@ def explain(
     for batch in batches:
         best = None
         for hypothesis in batch:
-            fit = _fit(hypothesis, places, further)
-            said = None if fit is None else hypothesis.words(fit)
+            factors, others, quantities = _factors(hypothesis, places), None, [place.quantities for place in places]
+            if factors is None:
+                continue
+            is_tried = bool(further) and hypothesis.is_general
+            if is_tried:
+                others = _factors(hypothesis, further)
+            fails_elsewhere = is_tried and (others is None or others.shape[1] < factors.shape[1])
+            if is_tried and not fails_elsewhere:
+                # If there are more arrays here, such as weight blocks, the first and the last ones have the same names.
+                others = np.concatenate([others[:, : factors.shape[1] - 1], others[:, -1:]], axis=1)
+                factors = np.concatenate([factors, others])
+                quantities += [place.quantities for place in further]
+            said = hypothesis.words(Fit(factors, quantities, fails_elsewhere))
             if said is not None and (best is None or said.cost < best.cost):
                 best = said
             # No explanation costs less than 1, and later hypotheses of a batch take longer to evaluate.
@@ -100,21 +111,6 @@ def explain(
         if best is not None:
             return best
     return None
-
-
-def _fit(hypothesis: Hypothesis, places: Sequence[Place], further: Sequence[Place]) -> Fit | None:
-    factors = _factors(hypothesis, places)
-    if factors is None:
-        return None
-    quantities = [place.quantities for place in places]
-    if not further or not hypothesis.is_general:
-        return Fit(factors, quantities)
-    others = _factors(hypothesis, further)
-    if others is None or others.shape[1] < factors.shape[1]:
-        return Fit(factors, quantities, fails_elsewhere=True)
-    # If there are more arrays here, such as weight blocks, the first ones and the last one have the same names.
-    others = np.concatenate([others[:, : factors.shape[1] - 1], others[:, -1:]], axis=1)
-    return Fit(np.concatenate([factors, others]), quantities + [place.quantities for place in further])
 
 
 def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from .. import bpkr
 from ..bpkr.evaluation.action_terms import ActionTerms
+from ..bpkr.order_parameters.order_parameters import from_overlaps
 from ..bpkr.specification import layer_functions
 from ..checks import Count, Index, checked_arguments
 
@@ -109,8 +110,7 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
         if form.has_skip:
             matrix = with_leading_block(matrix, float(layer_functions.gain(form, numbers)) ** 2 * found[0])
         found.insert(0, matrix)
-    *matrices, readout = found
-    return bpkr.OrderParameters(tuple(matrices), readout if len(readout) > 1 else readout[0, 0])
+    return from_overlaps(found)
 
 
 def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:

@@ -138,7 +138,15 @@ def check_action(
             reached = sum(solution.stats["reached"] for solution in found)
             at = "; ".join(solution.place for solution in found[:3])
             yield Finding(claim, f"{len(found)} from {reached} of {_STARTS} starts, at {at}")
-            yield _check_degenerate(found)
+            eigenvalues = [np.abs(np.asarray(solution.hessian_eigenvalues)) for solution in found]
+            ratios = [np.min(each) / np.max(each) for each in eigenvalues]
+            least, place = min(ratios), found[int(np.argmin(ratios))].place
+            if least > 1e-9:
+                said, meaning = f"eigenvalues of the Hessian differ by at most a factor {1 / least:.3g}", ""
+            else:
+                said = f"an eigenvalue of the Hessian is {least:.1g} of the largest at {place}"
+                meaning = "a coupling term is missing, or there is a continuous symmetry"
+            yield Finding("the action fixes every order parameter", said, meaning)
         else:
             yield Finding(claim, *_without_solution(points[0], named, index, seed, progress))
         if sampled is None:
@@ -281,16 +289,6 @@ def _without_solution(point: ActionPoint, values: Mapping, index: int, seed: int
         f"{none}: {solution.diagnosis}",
         "a term that bounds the action is missing, or has the wrong sign; or an order parameter is not fixed by it",
     )
-
-
-def _check_degenerate(found: Sequence[Solution]) -> Finding:
-    claim = "the action fixes every order parameter"
-    sizes = [np.abs(np.asarray(solution.hessian_eigenvalues)) for solution in found]
-    ratios = [np.min(each) / np.max(each) for each in sizes]
-    if min(ratios) > 1e-9:
-        return Finding(claim, f"eigenvalues of the Hessian differ by at most a factor {1 / min(ratios):.3g}")
-    said = f"an eigenvalue of the Hessian is {min(ratios):.1g} of the largest at {found[int(np.argmin(ratios))].place}"
-    return Finding(claim, said, "a coupling term is missing, or there is a continuous symmetry")
 
 
 def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Finding:

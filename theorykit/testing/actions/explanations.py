@@ -100,10 +100,15 @@ def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
         yield _scaled(partial(_with_free_terms, free=(at,)), f"has {{}} times {_escaped(what)}", what)
     for guesses in (_exchanges, _of_symbols, _spreads):
         for expression, said, meaning in guesses(point):
-            yield Hypothesis(
-                partial(_of_expression, expression),
-                lambda fit, said=said, meaning=meaning: Explanation(f"the reference has {said}", meaning),
-            )
+
+            def of_expression(group: _Group, expression: Expr = expression) -> tuple | None:
+                try:
+                    return _centred([value_of(expression, point.values) for point in group.points]), ()
+                except NotImplementedError:
+                    return None
+
+            explanation = Explanation(f"the reference has {said}", meaning)
+            yield Hypothesis(of_expression, lambda fit, explanation=explanation: explanation)
     for term in simple_terms(point.action):
         with_term = partial(_with_term, term, {})
         missing = f"a term is missing: {term} with this factor"
@@ -116,7 +121,13 @@ def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
                 cost=1.5,
             )
     for pair in combinations(range(len(terms)), 2):
-        yield Hypothesis(partial(_with_free_terms, free=pair), partial(_two_terms, [shown(terms[at]) for at in pair]))
+
+        def two_terms(fit: Fit, pair: tuple[int, ...] = pair) -> Explanation:
+            pairs = zip(fit.factors[0], pair, strict=True)
+            said = " and ".join(f"{factor:.4g} times {shown(terms[at])}" for factor, at in pairs)
+            return Explanation(f"the reference has {said}", "two terms have wrong factors", cost=2.0)
+
+        yield Hypothesis(partial(_with_free_terms, free=pair), two_terms)
 
 
 def _escaped(text: str) -> str:
@@ -140,13 +151,6 @@ def _with_term(term: Expr, known: dict, group: _Group, without: int | None = Non
     return (fixed, [known[at]]) if np.max(np.abs(known[at])) > group.tolerance else None
 
 
-def _of_expression(expression: Expr, group: _Group) -> tuple | None:
-    try:
-        return _centred([value_of(expression, point.values) for point in group.points]), ()
-    except NotImplementedError:
-        return None
-
-
 def _scaled(parts: Callable, said: str, what: str = "", meaning: str = "", cost: float = 1.0) -> Hypothesis:
     """Make a hypothesis with one factor, whose name replaces the braces in `said`.
 
@@ -165,11 +169,6 @@ def _scaled(parts: Callable, said: str, what: str = "", meaning: str = "", cost:
         return Explanation(f"the reference {said.format(name)}", meaning or of_factor, cost)
 
     return Hypothesis(parts, words)
-
-
-def _two_terms(terms: Sequence[str], fit: Fit) -> Explanation:
-    said = " and ".join(f"{factor:.4g} times {term}" for factor, term in zip(fit.factors[0], terms, strict=True))
-    return Explanation(f"the reference has {said}", "two terms have wrong factors", cost=2.0)
 
 
 # A guess is an action that may equal the reference, its description, and the corresponding mistake.

@@ -144,7 +144,18 @@ def explain_difference(pairs: Sequence[Pair], others: Sequence[Pair] = ()) -> Ex
     first = pairs[0][0]
     blocks = [f"weight block {block}" for block in range(1, len(first.weights) + 1)]
     single = [_hypothesis(first, change, None) for change in (None, *_changes(first))]
-    single += [Hypothesis(_by_block, partial(_words, blocks, None, None))] * (len(blocks) > 1)
+
+    def by_block(trial: Trial) -> tuple:
+        # Split the statement into one part per block, and a part that does not depend on the weights, if there is one.
+        nothing = replace(trial, weights=np.zeros_like(trial.weights)).stated()
+        found = []
+        for block, weights in enumerate(trial.weights):
+            only = np.zeros_like(trial.weights)
+            only[block] = weights
+            found.append(replace(trial, weights=only).stated() - nothing)
+        return 0, [nothing, *found] if np.any(nothing) else found
+
+    single += [Hypothesis(by_block, partial(_words, blocks, None, None))] * (len(blocks) > 1)
     single += [_hypothesis(first, None, extra) for extra in _extras(first)]
     double = (_hypothesis(first, *pair) for pair in product(_changes(first), _extras(first)))
     return explain((single, double), places, further) or _localise(pairs)
@@ -166,17 +177,6 @@ def _hypothesis(first: Trial, change: _Guess | None, extra: _Guess | None) -> Hy
 
     is_general = all(each is None or each.is_general for each in (change, extra))
     return Hypothesis(parts, partial(_words, names, change, extra), is_general)
-
-
-def _by_block(trial: Trial) -> tuple:
-    # Split the statement into one part per block, and a part that does not depend on the weights, if there is one.
-    nothing = replace(trial, weights=np.zeros_like(trial.weights)).stated()
-    found = []
-    for block, weights in enumerate(trial.weights):
-        only = np.zeros_like(trial.weights)
-        only[block] = weights
-        found.append(replace(trial, weights=only).stated() - nothing)
-    return 0, [nothing, *found] if np.any(nothing) else found
 
 
 def _changes(trial: Trial) -> Iterator[_Guess]:
@@ -241,7 +241,11 @@ def _words(names: Sequence[str], change: _Guess | None, extra: _Guess | None, fi
             said = f"the reference has no {listed(of)}, which the statement has"
             differences.append((said, "one term too many in `forward`, or a term missing in the reference"))
         elif factor != "1":
-            times = _worth(factor, fit.factors[:, factors.index(factor)])
+            times, value = factor, 1 / fit.factors[0, factors.index(factor)]
+            if not factor:
+                times = f"{value:.4g} (at the first trial; it depends on sizes or parameters)"
+            elif not factor.replace(".", "").replace("-", "").isdigit():
+                times = f"{factor} = {value:.4g}"
             verb, those = ("is", "that") if len(of) == 1 else ("are", "those")
             said = f"{listed(of)} of the statement {verb} {times} times {those} of the reference"
             whole = f"the statement gives {times} times the reference"
@@ -270,16 +274,6 @@ def _factor(factors: np.ndarray, quantities: Sequence) -> str:
     if np.all(np.abs(factors) < AGREES):
         return "0"
     return name_factor(1 / factors, quantities, AGREES) if np.all(factors) else ""
-
-
-def _worth(factor: str, factors: np.ndarray) -> str:
-    if factor == "-1":
-        return factor
-    value = 1 / factors[0]
-    if not factor:
-        return f"{value:.4g} (at the first trial; it depends on sizes or parameters)"
-    is_number = factor.replace(".", "").replace("-", "").isdigit()
-    return factor if is_number else f"{factor} = {value:.4g}"
 
 
 _BY_UNITS = "the normalisation by units: `forward` divides by sqrt(layer.width) alone"

@@ -62,7 +62,18 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
     white = tuple(drawn.normal(size=(count, *shape)) for shape in weight_shapes(architecture, inputs.shape[2]))
     several = jit(lambda white: jax.lax.map(draw, white, batch_size=min(_BATCH, count)))(white)
     weights, outputs, path_outputs, overlaps = jax.tree.map(np.asarray, several)
-    yield _check_paths(placement, outputs, path_outputs)
+    claim, error = "the network is the sum over its paths", np.max(np.abs(outputs - path_outputs))
+    error = error / np.max(np.abs(outputs))
+    if error < _ROUNDING:
+        yield Finding(claim, f"to {error:.1g} for {len(outputs):,} networks")
+    else:
+        square = np.sum(path_outputs**2)
+        factor = np.sum(outputs * path_outputs) / square if square else float("nan")
+        name = name_factor([factor], [placement.quantities], _ROUNDING)
+        said = f"outputs differ by up to {error:.3g} of the largest"
+        said += f"; the network is {name} times the sum over paths" if name else ""
+        meaning = "`LayerForm.reading` or `LayerForm.path_weights` is not the forward map"
+        yield Finding(claim, said, f"{meaning}; {_PACKAGE}")
     covariance = interpret(placement.form.covariance, plain(architecture.layer_numbers()))
     width, next_width = checked_whole_widths(architecture)[placement.place : placement.place + 2]
     blocks = weights[placement.place].reshape(-1, next_width, len(covariance), width)
@@ -86,22 +97,6 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Finding]:
         "the outputs of sampled networks have the theory's variance",
         {"the covariance of outputs": (outputs[:, :, None] * outputs[:, None, :], kernel)},
         "the forward map, or how paths are read (`LayerForm.reading`), does not agree with the kernel",
-    )
-
-
-def _check_paths(placement: Placement, outputs: np.ndarray, path_outputs: np.ndarray) -> Finding:
-    claim = "the network is the sum over its paths"
-    error = np.max(np.abs(outputs - path_outputs)) / np.max(np.abs(outputs))
-    if error < _ROUNDING:
-        return Finding(claim, f"to {error:.1g} for {len(outputs):,} networks")
-    square = np.sum(path_outputs**2)
-    factor = np.sum(outputs * path_outputs) / square if square else float("nan")
-    name = name_factor([factor], [placement.quantities], _ROUNDING)
-    return Finding(
-        claim,
-        f"outputs differ by up to {error:.3g} of the largest"
-        + (f"; the network is {name} times the sum over paths" if name else ""),
-        f"`LayerForm.reading` or `LayerForm.path_weights` is not the forward map; {_PACKAGE}",
     )
 
 

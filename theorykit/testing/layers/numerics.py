@@ -15,7 +15,7 @@ from ...bpkr.specification import layer_functions
 from ...checks import counted
 from ...codegen import interpret
 from ...compilation import jit
-from ..problems import TOKENS, Problem, random_problem, symbol_values
+from ..problems import TOKENS, random_problem, symbol_values
 from ..report import Finding, check_slopes_agree, raised, slope_at_zero
 from .placement import Placement
 from .trials import make_trials
@@ -62,13 +62,10 @@ def check_derivation(placement: Placement, seed: int) -> Iterator[Finding]:
     else:
         largest = max((item.error for _, item in evidence), default=0.0)
         yield Finding(claim, f"{counted(len(evidence), 'step')}, the largest error {largest:.1g} of what is tolerated")
-    yield _check_routes(placement, action, seed)
-
-
-def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Finding:
     claim, differences = "both routes arrive at the same entropies", action.route_differences
     if not any(differences):
-        return Finding(claim, "their differences are zero, symbol by symbol")
+        yield Finding(claim, "their differences are zero, symbol by symbol")
+        return
     problem = random_problem(placement.architecture, seed)
     readout = np.asarray(problem.order_parameters.readout).reshape(problem.architecture.outputs, -1)
     overlaps = zip(action.symbols.overlaps, (*problem.order_parameters.matrices, readout), strict=True)
@@ -79,9 +76,10 @@ def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Findi
     ]
     number = int(np.argmax(sizes))
     if sizes[number] < _CANCELLED:
-        return Finding(claim, f"their differences are {sizes[number]:.1g} of the entropies")
+        yield Finding(claim, f"their differences are {sizes[number]:.1g} of the entropies")
+        return
     name = f"S_{number + 1}" if number < len(sizes) - 1 else "S_a"
-    return Finding(
+    yield Finding(
         claim,
         f"{name} differs by {differences[number]}, {sizes[number]:.3g} of its size at random order parameters",
         f"one of the two routes is wrong in {name}; {_ENGINE}",
@@ -91,19 +89,38 @@ def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Findi
 def check_numerics(placement: Placement, seed: int) -> Iterator[Finding]:
     """Compare computed values and gradients with the expressions."""
     problem = random_problem(placement.architecture, seed)
-    architecture = problem.architecture
-    data = jnp.asarray(problem.features), jnp.asarray(problem.labels)
-    rng = np.random.default_rng(seed)
+    architecture, form, kind = problem.architecture, placement.form, placement.architecture.layers[placement.place]
+    data, numbers = (jnp.asarray(problem.features), jnp.asarray(problem.labels)), architecture.layer_numbers()
+    rng, bound = np.random.default_rng(seed), bind(architecture)
 
     def total(coordinates):
-        found = action_terms(bind(architecture), to_order_parameters(architecture, coordinates), *data)
+        found = action_terms(bound, to_order_parameters(architecture, coordinates), *data)
         return found.total, jnp.stack([found.entropy, found.energy, found.total])
 
     of_total = jit(jax.value_and_grad(total, has_aux=True))
     coordinates = np.asarray(from_order_parameters(architecture, problem.order_parameters))
     (_, values), gradient = of_total(coordinates)
-    yield _check_forward(placement, seed)
-    yield _check_interpreted(problem, np.asarray(values))
+    wrong_code = f"the generated code is wrong; {_PACKAGE}"
+
+    width, next_width = (int(numbers[each.name]) for each in (form.symbols.width, form.symbols.next_width))
+    (trial,) = make_trials(kind, form, [(width, next_width, TOKENS)], seed, own_numbers=True)
+    given, symbols = trial.values(), (form.hidden, form.weights, form.symbols.attention)
+    arrays = (jnp.asarray(given[each.name]) if each.name in given else None for each in symbols)
+    found, expected = np.asarray(layer_functions.forward(form, numbers, *arrays)), trial.stated()
+    error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
+    claim = "the compiled forward map agrees with the stated one"
+    yield Finding(claim, f"to {error:.3g} of their size", "" if error < _ROUNDING else wrong_code)
+
+    action, of_symbols, names = bpkr.derive(architecture), symbol_values(problem), ("entropy", "energy", "total")
+    expected = np.array([interpret(getattr(action, name), of_symbols) for name in names])
+    errors = np.abs(np.asarray(values) - expected) / np.maximum(np.abs(expected), 1.0)
+    worst, claim = int(np.argmax(errors)), "the compiled action agrees with the derived one"
+    said, meaning = f"entropy and energy to {errors[worst]:.1g}", ""
+    if not errors[worst] < _ROUNDING:
+        compiled, interpreted = f"{values[worst]:.6g} when compiled", f"{expected[worst]:.6g} when interpreted"
+        said, meaning = f"the {names[worst]} is {compiled}, but {interpreted}", wrong_code
+    yield Finding(claim, said, meaning)
+
     slopes = []
     for _ in range(_DIRECTIONS):
         direction = rng.normal(size=coordinates.shape) / np.sqrt(len(coordinates))
@@ -111,58 +128,24 @@ def check_numerics(placement: Placement, seed: int) -> Iterator[Finding]:
         slopes.append((float(np.asarray(gradient) @ direction), slope))
     meaning = f"automatic differentiation of the generated code is wrong; {_PACKAGE}"
     yield check_slopes_agree("the compiled gradient agrees with the gradient of the action", slopes, meaning)
-    yield _check_equations(problem, seed)
-    yield _check_minimum(placement, seed)
 
-
-def _check_forward(placement: Placement, seed: int) -> Finding:
-    form, numbers = placement.form, placement.architecture.layer_numbers()
-    width, next_width = (int(numbers[each.name]) for each in (form.symbols.width, form.symbols.next_width))
-    kind = placement.architecture.layers[placement.place]
-    (trial,) = make_trials(kind, form, [(width, next_width, TOKENS)], seed, own_numbers=True)
-    values, symbols = trial.values(), (form.hidden, form.weights, form.symbols.attention)
-    arrays = (jnp.asarray(values[each.name]) if each.name in values else None for each in symbols)
-    found, expected = np.asarray(layer_functions.forward(form, numbers, *arrays)), trial.stated()
-    error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
-    claim, meaning = "the compiled forward map agrees with the stated one", f"the generated code is wrong; {_PACKAGE}"
-    return Finding(claim, f"to {error:.3g} of their size", "" if error < _ROUNDING else meaning)
-
-
-def _check_interpreted(problem: Problem, values: np.ndarray) -> Finding:
-    action, numbers = bpkr.derive(problem.architecture), symbol_values(problem)
-    names = ("entropy", "energy", "total")
-    expected = np.array([interpret(getattr(action, name), numbers) for name in names])
-    errors = np.abs(values - expected) / np.maximum(np.abs(expected), 1.0)
-    worst, claim = int(np.argmax(errors)), "the compiled action agrees with the derived one"
-    if errors[worst] < _ROUNDING:
-        return Finding(claim, f"entropy and energy to {errors[worst]:.1g}")
-    said = f"the {names[worst]} is {values[worst]:.6g} when compiled, but {expected[worst]:.6g} when interpreted"
-    return Finding(claim, said, f"the generated code is wrong; {_PACKAGE}")
-
-
-def _check_equations(problem: Problem, seed: int) -> Finding:
-    """Compare the saddle-point equations with finite differences of the action. Both use the interpreter."""
-    action, values = bpkr.derive(problem.architecture), symbol_values(problem)
+    # Compare the saddle-point equations with finite differences of the action. Both use the interpreter.
     rng, slopes = np.random.default_rng(seed), []
     for symbol, equation in action.saddle_point_equations.items():
-        direction = rng.normal(size=np.shape(values[symbol.name]))
+        here = of_symbols[symbol.name]
+        direction = rng.normal(size=np.shape(here))
         direction = direction + direction.T if direction.ndim else direction
         # Keep the matrix positive definite.
-        size = np.min(np.linalg.eigvalsh(np.atleast_2d(values[symbol.name]))) / np.linalg.norm(np.atleast_2d(direction))
-        step = size * direction
+        step = np.min(np.linalg.eigvalsh(np.atleast_2d(here))) / np.linalg.norm(np.atleast_2d(direction)) * direction
 
-        def total(at, name=symbol.name, step=step):
+        def of_step(at, name=symbol.name, here=here, step=step):
             # In `total`, nested order parameters are blocks of the free order parameters.
-            return interpret(action.total, {**values, name: values[name] + at * step})
+            return interpret(action.total, {**of_symbols, name: here + at * step})
 
-        slopes.append((float(np.sum(interpret(equation, values) * step)), slope_at_zero(total, _STEP)))
+        slopes.append((float(np.sum(interpret(equation, of_symbols) * step)), slope_at_zero(of_step, _STEP)))
     claim = "the saddle-point equations are the gradient of the action"
-    return check_slopes_agree(claim, slopes, f"`theorykit.symbolic.gradient` has a wrong rule; {_PACKAGE}")
+    yield check_slopes_agree(claim, slopes, f"`theorykit.symbolic.gradient` has a wrong rule; {_PACKAGE}")
 
-
-def _check_minimum(placement: Placement, seed: int) -> Finding:
-    architecture = placement.architecture
-    bound = bind(architecture)
     of_entropy = jit(jax.value_and_grad(lambda x: bound.entropy(to_order_parameters(architecture, x))))
     origin = from_order_parameters(architecture, bpkr.gp_limit(architecture))
     least, slope = of_entropy(origin)
@@ -170,7 +153,7 @@ def _check_minimum(placement: Placement, seed: int) -> Finding:
     direction = np.random.default_rng(seed).normal(size=origin.shape) / np.sqrt(len(origin))
     elsewhere, _ = of_entropy(origin + 0.5 * direction)
     meaning = f"`LayerForm.prior_mean` is not the mean of the prior whose entropy was derived; {_PACKAGE}"
-    return Finding(
+    yield Finding(
         "without data, the order parameters of infinite width minimise the action",
         f"a slope of {size:.3g} per unit of width; at another point the action differs by {elsewhere - least:+.3g}",
         "" if size < _ROUNDING and elsewhere > least else meaning,

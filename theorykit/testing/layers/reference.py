@@ -51,7 +51,25 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
         try:
             pairs = tried(sizes, own_numbers=False)
         except Unusable as problem:
-            yield _unusable(make_trials(kind, form, equal, seed, own_numbers=False)[0], str(problem))
+            said, trial = str(problem), make_trials(kind, form, equal, seed, own_numbers=False)[0]
+            shapes = f"weights {trial.weights.shape}, hidden {trial.hidden.shape}"
+            shapes += "" if trial.attention is None else f", attention {trial.attention.shape}"
+            meaning = (
+                "the reference is called with weights (blocks, next_width, width), hidden (width, tokens), attention "
+                "(heads, keys, queries) or None, and parameters; or it assumes another number of blocks or heads"
+            )
+            if f"shape {trial.shape[::-1]}" in said:
+                meaning = (
+                    "the reference returns the transpose; it must return one column per token, (next_width, tokens)"
+                )
+            if "complex" in said or "in float" in said:
+                meaning = "the theory uses real numbers in double precision: return such numbers"
+            if "KeyError" in said:
+                named = ", ".join(trial.parameters) or "none"
+                meaning = (
+                    f"the reference uses a parameter that the layer does not have; the layer's parameters: {named}"
+                )
+            yield Finding("the reference can be compared", f"{said}, given {shapes}", meaning)
             return
         note = f" (at equal widths; at others {at_unequal})"
     trial, target = pairs[0]
@@ -128,23 +146,6 @@ def _sizes_said(pairs: Sequence[Pair]) -> str:
 
 def _error(pairs: Sequence[Pair]) -> float:
     return max(np.max(np.abs(trial.stated() - target)) / max(np.max(np.abs(target)), 1e-300) for trial, target in pairs)
-
-
-def _unusable(trial: Trial, said: str) -> Finding:
-    shapes = f"weights {trial.weights.shape}, hidden {trial.hidden.shape}"
-    shapes += "" if trial.attention is None else f", attention {trial.attention.shape}"
-    meaning = (
-        "the reference is called with weights (blocks, next_width, width), hidden (width, tokens), attention (heads, "
-        "keys, queries) or None, and parameters; or it assumes another number of blocks or heads"
-    )
-    if f"shape {trial.shape[::-1]}" in said:
-        meaning = "the reference returns the transpose; it must return one column per token, (next_width, tokens)"
-    if "complex" in said or "in float" in said:
-        meaning = "the theory uses real numbers in double precision: return such numbers"
-    if "KeyError" in said:
-        named = ", ".join(trial.parameters) or "none"
-        meaning = f"the reference uses a parameter that the layer does not have; the layer's parameters: {named}"
-    return Finding("the reference can be compared", f"{said}, given {shapes}", meaning)
 
 
 def _nonlinearity(trial: Trial, reference: Reference) -> tuple[str, str] | None:
