@@ -100,7 +100,18 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         ImportError: safetensors is not installed, and the file is not `.npz`.
     """
     path = checked_path("path", path)
-    path = _in_folder(path) if path.is_dir() else path
+    if path.is_dir():
+        whole = next((path / name for name in (_SAVED, f"model{_INDEX}") if (path / name).is_file()), None)
+        if whole is None:
+            names = sorted(each.name for each in path.iterdir())
+            if any(name.startswith("adapter_") for name in names):
+                raise ValueError(
+                    f"{path} has an adapter without its model: merge the adapter into the model, and save the result"
+                )
+            if pickles := [name for name in names if name.endswith(_PICKLES)]:
+                raise ValueError(f"{path} has {pickles[0]}, with the ending of a pickle, but no {_SAVED}; {_INSTEAD}")
+            raise ValueError(f"{path} is a folder without {_SAVED} or its index: pass the checkpoint file in it")
+        path = whole
     if path.name.endswith(_PICKLES):
         raise ValueError(f"{path} has the ending of a pickle; {_INSTEAD}")
     if not path.exists():
@@ -111,20 +122,6 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if shapes is None or not path.is_file():
         raise ValueError(f"{path} must be a file that ends in .safetensors, {_INDEX} or .npz")
     return Checkpoint(path, {name: (path, shape) for name, shape in shapes(path).items()})
-
-
-def _in_folder(folder: Path) -> Path:
-    for name in (_SAVED, f"model{_INDEX}"):
-        if (folder / name).is_file():
-            return folder / name
-    names = sorted(path.name for path in folder.iterdir())
-    if any(name.startswith("adapter_") for name in names):
-        raise ValueError(
-            f"{folder} has an adapter without its model: merge the adapter into the model, and save the result"
-        )
-    if pickles := [name for name in names if name.endswith(_PICKLES)]:
-        raise ValueError(f"{folder} has {pickles[0]}, with the ending of a pickle, but no {_SAVED}; {_INSTEAD}")
-    raise ValueError(f"{folder} is a folder without {_SAVED} or its index: pass the checkpoint file in it")
 
 
 def refuse_part(path: Path) -> None:
@@ -157,25 +154,25 @@ def _in_parts(path: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
 
 def read_object(path: Path, what: str) -> dict[str, Any]:
     """Read the JSON object in a file, called `what` in errors. Duplicate keys raise an error."""
+
+    def without_repetition(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+            raise ValueError(f"the key {shown(repeated)} occurs twice")
+        return found
+
     damaged = f"{path} is damaged, or another file: {what}"
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{damaged} has {path.stat().st_size} bytes")
     try:
-        found = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_without_repetition)
+        found = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=without_repetition)
     except RecursionError:
         raise ValueError(f"{damaged} is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{damaged} is not JSON ({first_line(error)[:120]})") from None
     if not isinstance(found, dict):
         raise ValueError(f"{damaged} must be a JSON object, got {shown(found)}")
-    return found
-
-
-def _without_repetition(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {shown(repeated)} occurs twice")
     return found
 
 

@@ -28,7 +28,7 @@ from ..checks import (
 from ..precision import require_float64
 from .attention_heads import CheckpointHeads, LayerNorm
 from .files import Checkpoint, read_checkpoint, refuse_part
-from .layouts import LAYOUTS, Layout, Projections, Source
+from .layouts import LAYOUTS, Layout, Source
 from .refusals import (
     NAMESAKES,
     OTHERS,
@@ -145,8 +145,28 @@ def read_heads(
     configuration.refuse()
     if found.layout.stands_alone:
         refuse_outside(names, arrays, called, source.prefix)
-    _refuse_other_kind(found, configuration, layout is not None)
-    if found.name == "torch_encoder" and norm_first is True and layout is None and not source.has("norm1.bias"):
+    kind, form, is_given = configuration.model_type, found.layout, layout is not None
+    if kind is None and form.namesakes and not is_given:
+        warnings.warn(
+            f"there is no config.json that states the kind of model: it is read as {form.library} because of its "
+            f"names, but the names of {form.namesakes} are the same, with different attention. Pass "
+            f"layout={found.name!r} to confirm",
+            bpkr.AttentionWarning,
+            stacklevel=3,
+        )
+    if kind is not None and kind not in form.model_types:
+        said = f"{configuration.path} states that the model is {shown(kind)}"
+        if kind in OTHERS:
+            raise ValueError(f"{said}, which has the names of {form.library}, but {OTHERS[kind]}: this is not read")
+        if not is_given and found.name != "attention_paths":
+            raise ValueError(
+                f"{said}, whose layers have none of the layouts that are read. To read the module at "
+                f"{shown(found.prefix)} alone, pass layout={found.name!r}, and its own inputs to `attention`"
+                if form.stands_alone
+                else f"{said}, and it is not known whether its attention is that of {form.library}: if it is, pass "
+                f"layout={found.name!r}"
+            )
+    if found.name == "torch_encoder" and norm_first is True and not is_given and not source.has("norm1.bias"):
         warnings.warn(
             f"{called} has norms without biases at {shown(source.prefix)}, which are read as layer norms; RMSNorm uses "
             "the same names. Pass layout='torch_encoder' if they are layer norms",
@@ -154,7 +174,14 @@ def read_heads(
             stacklevel=3,
         )
     projections = found.layout.read(source)
-    count = _head_count(projections, heads, configuration, called)
+    count, rows = heads, len(projections.query)
+    for known, where in ((projections.heads, called), (configuration.heads, configuration.path)):
+        if known is not None and count not in (None, known):
+            raise ValueError(f"heads={count} disagrees with {where}, which has {known} heads")
+        count = known if count is None else count
+    if count is None:
+        raise ValueError(f"pass heads: neither {called} nor a config.json next to it states their number")
+    _check_divides(count, rows, f"the {rows} rows of the queries in {called}")
     query, key = (matrix.reshape(count, -1, matrix.shape[1]) for matrix in (projections.query, projections.key))
     biases = (projections.query_bias.reshape(count, -1), projections.key_bias.reshape(count, -1))
     factor = 1.0
@@ -214,50 +241,9 @@ def _find_layout(
     return found[0]
 
 
-def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bool) -> None:
-    """Raise an error if config.json names another kind of attention, and warn if names are ambiguous without it."""
-    kind, layout = configuration.model_type, found.layout
-    if kind is None and layout.namesakes and not is_given:
-        warnings.warn(
-            f"there is no config.json that states the kind of model: it is read as {layout.library} because of its "
-            f"names, but the names of {layout.namesakes} are the same, with different attention. Pass "
-            f"layout={found.name!r} to confirm",
-            bpkr.AttentionWarning,
-            stacklevel=4,
-        )
-    if kind is None or kind in layout.model_types:
-        return
-    said = f"{configuration.path} states that the model is {shown(kind)}"
-    if kind in OTHERS:
-        raise ValueError(f"{said}, which has the names of {layout.library}, but {OTHERS[kind]}: this is not read")
-    if is_given or found.name == "attention_paths":
-        return
-    if layout.stands_alone:
-        raise ValueError(
-            f"{said}, whose layers have none of the layouts that are read. To read the module at {shown(found.prefix)} "
-            f"alone, pass layout={found.name!r}, and its own inputs to `attention`"
-        )
-    raise ValueError(
-        f"{said}, and it is not known whether its attention is that of {layout.library}: if it is, pass "
-        f"layout={found.name!r}"
-    )
-
-
-def _head_count(projections: Projections, given: int | None, configuration: Configuration, called: str) -> int:
-    rows = len(projections.query)
-    for known, where in ((projections.heads, called), (configuration.heads, configuration.path)):
-        if known is not None and given not in (None, known):
-            raise ValueError(f"heads={given} disagrees with {where}, which has {known} heads")
-        given = known if given is None else given
-    if given is None:
-        raise ValueError(f"pass heads: neither {called} nor a config.json next to it states their number")
-    return _divided(rows, given, f"the {rows} rows of the queries in {called}")
-
-
-def _divided(rows: int, heads: int, what: str) -> int:
+def _check_divides(heads: int, rows: int, what: str) -> None:
     if rows % heads:
         raise ValueError(f"heads={heads} does not divide {what}")
-    return heads
 
 
 def _is_causal(
@@ -358,7 +344,7 @@ def read_network_weights(
     values = []
     for stem, count in zip(stems, counts, strict=True):
         stacked = Source(arrays, called, stem).matrix("to_v.weight")
-        _divided(len(stacked), count, f"the {len(stacked)} rows of {shown(f'{stem}to_v.weight')} in {called}")
+        _check_divides(count, len(stacked), f"the {len(stacked)} rows of {shown(f'{stem}to_v.weight')} in {called}")
         # V_l has the blocks of its heads side by side. In the file they are stacked along rows, (heads N_{l+1}).
         blocks = math.sqrt(stacked.shape[1]) * stacked.reshape(count, -1, stacked.shape[1])
         values.append(blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1))
