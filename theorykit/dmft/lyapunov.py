@@ -344,7 +344,13 @@ class Tangent(eqx.Module):
 @eqx.filter_jit
 def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, parameters, window):
     """Return sums of log R_jj over each block of rounds, and a mask of unresolved perturbations."""
-    state, tangent = _begin(model, parameters, window, perturbations)
+    state = broadcast_to_parameters(parameters, state_of(model, parameters, window.attention, window.position))
+    ages = (window.position - jnp.arange(model.context)) % model.context  # slot of each attention, newest first
+    past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
+    by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
+    values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
+    given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # the slot of an age holds the attention of that age
+    tangent = Tangent(broadcast_to_batch(given, 3, state.batch_shape), values, keys)
     size, count = model.context * model.patterns, len(perturbations)
     totals = jnp.zeros((blocks, count, *state.batch_shape))
     resolution = Resolution.begin(model.context, count, state.batch_shape, every)
@@ -403,16 +409,6 @@ def _orthonormal(vectors: Array, orthonormalise: Orthonormalise) -> tuple[Array,
     shape = vectors.shape
     basis, growth = unchecked(orthonormalise)(tuple(vectors.reshape(shape[0], shape[1] * shape[2], *shape[3:])))
     return jnp.stack(basis).reshape(shape), growth
-
-
-def _begin(model: SelfAttention, parameters: Parameters, window: Window, perturbations: Array) -> tuple[State, Tangent]:
-    state = broadcast_to_parameters(parameters, state_of(model, parameters, window.attention, window.position))
-    ages = (window.position - jnp.arange(model.context)) % model.context  # slot of each attention, newest first
-    past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
-    by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
-    values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
-    given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # the slot of an age holds the attention of that age
-    return state, Tangent(broadcast_to_batch(given, 3, state.batch_shape), values, keys)
 
 
 def _overlap_response(model: SelfAttention, family: int, parameters: Parameters, attention) -> Matrix:

@@ -69,7 +69,23 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     # t is the auxiliary field of the labels. j is the source of the outputs on test examples.
     labels, (inputs, hidden) = symbols.labels, (symbols.input_features, symbols.overlaps[0].shape[0])
     fields, source = MatrixSymbol("t", *labels.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
-    _equivalent_linear_layers(route, form)
+
+    # Replace every nonlinear layer, starting with the embedding, by linear units with the same covariance: an ansatz.
+    # Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form
+    # in which the kernels are nested, as in the infinitely wide network. The token features X that a layer reads belong
+    # to the equivalent linear units below the layer. The path features Phi are made from the last X.
+    route.section = "Gaussian equivalence"
+    for layer, activation in enumerate(form.activations):
+        # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
+        width, tokens = symbols.widths[layer], Symbol("D", integer=True, positive=True)
+        weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
+        tokens_in = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
+        units = entrywise(lambda unit, phi=activation.function: phi.xreplace({UNIT: unit}), weights * tokens_in)
+        read = units * MatrixSymbol("G", tokens, symbols.first.shape[0])
+        before = Trace(positive_definite("M", symbols.first.shape[0]) * read.T * read) / width
+        kernel = positive_definite(f"kappa_{layer}", tokens), kernel_of_covariance(activation, tokens_in.T * tokens_in)
+        text = _EQUIVALENCE.format(width=latex(width))
+        route.apply(rules.gaussian_equivalence, before, units, weights, kernel, assumptions=(text,))
 
     route.section = "Labels"
     residual = MatrixSymbol("f", *labels.shape) - labels
@@ -103,10 +119,19 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     # Eq. (30)
     covariance = route.apply(rules.source_derivative, of_source, source, S.Half, order=2, equations="30, 40")
     _meaning(route, inner, weights, blocks)
+    route.section, route.equations, last = "Entropies", "32", symbols.overlaps[-1]
+    entropies = []
+    for _, entropy in sorted(route.entropies.items()):
+        variables = tuple(symbol for symbol in symbols.overlaps if entropy.has(symbol))
+        entropies.append(route.apply(rules.drop_constants, entropy, variables))
+    # For one output, write u for U_{L+1}.
+    for entropy in entropies if symbols.readout != last else ():
+        if entropy.has(last):
+            route.apply(rules.write_as_number, entropy, last, symbols.readout)
     return Action(
         form=form,
         symbols=symbols,
-        overlap_entropies=_entropies(route),
+        overlap_entropies=tuple(entropies),
         overlap_blocks={symbol: route.nested[symbol] for symbol in symbols.nested},
         energy=energy,
         kernel=kernel,
@@ -114,27 +139,6 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
         predictor=Predictor(mean, covariance),
         derivation=Derivation(tuple(route.steps), sizes),
     )
-
-
-def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
-    """Replace every nonlinear layer, starting with the embedding, by linear units with the same covariance: an ansatz.
-
-    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form in
-    which the kernels are nested, as in the infinitely wide network. The token features X that a layer reads belong to
-    the equivalent linear units below the layer. The path features Phi are made from the last X.
-    """
-    route.section, symbols = "Gaussian equivalence", route.symbols
-    for layer, activation in enumerate(form.activations):
-        # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
-        width, tokens = symbols.widths[layer], Symbol("D", integer=True, positive=True)
-        weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-        inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
-        hidden = entrywise(lambda unit, phi=activation.function: phi.xreplace({UNIT: unit}), weights * inputs)
-        read = hidden * MatrixSymbol("G", tokens, symbols.first.shape[0])
-        before = Trace(positive_definite("M", symbols.first.shape[0]) * read.T * read) / width
-        kernel = positive_definite(f"kappa_{layer}", tokens), kernel_of_covariance(activation, inputs.T * inputs)
-        text = _EQUIVALENCE.format(width=latex(width))
-        route.apply(rules.gaussian_equivalence, before, hidden, weights, kernel, assumptions=(text,))
 
 
 def _readout(route: _Route, fields: MatrixSymbol) -> MatrixExpr:
@@ -260,17 +264,3 @@ def _meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: Ma
     rest = _integrate_weights(route, 1, weights, blocks, Identity(weights.shape[1]), renewed)
     with_source = normal(rules.terms_without(rest, blocks) + width * left)
     route.apply(rules.derivative, route.apply(rules.eliminate, with_source, route.auxiliary(1)), source)
-
-
-def _entropies(route: _Route) -> tuple[Expr, ...]:
-    """Return (S_1, ..., S_{L+1}) without constants; for one output, the last steps write u for U_{L+1}."""
-    route.section, route.equations, (*_, last) = "Entropies", "32", route.symbols.overlaps
-    entropies = []
-    for _, entropy in sorted(route.entropies.items()):
-        variables = tuple(symbol for symbol in route.symbols.overlaps if entropy.has(symbol))
-        entropies.append(route.apply(rules.drop_constants, entropy, variables))
-    if route.symbols.readout != last:
-        for entropy in entropies:
-            if entropy.has(last):
-                route.apply(rules.write_as_number, entropy, last, route.symbols.readout)
-    return tuple(entropies)

@@ -87,7 +87,15 @@ def computable(
     if not is_traced(known):
         _check_independent(architecture, np.asarray(known))
     elif architecture.temperature == 0:
-        return require((features, labels), [_is_independent(architecture, features)])
+        # Make the check of `_check_independent` for traced features.
+        examples, paths, input_features = features.shape
+        message = "temperature=0 needs an invertible kernel, but the examples are linearly dependent"
+        is_independent = examples <= paths * input_features
+        if is_independent:
+            weighted = jnp.einsum("pki,kj->pji", features, np.linalg.cholesky(prior_of_paths(architecture)))
+            singular = _singular_values(jax.lax.stop_gradient(weighted).reshape(examples, paths * input_features))
+            is_independent = singular[-1] ** 2 > examples * _EPS * singular[0] ** 2
+        return require((features, labels), [Requirement(message, is_independent)])
     return features, labels
 
 
@@ -131,17 +139,6 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
 
 # Factorise one matrix at a time, because XLA can deadlock in batched factorisations on two cores.
 _singular_values = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.svd(matrix, compute_uv=False))
-
-
-def _is_independent(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Requirement:
-    """Make the check of `_check_independent` at T = 0 for traced features."""
-    examples, paths, input_features = features.shape
-    message = "temperature=0 needs an invertible kernel, but the examples are linearly dependent"
-    if examples > paths * input_features:
-        return Requirement(message, False)
-    weighted = jnp.einsum("pki,kj->pji", features, np.linalg.cholesky(prior_of_paths(architecture)))
-    singular = _singular_values(jax.lax.stop_gradient(weighted).reshape(examples, paths * input_features))
-    return Requirement(message, singular[-1] ** 2 > examples * _EPS * singular[0] ** 2)
 
 
 def _check_independent(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:

@@ -56,37 +56,37 @@ def log_probability(
     mean: Float[Array, "examples outputs"], deviation: Float[Array, "examples outputs"], output: Int[Array, " examples"]
 ) -> Float[Array, " examples"]:
     """Return the log probability that the given `output` of each example is the largest."""
-    return jax.lax.map(_log_probability, (*_scaled(mean, deviation), output), batch_size=_TOGETHER)
 
+    def of_example(parts):
+        mean, deviation, output = parts
+        own_mean, own_deviation = mean[output], deviation[output]
+        is_other = jnp.arange(len(mean)) != output
 
-def _log_probability(parts):
-    mean, deviation, output = parts
-    own_mean, own_deviation = mean[output], deviation[output]
-    is_other = jnp.arange(len(mean)) != output
+        def away(values):
+            return (values[..., None] - mean) / deviation
 
-    def away(values):
-        return (values[..., None] - mean) / deviation
+        def logarithm(values):
+            below = jnp.sum(jnp.where(is_other, norm.logcdf(away(values)), 0.0), axis=-1)
+            return norm.logpdf((values - own_mean) / own_deviation) + below
 
-    def logarithm(values):
-        below = jnp.sum(jnp.where(is_other, norm.logcdf(away(values)), 0.0), axis=-1)
-        return norm.logpdf((values - own_mean) / own_deviation) + below
+        def slope(value):
+            # This ratio avoids the difference of two logarithms that are large and nearly equal in the lower tail.
+            ratio = log_normal_cdf(away(value), 1) / deviation
+            return jnp.sum(jnp.where(is_other, ratio, 0.0)) - (value - own_mean) / own_deviation**2
 
-    def slope(value):
-        # This ratio avoids the difference of two logarithms that are large and nearly equal in the lower tail.
-        ratio = log_normal_cdf(away(value), 1) / deviation
-        return jnp.sum(jnp.where(is_other, ratio, 0.0)) - (value - own_mean) / own_deviation**2
+        highest = jnp.maximum(jnp.max(mean + 40 * deviation), own_mean)
+        peak = _halve(lambda value: slope(value) > 0, own_mean, highest)
+        top = logarithm(peak)
+        # The log-integrand falls at least as fast as the log density of the output itself.
+        far = np.sqrt(2 * _FALL) * own_deviation
+        ends = [_halve(lambda value: logarithm(value) > top - _FALL, peak, peak + sign * far) for sign in (-1, 1)]
+        grid = [jnp.linspace(peak, end, _PANELS + 1) for end in ends]
+        edges = jnp.clip(_edges_of(mean, deviation), *ends)
+        values, weights = _panelled(jnp.sort(jnp.concatenate([edges, *grid])))
+        # Rounding can make the log probability positive.
+        return jnp.minimum(logsumexp(logarithm(values), b=weights / own_deviation), 0.0)
 
-    highest = jnp.maximum(jnp.max(mean + 40 * deviation), own_mean)
-    peak = _halve(lambda value: slope(value) > 0, own_mean, highest)
-    top = logarithm(peak)
-    # The log-integrand falls at least as fast as the log density of the output itself.
-    far = np.sqrt(2 * _FALL) * own_deviation
-    ends = [_halve(lambda value: logarithm(value) > top - _FALL, peak, peak + sign * far) for sign in (-1, 1)]
-    grid = [jnp.linspace(peak, end, _PANELS + 1) for end in ends]
-    edges = jnp.clip(_edges_of(mean, deviation), *ends)
-    values, weights = _panelled(jnp.sort(jnp.concatenate([edges, *grid])))
-    # Rounding can make the log probability positive.
-    return jnp.minimum(logsumexp(logarithm(values), b=weights / own_deviation), 0.0)
+    return jax.lax.map(of_example, (*_scaled(mean, deviation), output), batch_size=_TOGETHER)
 
 
 def _scaled(mean: Array, deviation: Array) -> tuple[Array, Array]:

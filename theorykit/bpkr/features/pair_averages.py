@@ -258,19 +258,15 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
         return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
 
     off = jnp.abs(correlation) ** rule.terms * share(of_own, here)[:, None] * share(of_others, there)
-    return jnp.where(off > TOLERANCE, _by_panels(rule, own, others, correlation, off), found)
-
-
-def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Array) -> Array:
-    """Return `panel_average` for pairs with a large error `off` of Mehler's sum, and anything for other pairs."""
-    off = jax.lax.stop_gradient(off).ravel()
-    order = jnp.argsort(-off)
+    # Compute batches of pairs by panels, those with the largest errors of Mehler's sum first.
+    errors = jax.lax.stop_gradient(off).ravel()
+    order = jnp.argsort(-errors)
     batches = -(-len(order) // _PAIRS)
     order = jnp.pad(order, (0, batches * _PAIRS - len(order)), mode="edge")
-    rows, columns = jnp.divmod(order, len(other))
+    rows, columns = jnp.divmod(order, len(others))
     # Put the smaller variance first, so that the result is exactly symmetric.
-    v, w, ratio = own[rows], other[columns], correlation.ravel()[order]
-    parts = jnp.minimum(v, w), jnp.maximum(v, w), ratio, off[order]
+    v, w, ratio = own[rows], others[columns], correlation.ravel()[order]
+    parts = jnp.minimum(v, w), jnp.maximum(v, w), ratio, errors[order]
 
     def of_batch(parts):
         v, w, ratio, off = parts
@@ -278,6 +274,7 @@ def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Ar
             jnp.any(off > TOLERANCE), lambda: panel_average(rule, v, w, ratio), lambda: jnp.zeros_like(v)
         )
 
-    found = jax.lax.map(of_batch, tuple(part.reshape(batches, _PAIRS) for part in parts)).ravel()
+    panels = jax.lax.map(of_batch, tuple(part.reshape(batches, _PAIRS) for part in parts)).ravel()
     # The padding repeats the last pair.
-    return jnp.zeros(correlation.size).at[order].set(found).reshape(correlation.shape)
+    panels = jnp.zeros(correlation.size).at[order].set(panels).reshape(correlation.shape)
+    return jnp.where(off > TOLERANCE, panels, found)

@@ -82,7 +82,16 @@ def run_lanczos(
         basis = jnp.where(reached[:, None], basis, 0.0)
         # Pad the Gauss rule with a node of weight zero, so that both rules have the same size.
         gauss_rule = _tridiagonal(jnp.append(diagonal, diagonal[0]), ahead.at[-1].set(0.0))
-        radau_rule = _tridiagonal(jnp.append(diagonal, _radau(diagonal, ahead, floor)), ahead)
+        # The last diagonal entry for which the extended matrix has an eigenvalue at `floor`.
+        smallest = jnp.finfo(jnp.float64).eps * jnp.max(jnp.abs(diagonal))
+
+        def eliminate(behind, entries):
+            entry, next_ahead = entries
+            pivot = jnp.maximum(entry - floor - behind, smallest)
+            return next_ahead**2 / pivot, None
+
+        last, _ = jax.lax.scan(eliminate, jnp.zeros(()), (diagonal, ahead))
+        radau_rule = _tridiagonal(jnp.append(diagonal, floor + last), ahead)
         (gauss, radau), eigenvectors = jax.vmap(_eigh)(jnp.stack([gauss_rule, radau_rule]))
         of_gauss, of_radau = eigenvectors[:, 0]
         unsolved = ahead[-1] * jnp.abs(jnp.sum(of_gauss * eigenvectors[0, -2] / gauss))
@@ -101,16 +110,3 @@ def run_lanczos(
 
 def _tridiagonal(diagonal, ahead):
     return jnp.diag(diagonal) + jnp.diag(ahead, 1) + jnp.diag(ahead, -1)
-
-
-def _radau(diagonal, ahead, node):
-    """Return the last diagonal entry for which the extended matrix has an eigenvalue at `node`."""
-    smallest = jnp.finfo(jnp.float64).eps * jnp.max(jnp.abs(diagonal))
-
-    def eliminate(behind, entries):
-        entry, next_ahead = entries
-        pivot = jnp.maximum(entry - node - behind, smallest)
-        return next_ahead**2 / pivot, None
-
-    last, _ = jax.lax.scan(eliminate, jnp.zeros(()), (diagonal, ahead))
-    return node + last

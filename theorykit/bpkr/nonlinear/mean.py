@@ -81,7 +81,13 @@ def _derive(base: Action) -> NonlinearAction:
     domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in free}
     parameters = symbols.completed((*symbols.numbers, symbols.features, means, symbols.labels))
     expression = Add(*entropies, base.energy.xreplace({base.kernel: kernel}))
-    action = saddle.Action(expression, domains, parameters, symbols.widths[-1], _derivation(base))
+    size, route = first.shape[0], Recorder(section="Mean", assumptions=(_ASSUMPTION,))
+    weights, mean = MatrixSymbol("w", size, 1), MatrixSymbol("b", size, 1)
+    covariance, prior = positive_definite("B", size), positive_definite("C", size)
+    exponent = Trace(weights.T * covariance * weights) + 2 * S.ImaginaryUnit * Trace(mean.T * weights)
+    route.apply(rules.gaussian_average, normal(exponent), weights, prior)
+    derivation = Derivation(tuple(route.steps), base.derivation.sizes)
+    action = saddle.Action(expression, domains, parameters, symbols.widths[-1], derivation)
     return NonlinearAction(action, kernel, base, (*base.ansatz, _ASSUMPTION))
 
 
@@ -89,16 +95,6 @@ def mean_symbols(base: Action) -> tuple[MatrixSymbol, MatrixSymbol]:
     """Return V_1, and the mean readings of the training examples along every path (labels x n_1)."""
     size = base.symbols.first.shape[0]
     return positive_definite("V_1", size), MatrixSymbol("m", base.symbols.features.shape[0], size)
-
-
-def _derivation(base: Action) -> Derivation:
-    size = base.symbols.first.shape[0]
-    route = Recorder(section="Mean", assumptions=(_ASSUMPTION,))
-    weights, mean = MatrixSymbol("w", size, 1), MatrixSymbol("b", size, 1)
-    covariance, prior = positive_definite("B", size), positive_definite("C", size)
-    exponent = Trace(weights.T * covariance * weights) + 2 * S.ImaginaryUnit * Trace(mean.T * weights)
-    route.apply(rules.gaussian_average, normal(exponent), weights, prior)
-    return Derivation(tuple(route.steps), base.derivation.sizes)
 
 
 class MeanProblem(AbstractNonlinearProblem):

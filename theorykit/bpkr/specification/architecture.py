@@ -181,7 +181,7 @@ class Architecture(DisplayMixin, eqx.Module):
         self.outputs = checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checked_whole_number("read_tokens", read_tokens, least=1)
         self.heads = tuple(layer.heads for layer in self.layers)
-        counts = _head_counts(forms, self.heads)
+        counts = self.head_counts()
         self.branches = tuple(count(form.branches, counts) for form in forms)
         read = self.outputs * self.read_tokens
         self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(len(layers) + 1))
@@ -311,7 +311,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
     def head_counts(self) -> Mapping[str, int]:
         """Return the value of the symbol H_l by name, for every layer that has heads."""
-        return _head_counts(self.forms, self.heads)
+        return {form.symbols.heads.name: each for form, each in zip(self.forms, self.heads, strict=True) if each}
 
     def size_values(self) -> Mapping[str, int]:
         """Return the value of every size symbol of the action by name: head counts, outputs C, and tokens read."""
@@ -424,10 +424,6 @@ def check_solve(architecture: Architecture, rows: int) -> None:
 def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
     """Return the number of layers up to the last nonlinear one."""
     return max((i for i, layer in enumerate(layers, 1) if not activation_of(layer).is_linear), default=0)
-
-
-def _head_counts(forms: Sequence[LayerForm], heads: Sequence[int]) -> Mapping[str, int]:
-    return {form.symbols.heads.name: count for form, count in zip(forms, heads, strict=True) if count}
 
 
 class _Number:

@@ -116,7 +116,24 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     at_heads = (symbols.heads, kind.heads or symbols.heads)
     skips, mixings = [], []
     for coefficient, factors in matrix_terms(forward):
-        _check_linear(factors, weights, hidden)
+        for symbol in (weights, hidden):
+            if any(_hides(factor, symbol) for factor in factors):
+                raise _Refused(
+                    f"{symbol} is inside a function, so the layer is nonlinear. The theory covers functions of hidden "
+                    "units, as an ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it"
+                )
+        of_weights, of_hidden = (sum(_count(factor, each) for factor in factors) for each in (weights, hidden))
+        if of_hidden > 1:
+            raise _Refused(
+                f"{hidden} occurs {of_hidden} times in a product: with attention on hidden activations the network is "
+                "not linear in its values. Attention must be a function of the bare input"
+            )
+        if of_hidden == 0:
+            raise _Refused(f"a term does not contain {hidden}: biases are not covered")
+        if of_weights > 1:
+            raise _Refused(
+                f"{weights} occurs more than once in a product: the forward map must be linear in the weights"
+            )
         if factors and factors[0] == weights:
             mixings.append(_mixing(coefficient * sqrt(symbols.width), factors, symbols, blocks, at_heads))
         elif factors and factors[0] == hidden:
@@ -150,26 +167,6 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         block_tokens=expand_products(sum((tokens for tokens, _ in mixings[1:]), start=mixings[0][0])),
         block_heads=next((heads for _, heads in mixings if heads is not None), None),
     )
-
-
-def _check_linear(factors: tuple[MatrixExpr, ...], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
-    """Raise an error with the likely cause for a product that is not linear in weights and hidden activations."""
-    for symbol in (weights, hidden):
-        if any(_hides(factor, symbol) for factor in factors):
-            raise _Refused(
-                f"{symbol} is inside a function, so the layer is nonlinear. The theory covers functions of hidden "
-                "units, as an ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it"
-            )
-    occurrences = sum(_count(factor, hidden) for factor in factors)
-    if occurrences > 1:
-        raise _Refused(
-            f"{hidden} occurs {occurrences} times in a product: with attention on hidden activations the network is "
-            "not linear in its values. Attention must be a function of the bare input"
-        )
-    if occurrences == 0:
-        raise _Refused(f"a term does not contain {hidden}: biases are not covered")
-    if sum(_count(factor, weights) for factor in factors) > 1:
-        raise _Refused(f"{weights} occurs more than once in a product: the forward map must be linear in the weights")
 
 
 def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:

@@ -107,7 +107,16 @@ def check_action(
         if action.derivation is None:
             left_out.append("the steps that led to it: none were recorded")
         else:
-            yield from _derivation(action, seed)
+            claim, verification = "every step of the derivation holds", action.derivation.verify(seed)
+            for evidence in verification.failures:
+                step = evidence.step
+                yield Finding(
+                    claim,
+                    f"step {action.derivation.steps.index(step) + 1}, {step.rule}: {evidence}",
+                    f"the result of the step does not follow from its start: {step.claim}",
+                )
+            if verification.holds:
+                yield Finding(claim, counted(len(verification.evidence), "step"))
         finite = _check_finite(points)
         yield finite
         if not finite.holds:
@@ -156,19 +165,6 @@ def check_action(
 
     cost = f"usually a few seconds{', and the time of your simulations' if sampled and index is not None else ''}"
     return report_of("The action", results(), left_out, cost=cost, progress=progress)
-
-
-def _derivation(action: Action, seed: int) -> Iterator[Finding]:
-    claim, verification = "every step of the derivation holds", action.derivation.verify(seed)
-    for evidence in verification.failures:
-        step = evidence.step
-        yield Finding(
-            claim,
-            f"step {action.derivation.steps.index(step) + 1}, {step.rule}: {evidence}",
-            f"the result of the step does not follow from its start: {step.claim}",
-        )
-    if verification.holds:
-        yield Finding(claim, counted(len(verification.evidence), "step"))
 
 
 def _check_finite(points: Sequence[ActionPoint]) -> Finding:

@@ -126,21 +126,18 @@ def random_points(
         else:
             given = {name: _plain(value) for name, value in named("values", values, action.parameters).items()}
         bound = bind(action, given, {each: np.eye(*shape(each)) for each in action.order_parameters if shape(each)})
-        parameters = {**_known_sizes(action, bound, given), **given}
+        # Compute the sizes that follow from shapes.
+        arrays = {name: value for name, value in given.items() if np.ndim(value)}
+        shapes = zip(bound.domains, bound.shapes, strict=True)
+        arrays |= {name: np.zeros(shape) for name, shape in shapes if shape}
+        symbols = [symbol for symbol in action.symbols if symbol.name in arrays]
+        sizes = {size.name: size for size in bound_sizes(symbols) if size.name not in given}
+        known = compile_expressions("sizes", sizes, symbols)(**arrays) if sizes else {}
+        parameters = {**{name: int(value) for name, value in known.items()}, **given}
         # Domains are images of unbounded coordinates, so any coordinates give an interior point.
         drawn = [rng.standard_normal(len(bound.free)) for _ in range(points)]
         found.append([ActionPoint(action, bound, parameters, jnp.asarray(coordinates)) for coordinates in drawn])
     return found
-
-
-def _known_sizes(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Mapping[str, int]:
-    arrays = {name: value for name, value in given.items() if np.ndim(value)}
-    shapes = zip(bound.domains, bound.shapes, strict=True)
-    arrays |= {name: np.zeros(shape) for name, shape in shapes if shape}
-    symbols = [symbol for symbol in action.symbols if symbol.name in arrays]
-    sizes = {size.name: size for size in bound_sizes(symbols) if size.name not in given}
-    of_shapes = compile_expressions("sizes", sizes, symbols) if sizes else None
-    return {name: int(value) for name, value in of_shapes(**arrays).items()} if of_shapes else {}
 
 
 def _plain(value: Any) -> Any:
