@@ -15,16 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..checks import (
-    Count,
-    Index,
-    Positive,
-    checked_arguments,
-    checked_choice,
-    checked_flag,
-    checked_path,
-    shown,
-)
+from ..checks import Count, Index, Positive, checked_arguments, checked_choice, checked_flag, checked_path, shown
 from ..precision import require_float64
 from .attention_heads import CheckpointHeads, LayerNorm
 from .files import Checkpoint, read_checkpoint, refuse_part

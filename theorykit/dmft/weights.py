@@ -127,12 +127,7 @@ def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
 
 @checked_arguments
 def published_weights(
-    seed: Seed = 1,
-    patterns: Count = 3,
-    neurons: Count = 99,
-    position_bits: Count = 2,
-    *,
-    segments: Count | None = 3,
+    seed: Seed = 1, patterns: Count = 3, neurons: Count = 99, position_bits: Count = 2, *, segments: Count | None = 3
 ) -> Weights:
     """Draw the weights of the published program from `seed`. With `segments=None`, signs are independent.
 

@@ -137,13 +137,7 @@ def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
 
 @checked_arguments
 def cycle_near(
-    step: Step,
-    start: Any,
-    parameter: Any,
-    max_period: Count,
-    *,
-    transient: Index = 10_000,
-    tolerance: Positive = 1e-6,
+    step: Step, start: Any, parameter: Any, max_period: Count, *, transient: Index = 10_000, tolerance: Positive = 1e-6
 ) -> Cycle:
     """Find the stable cycle on which an orbit settles. Newton's method refines the cycle.
 

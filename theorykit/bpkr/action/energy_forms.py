@@ -18,15 +18,7 @@ from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Symbol, Trace, Zer
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
-from ...symbolic import (
-    Diagonal,
-    gradient,
-    inverse,
-    kronecker,
-    positive_definite,
-    positive_semidefinite,
-    sum_of,
-)
+from ...symbolic import Diagonal, gradient, inverse, kronecker, positive_definite, positive_semidefinite, sum_of
 from ...symbolic.algebra import expand_products
 from ...symbolic.atoms import LogDet
 from .symbols import ActionSymbols
@@ -171,11 +163,7 @@ class DualForm:
 
 
 def dual_form(
-    energy: Expr,
-    mean: MatrixExpr,
-    covariance: MatrixExpr,
-    symbols: ActionSymbols,
-    sizes: Sequence[Mapping[Expr, int]],
+    energy: Expr, mean: MatrixExpr, covariance: MatrixExpr, symbols: ActionSymbols, sizes: Sequence[Mapping[Expr, int]]
 ) -> DualForm:
     """Write energy, mean and covariance in second moments of the data. Every step can be tested at each of `sizes`."""
     features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.first

@@ -61,9 +61,7 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
 
 
 @jit
-def square_root(
-    kernels: Float[Array, "paths paths examples examples"],
-) -> Float[Array, "examples paths features"]:
+def square_root(kernels: Float[Array, "paths paths examples examples"]) -> Float[Array, "examples paths features"]:
     """Find path features like `features_of_kernels`, without checks and with examples x paths features. Traceable."""
     paths, examples = kernels.shape[1:3]
     gram = _gram(kernels)

@@ -182,9 +182,7 @@ def _arrays(
 def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> Requirement:
     """Require finite results. `beyond` describes the error and its remedy."""
     return Requirement(
-        f"inputs {beyond}",
-        on_host(finite),
-        lambda: f"inputs of magnitude {float(np.max(np.abs(inputs))):.3g} {beyond}",
+        f"inputs {beyond}", on_host(finite), lambda: f"inputs of magnitude {float(np.max(np.abs(inputs))):.3g} {beyond}"
     )
 
 

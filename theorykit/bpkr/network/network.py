@@ -181,12 +181,7 @@ class Network(DisplayMixin, eqx.Module):
 
 @checked_arguments
 def sample_network(
-    architecture: Architecture,
-    heads: AbstractHeads,
-    *,
-    input_features: Count,
-    readout: Readout | None = None,
-    key: Key,
+    architecture: Architecture, heads: AbstractHeads, *, input_features: Count, readout: Readout | None = None, key: Key
 ) -> Network:
     """Draw the weights of a network from their Gaussian prior, except for the queries and keys, which are given.
 

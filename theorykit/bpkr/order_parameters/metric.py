@@ -37,9 +37,7 @@ def gradient_length(
 
 
 def metric(
-    architecture: Architecture,
-    factors: Sequence[Float[Array, "_ _"]],
-    changes: Sequence[Float[Array, "changes _ _"]],
+    architecture: Architecture, factors: Sequence[Float[Array, "_ _"]], changes: Sequence[Float[Array, "changes _ _"]]
 ) -> Float[Array, "changes changes"]:
     """Return the inner products of `changes` of the `factors` [C_1, ..., C_{L+1}]; changes are stacked along axis 0."""
     products = 0.0

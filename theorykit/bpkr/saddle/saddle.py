@@ -41,12 +41,7 @@ from ..features.implicit import ImplicitFeatures
 from ..matrix_free.solver import MatrixFree, MatrixFreeSaddle, solve_matrix_free
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates
 from ..order_parameters.metric import dimension
-from ..order_parameters.order_parameters import (
-    HasOrderParameters,
-    OrderParameters,
-    gp_limit,
-    order_parameter_blocks,
-)
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit, order_parameter_blocks
 from ..specification.architecture import Architecture, check_solve
 from .attempts import MOST_STEPS, Attempt, retry
 from .problem import SaddleProblem

@@ -285,10 +285,7 @@ _FACTORS = (
     ),
     (("layer.width",), _BY_UNITS),
     (("layer.next_width",), _BY_UNITS),
-    (
-        ("layer.heads", "blocks"),
-        "one side divides by the number of heads, the other by the number of weight blocks",
-    ),
+    (("layer.heads", "blocks"), "one side divides by the number of heads, the other by the number of weight blocks"),
     (("layer.heads",), "the normalisation by heads: one side divides by sqrt(layer.heads)"),
     (("layer.tokens",), "the normalisation by tokens: a mean over tokens, or a sum"),
     (("blocks",), "the normalisation by the number of weight blocks"),
