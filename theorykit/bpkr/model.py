@@ -287,17 +287,13 @@ class Model(DisplayMixin):
 
     def _view(self) -> Iterable[Block]:
         defaults = {name: each.default for name, each in inspect.signature(Model).parameters.items()}
-        # After pickling, values are equal to the defaults but not the same objects.
-        changed = {
-            name: value
-            for name, value in self.get_params().items()
-            if value is not defaults[name] and not (isinstance(value, str | float) and value == defaults[name])
-        }
-        shown = {
-            name: repr(value) if isinstance(value, str | float | int | tuple) else "..."
-            for name, value in changed.items()
-        }
-        named = f"Model({', '.join(f'{name}={text}' for name, text in shown.items() if len(text) < 60)})"
+        shown = []
+        for name, value in self.get_params().items():
+            # After pickling, values are equal to the defaults but not the same objects.
+            if value is not defaults[name] and not (isinstance(value, str | float) and value == defaults[name]):
+                text = repr(value) if isinstance(value, str | float | int | tuple) else "..."
+                shown += [f"{name}={text}"] if len(text) < 60 else []
+        named = f"Model({', '.join(shown)})"
         if not hasattr(self, "problem_"):
             yield Text(f"{named}, not fitted")
             return

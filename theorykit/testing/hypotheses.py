@@ -6,7 +6,7 @@ names such as sqrt(layer.width), 1/layer.heads or -2. The simplest explanation i
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
@@ -159,7 +159,14 @@ def name_factor(
     bases = {name: base for name, base in bases.items() if np.all(base > 0) and not np.all(base == 1)}
     # Try products of two powers only if no single power fits, because the simplest name is the most likely one.
     for count in (1, 2):
-        matches = [text for text, value in _monomials(bases, count) if is_worth(value)]
+        matches = []
+        for names, powers in product(combinations(bases, count), product(_POWERS, repeat=count)):
+            pairs = list(zip(names, powers, strict=True))
+            if is_worth(math.prod(bases[name] ** power for name, power in pairs)):
+                above = " * ".join(_power(name, power) for name, power in pairs if power > 0) or "1"
+                below = [_power(name, -power) for name, power in pairs if power < 0]
+                over = f"({' * '.join(below)})" if len(below) > 1 else "".join(below)
+                matches.append(f"{above} / {over}" if below else above)
         if 0 < len(matches) <= _MOST_NAMED:
             return EITHER.join(f"-{text}" if sign < 0 else text for text in matches)
         if matches:
@@ -173,18 +180,6 @@ def name_factor(
 def is_almost_one(value: float) -> bool:
     """Check whether a factor differs from one or minus one only by rounding or by constants with few digits."""
     return bool(0 < abs(abs(value) - 1) < 1e-5)
-
-
-def _monomials(bases: Mapping[str, np.ndarray], count: int) -> Iterator[tuple[str, np.ndarray]]:
-    for names in combinations(bases, count):
-        for powers in product(_POWERS, repeat=count):
-            pairs = list(zip(names, powers, strict=True))
-            above = [_power(name, power) for name, power in pairs if power > 0]
-            below = [_power(name, -power) for name, power in pairs if power < 0]
-            text = " * ".join(above) or "1"
-            if below:
-                text += f" / ({' * '.join(below)})" if len(below) > 1 else f" / {below[0]}"
-            yield text, math.prod(bases[name] ** power for name, power in pairs)
 
 
 def _power(name: str, power: float) -> str:

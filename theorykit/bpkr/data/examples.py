@@ -16,7 +16,6 @@ from ...checks import (
     array_module,
     check_axes,
     check_dtype,
-    checked_array,
     counted,
     finite_array,
     is_traced,
@@ -46,7 +45,7 @@ def examples_array(name: str, value: Any, axes: str) -> Array:
         return finite_array(name, value, axes)
     require_float64()
     array = layout_of_examples(name, value, axes).astype(jnp.float64)
-    check_finite_examples(name, array)
+    check_finite(name, array)
     return array
 
 
@@ -55,11 +54,6 @@ def layout_of_examples(name: str, array: Array, axes: str) -> Array:
     check_dtype(name, array.dtype, array)
     check_axes(name, array.shape, axes)
     return over_examples(name, array) if is_sharded(array) else array.addressable_data(0)
-
-
-def check_finite_examples(name: str, array: Array) -> None:
-    """Raise `ValueError` unless all entries are finite. Sharded arrays are checked on their devices."""
-    (check_finite if is_sharded(array) else checked_array)(name, array)
 
 
 def labels_beside(features: PathFeatures, labels: Any, axes: str, name: str = "labels") -> Array:

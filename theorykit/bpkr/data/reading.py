@@ -253,22 +253,21 @@ def _parts(number: int, batch: Any) -> Iterator[tuple[str, np.ndarray, np.ndarra
     for name, pair in parts:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ValueError(f"{name} must be a pair (features, labels), got {type(pair).__name__}")
-        features, labels = (_array(f"{name}: {kind}", kind, value) for kind, value in zip(_AXES, pair, strict=True))
-        _check_shapes(name, features.shape, labels.shape)
-        yield name, features, labels
+        arrays = []
+        for (kind, axes), value in zip(_AXES.items(), pair, strict=True):
+            value = value.read() if isinstance(value, Piece) else value
+            is_array = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)
+            if not is_array or value.dtype.kind not in "fiub":
+                refuse_kernels(value, "Data.of_batches")
+                # This imports JAX, which workers do not need otherwise.
+                from ...checks import in_order_of_names, real_array
 
-
-def _array(name: str, kind: str, value: Any) -> np.ndarray:
-    value = value.read() if isinstance(value, Piece) else value
-    is_plain = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "fiub"
-    if not is_plain:
-        refuse_kernels(value, "Data.of_batches")
-        # This imports JAX, which workers do not need otherwise.
-        from ...checks import in_order_of_names, real_array
-
-        value = real_array(name, in_order_of_names(name, value, _AXES[kind][np.ndim(value) == 2 and kind == "labels"]))
-    # Rounding errors of linear algebra depend on the strides and alignment of arrays.
-    return np.require(value, np.float64, ["C", "A"])
+                value = in_order_of_names(f"{name}: {kind}", value, axes[np.ndim(value) == 2 and kind == "labels"])
+                value = real_array(f"{name}: {kind}", value)
+            # Rounding errors of linear algebra depend on the strides and alignment of arrays.
+            arrays.append(np.require(value, np.float64, ["C", "A"]))
+        _check_shapes(name, *(array.shape for array in arrays))
+        yield name, *arrays
 
 
 def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...]) -> int:
@@ -390,34 +389,27 @@ _Opened = tuple[str, tuple[int, ...], Callable[[slice], np.ndarray]]
 
 
 def _opened(paths: tuple[str, ...], variables: tuple[str, str], stack: ExitStack) -> list[_Opened]:
-    kinds = [_kind(path) for path in paths]
+    kinds = []
+    for path in paths:
+        start = b""
+        with _reading(path):
+            if not os.path.isdir(path):
+                with open(path, "rb") as file:
+                    start = file.read(8)
+        is_npz = start.startswith(b"PK") and not path.endswith(".zip")
+        kinds.append("npz" if is_npz else {b"\x93NUMPY": "npy", b"\x89HDF\r\n": "hdf5"}.get(start[:6], "other"))
     if len(paths) == 2:
         if other := [path for path, kind in zip(paths, kinds, strict=True) if kind != "npy"]:
             raise ValueError(f"{other[0]} is not an npy file: pass a pair of npy files, or one file with both arrays")
-        return [_of_npy(path) for path in paths]
+        # Map the file again for every part, to free the memory of earlier parts.
+        mapped, found = partial(np.load, mmap_mode="r", allow_pickle=False), []
+        for path in paths:
+            with _reading(path):
+                found.append((path, mapped(path).shape, lambda rows, path=path: np.array(mapped(path)[rows])))
+        return found
     if kinds == ["npy"]:
         raise ValueError(f"{paths[0]} has one array: pass a pair of npy files (features, labels), or an npz file")
     return (_of_npz if kinds == ["npz"] else partial(_of_xarray, kind=kinds[0]))(paths[0], variables, stack)
-
-
-def _kind(path: str) -> str:
-    with _reading(path):
-        if os.path.isdir(path):
-            return "other"
-        with open(path, "rb") as file:
-            start = file.read(8)
-    if start.startswith(b"PK") and not path.endswith(".zip"):
-        return "npz"
-    return {b"\x93NUMPY": "npy", b"\x89HDF\r\n": "hdf5"}.get(start[:6], "other")
-
-
-def _of_npy(path: str) -> _Opened:
-    def mapped() -> np.ndarray:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-
-    with _reading(path):
-        # Map the file again for every part, to free the memory of earlier parts.
-        return path, mapped().shape, lambda rows: np.array(mapped()[rows])
 
 
 def _of_npz(path: str, variables: tuple[str, str], stack: ExitStack) -> list[_Opened]:

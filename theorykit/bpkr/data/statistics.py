@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from ...checks import (
     Requirement,
+    checked_array,
     checked_instance,
     checked_symmetric,
     checked_whole_number,
@@ -31,12 +32,12 @@ from ...checks import (
 )
 from ...compilation import jit_and_keep
 from ...precision import require_float64
-from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
+from ...sharding import check_finite, is_sharded, outside_meshes, sharding_of, sum_by_blocks
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import data_size, number
 from ..specification.architecture import Architecture, counted_paths
-from .examples import check_finite_examples, labels_beside, layout_of_examples
+from .examples import labels_beside, layout_of_examples
 
 # Size of the features of one block of examples, which are summed at a time.
 _BLOCK_BYTES = 2**25
@@ -129,7 +130,7 @@ def summed_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
         block = max(columns, _BLOCK_BYTES // (8 * columns))
         sums = jax.tree.map(np.asarray, _summed_by_blocks(features, labels, block, sharding_of(features)))
         if not all(np.all(np.isfinite(value)) for value in sums.values()):
-            check_finite_examples("features", features)
+            (check_finite if is_sharded(features) else checked_array)("features", features)
             raise ValueError("products of features and labels exceed the range of double precision: rescale them")
     return FeatureStatistics(**sums, examples=len(features), paths=features.shape[1])
 

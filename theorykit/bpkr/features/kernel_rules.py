@@ -142,6 +142,14 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
     scale = float(np.min(np.sqrt(np.sum(weights * values**2, axis=1) / np.sum(weights))))
     edges, resolved = _panels(activation, reach, scale, float(np.sqrt(least)))
     places = _kinks(activation.function, reach)
+    # Split the outer integral at all pairs of an edge and a kink, or of an edge and a point about which panels are
+    # finest.
+    inner = np.asarray(edges[1:-1])
+    widths, centres = np.minimum(np.diff(edges)[:-1], np.diff(edges)[1:]), list(places)
+    for place, width in sorted(zip(inner, widths, strict=True), key=lambda each: (each[1], abs(each[0]))):
+        if width < 0.1 * edges[-1] and all(abs(place - centre) > 16 * width for centre in centres):
+            centres.append(float(place))
+    pairs = {(float(edge), centre) for edge in inner for centre in centres or [0.0]}
     # Keep the symmetry of the function only if its values near the kinks have it.
     points, parity = _tried(places, reach), activation.parity
     right = value(points)
@@ -152,7 +160,7 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
         least=least,
         most=most,
         edges=edges,
-        crossings=_crossings(edges, places),
+        crossings=tuple(sorted(pairs | {(centre, edge) for edge, centre in pairs})),
         terms=_TERMS[-1],
         parity=parity,
         stretch=stretch,
@@ -179,19 +187,6 @@ def _numerical(activation: Activation, least: float, most: float, stretch: float
         coarse, fine = (average(variances[i], variances[j], ratios, nodes) for nodes in (PAIR_NODES, PAIR_NODES + 4))
     worst = np.max(np.abs(fine - coarse) / np.maximum(roots[i] * roots[j], 1e-300))
     return rule, float(2 * (off + pair_averages.TOLERANCE + worst) + 1e-14)
-
-
-def _crossings(edges: tuple[float, ...], places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-    """Return all pairs of an edge and a kink, or of an edge and a point about which panels are finest."""
-    inner = np.asarray(edges[1:-1])
-    widths = np.minimum(np.diff(edges)[:-1], np.diff(edges)[1:])
-    centres = list(places)
-    for place, width in sorted(zip(inner, widths, strict=True), key=lambda each: (each[1], abs(each[0]))):
-        if width < 0.1 * edges[-1] and all(abs(place - centre) > 16 * width for centre in centres):
-            centres.append(float(place))
-    centres = centres or [0.0]
-    pairs = {(float(edge), centre) for edge in inner for centre in centres}
-    return tuple(sorted(pairs | {(centre, edge) for edge, centre in pairs}))
 
 
 def _stretch(activation: Activation, variance: float) -> float:

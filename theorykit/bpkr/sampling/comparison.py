@@ -109,7 +109,14 @@ def compare(
                     progress=progress,
                     **options.get(approach, {}),
                 )
-                found.append(_sampled(tree, problem.data))
+                parts, posterior = [entry_estimates(tree)], tree["posterior"].to_dataset()
+                if problem.data.test_features is not None:
+                    parts.append(output_estimates(posterior))
+                    if are_classes(problem.data.test_labels):
+                        accuracy, error = accuracy_estimate(posterior, problem.data.test_labels)
+                        parts.append(xr.Dataset({"accuracy": accuracy, "accuracy_error": error}))
+                parts.append(xr.Dataset({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")}))
+                found.append(xr.merge(parts))
             else:
                 found.append(_of_theory(approach, problem, saddle))
             report.update()
@@ -140,27 +147,17 @@ def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
     return xr.Dataset(found)
 
 
-def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
-    parts = [entry_estimates(tree)]
-    posterior = tree["posterior"].to_dataset()
-    if data.test_features is not None:
-        parts.append(output_estimates(posterior))
-        if are_classes(data.test_labels):
-            accuracy, error = accuracy_estimate(posterior, data.test_labels)
-            parts.append(xr.Dataset({"accuracy": accuracy, "accuracy_error": error}))
-    return xr.merge([*parts, xr.Dataset({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})])
-
-
 def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
     architecture, data, prediction = problem.architecture, problem.data, None
     if approach == "infinite_width" and architecture.richness is not None:
         wide = bpkr.Problem(architecture.at_infinite_width(), data)
         saddle = bpkr.solve(wide)
-        point, mixed, diagnosis = saddle.order_parameters, int(saddle.converged), saddle.diagnosis
         if data.test_features is not None:
-            limit = bpkr.predict(wide, point)
+            limit = bpkr.predict(wide, saddle.order_parameters)
             prediction = replace(limit, variance=limit.variance / architecture.widths[0])
     elif approach == "infinite_width":
+        saddle = None
+    if saddle is None:
         point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
     else:
         point, mixed, diagnosis = saddle.order_parameters, int(saddle.converged), saddle.diagnosis

@@ -57,7 +57,9 @@ class LayerForm:
     def parameters(self) -> frozenset[Expr]:
         """Symbols of the layer's parameters: all symbols in its expressions that `LayerSymbols` does not define."""
         stated = self.forward.atoms(Symbol, MatrixSymbol) | self.covariance.atoms(Symbol, MatrixSymbol)
-        return frozenset(stated - self.symbols.given - {self.weights})
+        of = self.symbols
+        numbers = {of.width, of.next_width, of.heads, of.tokens, of.variance}
+        return frozenset(stated - numbers - {of.hidden, of.attention, self.weights})
 
     @property
     def branches(self) -> Expr:

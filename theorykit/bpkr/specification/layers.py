@@ -62,12 +62,6 @@ class LayerSymbols:
         """Omega_l (H_l tokens x tokens), the heads' attention stacked vertically; columns of each block sum to one."""
         return MatrixSymbol(f"Omega_{self.index}", self.heads * self.tokens, self.tokens)
 
-    @property
-    def given(self) -> frozenset[Expr]:
-        """All symbols that every layer has: the properties of this class, and the widths."""
-        numbers = {self.width, self.next_width, self.heads, self.tokens, self.variance}
-        return frozenset(numbers | {self.hidden, self.attention})
-
     @checked_arguments
     def weights(self, blocks: "Size") -> MatrixSymbol:
         """Return V_l (N_{l+1} x blocks N_l), the weight blocks of the layer side by side, one per row of its prior."""

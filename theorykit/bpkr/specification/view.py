@@ -37,7 +37,9 @@ def architecture_view(architecture: Any, labels: Mapping[int, Sequence[str]]) ->
     """Yield the display of an architecture, given a label for every branch of each layer."""
     yield Text(f"**Architecture**: {architecture_line(architecture)}")
     if architecture.depth <= _LAYERS:
-        yield Picture(_drawing(architecture, labels), f"paths: {_named(architecture)}")
+        paths = architecture.path_labels() if architecture.paths <= 1000 else ()
+        named = ", ".join(paths[:12]) + (", ..." if len(paths) > 12 else "") if paths else f"{architecture.paths:,}"
+        yield Picture(_drawing(architecture, labels), f"paths: {named}")
     read = f"{architecture.read_tokens} tokens" if architecture.read_tokens > 1 else "one token, or the mean of all"
     names = ["embedding", *(f"layer {layer}" for layer in labels), "readout"]
     function = "linear" if architecture.embedding.is_linear else architecture.embedding.name
@@ -54,11 +56,6 @@ def _kind(layer: AbstractLayer) -> str:
     words += [counted(layer.heads, "head")] if layer.heads else []
     activation = activation_of(layer)
     return ", ".join([*words, *([] if activation.is_linear else [activation.name])])
-
-
-def _named(architecture: Any) -> str:
-    labels = architecture.path_labels() if architecture.paths <= 1000 else ()
-    return ", ".join(labels[:12]) + (", ..." if len(labels) > 12 else "") if labels else f"{architecture.paths:,}"
 
 
 def _drawing(architecture: Any, labels: Mapping[int, Sequence[str]]) -> str:

@@ -187,12 +187,6 @@ def _exchanges(point: ActionPoint) -> _Guesses:
             yield from _replaced(action, symbol, instead, str(instead), f"another symbol: write {instead}")
 
 
-def _of_symbols(point: ActionPoint) -> _Guesses:
-    for symbol in point.action.symbols:
-        for instead, words, meaning in () if symbol in point.action.sizes else _variants(point, symbol):
-            yield from _replaced(point.action, symbol, instead, words, meaning)
-
-
 def _replaced(action: Action, symbol: Expr, instead: Expr, words: str, meaning: str) -> _Guesses:
     said = f"{words} in place of {symbol} in the action"
     yield action.expression.xreplace({symbol: instead}).doit(), said, meaning
@@ -202,21 +196,24 @@ def _replaced(action: Action, symbol: Expr, instead: Expr, words: str, meaning: 
         yield changed, f"{said}, in the term {shown(term)}", meaning
 
 
-def _variants(point: ActionPoint, symbol: Expr) -> _Guesses:
-    value = point.values[symbol.name]
-    if isinstance(symbol, MatrixSymbol):
-        is_square = value.shape[0] == value.shape[1] > 1
-        if is_square and not isinstance(symbol, SymmetricSymbol):
-            yield Transpose(symbol), f"the transpose of {symbol}", f"a transpose: write {symbol}.T"
-        if is_square and symbol in point.action.order_parameters:
-            yield inverse(symbol), f"the inverse of {symbol}", f"an inverse: write {symbol}.I"
-        return
-    found = [(-symbol, "a sign"), (symbol**2, "a power"), (1 / symbol, "a power")]
-    found += [(2 * symbol, "a factor 2"), (symbol / 2, "a factor 1/2")]
-    found += [(sqrt(symbol), "a square root")] * (value > 0)
-    for other in (each for each in point.action.parameters if isinstance(each, Symbol) and each != symbol):
-        found += [(symbol * other, f"a factor {other}"), (symbol / other, f"a factor 1/{other}")]
-    yield from ((instead, str(instead), f"{mistake} of {symbol}") for instead, mistake in found)
+def _of_symbols(point: ActionPoint) -> _Guesses:
+    action, values = point.action, point.values
+    for symbol in (each for each in action.symbols if each not in action.sizes):
+        value, found = values[symbol.name], []
+        if not isinstance(symbol, MatrixSymbol):
+            changes = [(-symbol, "a sign"), (symbol**2, "a power"), (1 / symbol, "a power")]
+            changes += [(2 * symbol, "a factor 2"), (symbol / 2, "a factor 1/2")]
+            changes += [(sqrt(symbol), "a square root")] * (value > 0)
+            for other in (each for each in action.parameters if isinstance(each, Symbol) and each != symbol):
+                changes += [(symbol * other, f"a factor {other}"), (symbol / other, f"a factor 1/{other}")]
+            found = [(instead, str(instead), f"{mistake} of {symbol}") for instead, mistake in changes]
+        elif value.shape[0] == value.shape[1] > 1:
+            if not isinstance(symbol, SymmetricSymbol):
+                found.append((Transpose(symbol), f"the transpose of {symbol}", f"a transpose: write {symbol}.T"))
+            if symbol in action.order_parameters:
+                found.append((inverse(symbol), f"the inverse of {symbol}", f"an inverse: write {symbol}.I"))
+        for guess in found:
+            yield from _replaced(action, symbol, *guess)
 
 
 def _spreads(point: ActionPoint) -> _Guesses:
