@@ -309,11 +309,6 @@ class Resolution(eqx.Module):
         errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
         return replace(self, vector=vector, errors=errors)
 
-    def losing(self, lost: Bool[Array, "exponents *batch"]) -> Resolution:
-        """Mark these perturbations as lost."""
-        told = jnp.max(jnp.stack([self._least(errors) for errors in self.errors]), axis=0)
-        return replace(self, lost=lost, floor=jnp.where(lost & ~self.lost, told, self.floor))
-
     def unresolved(self, growth: Float[Array, "exponents *batch"]) -> Bool[Array, "exponents *batch"]:
         """Return whether errors of any group exceed half of each vector, given the logarithms of R_jj of a round."""
         groups = zip(self.errors, self.growth + growth, strict=True)
@@ -397,7 +392,9 @@ def _resolved(
         # Mark only the first lost vector. Later vectors may appear lost only because of the direction that it removed.
         new = resolution.unresolved(growth) & ~lost
         first = new & (jnp.cumsum(new, axis=0) == 1)
-        return basis, growth, resolution.losing(lost | first), jnp.any(first)
+        told = jnp.max(jnp.stack([resolution._least(errors) for errors in resolution.errors]), axis=0)
+        floor = jnp.where(first, told, resolution.floor)
+        return basis, growth, replace(resolution, lost=lost | first, floor=floor), jnp.any(first)
 
     start = (vectors, jnp.zeros(resolution.lost.shape), resolution, jnp.asarray(True))
     vectors, growth, resolution, _ = jax.lax.while_loop(lambda at: at[3], attempt, start)

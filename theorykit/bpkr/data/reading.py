@@ -63,14 +63,6 @@ class Chunk:
         """Return what to send to a worker: `Piece`s, or the rows themselves."""
         return rows_of(self.features, self.rows), rows_of(self.labels, self.rows)
 
-    @property
-    def is_in_memory(self) -> bool:
-        """Check whether all values are in the memory of this process."""
-        return all(
-            (type(array) is np.ndarray and _memory_map(array) is None) or _is_a("jax", "Array", array)
-            for array in (self.features, self.labels)
-        )
-
 
 @dataclass(frozen=True)
 class File:
@@ -162,7 +154,13 @@ def _resume(
         _, batch = next(numbered, (number, None))
         if batch is None:
             raise ValueError(f"{path} is a checkpoint of {len(digests)} batches, but there are only {number}")
-        if batch.is_in_memory if isinstance(batch, Chunk) else not (callable(batch) or isinstance(batch, File)):
+        is_in_memory = not (callable(batch) or isinstance(batch, File))
+        if isinstance(batch, Chunk):
+            is_in_memory = all(
+                (type(array) is np.ndarray and _memory_map(array) is None) or _is_a("jax", "Array", array)
+                for array in (batch.features, batch.labels)
+            )
+        if is_in_memory:
             compare(number, batch, digest_of_batch(number, _sent(batch)))
         elif number in (0, len(digests) - 1):
             again.append((number, _sent(batch)))

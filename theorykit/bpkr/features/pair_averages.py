@@ -25,8 +25,6 @@ from ..specification.activations import Activation, apply_to
 
 # Relative error of a pair above which panels replace Mehler's sum.
 TOLERANCE = 1e-11
-# Largest rounding error of a correlation. The correlation of a token and its copy is one.
-_ROUNDING = 8 * np.finfo(np.float64).eps
 # Number of nodes per panel in single integrals.
 NODES = 24
 # Number of nodes per panel in double integrals.
@@ -162,13 +160,6 @@ def _coefficients_jvp(rule, primals, tangents):
     # Integration by parts gives d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
     slope = (orders * found + np.sqrt((orders + 1) * (orders + 2)) * later) / (2 * variance[:, None])
     return found, slope * change[:, None]
-
-
-def correlation_of(own: Array, between: Array, other: Array) -> Array:
-    """Return the correlations of pairs, set to +-1 if they differ from it only by rounding."""
-    ratio = between / (jnp.sqrt(own) * jnp.sqrt(other))
-    parallel = jnp.abs(ratio) > 1 - _ROUNDING
-    return jnp.where(parallel, jax.lax.stop_gradient(jnp.sign(ratio)), jnp.where(parallel, 0.0, ratio))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

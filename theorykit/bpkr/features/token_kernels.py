@@ -20,6 +20,8 @@ from .pair_averages import Rule
 
 # Smallest variance of a hidden unit, for tokens of zeros. Its square does not underflow.
 _LEAST = 1e-150
+# Largest rounding error of a correlation. The correlation of a token and its copy is one.
+_ROUNDING = 8 * np.finfo(np.float64).eps
 
 Rules = tuple[Rule | None, ...]
 """How to compute the kernel after each function. None stands for the closed form."""
@@ -112,7 +114,11 @@ def token_kernel(
         own, between, others = here.variance[:, None], variance * between, there.variance[None, :]
         if activation.is_linear:
             continue
-        correlation = pair_averages.correlation_of(own, between, others)
+        # Set correlations to +-1 if they differ from it only by rounding.
+        correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
+        ends = jnp.abs(correlation) > 1 - _ROUNDING
+        signs = jax.lax.stop_gradient(jnp.sign(correlation))
+        correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
         if rule is None:
             # For parallel tokens the formula in terms of the correlation has no derivative.
             inner, parallel, opposite = _closed(activation)
