@@ -117,7 +117,23 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     if path.name.endswith(_INDEX) and path.is_file():
-        return Checkpoint(path, _in_parts(path))
+        places, parts = read_object(path, "the index of a checkpoint").get("weight_map"), {}
+        if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
+            raise ValueError(
+                f"{path} is not the index of a checkpoint: it has no weight_map from names of arrays to files"
+            )
+        for file in sorted(set(places.values())):
+            # Do not let an untrusted index choose files outside its folder.
+            if Path(file).name != file or "\0" in file or not file.endswith(".safetensors"):
+                raise ValueError(f"{path} names {shown(file)}, which is not a safetensors file in the same folder")
+            part = path.parent / file
+            if not part.is_file():
+                raise FileNotFoundError(f"{path} names {part}, which does not exist")
+            parts[file] = _safetensors_shapes(part)
+        for name, file in places.items():
+            if name not in parts[file]:
+                raise ValueError(f"{path} maps {shown(name)} to {file}, which does not contain it")
+        return Checkpoint(path, {name: (path.parent / file, parts[file][name]) for name, file in places.items()})
     shapes = {".npz": _npz_shapes, ".safetensors": _safetensors_shapes}.get(path.suffix)
     if shapes is None or not path.is_file():
         raise ValueError(f"{path} must be a file that ends in .safetensors, {_INDEX} or .npz")
@@ -131,25 +147,6 @@ def refuse_part(path: Path) -> None:
             f"{path} is part {int(part['number'])} of {int(part['count'])} of a checkpoint: pass "
             f"{part['name']}{_INDEX}, or the folder"
         )
-
-
-def _in_parts(path: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
-    places = read_object(path, "the index of a checkpoint").get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
-        raise ValueError(f"{path} is not the index of a checkpoint: it has no weight_map from names of arrays to files")
-    parts = {}
-    for file in sorted(set(places.values())):
-        # Do not let an untrusted index choose files outside its folder.
-        if Path(file).name != file or "\0" in file or not file.endswith(".safetensors"):
-            raise ValueError(f"{path} names {shown(file)}, which is not a safetensors file in the same folder")
-        part = path.parent / file
-        if not part.is_file():
-            raise FileNotFoundError(f"{path} names {part}, which does not exist")
-        parts[file] = _safetensors_shapes(part)
-    for name, file in places.items():
-        if name not in parts[file]:
-            raise ValueError(f"{path} maps {shown(name)} to {file}, which does not contain it")
-    return {name: (path.parent / file, parts[file][name]) for name, file in places.items()}
 
 
 def read_object(path: Path, what: str) -> dict[str, Any]:

@@ -433,8 +433,27 @@ def _tangent_step(
         for kept, new in ((tangent.values, value_response), (tangent.keys, key_response))
     )
     following = (slot + 1) % model.context
-    jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
-    vectors = tangent.vectors
+    # Differentiate the next attention with respect to each token's attention, one block per slot; Eq. (8).
+    tokens, gamma, of_query = read_memory(state), parameters.gamma, column(query)
+    attending = compiled("attention_response")(q=of_query, gamma=gamma, **tokens)
+    ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
+    newest = compiled("query_response")(G=attending["G"], K=tokens["K"], D_q=query_response, gamma=gamma)["J"]
+
+    def blocks(weights, row, values: Matrix, keys: Matrix, here) -> Matrix:
+        rows = {"s": weights, "g": column(row), "q": of_query, "gamma": gamma, "D_v": values, "D_k": keys}
+        return add(compiled("row_response")(**rows)["J"], entrywise(lambda entry: here * entry, newest))
+
+    jacobian = _by_slots(blocks, weights, row, Matrix(values), Matrix(keys), _marks(state, slot))
+    largest_key = jnp.sqrt(jnp.max(squares(tokens["K"]), axis=0))
+    # Bound the norms of the terms whose sums are the blocks: the norm of D, and the terms of its factor 1 - tanh^2,
+    # which may be far smaller than its terms.
+    largest_response = len(row) * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
+    by_scores = (
+        length(of_query) * jnp.sqrt(jnp.sum(weights * squares(Matrix(keys)), axis=0))
+        + largest_key * length(query_response)
+        + (length(of_query) + largest_key) * largest_response * jnp.sum(length(column(row)), axis=0)
+    )
+    terms, vectors = largest_response + jnp.abs(gamma) * by_scores, tangent.vectors
     for pattern, row in enumerate(jacobian.grid):
         # Compute one entry of J v. All others keep their slots.
         of_slots = (
@@ -444,34 +463,6 @@ def _tangent_step(
         vectors = vectors.at[:, pattern, following].set(reduce(plus, of_slots), mode="promise_in_bounds")
     sizes = length(jacobian), terms, _marks(state, following) > 0
     return attend(parameters, state, query), Tangent(vectors, values, keys), sizes
-
-
-def _jacobian(
-    parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
-) -> tuple[Matrix, Float[Array, "*batch"]]:
-    """Differentiate the next attention with respect to each token's attention, one block per slot; Eq. (8).
-
-    Also return a bound on the norms of the terms whose sums are the blocks.
-    """
-    tokens, gamma = read_memory(state), parameters.gamma
-    attending = compiled("attention_response")(q=query, gamma=gamma, **tokens)
-    ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
-    newest = compiled("query_response")(G=attending["G"], K=tokens["K"], D_q=query_response, gamma=gamma)["J"]
-
-    def blocks(weights, row, values: Matrix, keys: Matrix, here) -> Matrix:
-        every = compiled("row_response")(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
-        return add(every, entrywise(lambda entry: here * entry, newest))
-
-    jacobian = _by_slots(blocks, weights, row, values, keys, _marks(state, state.position))
-    largest_key = jnp.sqrt(jnp.max(squares(tokens["K"]), axis=0))
-    # Bound the norm of D, and the terms of its factor 1 - tanh^2, which may be far smaller than its terms.
-    largest_response = len(row) * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
-    by_scores = (
-        length(query) * jnp.sqrt(jnp.sum(weights * squares(keys), axis=0))
-        + largest_key * length(query_response)
-        + (length(query) + largest_key) * largest_response * jnp.sum(length(column(row)), axis=0)
-    )
-    return jacobian, largest_response + jnp.abs(gamma) * by_scores
 
 
 def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:

@@ -69,19 +69,10 @@ def _derive_anew(form: NetworkForm) -> Action:
         examples=_size("P"),
         read_tokens=TOKENS if form.every_token else Integer(1),
     )
-    return backpropagate(form, symbols, _trial_sizes(form, symbols))
 
-
-def _size(name: str) -> Symbol:
-    return Symbol(name, integer=True, positive=True)
-
-
-def _trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, int], ...]:
-    """Return sizes at which to test the steps numerically: several heads at width one, then unequal widths.
-
-    Every width exceeds one in some trial, so that a wrong power of a width is found. The sizes are small because the
-    tests integrate numerically: except in custom layers, integrals have at most two dimensions.
-    """
+    # Test the steps numerically with several heads at width one, and then at unequal widths. Every width exceeds one in
+    # some trial, so that a wrong power of a width is found. The sizes are small because the tests integrate
+    # numerically: except in custom layers, integrals have at most two dimensions.
     several = symbols.outputs.is_Symbol
     common = {TOKENS: 2, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}
 
@@ -99,4 +90,9 @@ def _trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, 
         return widths
 
     ones = dict.fromkeys(form.widths, 1)
-    return trial(2, 2 if several else 1, ones), trial(1, 1, alternating(1)), trial(1, 1, alternating(2))
+    sizes = trial(2, 2 if several else 1, ones), trial(1, 1, alternating(1)), trial(1, 1, alternating(2))
+    return backpropagate(form, symbols, sizes)
+
+
+def _size(name: str) -> Symbol:
+    return Symbol(name, integer=True, positive=True)

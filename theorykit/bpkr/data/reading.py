@@ -188,7 +188,22 @@ def sum_batch(number: int, batch: Any, with_digest: bool) -> tuple[Sums, bytes]:
     """Return the sums of batch `number`, and its `digest_of_batch`, which is empty unless `with_digest`."""
     total, digest = None, hashlib.sha256()
     for name, features, labels in _parts(number, batch):
-        total = _added(name, total, _sums(name, features, labels))
+        examples, paths, width = features.shape
+        flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
+        # Search the sums for infinities and overflow, because they have fewer entries than the data.
+        with np.errstate(all="ignore"), threads_for(len(flat)):
+            sums = {"gram": flat.T @ flat, "projection": flat.T @ targets, "label_square": np.sum(targets**2)}
+        if not all(np.all(np.isfinite(each)) for each in sums.values()):
+            from ...checks import checked_array
+
+            for kind, array in zip(_AXES, (features, labels), strict=True):
+                checked_array(f"{name}: {kind}", array)
+            largest = max(float(np.max(np.abs(array))) for array in (features, labels))
+            raise ValueError(
+                f"{name}: products of values as large as {largest:.3g} exceed the range of double precision; rescale "
+                "them"
+            )
+        total = _added(name, total, {**sums, "examples": examples, "paths": paths})
         if with_digest:
             _update(digest, features, labels)
     return total, digest.digest() if with_digest else b""
@@ -218,24 +233,6 @@ def _added(name: str, total: Sums | None, sums: Sums) -> Sums:
     if before != here:
         raise ValueError(f"{name} has (paths, features, outputs) = {here}, but the batches before it have {before}")
     return {**{part: total[part] + sums[part] for part in _SUMS}, "paths": total["paths"]}
-
-
-def _sums(name: str, features: np.ndarray, labels: np.ndarray) -> Sums:
-    examples, paths, width = features.shape
-    flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
-    # Search the sums for infinities and overflow, because they have fewer entries than the data.
-    with np.errstate(all="ignore"), threads_for(len(flat)):
-        sums = {"gram": flat.T @ flat, "projection": flat.T @ targets, "label_square": np.sum(targets**2)}
-    if not all(np.all(np.isfinite(each)) for each in sums.values()):
-        from ...checks import checked_array
-
-        for kind, array in zip(_AXES, (features, labels), strict=True):
-            checked_array(f"{name}: {kind}", array)
-        largest = max(float(np.max(np.abs(array))) for array in (features, labels))
-        raise ValueError(
-            f"{name}: products of values as large as {largest:.3g} exceed the range of double precision; rescale them"
-        )
-    return {**sums, "examples": examples, "paths": paths}
 
 
 def _name(number: int, batch: Any) -> str:

@@ -120,37 +120,29 @@ def curvature_of_blocks(
     inner = jnp.einsum("ai,bicj,dj->abcd", readings, blocks, readings)
     # X_bc is the transpose of X_cb, so tr(X_da X_bc) is the inner product of X_da and X_cb.
     curvature = 2 * inner
-    if has_log_determinant:
-        curvature = curvature - _products_of_blocks(blocks).transpose(1, 3, 2, 0)
     rows, columns = pairs(len(readings))
+    if has_log_determinant:
+        # Compute these products, [d, a, c, b], in a quarter of the operations. A block below the diagonal is the
+        # transpose of one above. A symmetric and an antisymmetric matrix are orthogonal.
+        paths, size = blocks.shape[:2]
+        upper, lower = blocks[rows, :, columns], blocks[columns, :, rows]
+        first, second = np.triu_indices(size)
+        weight = np.where(first == second, 0.5, 0.5**0.5)
+        # With these weights the sum over entries on and above the diagonal is the sum over all entries.
+        even, odd = (((upper + sign * lower)[:, first, second] * weight) for sign in (1, -1))
+        even, odd = even @ even.T, odd @ odd.T
+        position = np.zeros((paths, paths), dtype=int)
+        position[rows, columns] = position[columns, rows] = np.arange(len(rows))
+        sign, order = np.where(np.tri(paths, k=-1), -1.0, 1.0).ravel(), position.ravel()
+        # Gather rows and then columns, because their combinations would be a large array of indices in the program.
+        odd = sign[:, None] * odd[order][:, order] * sign
+        products = (even[order][:, order] + odd).reshape((paths,) * 4)
+        curvature = curvature - products.transpose(1, 3, 2, 0)
     # Sum over both orders of each pair. Diagonal pairs have only one order, so `weight` halves them.
     curvature = (curvature + curvature.swapaxes(0, 1))[rows, columns]
     curvature = (curvature + curvature.swapaxes(1, 2))[:, rows, columns]
     weight = np.where(rows == columns, 0.5, 1.0)
     return weight[:, None] * curvature * weight
-
-
-def _products_of_blocks(
-    blocks: Float[Array, "paths features paths features"],
-) -> Float[Array, "paths paths paths paths"]:
-    """Compute the inner products of all pairs of blocks, [d, a, c, b] of X_da and X_cb, in a quarter of the operations.
-
-    A block below the diagonal is the transpose of one above. A symmetric and an antisymmetric matrix are orthogonal.
-    """
-    paths, size = blocks.shape[:2]
-    rows, columns = pairs(paths)
-    upper, lower = blocks[rows, :, columns], blocks[columns, :, rows]
-    first, second = np.triu_indices(size)
-    weight = np.where(first == second, 0.5, 0.5**0.5)
-    # With these weights the sum over entries on and above the diagonal is the sum over all entries.
-    even, odd = (((upper + sign * lower)[:, first, second] * weight) for sign in (1, -1))
-    even, odd = even @ even.T, odd @ odd.T
-    position = np.zeros((paths, paths), dtype=int)
-    position[rows, columns] = position[columns, rows] = np.arange(len(rows))
-    sign, order = np.where(np.tri(paths, k=-1), -1.0, 1.0).ravel(), position.ravel()
-    # Gather rows and then columns, because their combinations would be a large array of indices in the program.
-    odd = sign[:, None] * odd[order][:, order] * sign
-    return (even[order][:, order] + odd).reshape((paths,) * 4)
 
 
 def curvature_of_kernels(

@@ -100,7 +100,19 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
         stretch = _stretch(activation, most)
         if activation.kernel_of_correlation is None:
             return _numerical(activation, least, most, stretch)
-        off = _of_closed_form(activation, least, most)
+        # Compare the closed form with fifty digits.
+        formula, symbols = activation.kernel_of_correlation, (OWN, CORRELATION, OTHER)
+        ratios, worst, exact = (-1.0, -0.6, 0.95, 1.0), 0.0, many_digits(symbols, formula)
+        at_ratio = {ratio: formula.subs(CORRELATION, ratio) for ratio in ratios}
+        with mpmath.workdps(50), np.errstate(all="ignore"):
+            for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), ratios):
+                root = mpmath.sqrt(exact(mpmath.mpf(v), 1, mpmath.mpf(v)) * exact(mpmath.mpf(w), 1, mpmath.mpf(w)))
+                if not np.isfinite(float(root)):
+                    raise ValueError(f"its mean square, 10^{int(mpmath.log10(root))}, exceeds double precision")
+                found = float(interpret(at_ratio[ratio], {OWN.name: v, OTHER.name: w}))
+                truth = mpmath.re(exact(*map(mpmath.mpf, (v, ratio, w))))
+                worst = max(worst, float(abs(found - truth) / root) if np.isfinite(found) else np.inf)
+        off = 2 * worst + 1e-15
         if off < _EXACT:
             return None, off
         try:
@@ -113,22 +125,6 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
             f"the function {activation.name} is not finite or not square integrable for Gaussian hidden units of "
             f"variance {most:.3g}, which occurs for these inputs: {error}"
         ) from None
-
-
-def _of_closed_form(activation: Activation, least: float, most: float) -> float:
-    formula = activation.kernel_of_correlation
-    symbols, ratios, worst = (OWN, CORRELATION, OTHER), (-1.0, -0.6, 0.95, 1.0), 0.0
-    at_ratio = {ratio: formula.subs(CORRELATION, ratio) for ratio in ratios}
-    exact = many_digits(symbols, formula)
-    with mpmath.workdps(50), np.errstate(all="ignore"):
-        for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), ratios):
-            root = mpmath.sqrt(exact(mpmath.mpf(v), 1, mpmath.mpf(v)) * exact(mpmath.mpf(w), 1, mpmath.mpf(w)))
-            if not np.isfinite(float(root)):
-                raise ValueError(f"its mean square, 10^{int(mpmath.log10(root))}, exceeds double precision")
-            found = float(interpret(at_ratio[ratio], {OWN.name: v, OTHER.name: w}))
-            truth = mpmath.re(exact(*map(mpmath.mpf, (v, ratio, w))))
-            worst = max(worst, float(abs(found - truth) / root) if np.isfinite(found) else np.inf)
-    return 2 * worst + 1e-15
 
 
 def _numerical(activation: Activation, least: float, most: float, stretch: float) -> tuple[Rule, float]:

@@ -120,8 +120,17 @@ def _added(
     if isinstance(part, str):
         checked_choice(name, part, ["causal"])
         return _forbidding(jnp.arange(tokens)[:, None] <= jnp.arange(tokens))[None, None]
-    is_of_tokens = set(axis_names(part)) == {"example", "token"}
-    part = part if is_of_tokens else _by_names(name, part, layout)
+    names = axis_names(part)
+    is_of_tokens = set(names) == {"example", "token"}
+    if not is_of_tokens and {"key", "query"} & set(names):
+        # Bring named axes into the order of `layout`, with size 1 for missing axes.
+        axes = ["example", "head", "query", "key"] if layout == "torch" else ["example", "head", "key", "query"]
+        if not set(names) <= set(axes) or len(set(names)) < len(names):
+            raise ValueError(
+                f"{name} must have axes among (examples, heads, keys, queries), got ({', '.join(map(str, part.dims))})"
+            )
+        array = np.transpose(np.asarray(part), sorted(range(len(names)), key=lambda axis: axes.index(names[axis])))
+        part = np.expand_dims(array, [axis for axis, each in enumerate(axes) if each not in names])
     kind, given = _kind(name, part), np.shape(part)
     if given == (tokens, tokens) and not is_of_tokens and (kind == "f" or tokens != examples):
         part, given = jnp.asarray(part)[None, None], (1, 1, tokens, tokens)
@@ -162,20 +171,6 @@ def _added(
         added = jnp.where(numbers <= _LOWEST, -jnp.inf, numbers)
     added = jnp.swapaxes(added, 2, 3) if is_torch else added
     return added if layout == "keys-first" else require(added, [_not_of_the_future(name, added, tokens, other)])
-
-
-def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
-    """Bring a mask with named axes into the order of `layout`, with size 1 for missing axes; return others as given."""
-    names = axis_names(part)
-    order = ["example", "head", "query", "key"] if layout == "torch" else ["example", "head", "key", "query"]
-    if not {"key", "query"} & set(names):
-        return part
-    if not set(names) <= set(order) or len(set(names)) < len(names):
-        raise ValueError(
-            f"{name} must have axes among (examples, heads, keys, queries), got ({', '.join(map(str, part.dims))})"
-        )
-    array = np.transpose(np.asarray(part), sorted(range(len(names)), key=lambda axis: order.index(names[axis])))
-    return np.expand_dims(array, [axis for axis, each in enumerate(order) if each not in names])
 
 
 def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -> Requirement:

@@ -158,7 +158,27 @@ def explain_difference(pairs: Sequence[Pair], others: Sequence[Pair] = ()) -> Ex
     single += [Hypothesis(by_block, partial(_words, blocks, None, None))] * (len(blocks) > 1)
     single += [_hypothesis(first, None, extra) for extra in _extras(first)]
     double = (_hypothesis(first, *pair) for pair in product(_changes(first), _extras(first)))
-    return explain((single, double), places, further) or _localise(pairs)
+    if found := explain((single, double), places, further):
+        return found
+    trial, target = pairs[0]
+    stated = trial.stated()
+    differs = np.abs(stated - target) > AGREES * np.max(np.abs(target))
+    size = np.max(np.abs(stated - target)) / np.max(np.abs(target))
+    correlation = float(np.sum(stated * target) / np.sqrt(np.sum(stated**2) * np.sum(target**2)))
+    meaning = "no single factor, transpose, order or missing term explains it"
+    for name, agrees in (("unit", ~differs.any(axis=1)), ("token", ~differs.any(axis=0))):
+        if np.any(agrees) and not np.all(agrees):
+            wrong = ", ".join(str(index + 1) for index in np.flatnonzero(~agrees)[:8])
+            meaning = f"they agree except at {name} {wrong}, counted from 1, which the two sides treat differently"
+    agreement = [not np.any(np.abs(trial.stated() - r) > AGREES * np.max(np.abs(r))) for trial, r in pairs]
+    if any(agreement):
+        right, wrong = (
+            ", ".join(f"{name} {value:g}" for name, value in pairs[agreement.index(agrees)][0].quantities.items())
+            for agrees in (True, False)
+        )
+        meaning = f"they agree for {right}, and not for {wrong}"
+    measured = f"they differ by {size:.3g} of the largest entry, with an overlap (cosine) of {correlation:.3g}"
+    return Explanation(measured, meaning)
 
 
 def _hypothesis(first: Trial, change: _Guess | None, extra: _Guess | None) -> Hypothesis:
@@ -308,25 +328,3 @@ def _meaning(factor: str) -> str:
     elif re.fullmatch(r"-?[01]\.\d+", factor) and is_almost_one(float(factor)):
         said += ": single precision on one side, or a constant of few digits"
     return ("a sign, and " if factor.startswith("-") else "") + said
-
-
-def _localise(pairs: Sequence[Pair]) -> Explanation:
-    trial, target = pairs[0]
-    stated = trial.stated()
-    differs = np.abs(stated - target) > AGREES * np.max(np.abs(target))
-    size = np.max(np.abs(stated - target)) / np.max(np.abs(target))
-    correlation = float(np.sum(stated * target) / np.sqrt(np.sum(stated**2) * np.sum(target**2)))
-    meaning = "no single factor, transpose, order or missing term explains it"
-    for name, agrees in (("unit", ~differs.any(axis=1)), ("token", ~differs.any(axis=0))):
-        if np.any(agrees) and not np.all(agrees):
-            wrong = ", ".join(str(index + 1) for index in np.flatnonzero(~agrees)[:8])
-            meaning = f"they agree except at {name} {wrong}, counted from 1, which the two sides treat differently"
-    agreement = [not np.any(np.abs(trial.stated() - r) > AGREES * np.max(np.abs(r))) for trial, r in pairs]
-    if any(agreement):
-        right, wrong = (
-            ", ".join(f"{name} {value:g}" for name, value in pairs[agreement.index(agrees)][0].quantities.items())
-            for agrees in (True, False)
-        )
-        meaning = f"they agree for {right}, and not for {wrong}"
-    measured = f"they differ by {size:.3g} of the largest entry, with an overlap (cosine) of {correlation:.3g}"
-    return Explanation(measured, meaning)
