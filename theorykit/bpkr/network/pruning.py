@@ -26,8 +26,7 @@ from ...checks import (
     shown,
 )
 from ...symbolic.algebra import matrix_terms
-from ..specification.layer_form import LayerForm
-from ..specification.layers import AbstractLayer, Skip
+from ..specification.layers import Skip
 from .attention_heads import KeyQueryHeads, ProjectionHeads
 from .network import Network
 
@@ -117,7 +116,29 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
         np.array([Head(layer, head) not in removed for head in range(1, count + 1)], dtype=bool)
         for layer, count in enumerate(counts, 1)
     ]
-    smaller_layers = tuple(map(_of_fewer_heads, architecture.layers, architecture.forms, kept))
+    smaller_layers = list(architecture.layers)
+    for place, (kind, form, keep) in enumerate(zip(architecture.layers, architecture.forms, kept, strict=True)):
+        if np.all(keep):
+            continue
+        layer, heads = f"layer {form.symbols.index} ({type(kind).__name__})", form.symbols.heads
+        if not np.any(keep):
+            then = "only its skip connection, which has no weights" if form.has_skip else "an output of zero"
+            raise ValueError(f"cannot remove all {len(keep)} heads of {layer}, which leaves {then}; keep at least one")
+        inner = kind.layer if isinstance(kind, Skip) else kind
+        matrices = (symbol for symbol in form.parameters if isinstance(symbol, MatrixSymbol))
+        sized = sorted(symbol.name for symbol in matrices if symbol.has(heads))
+        causes = {
+            "it does not have one weight block per head": [factors for _, factors in matrix_terms(form.block_tokens)]
+            != [(form.symbols.attention,)],
+            f"the size of its {', '.join(sized)} depends on the number of heads": bool(sized),
+            "its skip connection depends on the number of heads": form.gain.has(heads) or form.skip_tokens.has(heads),
+            "its number of heads is not a field": "heads" not in {field.name for field in dataclasses.fields(inner)},
+        }
+        for cause, holds in causes.items():
+            if holds:
+                raise ValueError(f"no head can be removed from {layer}: {cause}")
+        fewer = dataclasses.replace(inner, heads=int(np.sum(keep)))
+        smaller_layers[place] = fewer if inner is kind else dataclasses.replace(kind, layer=fewer)
     smaller, layers = dataclasses.replace(architecture, layers=smaller_layers), []
     for weights, before, after, keep in zip(network.weights, architecture.forms, smaller.forms, kept, strict=True):
         if not np.all(keep):
@@ -155,26 +176,3 @@ def _check_heads(name: str, heads: tuple[Head, ...], head_counts: Sequence[int])
             )
         if head in heads[:i]:
             raise ValueError(f"{name}: {head} occurs more than once")
-
-
-def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> AbstractLayer:
-    if np.all(keep):
-        return kind
-    layer, heads = f"layer {form.symbols.index} ({type(kind).__name__})", form.symbols.heads
-    if not np.any(keep):
-        then = "only its skip connection, which has no weights" if form.has_skip else "an output of zero"
-        raise ValueError(f"cannot remove all {len(keep)} heads of {layer}, which leaves {then}; keep at least one")
-    inner = kind.layer if isinstance(kind, Skip) else kind
-    sized = sorted(symbol.name for symbol in form.parameters if isinstance(symbol, MatrixSymbol) and symbol.has(heads))
-    causes = {
-        "it does not have one weight block per head": [factors for _, factors in matrix_terms(form.block_tokens)]
-        != [(form.symbols.attention,)],
-        f"the size of its {', '.join(sized)} depends on the number of heads": bool(sized),
-        "its skip connection depends on the number of heads": form.gain.has(heads) or form.skip_tokens.has(heads),
-        "its number of heads is not a field": "heads" not in {field.name for field in dataclasses.fields(inner)},
-    }
-    for cause, holds in causes.items():
-        if holds:
-            raise ValueError(f"no head can be removed from {layer}: {cause}")
-    fewer = dataclasses.replace(inner, heads=int(np.sum(keep)))
-    return fewer if inner is kind else dataclasses.replace(kind, layer=fewer)

@@ -34,8 +34,8 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_bytes, checked_architecture, require_finite_widths
-from .coordinates import factors
-from .order_parameters import OrderParameters, from_overlaps
+from .coordinates import factors, of_factors
+from .order_parameters import OrderParameters
 
 Coordinates = Float[Array, " coordinates"]
 
@@ -148,7 +148,7 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
 
     def unchecked_order_parameters(self, coordinates: Coordinates) -> OrderParameters:
         """Return `order_parameters` without checks, for compiled loops."""
-        return from_overlaps(factor @ factor.T for factor in self._factors(coordinates))
+        return of_factors(self._factors(coordinates))
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         require_float64()

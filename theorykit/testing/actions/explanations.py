@@ -229,7 +229,16 @@ def _spreads(point: ActionPoint) -> _Guesses:
 
 def simple_terms(action: Action) -> Iterator[Expr]:
     """Yield simple terms that may be missing in an action: first order parameters alone, then with parameters."""
-    alone = [term for symbol, domain in action.order_parameters.items() for term in _of_one(symbol, domain)]
+    alone: list[Expr] = []
+    for symbol, domain in action.order_parameters.items():
+        if isinstance(symbol, MatrixSymbol):
+            alone += [Trace(symbol), Trace(symbol * symbol)] if are_equal_sizes(*symbol.shape) else []
+            alone += [Trace(symbol.T * symbol)]
+            alone += [log_det(symbol), Trace(symbol.I)] if isinstance(domain, PositiveDefinite) else []
+        else:
+            alone += [symbol**power for power in (1, 2, 3, 4)]
+            alone += [log(symbol), Integer(1) / symbol] if isinstance(domain, Positive) else []
+            alone += [log(1 - symbol), 1 / (1 - symbol), log(1 + symbol)]
     numbers = [symbol for symbol in action.order_parameters if isinstance(symbol, Symbol)]
     alone += [one**power * other for one, other in combinations(numbers, 2) for power in (1, 2)]
     alone += [one * other**2 for one, other in combinations(numbers, 2)]
@@ -246,17 +255,3 @@ def simple_terms(action: Action) -> Iterator[Expr]:
     parameters = [symbol for symbol in action.parameters if isinstance(symbol, Symbol) and symbol not in action.sizes]
     yield from (parameter * term for parameter in parameters for term in alone)
     yield from (term / parameter for parameter in parameters for term in alone)
-
-
-def _of_one(symbol: Expr, domain: Any) -> Iterator[Expr]:
-    if isinstance(symbol, MatrixSymbol):
-        if are_equal_sizes(*symbol.shape):
-            yield from (Trace(symbol), Trace(symbol * symbol))
-        yield Trace(symbol.T * symbol)
-        if isinstance(domain, PositiveDefinite):
-            yield from (log_det(symbol), Trace(symbol.I))
-        return
-    yield from (symbol**power for power in (1, 2, 3, 4))
-    if isinstance(domain, Positive):
-        yield from (log(symbol), Integer(1) / symbol)
-    yield from (log(1 - symbol), 1 / (1 - symbol), log(1 + symbol))
