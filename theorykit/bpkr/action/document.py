@@ -230,42 +230,29 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 def definitions(action: Action) -> list[Definition]:
     """Return the meaning of all symbols in documents of an action; symbols of derivations come last."""
-    names = {action.dual.label_square: "y^{T} y"}
-    found = dict(_meanings(action))
-    steps = [step for derivation in action.derivations.values() for step in derivation.steps]
-    for step in steps:
-        for symbol, value in step.definitions:
-            found.setdefault(latex(symbol, names), f"stands for ${latex(value, names)}$")
-    for step in steps:
-        for expression in step.claim.expressions(step.before, step.after):
-            for symbol in sorted(expression.atoms(Symbol, MatrixSymbol), key=lambda symbol: symbol.name):
-                found.setdefault(latex(symbol, names), f"{_shape(symbol)} in the derivation")
-    return [Definition(name, meaning) for name, meaning in found.items()]
-
-
-def _meanings(action: Action) -> Iterator[tuple[str, str]]:
     symbols, dual = action.symbols, action.dual
+    names, found = {dual.label_square: "y^{T} y"}, {}
     numbers = range(1, len(symbols.overlaps))
     if action.form.is_infinite:
-        yield "S", "the action of infinitely wide layers, whose widths are in the given ratios"
+        found["S"] = "the action of infinitely wide layers, whose widths are in the given ratios"
     else:
-        yield "S", "the action: the posterior of the order parameters is proportional to $e^{-S/2}$"
-    yield "E", "the energy, of the labels given the kernel"
-    yield "S_{a}", "the entropy of the readout's order parameter"
-    yield from ((f"S_{{{n}}}", f"the entropy of the order parameter of layer {n}, given the next") for n in numbers)
+        found["S"] = "the action: the posterior of the order parameters is proportional to $e^{-S/2}$"
+    found["E"] = "the energy, of the labels given the kernel"
+    found["S_{a}"] = "the entropy of the readout's order parameter"
+    found |= {f"S_{{{n}}}": f"the entropy of the order parameter of layer {n}, given the next" for n in numbers}
     layers = (*(f"layer {number}" for number in numbers), "the readout")
     for layer, (matrix, symbol), width, variance in zip(
         layers, symbols.written.items(), symbols.widths, symbols.variances, strict=True
     ):
         for each in dict.fromkeys((symbol, matrix)):
-            yield latex(each), f"order parameter of {layer}: overlaps of path weights, {_shape(each)}"
-        yield latex(width), f"hidden units before {layer}"
+            found[latex(each)] = f"order parameter of {layer}: overlaps of path weights, {_shape(each)}"
+        found[latex(width)] = f"hidden units before {layer}"
         whose = "the readout's weights" if layer == "the readout" else f"the weights of {layer}"
-        yield latex(variance), f"prior variance of {whose}"
+        found[latex(variance)] = f"prior variance of {whose}"
     for heads in symbols.heads:
-        yield latex(heads), f"attention heads of layer {heads.name.removeprefix('H_')}"
+        found[latex(heads)] = f"attention heads of layer {heads.name.removeprefix('H_')}"
     for parameter in symbols.parameters:
-        yield latex(parameter), "a parameter of a layer"
+        found[latex(parameter)] = "a parameter of a layer"
     matrices = {
         symbols.features: "path features of the training examples",
         symbols.labels: "labels of the training examples",
@@ -279,14 +266,23 @@ def _meanings(action: Action) -> Iterator[tuple[str, str]]:
         matrices[given.attention] = f"attention of layer {given.index}"
     matrices |= {form.weights: f"weights of layer {form.symbols.index}" for form in action.forms}
     for matrix, meaning in matrices.items():
-        yield latex(matrix), f"{meaning}, {_shape(matrix)}"
-    yield latex(symbols.temperature), "temperature: the variance of the labels' noise"
+        found[latex(matrix)] = f"{meaning}, {_shape(matrix)}"
+    found[latex(symbols.temperature)] = "temperature: the variance of the labels' noise"
     if symbols.richness is not None:
-        yield latex(symbols.richness), "richness of the mean-field parameterisation"
-    yield latex(symbols.input_features), "features of the input"
-    yield latex(dual.examples), "training examples"
+        found[latex(symbols.richness)] = "richness of the mean-field parameterisation"
+    found[latex(symbols.input_features)] = "features of the input"
+    found[latex(dual.examples)] = "training examples"
     if isinstance(symbols.outputs, Symbol):
-        yield latex(symbols.outputs), "outputs of the network"
+        found[latex(symbols.outputs)] = "outputs of the network"
+    steps = [step for derivation in action.derivations.values() for step in derivation.steps]
+    for step in steps:
+        for symbol, value in step.definitions:
+            found.setdefault(latex(symbol, names), f"stands for ${latex(value, names)}$")
+    for step in steps:
+        for expression in step.claim.expressions(step.before, step.after):
+            for symbol in sorted(expression.atoms(Symbol, MatrixSymbol), key=lambda symbol: symbol.name):
+                found.setdefault(latex(symbol, names), f"{_shape(symbol)} in the derivation")
+    return [Definition(name, meaning) for name, meaning in found.items()]
 
 
 def _shape(symbol: Expr) -> str:

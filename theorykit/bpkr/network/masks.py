@@ -170,14 +170,10 @@ def _added(
         numbers = jnp.asarray(require(numbers, conditions))
         added = jnp.where(numbers <= _LOWEST, -jnp.inf, numbers)
     added = jnp.swapaxes(added, 2, 3) if is_torch else added
-    return added if layout == "keys-first" else require(added, [_not_of_the_future(name, added, tokens, other)])
-
-
-def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -> Requirement:
-    """Reject masks with which queries attend only to later tokens, like a causal mask with axes in the `other` order.
-
-    Also reject masks in which this holds for blocks of tokens, like a causal mask with a prefix that attends to itself.
-    """
+    if layout == "keys-first":
+        return added
+    # Reject masks with which queries attend only to later tokens, like a causal mask with axes in the other order. Also
+    # reject masks in which this holds for blocks of tokens, like a causal mask with a prefix that attends to itself.
     allowed = jnp.any(added > -jnp.inf, axis=(0, 1))
     allowed = on_host(jnp.broadcast_to(allowed, (tokens, tokens)))
     keys, queries = np.arange(tokens)[:, None], np.arange(tokens)
@@ -186,12 +182,13 @@ def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -
     # The earliest key that each query, and all later queries, can attend to.
     earliest = module.minimum.accumulate(module.argmax(allowed, axis=0)[::-1])[::-1]
     last_block_is_alone = (earliest[1:] >= np.arange(1, tokens)).any() & (allowed | earlier).all()
-    return Requirement(
+    is_valid = ((allowed & earlier).any() | ~(allowed & later).any()) & ~last_block_is_alone
+    message = (
         f"{name} forbids queries to attend to earlier tokens, but not to later ones: its axes are in the other order, "
         f'or True marks forbidden keys. Pass mask="causal", layout="{other}", or the inverse mask. If the mask is '
-        'correct, pass layout="keys-first" and an array (examples, heads, keys, queries)',
-        ((allowed & earlier).any() | ~(allowed & later).any()) & ~last_block_is_alone,
+        'correct, pass layout="keys-first" and an array (examples, heads, keys, queries)'
     )
+    return require(added, [Requirement(message, is_valid)])
 
 
 def _forbidding(allowed: Bool[Array, "..."]) -> Float[Array, "..."]:
