@@ -91,7 +91,8 @@ def _label_solution(
         if name.endswith("_per_width"):
             meaning = f"{meaning.partition(',')[0]}, per width at infinite width"
         labelled[name] = (), value, {"long_name": meaning}
-    return label_order_parameters(architecture, point).assign(labelled, converged=converged, result=result)
+    labelled |= {"converged": converged, "result": result}
+    return label_order_parameters(architecture, point).assign(labelled)
 
 
 def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> xr.Dataset:
