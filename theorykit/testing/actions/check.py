@@ -122,13 +122,7 @@ def check_action(
         if not finite.holds:
             left_out.append("everything else, because the action is not defined everywhere")
             return
-        averages = _check_averages(points[:6]) if action.has_averages else None
-        if averages is not None:
-            yield averages
-        # If averages are not resolved, all values would differ.
-        if averages is None or averages.holds:
-            yield _check_compiled(points[:6])
-            yield from _check_slopes(points[:3], seed)
+        yield from _check_code(points, seed)
         numbers = [symbol for symbol in action.scale.free_symbols if symbol in action.parameters]
         if numbers and not any(symbol in action.sizes for symbol in numbers):
             yield _check_scale(points, numbers)
@@ -184,42 +178,38 @@ def _check_finite(points: Sequence[ActionPoint]) -> Finding:
     )
 
 
-def _check_averages(points: Sequence[ActionPoint]) -> Finding:
-    action, errors = points[0].action, []
-    taken = {symbol.name for symbol in action.symbols}
-    for point in points:
-        size = max(float(np.max(np.abs(point.bound.terms(point.coordinates)))), 1.0)
-        values = {name: value for name, value in point.values.items() if name in taken}
-        errors.append(float(quadrature_error(action.expression, values)) / size)
-    return Finding(
-        "Gaussian averages are resolved by their nodes",
-        f"the error of quadrature is at most {max(errors):.3g} of the action's size",
-        "" if max(errors) < _AVERAGES else f"{_average_of(action)} is steep: use more nodes, or a closed form",
-    )
+def _check_code(points: Sequence[ActionPoint], seed: int) -> Iterator[Finding]:
+    """Compare the generated code with the expression: averages, then terms, then slopes."""
+    action, errors, average = points[0].action, [], ""
+    if action.has_averages:
+        taken = {symbol.name for symbol in action.symbols}
+        most = max(action.expression.atoms(GaussianAverage), key=lambda node: node.count_ops())
+        average = f"the average {shown(most)}"
+        for point in points[:6]:
+            size = max(float(np.max(np.abs(point.bound.terms(point.coordinates)))), 1.0)
+            values = {name: value for name, value in point.values.items() if name in taken}
+            errors.append(float(quadrature_error(action.expression, values)) / size)
+        said = f"the error of quadrature is at most {max(errors):.3g} of the action's size"
+        meaning = "" if max(errors) < _AVERAGES else f"{average} is steep: use more nodes, or a closed form"
+        yield Finding("Gaussian averages are resolved by their nodes", said, meaning)
+        if meaning:  # all values would differ
+            return
 
-
-def _average_of(action: Action) -> str:
-    average = max(action.expression.atoms(GaussianAverage), key=lambda node: node.count_ops())
-    return f"the average {shown(average)}"
-
-
-def _check_compiled(points: Sequence[ActionPoint]) -> Finding:
-    claim, action, errors = "the compiled action agrees with the expression", points[0].action, []
-    for point in points:
+    claim, errors = "the compiled action agrees with the expression", []
+    for point in points[:6]:
         expected, found = point.terms(), np.asarray(point.bound.terms(point.coordinates))
         errors.append(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1.0))
     # Generated code uses Gauss-Hermite quadrature, whereas the interpreter integrates adaptively.
     if max(errors) < (_AVERAGES if action.has_averages else _ROUNDING):
-        return Finding(claim, f"to {max(errors):.1g}")
-    meaning = f"the generated code is wrong; {_PACKAGE}"
-    if action.has_averages:
-        meaning = f"{_average_of(action)} is not resolved: use more nodes"
-    return Finding(claim, f"they differ by {max(errors):.3g} of their size", meaning)
+        yield Finding(claim, f"to {max(errors):.1g}")
+    else:
+        meaning = (
+            f"{average} is not resolved: use more nodes" if average else f"the generated code is wrong; {_PACKAGE}"
+        )
+        yield Finding(claim, f"they differ by {max(errors):.3g} of their size", meaning)
 
-
-def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Finding]:
     rng, symbolic, automatic = np.random.default_rng(seed), [], []
-    for point in points:
+    for point in points[:3]:
         step = rng.standard_normal(point.coordinates.shape) / np.sqrt(len(point.coordinates))
         expected = slope_at_zero(lambda t, at=point, by=step: float(np.sum(at.moved(t * by).terms())), _STEP)
 
