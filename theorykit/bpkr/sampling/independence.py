@@ -16,7 +16,7 @@ are ours.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -237,10 +237,13 @@ class IndependenceSampler(AbstractSampler):
         walk = self.no_u_turn.step(jax.lax.cond(proposed, moved, lambda: state.walk))
         walked, density = walk.z["coordinates"], -walk.potential_energy
         learns_of_walk = (burnt_in <= step) & (step < fit)
-        moments = _where(learns_of_walk, lambda: state.moments.with_points(walked[None]), state.moments)
-        proposals = _where((step == fit) | (step == refit), lambda: StudentLaw.fitted(moments), state.proposals)
+        moments = jax.lax.cond(learns_of_walk, lambda: state.moments.with_points(walked[None]), lambda: state.moments)
+        proposals = jax.lax.cond(
+            (step == fit) | (step == refit), lambda: StudentLaw.fitted(moments), lambda: state.proposals
+        )
         weight = density - proposals.log_density(walked)
-        trial = _where((refit <= step) & (step < warmup), lambda: state.trial.with_walk(weight), state.trial)
+        on_trial = (refit <= step) & (step < warmup)
+        trial = jax.lax.cond(on_trial, lambda: state.trial.with_walk(weight), lambda: state.trial)
         # The positions of chain and walk differ only from the first fit to the end of warm-up.
         apart = (fit < step) & (step < warmup)
         here = jnp.where(apart, state.coordinates, walked), jnp.where(apart, state.density, density)
@@ -313,8 +316,8 @@ class IndependenceSampler(AbstractSampler):
             chances = jax.random.uniform(of_choices, (_AT_A_TIME,), dtype=jnp.float64)
             proposed = (points, densities, weights, chances)
             here, (rates, places) = jax.lax.scan(choose, tuple(here), proposed, unroll=True)
-            moments = _where(fits, lambda: moments.with_points(places), moments)
-            trial = _where(on_trial, lambda: trial.with_proposals(weights), trial)
+            moments = jax.lax.cond(fits, lambda: moments.with_points(places), lambda: moments)
+            trial = jax.lax.cond(on_trial, lambda: trial.with_proposals(weights), lambda: trial)
             return key, moments, trial, total + jnp.sum(rates), *here
 
         weight = state.density - state.proposals.log_density(state.coordinates)
@@ -324,8 +327,3 @@ class IndependenceSampler(AbstractSampler):
         rate = jnp.where(count > 0, total / jnp.maximum(count, 1), state.rate)
         state = replace(state, key=key, moments=moments, trial=trial)
         return replace(state, coordinates=coordinates, density=density, rate=rate)
-
-
-def _where(condition: Bool[Array, ""], found: Callable[[], Any], other: Any) -> Any:
-    """Return `found()` if the condition holds, and otherwise `other`, without computing `found()`."""
-    return jax.lax.cond(condition, found, lambda: other)
