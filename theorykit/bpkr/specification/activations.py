@@ -63,25 +63,67 @@ class Activation:
         """Whether phi is the identity."""
         return self.function == UNIT
 
+    # Equal functions share the cached results below.
     @property
+    @lru_cache  # noqa: B019
     def kernel(self) -> Expr:
         """E[phi(g) phi(g')] of a Gaussian pair whose covariance is `OWN`, `BETWEEN` and `OTHER`."""
-        return _kernel(self.function)
+
+        def is_root_of_difference(node: sp.Basic) -> bool:
+            return isinstance(node, Pow) and node.exp == S.Half and node.base.is_Add and not node.base.is_nonnegative
+
+        def is_uncut_sine(node: sp.Basic) -> bool:
+            return isinstance(node, asin) and not node.args[0].has(Max, Min)
+
+        exact = _exact_kernel(self.function)
+        if _exponential_terms(self.function) is not None:
+            return exact
+        # Rounding can make the argument of a root negative or that of asin exceed one. The argument of asin is a
+        # correlation, as in c_xy / sqrt(c_xx c_yy).
+        cut = exact.replace(is_root_of_difference, lambda root: sqrt(Max(0, root.base)))
+        return cut.replace(is_uncut_sine, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
 
     @property
+    @lru_cache  # noqa: B019
     def kernel_of_correlation(self) -> Expr | None:
         """`kernel` in terms of `OWN`, `CORRELATION` and `OTHER`, robust to rounding; None if it has no closed form."""
-        return _kernel_of_correlation(self.function)
+        kernel = _exact_kernel(self.function)
+        if kernel.has(GaussianAverage):
+            return None
+
+        def is_root_of_sum(node: sp.Basic) -> bool:
+            return isinstance(node, Pow) and abs(node.exp) == S.Half and node.base.is_Add
+
+        kernel = kernel.subs(BETWEEN, CORRELATION * sqrt(OWN) * sqrt(OTHER))
+        return kernel.replace(is_root_of_sum, lambda root: Pow(sp.factor(root.base), root.exp))
 
     @property
+    @lru_cache  # noqa: B019
     def mean(self) -> Expr:
         """E[phi(g)] of a Gaussian variable with variance `OWN`."""
-        return _mean(self.function)
+        if self.parity < 0:
+            return S.Zero
+        terms, (one, _) = _exponential_terms(self.function), _NORMALS
+        if terms is not None:
+            return _mean_of_exponentials(terms, [({0: S.One}, S.Zero, S.Zero)])
+        return gaussian_average(self.function.subs(UNIT, sqrt(OWN) * one), one)
 
     @property
+    @lru_cache  # noqa: B019
     def parity(self) -> int:
         """1 if phi is even, -1 if it is odd, 0 if it is neither or no symmetry was found."""
-        return _parity(self.function)
+        # Compare values to thirty digits, because algebraic simplification does not find every symmetry.
+        value = many_digits(UNIT, self.function)
+        with mpmath.workdps(30):
+            try:
+                points = [mpmath.mpf(10) ** (mpmath.mpf(k) / 24) for k in range(-96, 60)]
+                pairs = [(value(-at), value(at)) for at in points]
+            except (ArithmeticError, TypeError, ValueError):  # poles and undefined values raise an error later
+                return 0
+            for parity in (1, -1):
+                if all(abs(left - parity * right) <= abs(right) * 1e-20 for left, right in pairs):
+                    return parity
+        return 0
 
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -108,23 +150,6 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
 
 
 @lru_cache
-def _kernel(function: Expr) -> Expr:
-    """`_exact_kernel`, clipped because rounding can make the argument of a root negative or that of asin exceed one."""
-
-    def is_root_of_difference(node: sp.Basic) -> bool:
-        return isinstance(node, Pow) and node.exp == S.Half and node.base.is_Add and not node.base.is_nonnegative
-
-    def is_uncut_sine(node: sp.Basic) -> bool:
-        return isinstance(node, asin) and not node.args[0].has(Max, Min)
-
-    if _exponential_terms(function) is not None:
-        return _exact_kernel(function)
-    cut = _exact_kernel(function).replace(is_root_of_difference, lambda root: sqrt(Max(0, root.base)))
-    # The argument is a correlation, as in c_xy / sqrt(c_xx c_yy).
-    return cut.replace(is_uncut_sine, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
-
-
-@lru_cache
 def _exact_kernel(function: Expr) -> Expr:
     terms = _exponential_terms(function)
     if terms is not None:
@@ -133,19 +158,6 @@ def _exact_kernel(function: Expr) -> Expr:
     across = BETWEEN / sqrt(OWN) * one + sqrt(OTHER - BETWEEN**2 / OWN) * other
     both = function.subs(UNIT, sqrt(OWN) * one) * function.subs(UNIT, across)
     return expand(gaussian_average(both, one, other))
-
-
-@lru_cache
-def _kernel_of_correlation(function: Expr) -> Expr | None:
-    kernel = _exact_kernel(function)
-    if kernel.has(GaussianAverage):
-        return None
-
-    def is_root_of_sum(node: sp.Basic) -> bool:
-        return isinstance(node, Pow) and abs(node.exp) == S.Half and node.base.is_Add
-
-    kernel = kernel.subs(BETWEEN, CORRELATION * sqrt(OWN) * sqrt(OTHER))
-    return kernel.replace(is_root_of_sum, lambda root: Pow(sp.factor(root.base), root.exp))
 
 
 _Terms = list[tuple[dict[int, Expr], Expr, Expr]]
@@ -210,32 +222,6 @@ def _exponential_terms(function: Expr) -> _Terms | None:
         powers = sp.Poly(outer, UNIT).as_dict()
         terms.append(({m: value * exp(constant) for (m,), value in powers.items()}, square, slope))
     return terms
-
-
-@lru_cache
-def _parity(function: Expr) -> int:
-    """Compare values to thirty digits, because algebraic simplification does not find every symmetry."""
-    value = many_digits(UNIT, function)
-    with mpmath.workdps(30):
-        try:
-            pairs = [(value(-at), value(at)) for at in (mpmath.mpf(10) ** (mpmath.mpf(k) / 24) for k in range(-96, 60))]
-        except (ArithmeticError, TypeError, ValueError):  # poles and undefined values raise an error later
-            return 0
-        for parity in (1, -1):
-            if all(abs(left - parity * right) <= abs(right) * 1e-20 for left, right in pairs):
-                return parity
-    return 0
-
-
-@lru_cache
-def _mean(function: Expr) -> Expr:
-    if _parity(function) < 0:
-        return S.Zero
-    terms = _exponential_terms(function)
-    if terms is not None:
-        return _mean_of_exponentials(terms, [({0: S.One}, S.Zero, S.Zero)])
-    one, _ = _NORMALS
-    return gaussian_average(function.subs(UNIT, sqrt(OWN) * one), one)
 
 
 IDENTITY = Activation("identity", UNIT)
