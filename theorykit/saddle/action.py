@@ -292,8 +292,23 @@ class Action(DisplayMixin):
 
     @cached_property
     def fixed_point(self) -> Mapping[Expr, Expr] | None:
-        """Expression that the equations assign to each order parameter, or None if they lack this form."""
-        return None if self.standard_equations is None else _fixed_point_map(self.standard_equations)
+        """Expression that the equations assign to each order parameter, or None if they lack this form.
+
+        Replica theories iterate their equations, such as q <- E[tanh^2(beta (sqrt(q) z + h))]. The equation of a
+        conjugate order parameter sets its overlap. The map keeps overlaps in their physical range, even from a distant
+        start, and so provides good starts for Newton's method. Each equation c x + r = 0 assigns -r / c to one order
+        parameter x. A linear assignment chooses x so that c is free of order parameters if possible.
+        """
+        if (equations := self.standard_equations) is None:
+            return None
+        symbols = tuple(equations)
+        choices = [[_update(equation, symbol, symbols) for symbol in symbols] for equation in equations.values()]
+        costs = np.array([[cost for cost, _ in row] for row in choices])
+        rows, columns = scipy.optimize.linear_sum_assignment(costs)
+        if np.any(costs[rows, columns] >= _NONE):
+            return None
+        updates = {symbols[column]: choices[row][column][1] for row, column in zip(rows, columns, strict=True)}
+        return {symbol: updates[symbol] for symbol in symbols}
 
     @property
     def has_averages(self) -> bool:
@@ -431,24 +446,6 @@ class Action(DisplayMixin):
     def latex(self, symbol_names: Mapping[Expr, str] | None = None) -> str:
         """Return S as LaTeX."""
         return latex(self.expression, symbol_names)
-
-
-def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
-    """Return the expression that the equations assign to each order parameter, or None if they lack this form.
-
-    Replica theories iterate their equations, such as q <- E[tanh^2(beta (sqrt(q) z + h))]. The equation of a conjugate
-    order parameter sets its overlap. The map keeps overlaps in their physical range, even from a distant start, and so
-    provides good starts for Newton's method. Each equation c x + r = 0 assigns -r / c to one order parameter x. A
-    linear assignment chooses x so that c is free of order parameters if possible.
-    """
-    symbols = tuple(equations)
-    choices = [[_update(equation, symbol, symbols) for symbol in symbols] for equation in equations.values()]
-    costs = np.array([[cost for cost, _ in row] for row in choices])
-    rows, columns = scipy.optimize.linear_sum_assignment(costs)
-    if np.any(costs[rows, columns] >= _NONE):
-        return None
-    updates = {symbols[column]: choices[row][column][1] for row, column in zip(rows, columns, strict=True)}
-    return {symbol: updates[symbol] for symbol in symbols}
 
 
 def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tuple[int, Expr | None]:

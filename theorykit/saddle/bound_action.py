@@ -342,8 +342,18 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
     conditions = (domain.all_requirements(f"initial[{name}]", values[name], shape) for (name, domain), shape in pairs)
     traced = refuse_known(itertools.chain.from_iterable(conditions))
     coordinates, terms = place_of(bound, values)
-    traced += refuse_known(_finite_terms(bound, terms, values))
-    return guard(coordinates, traced)
+    advice = "Start where it is defined, or give an order parameter the domain on which the term is defined"
+    if not is_traced(terms):
+        terms = np.asarray(terms)
+        known = {**values, **bound.values_of_parameters}
+        if not np.all(np.isfinite(terms)) and (reason := indefinite(bound.of, known)):
+            advice = f"{reason[0].upper()}{reason[1:]}. {advice}"
+    conditions = []
+    for term, value in zip(bound.of.terms, terms, strict=True):
+        message = f"the term {shown(term)} of the action is not finite at initial"
+        text = partial("{}: it is {}. {}".format, message, value, advice)
+        conditions.append(Requirement(f"{message}. {advice}", array_module(value).isfinite(value), text))
+    return guard(coordinates, traced + refuse_known(conditions))
 
 
 @partial(jit, of_numbers=lambda bound, values: bound.of.is_of_numbers)
@@ -351,17 +361,3 @@ def place_of(bound: BoundAction, values: Mapping[str, Array]) -> tuple[Coordinat
     """Return the coordinates of order parameters, and the terms of S there."""
     coordinates = bound.coordinates({name: jnp.asarray(value) for name, value in values.items()})
     return coordinates, bound.terms(coordinates)
-
-
-def _finite_terms(bound: BoundAction, terms: Float[Array, " terms"], values: Values) -> Iterator[Requirement]:
-    advice = "Start where it is defined, or give an order parameter the domain on which the term is defined"
-    if not is_traced(terms):
-        terms = np.asarray(terms)
-        if not np.all(np.isfinite(terms)) and (
-            reason := indefinite(bound.of, {**values, **bound.values_of_parameters})
-        ):
-            advice = f"{reason[0].upper()}{reason[1:]}. {advice}"
-    for term, value in zip(bound.of.terms, terms, strict=True):
-        message = f"the term {shown(term)} of the action is not finite at initial"
-        is_finite = array_module(value).isfinite(value)
-        yield Requirement(f"{message}. {advice}", is_finite, partial("{}: it is {}. {}".format, message, value, advice))

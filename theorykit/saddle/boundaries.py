@@ -54,7 +54,7 @@ from .branch import (
 from .diagnosis import ConvergenceWarning
 from .problem import Coordinates
 from .solution import Solution, place_in_words
-from .solve import minimise, search, stationary
+from .solve import search, stationary
 
 SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
@@ -387,12 +387,6 @@ def _local(system: _System, unknowns: Array) -> tuple[_Frame, Array, Array, Arra
     return frame, normal, system.hessian(at, parameters), tangent
 
 
-def _started(system: _System, unknowns: Array) -> _Place:
-    """Return the point of a line near `unknowns`, by corrections in all directions in which the equations change."""
-    frame, *_, tangent = _local(system, unknowns)
-    return _corrected(system, unknowns, np.asarray(tangent)[None], frame)
-
-
 class _Curve:
     """Boundary through a point."""
 
@@ -648,9 +642,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         # Curvatures vanish if the solutions merge.
         warnings.simplefilter("ignore", ConvergenceWarning)
         ends = [
-            minimise(action, {**values, name: float(value)}, initial=point)
-            if index == 0
-            else stationary(action, {**values, name: float(value)}, index=index, initial=point)
+            stationary(action, {**values, name: float(value)}, index=index, initial=point)
             for index, point in zip(indices, points, strict=True)
         ]
     value, error = jax.device_put((np.asarray(value), np.asarray(error)))
@@ -718,12 +710,17 @@ def phase_diagram(
             for system, unknowns in seeds:
                 if system.kind != kind:
                     continue
-                start, curve = _started(system, unknowns), _Curve(system, given)
+                # Correct in all directions in which the equations change.
+                frame, *_, tangent = _local(system, unknowns)
+                start, curve = _corrected(system, unknowns, np.asarray(tangent)[None], frame), _Curve(system, given)
                 if not float(start.residual) <= _NEAR or curve.outside(start) > 0:
                     continue
-                if _collapsed(system, unknowns, start) or any(
-                    line.kind in alike and _is_on(line, system.parameters(start.unknowns), system) for line in lines
-                ):
+                # Newton's method may go from two solutions to one, which coexists with itself everywhere.
+                before, after = (np.linalg.norm(np.ptp(system.points(at), axis=0)) for at in (unknowns, start.unknowns))
+                if kind == COEXISTENCE and after < before / 2:
+                    continue
+                at = system.parameters(start.unknowns)
+                if any(line.kind in alike and _is_on(line, at, system) for line in lines):
                     continue
                 parts, special = curve.boundaries(start)
                 lines += [_completed(line, ends, system) for line in parts]
@@ -769,12 +766,6 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
     for second, first in itertools.combinations(pieces, 2):
         for crossing in _crossings(first, second):
             yield system(COEXISTENCE, crossing, _at(first, crossing), _at(second, crossing))
-
-
-def _collapsed(system: _System, unknowns: Array, place: _Place) -> bool:
-    """Return whether Newton's method went from two solutions to one, which coexists with itself everywhere."""
-    before, after = (np.ptp(system.points(at), axis=0) for at in (unknowns, place.unknowns))
-    return system.kind == COEXISTENCE and bool(np.linalg.norm(after) < np.linalg.norm(before) / 2)
 
 
 def _is_on(line: PhaseBoundary, parameters: np.ndarray, system: _System) -> bool:

@@ -486,7 +486,10 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
     while length > _SMALLEST * _LARGEST:
         ahead = branch.ahead(place, length)
         cosine, value = np.dot(place.tangent, ahead.tangent), float(ahead.parameter)
-        good = ahead.ends(length) and cosine > STRAIGHT and _returns(branch, place, ahead, length)
+        if good := ahead.ends(length) and cosine > STRAIGHT:
+            # A step back that ends beside the tangent started on another branch, which crosses the branch of `place`.
+            tangent, miss = np.asarray(place.tangent), branch.between(place, branch.ahead(ahead, -length))
+            good = np.linalg.norm(miss - (miss @ tangent) * tangent) <= _ASIDE * length
         if good and not bounds[0] <= value <= bounds[1]:
             # Stop at the bound that the step crosses, unless the branch turns back before it.
             bound = bounds[int(value > bounds[1])]
@@ -504,12 +507,6 @@ def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, fl
             return ahead, min(_LARGEST, LONGER * length) if cosine > _VERY_STRAIGHT else length
         length /= 2
     return None, length
-
-
-def _returns(branch: _Branch, place: _Place, ahead: _Place, length: float) -> bool:
-    """Return whether the step back from `ahead` ends on the branch of `place`, and not on one that crosses it."""
-    tangent, miss = np.asarray(place.tangent), branch.between(place, branch.ahead(ahead, -length))
-    return bool(np.linalg.norm(miss - (miss @ tangent) * tangent) <= _ASIDE * length)
 
 
 def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:

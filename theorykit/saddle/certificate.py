@@ -161,31 +161,57 @@ class Evidence(eqx.Module):
 
 def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, index: int, tolerance: Array) -> Evidence:
     """Judge whether `coordinates`, about which S has the model `local`, are a stationary point of this index."""
-    model, reach = local.model, reach_of(coordinates)
-    rough = _roughness(bound, coordinates, local)
-    rounding = (4 * jnp.finfo(coordinates.dtype).eps * local.magnitude + rough.noise) * bound.free
+    model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
+    left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
+
+    # Compare S and its gradient at neighbouring points. Noise is measured a few rounding errors away. Jumps are
+    # searched for slightly farther away, on both sides along the lowest, the highest, and random directions. Noise
+    # differs between two points on one side, whereas a jump is the same at both.
+    random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
+    directions = jnp.concatenate([model.directions[:, :1].T, model.directions[:, -1:].T, random])
+    directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
+    near = jnp.array([0.0, -8.0, -3.0, 3.0, 8.0])[:, None] * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
+    off = _ULPS * eps * reach * jnp.concatenate([directions, -directions])
+
+    def around(step):
+        moved = bound.moved(coordinates, step)
+        return bound.slopes(moved, jnp.zeros_like(step))[0], bound.terms(moved)
+
+    slopes, terms = bound.over(around)(jnp.concatenate([near, off, 2 * off]))
+    actions, terms, few = jnp.sum(terms, axis=1), terms[0], len(near)
+    noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
+    noise_of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
+    (first, second), (low, high) = jnp.split(slopes[few:], 2), jnp.split(actions[few:], 2)
+    apart, summed = _ULPS * eps * reach, 4 * eps * jnp.sum(jnp.abs(terms))
+    smooth = jnp.linalg.norm(local.hessian) * apart
+    rough = jnp.linalg.norm(second - first, axis=1) + 4 * eps * jnp.linalg.norm(local.magnitude) + eps * apart
+    turned = jnp.linalg.norm(first - local.slope, axis=1) > _SHARP * (smooth + rough)
+    allowed = _SHARP * (jnp.abs(high - low) + summed + (jnp.linalg.norm(local.slope) + smooth) * apart)
+    jumped = jnp.abs(low - actions[0]) > allowed
+    rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= actions[0]) & ~jnp.any(jumped)
+    # A kink of a function of one number is a minimum if S rises on both sides of it.
+    one_sided = (len(coordinates) == 1) & (index == 0) & rises
+    rounding = (4 * eps * local.magnitude + noise) * bound.free
     along = jnp.abs(model.directions).T @ rounding
     moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
-    left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
-    probes = _probed(bound, coordinates, model, along, left, rough.terms)
+
+    probes = _probed(bound, coordinates, model, along, left, terms)
     soft = model.curvatures[probes.which]
     negative = (
         jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
     )
     inflected = ~(probes.positive | probes.negative | probes.flat)
-    # A kink of a function of one number is a minimum if S rises on both sides of it.
-    one_sided = (len(coordinates) == 1) & (index == 0) & rough.rises
-    finite = jnp.all(jnp.isfinite(rough.terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
-    smooth = jnp.all(probes.harmonic)
+    finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
+    harmonic = jnp.all(probes.harmonic)
     wrong = [
         (NOT_FINITE, ~finite),
         # No gradient is smaller than its rounding, whose effect on the point is judged separately.
         (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
-        (KINKED, (rough.kinked | jnp.any(probes.jumped)) & ~one_sided),
+        (KINKED, (jnp.any(turned | jumped) | jnp.any(probes.jumped)) & ~one_sided),
         (FAR, ~(left <= NEAR * reach)),
         (FLAT, ~one_sided & jnp.any(probes.flat)),
         (INFLECTED, ~one_sided & jnp.any(inflected) | (jnp.sum(~probes.harmonic) > 1)),
-        (ROUNDED, ~(moved_by_rounding <= NEAR * reach) & smooth),
+        (ROUNDED, ~(moved_by_rounding <= NEAR * reach) & harmonic),
         (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
         (OTHER_INDEX, negative != index),
     ]
@@ -193,8 +219,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
     # The slope of a harmonic probe is accurate to a factor of two, and so is the Newton step.
-    error = jnp.where(smooth, moved_by_rounding + left / (1 - _HARMONIC), probes.bracket)
-    return Evidence(verdict, rough.terms, rough.action_error, gradient_norm, model, error, local.slope)
+    error = jnp.where(harmonic, moved_by_rounding + left / (1 - _HARMONIC), probes.bracket)
+    return Evidence(verdict, terms, summed + noise_of_action, gradient_norm, model, error, local.slope)
 
 
 class _Probes(NamedTuple):
@@ -263,47 +289,6 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
         harmonic=harmonic,
         bracket=jnp.max(jnp.where(harmonic, 0.0, distance)),
     )
-
-
-class _Roughness(NamedTuple):
-    terms: Array
-    action_error: Array
-    noise: Array
-    kinked: Array
-    rises: Array
-
-
-def _roughness(bound: BoundAction, coordinates: Coordinates, local: LocalModel) -> _Roughness:
-    """Compare S and its gradient at neighbouring points to find noise, kinks, and whether S `rises` on all sides.
-
-    Noise is measured a few rounding errors away. Jumps are searched for slightly farther away, on both sides along the
-    lowest, the highest, and random directions. Noise differs between two points on one side, whereas a jump is the same
-    at both.
-    """
-    model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
-    random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
-    directions = jnp.concatenate([model.directions[:, :1].T, model.directions[:, -1:].T, random])
-    directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
-    near = jnp.array([0.0, -8.0, -3.0, 3.0, 8.0])[:, None] * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
-    off = _ULPS * eps * reach * jnp.concatenate([directions, -directions])
-
-    def around(step):
-        moved = bound.moved(coordinates, step)
-        return bound.slopes(moved, jnp.zeros_like(step))[0], bound.terms(moved)
-
-    slopes, terms = bound.over(around)(jnp.concatenate([near, off, 2 * off]))
-    actions, few = jnp.sum(terms, axis=1), len(near)
-    noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
-    of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
-    (first, second), (low, high) = jnp.split(slopes[few:], 2), jnp.split(actions[few:], 2)
-    distance, summed = _ULPS * eps * reach, 4 * eps * jnp.sum(jnp.abs(terms[0]))
-    smooth = jnp.linalg.norm(local.hessian) * distance
-    rough = jnp.linalg.norm(second - first, axis=1) + 4 * eps * jnp.linalg.norm(local.magnitude) + eps * distance
-    turned = jnp.linalg.norm(first - local.slope, axis=1) > _SHARP * (smooth + rough)
-    allowed = _SHARP * (jnp.abs(high - low) + summed + (jnp.linalg.norm(local.slope) + smooth) * distance)
-    jumped = jnp.abs(low - actions[0]) > allowed
-    rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= actions[0]) & ~jnp.any(jumped)
-    return _Roughness(terms[0], summed + of_action, noise, jnp.any(turned | jumped), rises)
 
 
 def _at_edges(

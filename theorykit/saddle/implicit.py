@@ -24,26 +24,6 @@ class NoDerivativeWarning(UserWarning):
     """The derivative of a stationary point was requested, but it does not exist."""
 
 
-def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool) -> Coordinates:
-    """Return `coordinates` of the minimum of `problem`, as a differentiable function of everything in `problem`.
-
-    The derivative is a step (see `AbstractSaddleProblem.moved`). Conjugate gradients solve H d(step) = -d(gradient).
-    With `form_hessian`, the exact Hessian preconditions them, so that one or two products suffice.
-    """
-    return _implicit_point(problem, coordinates, form_hessian, None)
-
-
-def implicit_stationary_point(
-    problem: AbstractSaddleProblem, coordinates: Coordinates, exists: Bool[Array, ""]
-) -> Coordinates:
-    """Return `coordinates` as in `implicit_minimum`, for a Hessian with eigenvalues of both signs, which is formed.
-
-    The derivative does not exist if the solve failed or the point is on an edge of its domain. The derivative is then
-    NaN, and its computation issues a `NoDerivativeWarning`.
-    """
-    return _implicit_point(problem, coordinates, True, exists)
-
-
 def _warn_of_no_derivative(exists) -> None:
     if not np.all(exists):
         warnings.warn(
@@ -55,16 +35,28 @@ def _warn_of_no_derivative(exists) -> None:
 
 
 @eqx.filter_custom_jvp
-def _implicit_point(
-    problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool, exists: Array | None
+def implicit_point(
+    problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool, exists: Bool[Array, ""] | None
 ) -> Coordinates:
+    """Return the stationary point at `coordinates`, as a differentiable function of everything in `problem`.
+
+    The derivative is a step (see `AbstractSaddleProblem.moved`) that solves H d(step) = -d(gradient).
+
+    Args:
+        problem: The problem.
+        coordinates: Its stationary point.
+        form_hessian: Whether the exact Hessian preconditions conjugate gradients, so that one or two products suffice.
+        exists: None for a minimum. For other points, whose Hessian is formed, whether the derivative exists. It does
+            not if the solve failed or the point is on an edge of its domain. The derivative is then NaN, and its
+            computation issues a `NoDerivativeWarning`.
+    """
     return coordinates
 
 
-@_implicit_point.def_jvp
+@implicit_point.def_jvp
 def _implicit_point_jvp(primals, tangents):
     problem, coordinates, form_hessian, exists = primals
-    root = _implicit_point(problem, coordinates, form_hessian, exists)
+    root = implicit_point(problem, coordinates, form_hessian, exists)
     no_step = jnp.zeros_like(root)
 
     def after(step: Coordinates) -> Coordinates:

@@ -32,7 +32,7 @@ from .certificate import (
     quadrature_errors,
 )
 from .diagnosis import report
-from .implicit import implicit_stationary_point, stationary_value, with_derivative_of
+from .implicit import implicit_point, stationary_value, with_derivative_of
 from .problem import Coordinates, reach_of
 from .solution import Solution, Solutions
 from .solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, IndexNewton, Newton, chosen
@@ -391,7 +391,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
         failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
         fixed, here = replace(fixed, free=end.free), replace(bound, free=end.free)
-        there = here, implicit_stationary_point(here, end.coordinates, solved & jnp.all(end.free > 0))
+        there = here, implicit_point(here, end.coordinates, True, solved & jnp.all(end.free > 0))
         values = fixed.values_on_edges(end.coordinates)
         solution = Solution(
             order_parameters=with_derivative_of(values, BoundAction.values, there),

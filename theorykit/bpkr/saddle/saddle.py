@@ -22,7 +22,7 @@ from ...checks import checked_flag, checked_number, checked_whole_number, counte
 from ...compilation import jit, jit_and_keep
 from ...saddle.certificate import judged_minimum, least_curvature
 from ...saddle.diagnosis import AbstractOutcome, report
-from ...saddle.implicit import implicit_minimum, stationary_value, with_derivative_of
+from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton, end_of
 from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
@@ -356,7 +356,7 @@ def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -
         model = QuadraticModel.of(fixed.expansion(point))
     curvature = least_curvature(fixed, point, model)
     known_to = fixed.action_error(point)
-    coordinates = implicit_minimum(problem, point.coordinates, forms_curvature)
+    coordinates = implicit_point(problem, point.coordinates, forms_curvature, None)
     found_there, there = point.details, (problem, coordinates)
     parts = found_there.entropy, found_there.energy.value
     of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, there)
