@@ -21,8 +21,8 @@ from sympy import sign
 
 from theorykit import enable_float64
 from theorykit.codegen import compile_expressions
-from theorykit.symbolic import GaussianAverage, log_cosh
-from theorykit.symbolic.averages import bounded, refined
+from theorykit.symbolic import GaussianAverage, log_cosh, with_nodes
+from theorykit.symbolic.averages import bounded
 
 TRUTHS = Path(__file__).parent.parent / "data" / "hard_averages.json"
 z, w, m, b, h = sp.symbols("z w m b h", real=True)
@@ -308,7 +308,7 @@ def trials(family: Family, truths: Mapping[str, Sequence]) -> dict[str, list[Tri
     """A family by the default rule and by the adaptive one."""
     average = GaussianAverage(family.integrand, z)
     names = [sp.Symbol(name, real=True) for name in family.values[0]]
-    outputs = {"default": average, "adaptive": refined(average), "bound": bounded(average, SIDE)}
+    outputs = {"default": average, "adaptive": with_nodes(average, "adaptive"), "bound": bounded(average, SIDE)}
     function = compile_expressions("average", outputs, [*names, SIDE])
 
     @jax.jit

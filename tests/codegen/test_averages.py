@@ -19,9 +19,8 @@ from tests.marks import slow
 from theorykit.codegen import BATCH, average_errors, compile_expressions, interpret, quadrature_error
 from theorykit.codegen.gaussian_means import gaussian_mean
 from theorykit.codegen.oracle import normal_mean
-from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace
+from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace, with_nodes
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.averages import refined
 
 z, w, h, b = symbols("z w h b", real=True)
 AVERAGES = (
@@ -215,7 +214,8 @@ def test_a_step_that_stands_still_has_no_derivative_there():
 
 @pytest.mark.slow
 def test_the_adaptive_rule_is_taken_over_batches_and_within_itself():
-    average = refined(GaussianAverage(tanh(b * z + h * GaussianAverage(Abs(w - z), w)) ** 2 / (1 + 100 * z**2), z))
+    average = GaussianAverage(tanh(b * z + h * GaussianAverage(Abs(w - z), w)) ** 2 / (1 + 100 * z**2), z)
+    average = with_nodes(average, "adaptive")
     values = {"h": np.array([0.1, -0.5, 0.7]), "b": np.array([3.0, 0.2, -60.0])}
     expected = [interpret(average, {"h": x, "b": y}) for x, y in zip(values["h"], values["b"], strict=True)]
     given = on_device(values)
@@ -262,7 +262,7 @@ def test_a_finite_average_of_the_same_kind_has_a_small_error():
 
 @cache
 def compiled_refined(average):
-    return jax.jit(compile_expressions("f", {"value": refined(average)}, (b, h, w)).call_from)
+    return jax.jit(compile_expressions("f", {"value": with_nodes(average, "adaptive")}, (b, h, w)).call_from)
 
 
 def refined_value(average, values):

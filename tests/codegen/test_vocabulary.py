@@ -25,15 +25,14 @@ from theorykit.symbolic import (
     log_bivariate_normal_cdf,
     log_cosh,
     log_normal_cdf,
+    with_nodes,
 )
-from theorykit.symbolic.averages import refined
 from theorykit.symbolic.documents.mathml import mathml
 from theorykit.symbolic.functions import (
     JUMPING,
     AngleBetween,
     LogBivariateNormalCDF,
     LogCosh,
-    Logistic,
     LogNormalCDF,
     PlaneMonomial,
     SmoothedAbs,
@@ -61,7 +60,6 @@ POINTS = {
     **dict.fromkeys((sympy.asin, sympy.acos, sympy.atanh, sympy.erfinv), INSIDE),
     **dict.fromkeys((sympy.asec, sympy.acsc, sympy.acoth), OUTSIDE),
     **dict.fromkeys((sympy.sinc, LogCosh), (0.0, 1e-9, *ANY, -30.0, 200.0)),
-    Logistic: (0.0, 1e-9, *ANY, -30.0, -800.0, 800.0),
     LogNormalCDF: [(x, n) for x in (-30.0, 1e-9, *ANY) for n in (0, 2)],
     LogBivariateNormalCDF: LIMITS,
     **dict.fromkeys((sympy.erf, sympy.erfc, sympy.erfi), (0.0, 1e-9, *ANY[:4])),
@@ -118,7 +116,6 @@ EXACT = {
     sympy.frac: lambda x: x - mpmath.floor(x),
     sympy.Mod: lambda x, y: x - y * mpmath.floor(x / y),
     sympy.acot: lambda x: mpmath.atan(1 / x),
-    Logistic: lambda x: 1 / (1 + mpmath.exp(-x)),
     LogCosh: lambda x: mpmath.log(mpmath.cosh(x)),
     LogNormalCDF: lambda x, n: mpmath.diff(lambda at: mpmath.log(mpmath.ncdf(at)), x, int(n)),
     LogBivariateNormalCDF: log_orthant,
@@ -363,7 +360,7 @@ def test_the_interpreter_takes_logarithms_of_numbers_that_overflow(of):
 def test_a_steep_average_of_log_cosh_has_a_slope():
     # The hyperbolic functions of its slope overflow, as 31 x 38 > 710.
     average = gaussian_average(sympy.log(2 * sympy.cosh(31 * X + Y)), X)
-    ((value, error),) = average_errors(refined(gradient(average, Y)), {"y": -4.0}).values()
+    ((value, error),) = average_errors(with_nodes(gradient(average, Y), "adaptive"), {"y": -4.0}).values()
     assert_close(value, interpret(gaussian_average(sympy.tanh(31 * X + Y), X), {"y": -4.0}), 1e-12)
     assert error < 1e-13
 

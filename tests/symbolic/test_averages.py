@@ -12,7 +12,7 @@ from tests.marks import slow
 from theorykit.codegen import interpret
 from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex, log_normal_cdf, with_nodes
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.averages import bounded, breaks, refined
+from theorykit.symbolic.averages import bounded, breaks
 from theorykit.symbolic.documents.mathml import mathml
 
 z, w, h, b = sp.symbols("z w h b", real=True)
@@ -94,12 +94,12 @@ def test_every_average_has_a_number_of_nodes_or_is_adaptive_or_a_bound():
     assert {average.nodes for average in changed.atoms(GaussianAverage)} == {17} and with_nodes(
         changed, 64
     ) == expression
-    adaptive = refined(expression)
-    assert adaptive == with_nodes(expression, "adaptive") == with_nodes(expression, sp.oo)
+    adaptive = with_nodes(expression, "adaptive")
+    assert adaptive == with_nodes(expression, sp.oo)
     assert {average.nodes for average in adaptive.atoms(GaussianAverage)} == {sp.oo}
     assert with_nodes(adaptive, 64) == expression
     upper, lower = bounded(expression, 1), bounded(adaptive, -1)
-    assert upper == bounded(adaptive, 1) and refined(upper) == refined(lower) == adaptive
+    assert upper == bounded(adaptive, 1) and with_nodes(upper, "adaptive") == with_nodes(lower, "adaptive") == adaptive
     assert [{average.side for average in each.atoms(GaussianAverage)} for each in (upper, lower)] == [{1}, {-1}]
     # what is made of a bound is of the same rule
     assert {average.side for average in gradient(upper, b).atoms(GaussianAverage)} == {1}

@@ -42,7 +42,7 @@ from ..compilation import jit
 from ..derivation import Derivation, Recorder, rules
 from ..precision import require_float64
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
-from ..symbolic.averages import bounded, refined
+from ..symbolic.averages import ADAPTIVE, bounded
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment
@@ -396,7 +396,7 @@ class Action(DisplayMixin):
         Averages of averages keep their nodes, because an adaptive rule within another compiles for many minutes.
         """
         is_nested = any(average.integrand.has(GaussianAverage) for average in self.fixed_averages)
-        return self if is_nested else replace(self, expression=refined(self.expression))
+        return self if is_nested else replace(self, expression=with_nodes(self.expression, ADAPTIVE))
 
     @cached_property
     def can_refine(self) -> bool:

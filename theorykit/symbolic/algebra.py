@@ -94,7 +94,19 @@ def matrix_terms(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
 def _gathered(expression: MatrixExpr) -> tuple[tuple[sp.Expr, Factors], ...]:
     gathered: dict[Factors, sp.Expr] = defaultdict(lambda: sp.S.Zero)
     for coefficient, factors in _products(expression):
-        gathered[_cancel(factors)] += coefficient
+        left: list[MatrixExpr] = []
+        for factor in factors:
+            other = left[-1] if left else None
+            is_square = other is not None and factor.shape == other.shape == factor.shape[::-1]
+            if (
+                is_square
+                and not (factor.has(sp.ZeroMatrix) or other.has(sp.ZeroMatrix))
+                and (inverse(factor) == other or inverse(other) == factor)
+            ):
+                left.pop()
+            else:
+                left.append(factor)
+        gathered[tuple(left)] += coefficient
     return tuple((coefficient, factors) for factors, c in gathered.items() if (coefficient := sp.expand(c)) != 0)
 
 
@@ -189,22 +201,6 @@ def fold_asinh(expression: sp.Expr) -> sp.Expr:
     # Write a product with a square under one root.
     shift = product / sp.Mul(*roots) * sp.sqrt(sp.Mul(*(root**2 for root in roots)))
     return sp.sqrt(shift**2 + sp.expand(scale**2)) - shift
-
-
-def _cancel(factors: Factors) -> Factors:
-    result: list[MatrixExpr] = []
-    for factor in factors:
-        other = result[-1] if result else None
-        is_square = other is not None and factor.shape == other.shape == factor.shape[::-1]
-        if (
-            is_square
-            and not (factor.has(sp.ZeroMatrix) or other.has(sp.ZeroMatrix))
-            and (inverse(factor) == other or inverse(other) == factor)
-        ):
-            result.pop()
-        else:
-            result.append(factor)
-    return tuple(result)
 
 
 def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr]) -> MatrixExpr:

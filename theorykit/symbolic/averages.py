@@ -151,15 +151,10 @@ def with_nodes(expression: "Expression", nodes: Any) -> sp.Expr:
     return _with_rule(expression, checked_nodes(nodes))
 
 
-def refined(expression: sp.Expr) -> sp.Expr:
-    """Switch all averages in `expression` to the adaptive rule."""
-    return _with_rule(expression, sp.oo)
-
-
 def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
     """Add `side` error bounds to each Gaussian average in `expression`.
 
-    The averages then use an adaptive rule whose order and grid differ from `refined`. Evaluate the result with sides 1
+    The averages then use an adaptive rule with another order and grid. Evaluate the result with sides 1
     and -1. The error of an average by any rule is at most the larger of its differences from the two results.
     """
     return _with_rule(expression, sp.oo, side)
@@ -317,24 +312,19 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
             quadratic = coefficients(factor.exp, z)
             infinite = quadratic is not None and (1 - 2 * quadratic[2]).is_nonpositive
         else:
-            root = _pole(factor, z)
-            infinite = root is not None and others.xreplace({z: root}).is_zero is False
+            # A real point at which the factor is known to be non-integrable.
+            line = pole = None
+            base, power = factor.as_base_exp()
+            if isinstance(factor, sp.tan):
+                line = line_of(factor.args[0], z)
+                pole = line and (sp.pi / 2 - line.offset) / line.slope
+            elif (1 + power).is_nonpositive:
+                line = line_of(base.args[0] if isinstance(base, sp.Abs) else base, z)
+                pole = line and line.root
+            is_pole = pole is not None and pole.is_real and line.slope.is_nonzero
+            infinite = is_pole and others.xreplace({z: pole}).is_zero is False
         if infinite:
             raise ValueError(f"the average of {integrand} over {z} is infinite")
-
-
-def _pole(factor: sp.Expr, z: sp.Symbol) -> sp.Expr | None:
-    """Return a real point at which the factor is known to be non-integrable."""
-    if isinstance(factor, sp.tan):
-        line = line_of(factor.args[0], z)
-        pole = None if line is None else (sp.pi / 2 - line.offset) / line.slope
-    else:
-        base, power = factor.as_base_exp()
-        if not (1 + power).is_nonpositive:
-            return None
-        line = line_of(base.args[0] if isinstance(base, sp.Abs) else base, z)
-        pole = None if line is None else line.root
-    return pole if pole is not None and pole.is_real and line.slope.is_nonzero else None
 
 
 def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:

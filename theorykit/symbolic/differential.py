@@ -7,7 +7,7 @@ symmetric part, the gradient on the space of symmetric matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import sympy as sp
@@ -52,8 +52,6 @@ from .matrix_functions import (
 )
 from .spectral_laws import SpectralAverage
 
-Contribution = tuple[sp.Expr, sp.Expr]
-
 
 @checked_arguments
 def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
@@ -84,19 +82,16 @@ def _accumulate(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterato
     if node == variable:
         yield cotangent
     elif node.has(variable):
-        for argument, contribution in _pull_back(node, cotangent):
+        rule = next((rule for node_type, rule in _RULES if isinstance(node, node_type)), None)
+        if rule is None:
+            raise NotImplementedError(
+                f"the matrix differential has no rule for {type(node).__name__} (in {node}); write it with sums, "
+                "products, inverses, Kronecker products, symbolic.entrywise and the other matrices of "
+                "theorykit.symbolic"
+            )
+        for argument, contribution in rule(node, cotangent):
             if argument.has(variable):
                 yield from _accumulate(argument, contribution, variable)
-
-
-def _pull_back(node: sp.Expr, cotangent: sp.Expr) -> Iterable[Contribution]:
-    for node_type, rule in _RULES:
-        if isinstance(node, node_type):
-            return rule(node, cotangent)
-    raise NotImplementedError(
-        f"the matrix differential has no rule for {type(node).__name__} (in {node}); write it with sums, products, "
-        "inverses, Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
-    )
 
 
 def _sum(node, cotangent):
@@ -126,12 +121,6 @@ def _without_derivative(node):
     return NotImplementedError(
         f"the matrix differential has no rule for {type(node).__name__} (in {node}), which may jump"
     )
-
-
-def _piecewise(node, cotangent):
-    slope, numbers = _slopes(node, (), _partial)
-    for leaf, symbol in numbers:
-        yield leaf, cotangent * slope(symbol)
 
 
 def _partial(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
@@ -252,17 +241,16 @@ def _softmax(node, cotangent):
     yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
 
 
-def _gaussian_average(node, cotangent):
-    slope, numbers = _slopes(node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial))
+def _through_numbers(value, variables, derivative, cotangent):
+    """Return contributions to the numbers in a function of `variables`."""
+    slope, numbers = _slopes(value, variables, derivative)
     for leaf, symbol in numbers:
         yield leaf, cotangent * slope(symbol)
 
 
 def _spectral_average(node, cotangent):
-    (variable,) = node.function.variables
-    slope, numbers = _slopes(node.function.expr, (variable,), _partial)
-    for leaf, symbol in numbers:
-        yield leaf, cotangent * node.with_value(slope(symbol))
+    mean = lambda value, symbol: node.with_value(_partial(value, symbol))  # noqa: E731
+    yield from _through_numbers(node.function.expr, node.function.variables, mean, cotangent)
     for i, parameter in enumerate(node.parameters):
         if parameter.free_symbols:
             yield parameter, cotangent * node.slope(i)
@@ -334,12 +322,17 @@ _RULES = (
     (sp.Trace, lambda node, cotangent: [(node.arg, cotangent * sp.Identity(node.arg.shape[0]))]),
     (LogDet, lambda node, cotangent: [(node.matrix, cotangent * sp.Inverse(node.matrix).T)]),
     (EigenvalueSum, _eigenvalue_sum),
-    (GaussianAverage, _gaussian_average),
+    (
+        GaussianAverage,
+        lambda node, cotangent: _through_numbers(
+            node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial), cotangent
+        ),
+    ),
     (SpectralAverage, _spectral_average),
     (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * sp.OneMatrix(*node.matrix.shape))]),
     (sp.Add, _sum),
     (sp.Mul, _scalar_product),
     (sp.Pow, _scalar_power),
-    (sp.Piecewise, _piecewise),
+    (sp.Piecewise, lambda node, cotangent: _through_numbers(node, (), _partial, cotangent)),
     ((sp.Function, sp.Max, sp.Min), _scalar_function),
 )

@@ -9,7 +9,7 @@ the hinge, the absolute value or the Huber loss is then an ordinary `Piecewise`,
 kinks. On other pieces it is an atom.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from ..checks import Scalar, checked_arguments
 from .atoms import EntryVariable
 from .averages import coefficients, line_of
 from .differential import gradient
-from .functions import JUMPING, Logistic, many_digits
+from .functions import JUMPING, many_digits
 
 # Points at which a loss is tried, from -300 to 300. They are not round, because kinks often are.
 _TRIED = 0.013 + np.sinh(np.linspace(-6.4, 6.4, 33))
@@ -115,26 +115,16 @@ def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
     expression = loss.expr if parameter == 0 else gradient(loss.expr, loss.variables[parameter])
     for _ in range(order):
         expression = gradient(expression, loss.variables[0])
-    return _without_overflow(expression)
-
-
-def _without_overflow(expression: Expr) -> Expr:
-    """Write ratios of exponentials with functions that stay finite, because they may be infinity over infinity."""
+    # Write a rational function of exponentials as one product, in which no terms cancel.
     exponents = [node.exp for node in expression.atoms(sp.exp)]
-    if not exponents:
-        return expression
     ratios = [sp.cancel(exponent / exponents[0]) for exponent in exponents]
-    if not all(ratio.is_Rational for ratio in ratios):
+    if not exponents or not all(ratio.is_Rational for ratio in ratios):
         return expression
-    unit = exponents[0] / sp.ilcm(1, *(ratio.q for ratio in ratios))
-    t = sp.Dummy("t", real=True)
-    powers = {sp.exp(each): ((1 + t) / (1 - t)) ** sp.cancel(each / unit) for each in exponents}
-    numerator, denominator = sp.fraction(sp.cancel(expression.xreplace(powers)))
-    inside = any(node.has(t) for node in numerator.atoms(sp.Function))
-    if inside or denominator.has(t):
-        return expression
-    ends = {sign * (1 + side * t): 2 * sign * Logistic(side * unit) for sign in (1, -1) for side in (1, -1)}
-    return (sp.factor(numerator) / denominator).xreplace(ends).xreplace({t: sp.tanh(unit / 2)})
+    unit, t = exponents[0] / sp.ilcm(1, *(ratio.q for ratio in ratios)), sp.Dummy("t", positive=True)
+    powers = {sp.exp(each): t ** sp.cancel(each / unit) for each in exponents}
+    rational = sp.cancel(expression.xreplace(powers))
+    inside = any(node.has(t) for node in rational.atoms(sp.Function))
+    return expression if inside else sp.factor(rational).xreplace({t: sp.exp(unit)})
 
 
 @checked_arguments
@@ -215,19 +205,22 @@ class _Trial(NamedTuple):
 
     def values(self, expression: Expr, at: np.ndarray | float = 0.0) -> np.ndarray:
         """Evaluate an expression for every set of parameters, at one x for all or one per set."""
-        function = many_digits((self.x, *self.parameters), expression)
-        points = np.broadcast_to(at, len(self.sets))
-        return np.array([_real(function, x, *values) for x, values in zip(points, self.sets, strict=True)])
+        if expression in (-oo, oo):
+            return np.full(len(self.sets), float(expression))
+        function, found = many_digits((self.x, *self.parameters), expression), []
+        for x, values in zip(np.broadcast_to(at, len(self.sets)), self.sets, strict=True):
+            value = mpmath.mpmathify(function(*map(mpmath.mpf, map(float, (x, *values)))))
+            found.append(float(value.real) if abs(value.imag) <= _ROUNDING * abs(value) else np.nan)
+        return np.array(found)
+
+    def derivative(self, piece: _Piece, order: int) -> Expr:
+        """Differentiate the loss of a piece by x."""
+        return derivative(sp.Lambda((self.x, *self.parameters), piece.loss), order)
 
     def shown(self, number: int) -> str:
         """Name a set of values in a message."""
         named = (f"{s.name}={value:.3g}" for s, value in zip(self.parameters, self.sets[number], strict=True))
         return "".join(f", {each}" for each in named)
-
-
-def _real(function: Callable[..., Any], *numbers: float) -> float:
-    found = mpmath.mpmathify(function(*map(mpmath.mpf, map(float, numbers))))
-    return float(found.real) if abs(found.imag) <= _ROUNDING * abs(found) else np.nan
 
 
 def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr, least: bool) -> Minimum:
@@ -236,7 +229,12 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr, least: bool) ->
     own = EntryVariable("x")
     trial = _Trial.of(loss.xreplace({x: own}), own)
     pieces = _pieces(loss.xreplace({x: own}), trial)
-    _check_falls_slowly(pieces, trial)
+    for piece, side in ((pieces[0], -1), (pieces[-1], 1)):
+        near, far = (trial.values(piece.loss, side * at) / at**2 for at in (_NEAR, _FAR))
+        if np.any((far < -1) & ~(far > 10 * near)):
+            raise ValueError(
+                f"the loss falls faster than the square rises: it is {piece.loss} as x goes to {side * oo}"
+            )
     curved = [message for piece in pieces if (message := _concavity(piece, trial))]
     bends = [_bend(*both, trial) for both in pairwise(pieces)]
     if (curved or any(each < 0 for each, _ in bends)) and not least:
@@ -272,15 +270,42 @@ def _pieces(loss: Expr, trial: _Trial) -> list[_Piece]:
         node = min(kinked, key=lambda node: (node.count_ops(), node.sort_key()))
         if isinstance(node, JUMPING):
             raise ValueError(f"the loss {loss} jumps, because it contains {node}")
-        lines = [line_of(each, x) for each in _kinks_of(node) if each.has_free(x)]
+        # The node equals the branch of the largest rank. Its kinks are at the roots of `at_kinks`.
+        if isinstance(node, sp.Piecewise):
+            branches = [value for value, _ in node.args]
+            ranks = [sp.Piecewise((1, condition), (0, True)) for _, condition in node.args]
+            at_kinks = [each.lhs - each.rhs for _, condition in node.args for each in condition.atoms(Relational)]
+        elif isinstance(node, sp.Abs):
+            branches = ranks = [-node.args[0], node.args[0]]
+            at_kinks = [node.args[0]]
+        else:
+            branches = list(node.args)
+            ranks = [-branch for branch in branches] if isinstance(node, sp.Min) else branches
+            at_kinks = [a - b for i, a in enumerate(branches) for b in branches[:i]]
+        lines = [line_of(each, x) for each in at_kinks if each.has_free(x)]
         if any(line is None for line in lines):
             raise NotImplementedError(f"{loss} has a kink that is not at the root of a linear function: {node}")
         roots = list(dict.fromkeys(sp.cancel(line.root) for line in lines))
-        ends = _inside(roots, piece, trial, loss)
+        # The roots inside the piece, in ascending order, which must be the same for all parameters.
+        low, high = trial.values(piece.left), trial.values(piece.right)
+        places = {root: trial.values(root) for root in roots}
+        is_inside = {root: (at > low + _ROUNDING) & (at < high - _ROUNDING) for root, at in places.items()}
+        ends = sorted((root for root in roots if np.any(is_inside[root])), key=lambda root: places[root][0])
+        is_decided = all(np.all(places[a] < places[b]) for a, b in pairwise(ends))
+        is_decided = is_decided and all(np.all(is_inside[root]) for root in ends)
         parts = []
         for left, right in pairwise([piece.left, *ends, piece.right]):
-            branch = _branch(node, trial, _middle(left, right, trial), loss)
-            parts.append(_Piece(left, right, piece.loss.xreplace({node: branch})))
+            low, high = trial.values(left), trial.values(right)
+            middle = low + 1 if right == oo else high - 1 if left == -oo else (low + high) / 2
+            middle = np.zeros_like(low) if left == -oo and right == oo else middle
+            chosen = set(np.argmax([trial.values(rank, middle) for rank in ranks], axis=0).tolist())
+            if not is_decided or len(chosen) > 1:
+                names = ", ".join(symbol.name for symbol in trial.parameters)
+                raise ValueError(
+                    f"the order of the kinks of the loss {loss} depends on {names}; insert values, such as a label of "
+                    "1 or -1, or declare the sign of the symbols"
+                )
+            parts.append(_Piece(left, right, piece.loss.xreplace({node: branches[chosen.pop()]})))
         todo = parts + todo
     merged = done[:1]
     for piece in done[1:]:
@@ -295,72 +320,9 @@ def _pieces(loss: Expr, trial: _Trial) -> list[_Piece]:
     return merged
 
 
-def _kinks_of(node: Expr) -> list[Expr]:
-    if isinstance(node, sp.Abs):
-        return [node.args[0]]
-    if isinstance(node, sp.Piecewise):
-        return [each.lhs - each.rhs for _, condition in node.args for each in condition.atoms(Relational)]
-    return [a - b for i, a in enumerate(node.args) for b in node.args[:i]]
-
-
-def _inside(roots: Sequence[Expr], piece: _Piece, trial: _Trial, loss: Expr) -> list[Expr]:
-    """Return the roots inside a piece, in ascending order, which must be the same for all parameters."""
-    ends = [np.full(len(trial.sets), -np.inf) if piece.left == -oo else trial.values(piece.left)]
-    ends.append(np.full(len(trial.sets), np.inf) if piece.right == oo else trial.values(piece.right))
-    places = {root: trial.values(root) for root in roots}
-    is_inside = {root: (at > ends[0] + _ROUNDING) & (at < ends[1] - _ROUNDING) for root, at in places.items()}
-    found = [root for root in roots if np.any(is_inside[root])]
-    found.sort(key=lambda root: places[root][0])
-    in_order = all(np.all(places[a] < places[b]) for a, b in pairwise(found))
-    if not in_order or not all(np.all(is_inside[root]) for root in found):
-        raise _undecided(loss, trial)
-    return found
-
-
-def _undecided(loss: Expr, trial: _Trial) -> ValueError:
-    names = ", ".join(symbol.name for symbol in trial.parameters)
-    return ValueError(
-        f"the order of the kinks of the loss {loss} depends on {names}; insert values, such as a label of 1 or -1, or "
-        "declare the sign of the symbols"
-    )
-
-
-def _middle(left: Expr, right: Expr, trial: _Trial) -> np.ndarray:
-    if left == -oo and right == oo:
-        return np.zeros(len(trial.sets))
-    if left == -oo or right == oo:
-        return trial.values(left) + 1 if right == oo else trial.values(right) - 1
-    return (trial.values(left) + trial.values(right)) / 2
-
-
-def _branch(node: Expr, trial: _Trial, at: np.ndarray, loss: Expr) -> Expr:
-    """Return the expression that the node equals at a point."""
-    if isinstance(node, sp.Piecewise):
-        branches = [value for value, _ in node.args]
-        ranks = [sp.Piecewise((1, condition), (0, True)) for _, condition in node.args]
-    else:
-        branches = [-node.args[0], node.args[0]] if isinstance(node, sp.Abs) else list(node.args)
-        ranks = [-branch for branch in branches] if isinstance(node, sp.Min) else branches
-    chosen = set(np.argmax([trial.values(rank, at) for rank in ranks], axis=0).tolist())
-    if len(chosen) > 1:
-        raise _undecided(loss, trial)
-    return branches[chosen.pop()]
-
-
-def _check_falls_slowly(pieces: Sequence[_Piece], trial: _Trial) -> None:
-    for piece, side in ((pieces[0], -1), (pieces[-1], 1)):
-        near, far = (trial.values(piece.loss, side * at) / at**2 for at in (_NEAR, _FAR))
-        if np.any((far < -1) & ~(far > 10 * near)):
-            raise ValueError(
-                f"the loss falls faster than the square rises: it is {piece.loss} as x goes to {side * oo}"
-            )
-
-
 def _concavity(piece: _Piece, trial: _Trial) -> str | None:
     """Say where a piece has a negative second derivative, or return None."""
-    own = sp.Lambda((trial.x, *trial.parameters), piece.loss)
-    curvature = derivative(own, 2)
-    low, high = (_end(end, trial) for end in (piece.left, piece.right))
+    curvature, low, high = trial.derivative(piece, 2), trial.values(piece.left), trial.values(piece.right)
     # The points are relative to a finite end.
     origin = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
     for shift in _TRIED if curvature.has_free(trial.x) else (0.013, -0.013, 0.0):
@@ -373,13 +335,9 @@ def _concavity(piece: _Piece, trial: _Trial) -> str | None:
     return None
 
 
-def _end(end: Expr, trial: _Trial) -> np.ndarray:
-    return np.full(len(trial.sets), float(end)) if end in (-oo, oo) else trial.values(end)
-
-
 def _bend(left: _Piece, right: _Piece, trial: _Trial) -> tuple[int, str]:
     """Return whether the slope rises (1), falls (-1) or is the same at a kink, and say by how much."""
-    change = trial.values(_slope(right, trial) - _slope(left, trial), trial.values(right.left))
+    change = trial.values(trial.derivative(right, 1) - trial.derivative(left, 1), trial.values(right.left))
     signs = np.sign(np.where(np.abs(change) > _ROUNDING, change, 0.0))
     if np.any(signs > 0) and np.any(signs < 0):
         raise ValueError(f"whether the loss is convex at x = {right.left} depends on its parameters")
@@ -389,23 +347,19 @@ def _bend(left: _Piece, right: _Piece, trial: _Trial) -> tuple[int, str]:
     )
 
 
-def _slope(piece: _Piece, trial: _Trial) -> Expr:
-    return derivative(sp.Lambda((trial.x, *trial.parameters), piece.loss), 1)
-
-
 def _of_convex_part(part: Sequence[_Piece], trial: _Trial, omega: Expr, variance: Expr, curved: bool) -> Minimum:
     """Return envelope and proximal point of adjacent pieces whose slope rises, with walls at both ends."""
     cases: list[tuple[Minimum, Any]] = []
     for i, piece in enumerate(part):
-        before, after = ({trial.x: end} for end in (piece.left, piece.right))
+        slope, before, after = trial.derivative(piece, 1), {trial.x: piece.left}, {trial.x: piece.right}
         if piece.left != -oo:
-            bound = piece.left + variance * _slope(piece, trial).xreplace(before)
+            bound = piece.left + variance * slope.xreplace(before)
             # A kink holds the proximal point for an interval of omega, unless the slope is continuous there.
             previous = cases[-1][1] if cases else None
             if previous is None or sp.simplify(previous.rhs - bound) != 0:
                 at_kink = (piece.left - omega) ** 2 / (2 * variance) + piece.loss.xreplace(before)
                 cases.append(((at_kink, piece.left), sp.Le(omega, bound, evaluate=False)))
-        bound = True if piece.right == oo else piece.right + variance * _slope(piece, trial).xreplace(after)
+        bound = True if piece.right == oo else piece.right + variance * slope.xreplace(after)
         condition = bound is True or sp.Lt(omega, bound, evaluate=False)
         cases.append((_of_smooth(piece.loss, trial, omega, variance, curved), condition))
         if i == len(part) - 1 and piece.right != oo:

@@ -68,26 +68,23 @@ def _split(
     integrand: sp.Expr, variables: Variables, mean: Callable[[sp.Expr, Variables], sp.Expr | None]
 ) -> tuple[sp.Expr, sp.Expr]:
     """Return the mean of all terms in the table, and the sum of all others (the integrand itself if none is found)."""
-    terms = sp.Add.make_args(_expanded(integrand, variables))
+    # Expand into a sum of products, with Max and Min of two linear functions as Max(x, 0).
+    ramps = {}
+    for node in integrand.atoms(sp.Max, sp.Min):
+        if len(node.args) == 2 and _line(node.args[0] - node.args[1], variables) is not None:
+            first, second = sorted(node.args, key=lambda argument: argument == 0)
+            is_max = isinstance(node, sp.Max)
+            ramps[node] = second + sp.Max(first - second, 0) if is_max else second - sp.Max(second - first, 0)
+    ramped = integrand.xreplace(ramps)
+    held, back = hold(_outermost_functions(ramped))
+    terms = sp.Add.make_args(
+        sp.expand(ramped.xreplace(held), power_base=False, power_exp=False, log=False).xreplace(back)
+    )
     means = [mean(term, variables) for term in terms]
     if all(each is None for each in means):
         return sp.S.Zero, integrand
     left = sp.Add(*(term for term, each in zip(terms, means, strict=True) if each is None))
     return sp.Add(*(each for each in means if each is not None)), left
-
-
-def _expanded(integrand: sp.Expr, variables: Variables) -> sp.Expr:
-    """Expand into a sum of products, with Max and Min of two linear functions as Max(x, 0)."""
-    pairs = [node for node in integrand.atoms(sp.Max, sp.Min) if len(node.args) == 2]
-    changes = {node: _as_ramp(node) for node in pairs if _line(node.args[0] - node.args[1], variables) is not None}
-    integrand = integrand.xreplace(changes)
-    held, back = hold(_outermost_functions(integrand))
-    return sp.expand(integrand.xreplace(held), power_base=False, power_exp=False, log=False).xreplace(back)
-
-
-def _as_ramp(node: sp.Expr) -> sp.Expr:
-    first, second = sorted(node.args, key=lambda argument: argument == 0)
-    return second + sp.Max(first - second, 0) if isinstance(node, sp.Max) else second - sp.Max(second - first, 0)
 
 
 def _outermost_functions(expression: sp.Basic) -> set[sp.Basic]:

@@ -207,12 +207,24 @@ class Writer(NamedTuple):
 
 def as_markdown(blocks: "Iterable[Block]") -> str:
     """Write the document as Markdown, with equations between double dollar signs."""
+
+    def display(equation: Equation) -> str:
+        left, right = equation.left, equation.numbered
+        if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
+            return f"$${left} {right}$$"
+        return rf"$$\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}$$"
+
+    def table(table: Table) -> str:
+        header = table.header or ("",) * len(table.rows[0])
+        rows = [header, ("---",) * len(header), *table.rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
     writer = Writer(
         heading=lambda text, level: f"{'#' * level} {text}",
         text=str,
         items=lambda items: "\n".join(f"- {item}" for item in items),
-        equation=lambda each: f"$${_display(each)}$$",
-        table=_markdown_table,
+        equation=display,
+        table=table,
         picture=lambda picture: picture.text,
         code=lambda text: f"```python\n{text}```",
     )
@@ -252,19 +264,16 @@ def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
         picture=lambda picture: text(picture.text),
         code=lambda text: f"\\begin{{verbatim}}\n{text}\\end{{verbatim}}\n",
     )
-    body = _with_unique_labels("".join(writer.parts(checked_blocks("blocks", blocks))))
-    return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
-
-
-def _with_unique_labels(text: str) -> str:
     met: set[str] = set()
 
-    def numbered(match: re.Match[str]) -> str:
+    def unique(match: re.Match[str]) -> str:
         label = next(each for each in chain([match[1]], (f"{match[1]}-{n}" for n in count(2))) if each not in met)
         met.add(label)
         return rf"\label{{{label}}}"
 
-    return re.sub(r"\\label\{([^}]*)\}", numbered, text)
+    body = "".join(writer.parts(checked_blocks("blocks", blocks)))
+    body = re.sub(r"\\label\{([^}]*)\}", unique, body)
+    return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
 
 
 _PREAMBLE = r"""\documentclass{article}
@@ -277,17 +286,18 @@ _PREAMBLE = r"""\documentclass{article}
 """
 
 
-def _markdown_table(table: Table) -> str:
-    header = table.header or ("",) * len(table.rows[0])
-    rows = [header, ("---",) * len(header), *table.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def as_terminal_text(blocks: Iterable[Block]) -> str:
     """Write the document as plain text for a terminal, with tables in columns, formulas in LaTeX, and no markup."""
 
+    def formula(match: re.Match[str]) -> str:
+        # Remove the braces and commands of LaTeX, for example in N_1 x N_2.
+        latex = match[0]
+        for command, text in ((r"\times", "x"), (r"\mathbb", ""), (r"\succeq", ">="), (r"\succ", ">")):
+            latex = latex.replace(command, text)
+        return re.sub(r"\\(?:left|right)|[{}\\]", "", latex)
+
     def plain(text: str) -> str:
-        text = re.sub(r"\$[^$]*\$", lambda formula: _plain_formula(formula[0]), text)
+        text = re.sub(r"\$[^$]*\$", formula, text)
         return re.sub("[$`]", "", BOLD.sub(r"\1", text))
 
     def wrapped(text: str, indent: str = "") -> str:
@@ -310,20 +320,6 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
         fold=lambda block: plain(block.summary),
     )
     return "\n".join(writer.parts(checked_blocks("blocks", blocks)))
-
-
-def _plain_formula(latex: str) -> str:
-    """Remove the braces and commands of LaTeX from a short formula, for example N_1 x N_2."""
-    for command, text in ((r"\times", "x"), (r"\mathbb", ""), (r"\succeq", ">="), (r"\succ", ">")):
-        latex = latex.replace(command, text)
-    return re.sub(r"\\(?:left|right)|[{}\\]", "", latex)
-
-
-def _display(equation: Equation) -> str:
-    left, right = equation.left, equation.numbered
-    if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
-        return f"{left} {right}"
-    return rf"\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}"
 
 
 def _latex_text(text: str) -> str:

@@ -126,9 +126,11 @@ class _Page:
 
     def text(self, text: str) -> str:
         pieces = re.split(r"\$([^$]*)\$", text)
-        return "".join(
-            self.formula(piece, "span", "", "false") if i % 2 else _marked_up(piece) for i, piece in enumerate(pieces)
-        )
+        for i, piece in enumerate(pieces):
+            marked = BOLD.sub(r"<strong>\1</strong>", html.escape(piece, quote=False))
+            marked = re.sub(r"`(.+?)`", r"<code>\1</code>", marked)
+            pieces[i] = self.formula(piece, "span", "", "false") if i % 2 else marked
+        return "".join(pieces)
 
     def formula(self, latex: str, tag: str, attributes: str, displaystyle: str) -> str:
         """Write a formula in parts, because browsers break lines only between parts."""
@@ -177,9 +179,3 @@ _MAY_BREAK = "\N{ZERO WIDTH SPACE}"
 
 def _plain(text: str) -> str:
     return re.sub(r"[$*`\\]", "", text)
-
-
-def _marked_up(text: str) -> str:
-    text = html.escape(text, quote=False)
-    text = BOLD.sub(r"<strong>\1</strong>", text)
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", text)

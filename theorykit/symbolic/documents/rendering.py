@@ -140,11 +140,15 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         named = dict(zip(function.variables, names, strict=True))
         return MatrixLatexPrinter({"symbol_names": self._settings["symbol_names"] | named}).doprint(function.expr)
 
-    def _print_GaussianAverage(self, expr):
-        # Choose another name if a free symbol has the same name.
-        name, others = self._print(expr.variable), set(map(self._print, expr.free_symbols))
+    def _unused(self, name, expr):
+        """Append dashes to the name of a bound variable until no free symbol has this name."""
+        others = set(map(self._print, expr.free_symbols))
         while name in others:
             name += "'"
+        return name
+
+    def _print_GaussianAverage(self, expr):
+        name = self._unused(self._print(expr.variable), expr)
         named = latex(expr.integrand, {**self._settings["symbol_names"], expr.variable: name})
         return rf"\left\langle {named} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
 
@@ -160,9 +164,7 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         return "" if order == 1 else f"}}^{{{order}"
 
     def _print_SpectralAverage(self, expr):
-        name = "s"
-        while name in map(self._print, expr.free_symbols):
-            name += "'"
+        name = self._unused("s", expr)
         v, c = map(self._print, expr.parameters)
         orders = "".join(
             rf"\partial_{{{name}{self._order(k)}}} " for name, k in zip("vc", expr.orders, strict=True) if k != 0
@@ -272,9 +274,7 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         return _power(self._minimum(r"\operatorname{argmin}", expr), exp)
 
     def _minimum(self, head, expr):
-        name, others = "x", set(map(self._print, expr.free_symbols))
-        while name in others:
-            name += "'"
+        name = self._unused("x", expr)
         omega, variance, *values = (
             self._print(number) if number.is_Atom else self._parenthesise(number) for number in expr.numbers
         )
@@ -291,8 +291,7 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
             return _power(self._print(expr.exp).removeprefix(r"\log"), exp)
         return super()._print_ExpBase(expr, exp)
 
-    def _raised(self, text, exp):
-        return _power(text, exp)
+    _raised = staticmethod(_power)
 
     def _enclosed(self, text):
         return rf"\left({text}\right)"
@@ -401,17 +400,14 @@ def _serves_sympy(theirs: type[Printer], ours: type[Printer]) -> None:
 
     @wraps(doprint)
     def doprint_or_ours(self, expression):
-        if type(self) is theirs and any(map(_is_ours, sp.preorder_traversal(expression))):
-            made = ours()
-            vars(made).update(vars(self))
-            return made.doprint(expression)
+        for node in sp.preorder_traversal(expression) if type(self) is theirs else ():
+            if type(node).__module__.startswith(_SYMBOLIC) or _is_variance(node) or _is_of_test_data(node):
+                made = ours()
+                vars(made).update(vars(self))
+                return made.doprint(expression)
         return doprint(self, expression)
 
     theirs.doprint = doprint_or_ours
-
-
-def _is_ours(node: Any) -> bool:
-    return type(node).__module__.startswith(_SYMBOLIC) or _is_variance(node) or _is_of_test_data(node)
 
 
 _SYMBOLIC = __name__.rpartition(".documents")[0]

@@ -35,7 +35,7 @@ _SCALARS = {
     **_named("StieltjesTransform LogPotential SpectralDensity CubeOfDensity LogEnergy", spectral_laws),
     **_named("MoreauEnvelope ProximalPoint", envelopes),
     **_named(
-        "Logistic LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial",
+        "LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial",
         functions,
     ),
 }
