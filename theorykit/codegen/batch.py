@@ -93,13 +93,12 @@ def matmul(left: Matrix, right: Matrix) -> Matrix:
     if left.long_rows and right.long_columns:
         raise NotImplementedError("a batch cannot have matrices with two long dimensions")
     columns = tuple(zip(*right.grid, strict=True))
-    product = tuple(tuple(_dot(row, column) for column in columns) for row in left.grid)
+    product = tuple(
+        tuple(reduce(plus, (a * b for a, b in zip(row, column, strict=True))) for column in columns)
+        for row in left.grid
+    )
     found = Matrix(product, left.long_rows, right.long_columns)
     return entrywise(lambda entry: jnp.sum(entry, axis=0), found) if left.long_columns else found
-
-
-def _dot(left: tuple[Entry, ...], right: tuple[Entry, ...]) -> Entry:
-    return reduce(plus, (a * b for a, b in zip(left, right, strict=True)))
 
 
 def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
-from sympy import Expr, Integer, Lambda, MatrixSymbol, Symbol
+from sympy import Expr, MatrixSymbol, Symbol
 
 from ..checks import by_name, checked_instance
 from ..symbolic import Heading, Text
@@ -136,13 +136,10 @@ def compile_expressions(
 
 @cache
 def _of_named(function: NamedFunction) -> Callable[..., Array]:
-    if isinstance(function, tuple):
-        return _of_loss(*function)
-    return differentiable(function.implementation, function, range(1, len(function.orders) + 1))
-
-
-def _of_loss(kind: Callable[..., Expr], loss: Lambda, least: Integer) -> Callable[..., Array]:
-    """Make the JAX function of omega, V and the parameters of a loss."""
+    """Make a JAX function: of the arguments of a numeric function, or of omega, V and the parameters of a loss."""
+    if not isinstance(function, tuple):
+        return differentiable(function.implementation, function, range(1, len(function.orders) + 1))
+    kind, loss, least = function
     symbols = [Symbol(variable.name, real=True) for variable in loss.variables]
     renamed = dict(zip(loss.variables, symbols, strict=True))
     orders = {f"order_{order}": derivative(loss, order).xreplace(renamed) for order in range(2 if least else 3)}

@@ -468,39 +468,30 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     panels = _taken(panels, jnp.argsort(-panels[-1], axis=0)[None], axis=1)
     chosen = _Panels(*panels)
     size = jnp.sum(chosen.size, axis=0)
-    error = _stated_error(chosen, epsilon) + _tails(at_ends[0], ends[-1])
+    # Sum the differences between panels and their parts, continued as a geometric series at a singularity. There the
+    # difference d falls by a factor r from panel to panel, so the remaining differences sum to d / (1 - r). If it does
+    # not fall, the mean is infinite.
+    difference = chosen.difference
+    is_small = difference <= epsilon * (4 * chosen.size + 32 * size)
+    falls = chosen.rate < -0.02
+    series = difference / -jnp.expm1(jnp.where(falls, chosen.rate, -1.0))
+    unresolved = difference + chosen.size
+    endless = jnp.where(chosen.depth >= 8, jnp.inf, unresolved)
+    coarse = jnp.where(difference > chosen.size / 10, unresolved, 0.0)
+    rough = jnp.where(chosen.depth == 0, difference, jnp.where(falls, series, endless))
+    each = jnp.where(is_small, difference, jnp.maximum(rough, coarse))
+    error = jnp.sum(each + chosen.lost, axis=0) + 8 * epsilon * size
+    # Bound the part beyond the outermost edges, assuming that the integrand keeps decaying at the same rate.
+    inner, outer = at_ends[0, :2], at_ends[0, 2:]
+    decay = (jnp.log(inner) - jnp.log(outer)) / (0.03 * ends[-1])
+    tail = jnp.where(decay > 0, outer / decay, jnp.inf)
+    error = error + jnp.sum(jnp.where((outer > _NOTHING) & jnp.isfinite(outer), tail, 0.0), axis=0)
     # Use the first node of the largest panel as the safe point.
     best = jnp.argmax(jnp.where(chosen.lost == 0, chosen.size, -1.0), axis=0)[None]
     low, high = (_taken(each, best)[0] for each in (chosen.left, chosen.right))
     # If the error is above a quarter of the mean absolute value, no digit is valid, unless both underflow.
     error = jnp.where((error > size / 4) & (error > _NOTHING), jnp.inf, error)
     return chosen, error, low + (high - low) * nodes[0]
-
-
-def _stated_error(panels: _Panels, epsilon: float) -> Array:
-    """Sum the differences between panels and their parts, continued as a geometric series at a singularity.
-
-    At a singularity the difference d falls by a factor r from panel to panel, so the remaining differences sum to
-    d / (1 - r). If it does not fall, the mean is infinite.
-    """
-    difference, size = panels.difference, jnp.sum(panels.size, axis=0)
-    is_small = difference <= epsilon * (4 * panels.size + 32 * size)
-    falls = panels.rate < -0.02
-    series = difference / -jnp.expm1(jnp.where(falls, panels.rate, -1.0))
-    unresolved = difference + panels.size
-    endless = jnp.where(panels.depth >= 8, jnp.inf, unresolved)
-    coarse = jnp.where(difference > panels.size / 10, unresolved, 0.0)
-    rough = jnp.where(panels.depth == 0, difference, jnp.where(falls, series, endless))
-    each = jnp.where(is_small, difference, jnp.maximum(rough, coarse))
-    return jnp.sum(each + panels.lost, axis=0) + 8 * epsilon * size
-
-
-def _tails(values: Array, end: Array) -> Array:
-    """Bound the part beyond the outermost edges, assuming that the integrand keeps decaying at the same rate."""
-    inner, outer = values[:2], values[2:]
-    rate = (jnp.log(inner) - jnp.log(outer)) / (0.03 * end)
-    tail = jnp.where(rate > 0, outer / rate, jnp.inf)
-    return jnp.sum(jnp.where((outer > _NOTHING) & jnp.isfinite(outer), tail, 0.0), axis=0)
 
 
 def _taken(array: Array, index: Array, axis: int = 0) -> Array:

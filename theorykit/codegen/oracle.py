@@ -51,18 +51,12 @@ def mean_of_average(node, at):
         return normal_mean(lambda points: np.array([of_variable(node.integrand)(point) for point in points]))
     outside = [*bound_outside(node), *matrix_scalars(node.integrand)]
     shape = np.broadcast_shapes(*(np.shape(at(each)) for each in outside))
-    places = [*_breaks(node, at, shape), *_narrow(features(rest, node.variable), at, shape)]
-    tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
-    return normal_mean(of_variable(rest), places, shape, tilt)
-
-
-def _breaks(node, at, shape):
-    """Return the kinks, jumps and singularities of the integrand as arrays of the given shape."""
+    places = []
     for function in [*breaks(node), *singularities(node)]:
         if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
             continue
         if polynomial := coefficients(function, node.variable):
-            yield from _roots(*(np.broadcast_to(at(each), shape) for each in polynomial))
+            places += _roots(*(np.broadcast_to(at(each), shape) for each in polynomial))
             continue
         points = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
         values = np.broadcast_to(at.where({node.variable: points})(function), (len(points), *shape))
@@ -77,12 +71,9 @@ def _breaks(node, at, shape):
                 middle = (left + right) / 2
                 is_left = (np.sign(at.where({node.variable: middle[None]})(function)) == above)[0]
                 left, right = np.where(is_left, middle, left), np.where(is_left, right, middle)
-            yield (left + right) / 2
-
-
-def _narrow(functions, at, shape):
-    """Return points around which a function of a + b z + c z^2 may vary rapidly."""
-    for polynomial in functions:
+            places.append((left + right) / 2)
+    # Around these points a function of a + b z + c z^2 may vary rapidly.
+    for polynomial in features(rest, node.variable):
         if any(variable not in at.symbols for each in polynomial for variable in bound_outside(each)):
             continue
         a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
@@ -91,18 +82,21 @@ def _narrow(functions, at, shape):
             vertex = [] if np.all(c == 0) else [-b / (2 * c)]
             slope = np.sqrt(np.abs(b**2 - 4 * a * c))
             widths = [1 / slope, *([np.abs(c) ** -0.5, slope / np.abs(2 * c)] if vertex else [])]
-            places = [
-                centre + steps * width
-                for centre, width, steps in product([*_roots(a, b, c), *vertex], widths, (-30, -3, 0, 3, 30))
-            ]
-        yield from (np.where(np.isfinite(place), place, 0.0) for place in places)
+            near = product([*_roots(a, b, c), *vertex], widths, (-30, -3, 0, 3, 30))
+            places += [_finite(centre + steps * width) for centre, width, steps in near]
+    tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
+    return normal_mean(of_variable(rest), places, shape, tilt)
 
 
 def _roots(a, b, c):
     """Return the real roots of a + b z + c z^2. Missing roots are zero."""
     with np.errstate(all="ignore"):
         found = [-a / b] if np.all(c == 0) else [(-b + side * np.sqrt(b**2 - 4 * a * c)) / (2 * c) for side in (1, -1)]
-    return [np.where(np.isfinite(root), root, 0.0) for root in found]
+    return list(map(_finite, found))
+
+
+def _finite(place):
+    return np.where(np.isfinite(place), place, 0.0)
 
 
 def normal_mean(
@@ -177,7 +171,10 @@ def of_law(kind: type, *arguments: float | int) -> float:
     node = kind(*map(sympify, arguments))
     if kind.exact is not None:
         return float(node.evalf(20))
-    integrand = {CubeOfDensity: lambda x, g, v, c: (g.imag / np.pi) ** 2, LogEnergy: _potential}[kind]
+    integrand = {
+        CubeOfDensity: lambda x, g, v, c: (g.imag / np.pi) ** 2,
+        LogEnergy: lambda x, g, v, c: (x * g - 1 - np.log(g) - v * g**2 / 2 + c * np.log(1 - g)).real,
+    }[kind]
     return _slope(lambda v, c: _over_support(lambda x, g: integrand(x, g, v, c), v, c), arguments[:2], node.orders)
 
 
@@ -189,23 +186,8 @@ def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int])
     return _slope(lambda v, c: _over_support(lambda x, g: function(x), v, c), [float(v), float(c)], orders)
 
 
-def _physical(x: np.ndarray, v: float, c: float) -> np.ndarray:
-    """Return the Stieltjes transform just above the support, the solution g of x = 1/g + v g + c / (1 - g)."""
-    every = (v, -(x + v), x + 1 - c, -1.0) if c else (v, -x, 1.0)
-    coefficients = np.array(np.broadcast_arrays(*(every if v else every[1:])))
-    companion = np.zeros((len(x), len(coefficients) - 1, len(coefficients) - 1))
-    companion[:, 1:, :-1] = np.eye(len(coefficients) - 2)
-    companion[:, 0] = -(coefficients[1:] / coefficients[0]).T
-    roots = np.linalg.eigvals(companion)
-    return np.take_along_axis(roots, np.argmin(roots.imag, axis=1)[:, None], 1)[:, 0]
-
-
-def _potential(x: np.ndarray, g: np.ndarray, v: float, c: float) -> np.ndarray:
-    return (x * g - 1 - np.log(g) - v * g**2 / 2 + c * np.log(1 - g)).real
-
-
 def _over_support(function: Callable, v: float, c: float) -> float:
-    """Integrate a function of x and g with the density, interval by interval."""
+    """Integrate a function of x and g with the density, interval by interval. g solves x = 1/g + v g + c / (1 - g)."""
     polynomial = [v, -2 * v, v + c - 1, 2, -1] if c else [v, 0, -1]
     stationary = np.roots(np.trim_zeros(polynomial, "f"))
     real = stationary[np.abs(stationary.imag) < 1e-9 * np.abs(stationary)].real
@@ -217,7 +199,14 @@ def _over_support(function: Callable, v: float, c: float) -> float:
     total = (1 - c) * function(np.zeros(1), np.zeros(1))[0] if v == 0 and c < 1 else 0.0
     for low, high in zip(edges[::2], edges[1::2], strict=True):
         x = (low + high) / 2 - (high - low) / 2 * np.cos(angles)
-        g = _physical(x, v, c)
+        # The transform just above the support is the root g of the equation with the smallest imaginary part.
+        every = (v, -(x + v), x + 1 - c, -1.0) if c else (v, -x, 1.0)
+        polynomial = np.array(np.broadcast_arrays(*(every if v else every[1:])))
+        companion = np.zeros((len(x), len(polynomial) - 1, len(polynomial) - 1))
+        companion[:, 1:, :-1] = np.eye(len(polynomial) - 2)
+        companion[:, 0] = -(polynomial[1:] / polynomial[0]).T
+        roots = np.linalg.eigvals(companion)
+        g = np.take_along_axis(roots, np.argmin(roots.imag, axis=1)[:, None], 1)[:, 0]
         total += np.mean(function(x, g) * -g.imag * np.sin(angles)) * (high - low) / 2
     return total
 

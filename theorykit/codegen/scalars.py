@@ -78,22 +78,18 @@ def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
     optional = [_tuple(kinks), *near, _tuple([f"lambda {name}: {exponent}", *moments]) if tilt else "None"]
     while optional and optional[-1] in ("()", "None"):
         optional.pop()
-    return operation, (f"lambda {name}: {_print_once(rest)}", first, *optional)
-
-
-def _print_once(integrand: Expr) -> str:
-    """Write an integrand, in which functions that occur several times are evaluated once."""
-    bound = {average.variable for average in integrand.atoms(GaussianAverage)}
-    counts = Counter(node for node in sp.preorder_traversal(integrand) if isinstance(node, _SHARED))
+    # Evaluate functions that occur several times in the integrand once.
+    bound = {average.variable for average in rest.atoms(GaussianAverage)}
+    counts = Counter(node for node in sp.preorder_traversal(rest) if isinstance(node, _SHARED))
     repeated = [node for node, count in counts.items() if count > 1 and not node.free_symbols & bound]
-    names, values = {}, []
+    shared, values = {}, []
     for i, node in enumerate(sorted(repeated, key=sp.count_ops)):
-        values.append(print_scalar(node.xreplace(names)))
-        names[node] = sp.Symbol(f"shared_{i}", real=True)
-    text = print_scalar(integrand.xreplace(names))
-    for name, value in zip(reversed(names.values()), reversed(values), strict=True):
-        text = f"(lambda {name}: {text})({value})"
-    return text
+        values.append(print_scalar(node.xreplace(shared)))
+        shared[node] = sp.Symbol(f"shared_{i}", real=True)
+    text = print_scalar(rest.xreplace(shared))
+    for symbol, value in zip(reversed(shared.values()), reversed(values), strict=True):
+        text = f"(lambda {symbol}: {text})({value})"
+    return operation, (f"lambda {name}: {text}", first, *optional)
 
 
 def _tuple(texts: Iterable[str]) -> str:
@@ -289,29 +285,24 @@ def as_float(number: sp.Expr) -> float:
 
 def refusal(expression: sp.Basic) -> str | None:
     """Return why a scalar expression cannot be compiled and what to write instead, or None if it can be compiled."""
-    return next(filter(None, map(_refusal_of_node, _written_nodes(expression))), None)
-
-
-def _refusal_of_node(node: sp.Basic) -> str | None:
-    if isinstance(node, (sp.Number, sp.NumberSymbol)):
-        if not node.is_real:
-            return f"{node} is not a real number: actions are finite and real"
-        try:
-            as_float(node)
-        except ValueError as error:
-            return str(error)
-        return None
-    name, row = type(node).__name__, TABLE.get(type(node))
-    if row is not None:
-        if len(node.args) > len(row.arguments):
-            return f"{name} (in {shown(node)}) may have only {len(row.arguments)} arguments"
-        for order in (node.args[i] for i in row.whole_numbers(node)):
-            if not (order.is_Integer and abs(order) <= 64):
-                return f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}"
-        return None
-    if isinstance(node, (*_ARITHMETIC, *_CASES, *NAMED)):
-        return None
-    return f"{name} (in {shown(node)}) is not covered: {_advice(node)}"
+    for node in _written_nodes(expression):
+        name, row = type(node).__name__, TABLE.get(type(node))
+        if isinstance(node, (sp.Number, sp.NumberSymbol)):
+            if not node.is_real:
+                return f"{node} is not a real number: actions are finite and real"
+            try:
+                as_float(node)
+            except ValueError as error:
+                return str(error)
+        elif row is not None:
+            if len(node.args) > len(row.arguments):
+                return f"{name} (in {shown(node)}) may have only {len(row.arguments)} arguments"
+            for order in (node.args[i] for i in row.whole_numbers(node)):
+                if not (order.is_Integer and abs(order) <= 64):
+                    return f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}"
+        elif not isinstance(node, (*_ARITHMETIC, *_CASES, *NAMED)):
+            return f"{name} (in {shown(node)}) is not covered: {_advice(node)}"
+    return None
 
 
 def _written_nodes(expression: sp.Basic) -> Iterator[sp.Basic]:

@@ -185,28 +185,6 @@ def _nodes(v: Number, c: Number, rule: _Rule = _RULE) -> _Nodes:
     return _Nodes(x, height / jnp.pi * _speed(m, v, c) * weights, height / jnp.pi, potential)
 
 
-def _free_poisson_nodes(c: Number, rule: _Rule) -> tuple[Array, Array]:
-    """Return positions and masses for v = 0, including the atom at zero."""
-    c = jnp.asarray(c, float)
-    c = jnp.where(c > 0, c, jnp.nan)
-    below, _, weights = rule.shaped(c)
-    # x = 1 + c - 2 sqrt(c) cos(angle), without cancellation at a lower edge close to zero.
-    x = (1 - jnp.sqrt(c)) ** 2 + 4 * jnp.sqrt(c) * np.sin(np.pi * below / 2) ** 2
-    masses = 2 * c * np.sin(np.pi * below) ** 2 / x * weights
-    atom = jnp.maximum(0.0, 1 - c)[None]
-    # Without its mass, the atom is moved into the support, because functions may have a pole at zero.
-    place = jnp.where(atom > 0, 0.0, c)
-    return jnp.concatenate([x, place]), jnp.concatenate([masses, atom])
-
-
-def _semicircle_nodes(v: Number, rule: _Rule) -> tuple[Array, Array]:
-    """Return positions and masses for c = 0."""
-    v = jnp.asarray(v, float)
-    v = jnp.where(v > 0, v, jnp.nan)
-    below, _, weights = rule.shaped(v)
-    return 2 * jnp.sqrt(v) * np.cos(np.pi * below), jnp.ones_like(v) * 2 * np.sin(np.pi * below) ** 2 * weights
-
-
 def _is_zero(number: Any) -> bool:
     return isinstance(number, (int, float)) and number == 0
 
@@ -222,9 +200,20 @@ def spectral_average(
 
     def mean(v: Array, c: Array, rule: _Rule) -> Array:
         if is_free_poisson:
-            positions, masses = _free_poisson_nodes(c, rule)
+            c = jnp.where(c > 0, c, jnp.nan)
+            below, _, weights = rule.shaped(c)
+            # x = 1 + c - 2 sqrt(c) cos(angle), without cancellation at a lower edge close to zero.
+            x = (1 - jnp.sqrt(c)) ** 2 + 4 * jnp.sqrt(c) * np.sin(np.pi * below / 2) ** 2
+            masses = 2 * c * np.sin(np.pi * below) ** 2 / x * weights
+            atom = jnp.maximum(0.0, 1 - c)[None]
+            # Without its mass, the atom is moved into the support, because functions may have a pole at zero.
+            place = jnp.where(atom > 0, 0.0, c)
+            positions, masses = jnp.concatenate([x, place]), jnp.concatenate([masses, atom])
         elif is_semicircle:
-            positions, masses = _semicircle_nodes(v, rule)
+            v = jnp.where(v > 0, v, jnp.nan)
+            below, _, weights = rule.shaped(v)
+            positions = 2 * jnp.sqrt(v) * np.cos(np.pi * below)
+            masses = jnp.ones_like(v) * 2 * np.sin(np.pi * below) ** 2 * weights
         else:
             positions, masses, *_ = _nodes(v, c, rule)
         values = function(positions) * jnp.ones_like(positions)
@@ -295,10 +284,7 @@ def stieltjes_transform(z: Number, v: Number, c: Number) -> Array:
         # Without a free Poisson law it is v g^2 - z g + 1 = 0.
         square = jnp.where(jnp.asarray(v, float) > 0, z**2 - 4 * v, jnp.nan)
         return 2 / (z + jnp.sign(z) * jnp.sqrt(jnp.where(square > 0, square, jnp.nan)))
-    return _stieltjes_of_sum(*jnp.broadcast_arrays(*(jnp.asarray(each, float) for each in (z, v, c))))
-
-
-def _stieltjes_of_sum(z: Array, v: Array, c: Array) -> Array:
+    z, v, c = jnp.broadcast_arrays(*(jnp.asarray(each, float) for each in (z, v, c)))
     v, c, nan = _checked(v, c)
     edges = _edges(v, c)
     right, first, second, left = (_position(m, v, c) for m in edges[:4])

@@ -168,7 +168,24 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
         RuleError: if there is no solution of this form, or more than one.
     """
     if isinstance(variable, Symbol):
-        return _solve_for_number(equation, variable, ranges)
+        # SymPy solves for a symbol with the assumptions that follow from its range, and does not look into other terms.
+        held, back = hold((node for node in _opaque(equation) if not node.has(variable)), real=True)
+        within = ranges.get(variable, Reals)
+        sign = {"positive": True} if within.inf >= 0 else {"negative": True} if within.sup <= 0 else {}
+        unknown = Dummy(variable.name, real=True, **sign)
+        rest = equation.xreplace({**held, variable: unknown})
+        if any(node.has(unknown) for node in _opaque(rest)):
+            raise RuleError(f"{variable} occurs in a trace, a log-determinant, an average or a function of a matrix")
+        try:
+            found = solve_by_sympy(rest, unknown)
+        except NotImplementedError as error:
+            raise RuleError(f"SymPy finds no solution of {equation} = 0 for {variable}") from error
+        if len(found) > 1:
+            found = [each for each in found if _is_ever_within(each, within, ranges)]
+        if len(found) != 1:
+            many = f"{len(found)} solutions, {', '.join(map(str, found))}" if found else "no solution"
+            raise RuleError(f"{equation} = 0 has {many} for {variable} between {within.inf} and {within.sup}")
+        return found[0].xreplace(back)
     # If the equation is L f(X) R + rest = 0, then f(X) = -L^-1 rest R^-1. Here f is the identity, or the inverse of X
     # or of a sum with X.
     terms = matrix_terms(equation)
@@ -192,27 +209,6 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
     if any(factor.has(variable) for _, factors in beyond for factor in factors):
         raise RuleError(f"{variable} must occur once and alone in {inside}")
     return sum_of([value, from_terms(beyond, value.shape)])
-
-
-def _solve_for_number(equation: Expr, variable: Symbol, ranges: Ranges) -> Expr:
-    # SymPy solves for a symbol with the assumptions that follow from its range, and does not look into other terms.
-    held, back = hold((node for node in _opaque(equation) if not node.has(variable)), real=True)
-    within = ranges.get(variable, Reals)
-    sign = {"positive": True} if within.inf >= 0 else {"negative": True} if within.sup <= 0 else {}
-    unknown = Dummy(variable.name, real=True, **sign)
-    rest = equation.xreplace({**held, variable: unknown})
-    if any(node.has(unknown) for node in _opaque(rest)):
-        raise RuleError(f"{variable} occurs in a trace, a log-determinant, an average or a function of a matrix")
-    try:
-        found = solve_by_sympy(rest, unknown)
-    except NotImplementedError as error:
-        raise RuleError(f"SymPy finds no solution of {equation} = 0 for {variable}") from error
-    if len(found) > 1:
-        found = [each for each in found if _is_ever_within(each, within, ranges)]
-    if len(found) != 1:
-        many = f"{len(found)} solutions, {', '.join(map(str, found))}" if found else "no solution"
-        raise RuleError(f"{equation} = 0 has {many} for {variable} between {within.inf} and {within.sup}")
-    return found[0].xreplace(back)
 
 
 def _opaque(expression: Expr) -> list[Expr]:

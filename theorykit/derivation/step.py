@@ -17,7 +17,7 @@ import numpy as np
 from sympy import Expr
 
 from ..checks import check_fields, checked_arguments, checked_function, checked_instance, checked_whole_number, counted
-from ..symbolic import Block, Equation, Heading, Text, latex
+from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
 from ..threads import threads_for
@@ -338,19 +338,17 @@ def derivation_blocks(
 
 
 def _step_block(step: Step, number: int | None, show: Show = latex, evidence: Evidence | None = None) -> Folded:
-    parts = tuple(_statement(number, step, show))
-    return Folded(_caption(number, step), parts, "" if evidence is None else _remark(evidence))
-
-
-def _statement(number: int | None, step: Step, show: Show) -> Iterator[Text | Equation]:
-    yield replace(
-        statement(step.claim, show(step.before), show(step.after), show), label=f"step-{number}" if number else ""
-    )
+    word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
+    equations = f", {word} ({step.equations})" if step.equations else ""
+    assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
+    count, label = ("", "") if number is None else (f"{number}. ", f"step-{number}")
+    caption = f"**{count}{step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
+    formula = replace(statement(step.claim, show(step.before), show(step.after), show), label=label)
     # Omit symbols that are printed as their values.
     shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
     defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
-    if defined:
-        yield Text(f"with {defined}.")
+    parts = (formula, Text(f"with {defined}.")) if defined else (formula,)
+    return Folded(caption, parts, "" if evidence is None else _remark(evidence))
 
 
 def _remark(evidence: Evidence) -> str:
@@ -362,14 +360,6 @@ def _remark(evidence: Evidence) -> str:
     if evidence.proved:
         return f"{checked} Proved at these sizes, with an error probability of at most {written(evidence.chance)}."
     return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
-
-
-def _caption(number: int | None, step: Step) -> str:
-    word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
-    equations = f", {word} ({step.equations})" if step.equations else ""
-    assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
-    count = "" if number is None else f"{number}. "
-    return f"**{count}{step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
 
 
 @checked_arguments
