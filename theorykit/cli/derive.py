@@ -83,6 +83,7 @@ def derive(
     architecture = network.architecture()
     # Import slow modules here, so that user errors are reported immediately.
     from ..bpkr.action import document
+    from ..checks import counted
     from ..symbolic import as_html, as_latex, as_markdown
 
     with Progress("derivation"):
