@@ -57,7 +57,7 @@ gc.set_threshold(50_000, 20, 100)
 # Workers, subprocesses and later runs share one cache of compiled code. `--cache-clear` removes it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _COMPILED = _ROOT / ".pytest_cache" / "d" / "compiled"
-    cache._remove_beyond(_COMPILED, 10**9)
+    cache.remove_beyond(_COMPILED, 10**9)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED / cache.machine())
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])

@@ -133,7 +133,7 @@ def write_entry(kind: str, name: str, content: bytes) -> None:
         from . import atomic_files
 
         atomic_files.write(content, path)
-        _remove_beyond(path.parent, _limit() // 3)
+        remove_beyond(path.parent, _limit() // 3)
 
 
 def _named_folder() -> Path | None:
@@ -161,7 +161,7 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
         return
     if not os.access(part, os.W_OK):
         return
-    _remove_beyond(folder / "jax", _limit() // 3)
+    remove_beyond(folder / "jax", _limit() // 3)
     settings = {name: value for name, value in _JAX_SETTINGS.items() if name.upper() not in os.environ}
     for name, value in {_JAX_FOLDER: str(part), **settings}.items():
         os.environ[name.upper()] = str(value)
@@ -188,7 +188,7 @@ def _of_compiled(folder: Path) -> Path:
     return folder / "jax" / machine()
 
 
-def _remove_beyond(folder: Path, limit: int) -> None:
+def remove_beyond(folder: Path, limit: int) -> None:
     """Remove the least recently used files in `folder` until the rest fit in `limit` bytes."""
     files, total = [], 0
     for path in folder.rglob("*"):

@@ -50,10 +50,14 @@ def is_traced(*values: Any) -> bool:
     return False
 
 
+def is_in_traced_code(*values: Any) -> bool:
+    """Check whether JAX compiles, maps or differentiates this code: a new array is then traced, or one of `values`."""
+    return is_traced(values, jnp.zeros(()))
+
+
 def refuse_traced(name: str, *values: Any, reason: str = "decides in Python what to compute next") -> None:
     """Raise `ValueError` in code that JAX compiles, maps or differentiates, for a function that loops in Python."""
-    # A new array is traced in compiled code, even if no argument is.
-    if is_traced(values, jnp.zeros(())):
+    if is_in_traced_code(values):
         raise ValueError(f"{name} {reason}, so it cannot run in jax.jit, vmap or grad; call it outside")
 
 

@@ -5,8 +5,7 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from jax.experimental import serialize_executable
 
 from . import cache as disk
-from .checks import checked_function, is_traced
+from .checks import checked_function, is_in_traced_code
 from .memory import memory_errors_in_words
 from .settings import usual_settings
 from .threads import threads_for
@@ -81,7 +80,7 @@ def _called(
 
     @wraps(function)
     def call(*arguments, **keywords):
-        if is_traced(arguments, keywords, jnp.zeros(())):
+        if is_in_traced_code(arguments, keywords):
             with usual_settings():
                 return part(*arguments, **keywords)
         leaves, structure = jax.tree.flatten((arguments, keywords))
@@ -158,22 +157,17 @@ class _Programs:
         lowered = jax.jit(of_arrays, compiler_options=_options()).lower(*arrays)
         if name is None:
             return lowered.compile(), outputs
-        with _without_cache_of_jax():
+        # A program that JAX has read from its own cache cannot be serialised completely. So do not let JAX write it
+        # there.
+        setting = "jax_persistent_cache_min_compile_time_secs"
+        before = getattr(jax.config, setting)
+        jax.config.update(setting, math.inf)
+        try:
             program = lowered.compile()
+        finally:
+            jax.config.update(setting, before)
         _write(name, program, outputs)
         return program, outputs
-
-
-@contextmanager
-def _without_cache_of_jax() -> Iterator[None]:
-    # A program that JAX has read from its own cache cannot be serialised completely. So do not let JAX write it there.
-    setting = "jax_persistent_cache_min_compile_time_secs"
-    before = getattr(jax.config, setting)
-    jax.config.update(setting, math.inf)
-    try:
-        yield
-    finally:
-        jax.config.update(setting, before)
 
 
 def _is_array(leaf: Any) -> bool:

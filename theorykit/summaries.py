@@ -146,7 +146,13 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         if name not in result:
             continue
         points, form = with_errors(result, name), ".4f" if name == "test_accuracy" else ".4g"
-        yield Text(f"{TITLES[name]}{_kind_of_error(result, points, name)}")
+        kind = ""
+        if f"{name}_error" in points:
+            of_seeds, of_examples = result.sizes.get("seed", 1) > 1, f"{name}{OF_EXAMPLES}" in result
+            over = "seeds and test examples" if of_examples else "seeds" if of_seeds else "test examples"
+            kind = f", mean of {result.sizes['seed']} seeds" if of_seeds else ""
+            kind += f", with standard errors over {over}"
+        yield Text(f"{TITLES[name]}{kind}")
         header = ["width", *(temperature_name(value) for value in result["temperature"].values)]
         rows = [[_width_name(width)] for width in result["width"].values.tolist()]
         for i, row in enumerate(rows):
@@ -157,8 +163,10 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         if name != "log_evidence" and "best_temperature" in result:
             header.append("best $T$")
             rows = [[*row, f"{best:g}"] for row, best in zip(rows, result["best_temperature"].values, strict=True)]
-        # The evidence at infinite width with a richness is per width, and has another table.
-        lines = [row for i, row in enumerate(rows) if not _is_absent(result.isel(width=i), name)]
+        # The evidence at infinite width with a richness is per width, and has another table: converged points lack it.
+        at_widths = (result.isel(width=i) for i in range(len(rows)))
+        has_score = [not at["converged"].all() or at[name].notnull().any() for at in at_widths]
+        lines = [row for row, has in zip(rows, has_score, strict=True) if has]
         yield Table(tuple(map(tuple, lines)), tuple(header))
     if not result["converged"].values.all():
         yield Text("* not a solution: not converged, or failed")
@@ -168,21 +176,8 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         yield Text(f"Highest evidence: width {_width_name(best['width'])}{at}.")
 
 
-def _is_absent(points: xr.Dataset, name: str) -> bool:
-    """Whether converged points do not have the score `name`."""
-    return bool(points["converged"].all() and points[name].isnull().all())
-
-
 def _width_name(width: Any) -> str:
     return width if isinstance(width, str) else f"{width:g}"
-
-
-def _kind_of_error(result: xr.Dataset, points: xr.Dataset, name: str) -> str:
-    seeds = result.sizes.get("seed", 1)
-    if f"{name}_error" not in points:
-        return ""
-    over = "seeds and test examples" if f"{name}{OF_EXAMPLES}" in result else "seeds" if seeds > 1 else "test examples"
-    return f"{f', mean of {seeds} seeds' if seeds > 1 else ''}, with standard errors over {over}"
 
 
 def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:

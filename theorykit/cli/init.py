@@ -58,7 +58,18 @@ def configuration(arrays: Mapping[str, np.ndarray], file: str) -> tuple[str, lis
     roles = guess(arrays)
     chosen = {name: role for role, names in roles.items() for name in names}
     taken = {name: f"taken as {chosen[name]}" if name in chosen else "not used" for name in arrays}
-    layers, why = _layers(arrays, roles)
+    layers, why = (
+        '[{kind = "dense"}]',
+        "the file has no heads or attention; with some, [heads, ...], and key_query below",
+    )
+    if "features" in roles:
+        paths = arrays[roles["features"][0]].shape[1]
+        layers = f"[{paths}]"
+        why = f"one layer for {counted(paths, 'path')}; several layers have heads whose product is {paths}"
+    for role, axis in (("attention", 1), ("query", 0), ("key_query", 0)):
+        if role in roles:
+            layers = str([arrays[name].shape[axis] for name in roles[role]])
+            why = f"the heads of each layer, from the shapes of {role}"
     lines = [
         "# Check each line that ends in a comment. docs/command-line.md documents every key.",
         "# The file has these arrays:",
@@ -132,11 +143,7 @@ def guess(arrays: Mapping[str, np.ndarray]) -> Roles:
     elif features:
         roles["features"] = features[:1]
     roles |= {"labels": labels[:1]} if labels else {}
-    return roles | _of_test(arrays, words, roles)
-
-
-def _of_test(arrays: Mapping[str, np.ndarray], words: Mapping[str, set[str]], roles: Roles) -> Roles:
-    """Find test arrays whose names match the training arrays. Returns none if a required array is missing."""
+    # Find test arrays whose names match the training arrays, unless a required array is missing.
     found: Roles = {}
     for role in (role for role in _OF_EXAMPLES if role in roles):
         others = []
@@ -152,26 +159,13 @@ def _of_test(arrays: Mapping[str, np.ndarray], words: Mapping[str, set[str]], ro
         if len(others) == len(roles[role]):
             found[f"test_{role}"] = others
         elif role != "labels":
-            return {}
-    return found if {"test_inputs", "test_features"} & set(found) else {}
+            return roles
+    return roles | found if {"test_inputs", "test_features"} & set(found) else roles
 
 
 def _words(name: str) -> set[str]:
     """Split a name into words in lower case."""
     return set(re.findall(r"[a-z]+|\d+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
-
-
-def _layers(arrays: Mapping[str, np.ndarray], roles: Roles) -> tuple[str, str]:
-    """Return the text of the layers, and a comment that explains it."""
-    for role, axis in (("key_query", 0), ("query", 0), ("attention", 1)):
-        if role in roles:
-            counts = [arrays[name].shape[axis] for name in roles[role]]
-            return str(counts), f"the heads of each layer, from the shapes of {role}"
-    if "features" in roles:
-        paths = arrays[roles["features"][0]].shape[1]
-        words = f"one layer for {counted(paths, 'path')}; several layers have heads whose product is {paths}"
-        return f"[{paths}]", words
-    return '[{kind = "dense"}]', "the file has no heads or attention; with some, [heads, ...], and key_query below"
 
 
 def _are_classes(labels: np.ndarray) -> bool:

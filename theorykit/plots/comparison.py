@@ -1,6 +1,7 @@
 """Draw theory and sampling from the result of `theorykit.bpkr.sampling.compare`."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple
@@ -58,7 +59,7 @@ def figure(result: xr.Dataset) -> Figure:
     several = shown.sizes["approach"] > 1
     panels: list[Callable[[Axes, xr.Dataset], object]] = [_order_parameters]
     if "mean" in shown and several:
-        panels.append(_predictions)
+        panels.append(partial(_over_measure, name="mean"))
     if "U_1_deviation" in shown and several:
         panels.append(_differences)
     ratios = [1.5, *[1.0] * (len(panels) - 1)]
@@ -112,12 +113,6 @@ def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
     axes.set(xlabel="pair of paths", ylabel="entry of $U_1$")
 
 
-def _predictions(axes: Axes, result: xr.Dataset) -> None:
-    """Draw the mean output on every test example, for every approach against the reference approach."""
-    _over_measure(axes, result, "mean")
-    axes.set(title="mean output on test examples")
-
-
 def _differences(axes: Axes, result: xr.Dataset) -> None:
     """Draw differences from the exact posterior in standard errors. Points are filled for order parameters."""
     others = [approach for approach in _approaches(result) if approach != MEASURE]
@@ -161,6 +156,8 @@ def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
         style = {"markersize": 3, "markeredgewidth": 0.8, "elinewidth": 0.4, "color": look.color}
         axes.errorbar(values, distinct(result, approach, name), **bars, **shape, **style, label=look.name)
     axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
+    if name == "mean":
+        axes.set(title="mean output on test examples")
 
 
 def _not_left_out(result: xr.Dataset) -> xr.Dataset:

@@ -3,7 +3,6 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .panels import draw_order_parameters
@@ -19,17 +18,13 @@ def figure(solution: xr.Dataset) -> Figure:
     drawn = plt.figure(figsize=(4.2 * (1 + bool(layers)), 3.4), layout="constrained")
     *left, right = drawn.subplots(1, 1 + bool(layers), squeeze=False)[0]
     for axes in left:
-        _head_scores(axes, solution, layers)
+        names = []
+        for name in layers:
+            scores, layer = solution[name].values, name.removeprefix("head_score_")
+            axes.bar(len(names) + np.arange(len(scores)), scores, label=f"layer {layer}")
+            names += [str(head) for head in range(1, len(scores) + 1)]
+        axes.set_xticks(range(len(names)), names)
+        axes.set(xlabel="head", ylabel="head score", ylim=(0, 1.15))
+        axes.legend(ncols=len(layers), loc="upper left")
     draw_order_parameters(solution, right)
     return drawn
-
-
-def _head_scores(axes: Axes, solution: xr.Dataset, layers: list[str]) -> None:
-    names = []
-    for name in layers:
-        scores, layer = solution[name].values, name.removeprefix("head_score_")
-        axes.bar(len(names) + np.arange(len(scores)), scores, label=f"layer {layer}")
-        names += [str(head) for head in range(1, len(scores) + 1)]
-    axes.set_xticks(range(len(names)), names)
-    axes.set(xlabel="head", ylabel="head score", ylim=(0, 1.15))
-    axes.legend(ncols=len(layers), loc="upper left")

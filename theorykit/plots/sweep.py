@@ -191,23 +191,20 @@ def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str
         between = np.sqrt(places[count - 1] * places[count]) if is_numeric else count - 0.5
         axes.axvline(between, color="0.8", linewidth=0.8, zorder=0)
     finite = [f"{width:g}" if is_numeric else width for width in widths[order[:count]]]
-    _name_places(axes, places, [*finite, *[r"$\infty$"] * (len(places) - count)])
-    has_bars = any(f"{name}_error" in line for line in lines)
-    title = "bars:\nstandard errors" if has_bars else None
-    axes.legend(title=title, alignment="left", loc="upper left", bbox_to_anchor=(1, 1))
-
-
-def _name_places(axes: Axes, places: np.ndarray, names: list[str]) -> None:
-    """Put a tick at every place, and names where these do not overlap, first at the ends."""
+    # Put a tick at every place, and names where these do not overlap, first at the ends.
+    names = [*finite, *[r"$\infty$"] * (len(places) - count)]
     axes.minorticks_off()
     axes.set_xticks(places, names)
     # Limits are only updated when they are asked for. The legend will take part of the width.
     axes.get_xlim()
     at = axes.transData.transform([(place, 0.0) for place in places])[:, 0] * _BESIDE_LEGEND * 72 / axes.figure.dpi
     size = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
-    needed = [_DIGIT * size * ((1 if "$" in name else len(name)) + 0.7) for name in names]
+    needed = [_DIGIT * size * ((1 if "$" in each else len(each)) + 0.7) for each in names]
     kept: list[int] = []
     for i in dict.fromkeys((*range(len(places))[-1:], *range(len(places))[-2:], *range(len(places)))):
         if all(abs(at[i] - at[j]) >= (needed[i] + needed[j]) / 2 for j in kept):
             kept.append(i)
-    axes.set_xticks(places, [name if i in kept else "" for i, name in enumerate(names)])
+    axes.set_xticks(places, [each if i in kept else "" for i, each in enumerate(names)])
+    has_bars = any(f"{name}_error" in line for line in lines)
+    title = "bars:\nstandard errors" if has_bars else None
+    axes.legend(title=title, alignment="left", loc="upper left", bbox_to_anchor=(1, 1))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...checks import checked_instance, counted, is_traced
+from ...checks import checked_instance, counted, is_in_traced_code, is_traced
 from ...memory import memory
 from ...settings import usual_settings
 from ...sharding import all_finite, is_sharded
@@ -98,8 +98,7 @@ class Problem(DisplayMixin, eqx.Module):
 
         False for large data: additional examples are expensive there, and compilation is short compared with a solve.
         """
-        # Zeros are traced too if another function is being traced.
-        if is_traced(self, jnp.zeros(())) or self.data.moments is not None:
+        if is_in_traced_code(self) or self.data.moments is not None:
             return False
         if isinstance(self.data.features, ImplicitFeatures) or not self.architecture.temperature > 0:
             return False
