@@ -392,18 +392,13 @@ def real_array(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError):
-        raise TypeError(
-            f"{name} must be an array of real numbers, got {_ragged(value)}: pad rows to one length"
-        ) from None
+        # Name two entries of different shapes, such as sequences of different lengths.
+        shapes = [np.shape(entry) for entry in value if hasattr(entry, "shape")] if has_entries(value) else []
+        other = next((number for number, shape in enumerate(shapes) if shape != shapes[0]), 0)
+        given = f"arrays of shape {shapes[0]} and, at {other}, {shapes[other]}" if other else shown(value)
+        raise TypeError(f"{name} must be an array of real numbers, got {given}: pad rows to one length") from None
     check_dtype(name, array.dtype, value)
     return np.asarray(array, dtype=np.float64)
-
-
-def _ragged(value: Any) -> str:
-    """Name two entries of different shapes, such as sequences of different lengths."""
-    shapes = [np.shape(entry) for entry in value if hasattr(entry, "shape")] if has_entries(value) else []
-    other = next((number for number, shape in enumerate(shapes) if shape != shapes[0]), 0)
-    return f"arrays of shape {shapes[0]} and, at {other}, {shapes[other]}" if other else shown(value)
 
 
 def _is_masked(value: Any) -> bool:
@@ -663,7 +658,17 @@ def checked(name: str, value: Any, kind: Any) -> Any:
         check = kind.__metadata__[0]
         return check(name, value) if callable(check) else checked(name, value, parts[0])
     if origin in (types.UnionType, typing.Union):
-        return _one_of(name, value, parts)
+        if value is None and type(None) in parts:
+            return None
+        kinds = tuple(part for part in parts if part is not type(None))
+        if len(kinds) == 1:
+            return checked(name, value, kinds[0])
+        for part in kinds:
+            try:
+                return checked(name, value, part)
+            except (TypeError, ValueError):
+                continue
+        raise TypeError(f"{name} must be {' or '.join(map(_called, kinds))}, got {shown(value)}")
     if origin is typing.Literal:
         return checked_choice(name, value, parts)
     if origin is collections.abc.Callable:
@@ -688,20 +693,6 @@ def checked(name: str, value: Any, kind: Any) -> Any:
 
 def _entries(name: str, values: Iterable, kind: Any) -> tuple:
     return tuple(checked(f"{name}[{i}]", entry, kind) for i, entry in enumerate(values))
-
-
-def _one_of(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
-    if value is None and type(None) in kinds:
-        return None
-    kinds = tuple(kind for kind in kinds if kind is not type(None))
-    if len(kinds) == 1:
-        return checked(name, value, kinds[0])
-    for kind in kinds:
-        try:
-            return checked(name, value, kind)
-        except (TypeError, ValueError):
-            continue
-    raise TypeError(f"{name} must be {' or '.join(map(_called, kinds))}, got {shown(value)}")
 
 
 # Types by their names in error messages, for readers who do not program.

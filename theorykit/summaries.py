@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -323,29 +323,22 @@ def _draws(tree: xr.DataTree) -> Iterator[Block]:
         )
     )
     statistics = tree["summary"].to_dataset()
-    rows = [row for name in statistics.data_vars for row in _rows_of_draws(str(name), statistics[name])]
+    rows = []
+    for name, values in statistics.data_vars.items():
+        axes = [axis for axis in values.dims if axis != "statistic"]
+        is_symmetric = any(str(axis).startswith("other_") for axis in axes)
+        for index in np.ndindex(*(values.sizes[axis] for axis in axes)):
+            if is_symmetric and list(index) != sorted(index):
+                continue
+            at = values.isel(dict(zip(axes, index, strict=True)))
+            places = zip(axes, index, strict=True)
+            place = ", ".join(str(at[axis].item()) if axis in at.coords else str(i) for axis, i in places)
+            one = {each: at.sel(statistic=each) for each in at["statistic"].values.tolist()}
+            mean, spread = with_error(one["mean"], one["mcse_mean"]), f"{one['sd'].item():.3g}"
+            sizes = [f"{one[each].item():.0f}" for each in ("ess_bulk", "ess_tail")]
+            rows.append(
+                (f"{name}[{place}]" if place else str(name), mean, spread, *sizes, f"{one['r_hat'].item():.3f}")
+            )
     yield Table(tuple(rows[:_ROWS]), ("number", "mean", "standard deviation", "ESS bulk", "ESS tail", "R-hat"))
     if len(rows) > _ROWS:
         yield Text(f"{len(rows) - _ROWS} more rows are in result['summary'].")
-
-
-def _rows_of_draws(name: str, values: xr.DataArray) -> Iterable[tuple[str, ...]]:
-    axes = [axis for axis in values.dims if axis != "statistic"]
-    is_symmetric = any(str(axis).startswith("other_") for axis in axes)
-    for index in np.ndindex(*(values.sizes[axis] for axis in axes)):
-        if is_symmetric and list(index) != sorted(index):
-            continue
-        at = values.isel(dict(zip(axes, index, strict=True)))
-        place = ", ".join(
-            str(at[axis].item()) if axis in at.coords else str(i) for axis, i in zip(axes, index, strict=True)
-        )
-        one = {name: at.sel(statistic=name) for name in at["statistic"].values.tolist()}
-        sizes = [f"{one[each].item():.0f}" for each in ("ess_bulk", "ess_tail")]
-        mean = with_error(one["mean"], one["mcse_mean"])
-        yield (
-            f"{name}[{place}]" if place else name,
-            mean,
-            f"{one['sd'].item():.3g}",
-            *sizes,
-            f"{one['r_hat'].item():.3f}",
-        )

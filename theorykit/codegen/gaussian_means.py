@@ -161,7 +161,31 @@ def adaptive_gaussian_mean(
     checks = not (isinstance(side, int) and side == 0)
     order, grid = _ORDERS[checks], _GRID * _SCALES[checks]
     roots, missed = _all_roots(kinks, of)
-    ends, are_kinks = _first_edges(of, grid, roots, features)
+    # The first edges of panels, in ascending order, and a mask of the edges that are kinks.
+    reach = grid[-1]
+    fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
+    ends = [of.y(roots, reach), fixed]
+    for feature in features:
+        # Edges around points where the function a + b z + c z^2 may vary rapidly, or the end without points.
+        a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), of.shape) for each in feature)
+        c = higher[0] if higher else jnp.zeros_like(a)
+        discriminant = b**2 - 4 * a * c
+        scale = 1 / jnp.sqrt(jnp.abs(discriminant))
+        places = [(root, scale) for root in _polynomial_roots(feature, of.shape)]
+        if higher:
+            width = jnp.minimum(1 / jnp.sqrt(jnp.abs(c)), jnp.sqrt(jnp.abs(discriminant)) / jnp.abs(2 * c))
+            places.append((-b / (2 * c), width))
+        near = [
+            jnp.where((width < of.deviation) & jnp.isfinite(centre), of.y(centre + steps * width, reach), reach)
+            for centre, width in places
+            for steps in (-30, -3, 3, 30)
+        ]
+        ends.append(stop_gradient(jnp.stack(near)))
+    ends = jnp.concatenate(ends)
+    are_kinks = (jnp.abs(ends) < reach) & _column(np.arange(len(ends)) < len(roots), of.shape)
+    if len(ends) > len(fixed):
+        by_place = jnp.argsort(stop_gradient(ends), axis=0)
+        ends, are_kinks = _taken(ends, by_place), _taken(are_kinks, by_place)
     # Choose the panels from values without derivatives, so that derivatives do not pass through the choice.
     choose, constants = jax.closure_convert(lambda ends: _chosen_panels(of, order, ends, are_kinks), ends)
     panels, error, safe = choose(stop_gradient(ends), *map(stop_gradient, constants))
@@ -233,37 +257,6 @@ def _points(left: Array, right: Array, order: int) -> tuple[Array, Array]:
     nodes, weights = (_column(each, left.shape[1:])[None] for each in gauss_legendre(order))
     width = (right - left)[:, None]
     return left[:, None] + width * nodes, width * weights
-
-
-def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequence[Zeros]) -> tuple[Array, Array]:
-    """Return ascending edges, and a mask of the edges that are kinks."""
-    reach = grid[-1]
-    fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
-    near = (stop_gradient(_near(feature, of, reach)) for feature in features)
-    ends = jnp.concatenate([of.y(roots, reach), fixed, *near])
-    are_kinks = (jnp.abs(ends) < reach) & _column(np.arange(len(ends)) < len(roots), of.shape)
-    if len(ends) == len(fixed):
-        return ends, are_kinks
-    order = jnp.argsort(stop_gradient(ends), axis=0)
-    return _taken(ends, order), _taken(are_kinks, order)
-
-
-def _near(feature: Zeros, of: _Weighted, reach: float) -> Array:
-    """Return edges around points where a function of a + b z + c z^2 may vary rapidly, or the end without points."""
-    a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), of.shape) for each in feature)
-    c = higher[0] if higher else jnp.zeros_like(a)
-    discriminant = b**2 - 4 * a * c
-    scale = 1 / jnp.sqrt(jnp.abs(discriminant))
-    places = [(root, scale) for root in _polynomial_roots(feature, of.shape)]
-    if higher:
-        width = jnp.minimum(1 / jnp.sqrt(jnp.abs(c)), jnp.sqrt(jnp.abs(discriminant)) / jnp.abs(2 * c))
-        places.append((-b / (2 * c), width))
-    edges = [
-        jnp.where((width < of.deviation) & jnp.isfinite(centre), of.y(centre + steps * width, reach), reach)
-        for centre, width in places
-        for steps in (-30, -3, 3, 30)
-    ]
-    return jnp.stack(edges)
 
 
 def _polynomial_roots(polynomial: Sequence[Any], shape: tuple[int, ...]) -> list[Array]:

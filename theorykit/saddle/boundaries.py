@@ -339,7 +339,18 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
         if system.kind == SPINODAL:
             test, side = tangent[-2] * normal[1] - tangent[-1] * normal[0], normal
         else:
-            test, side = _order(system, points[0], parameters, frame), jnp.zeros(count)
+            # Positive for a continuous transition, else negative: the third derivative of F along the null vector, with
+            # the other coordinates eliminated (Lyapunov-Schmidt). If the second derivative of F is not zero, the
+            # branches exchange their stability, which is continuous on both sides.
+            slope = lambda x: system.slope(x, parameters)[0]  # noqa: E731
+            along = lambda f: lambda x: jax.jvp(f, (x,), (frame.right,))[1]  # noqa: E731
+            second = along(along(slope))
+            sides = jnp.append(second(points[0]), 0.0)
+            follows = jnp.linalg.solve(system.bordered(points[0], parameters, frame), sides)[:-1]
+            mixed = jax.jvp(along(slope), (points[0],), (follows,))[1]
+            cubic = frame.left @ (along(second)(points[0]) - 3 * mixed)
+            crossing = jnp.abs(frame.left @ second(points[0])) > _ASYMMETRIC * (jnp.abs(cubic) + 1.0)
+            test, side = jnp.where(crossing, 1.0, cubic * (frame.left @ frame.right)), jnp.zeros(count)
     error = jnp.max(off[-count:] + jnp.finfo(at.dtype).eps * jnp.maximum(1.0, jnp.abs(at[-count:])))
     # An order parameter that starts on an edge stays at the coordinate BEYOND, up to rounding.
     off_edge = jnp.where(jnp.abs(points) < 0.99 * BEYOND, 1.0, 0.0)
@@ -361,21 +372,6 @@ def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame 
     slope = jax.jacfwd(lambda p: left @ system.slope(at, p)[0])(parameters)
     curvature = jax.jacfwd(lambda p: left @ system.hessian(at, p) @ right)(parameters)
     return _Frame(left, right, curvature * system.units), slope * system.units
-
-
-def _order(system: _System, at: Coordinates, parameters: Array, frame: _Frame) -> Array:
-    """Return a number that is positive if a crossing of branches is a continuous transition, else negative.
-
-    It is the third derivative of F along the null vector, with the other coordinates eliminated (Lyapunov-Schmidt). If
-    the second derivative of F is not zero, the branches exchange their stability, which is continuous on both sides.
-    """
-    slope = lambda x: system.slope(x, parameters)[0]  # noqa: E731
-    along = lambda f: lambda x: jax.jvp(f, (x,), (frame.right,))[1]  # noqa: E731
-    second = along(along(slope))
-    follows = jnp.linalg.solve(system.bordered(at, parameters, frame), jnp.append(second(at), 0.0))[:-1]
-    cubic = frame.left @ (along(second)(at) - 3 * jax.jvp(along(slope), (at,), (follows,))[1])
-    crossing = jnp.abs(frame.left @ second(at)) > _ASYMMETRIC * (jnp.abs(cubic) + 1.0)
-    return jnp.where(crossing, 1.0, cubic * (frame.left @ frame.right))
 
 
 @partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)

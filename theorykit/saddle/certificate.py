@@ -6,7 +6,6 @@ gradient a short distance away, on both sides along every soft direction, has th
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -195,58 +194,17 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     along = jnp.abs(model.directions).T @ rounding
     moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
 
-    probes = _probed(bound, coordinates, model, along, left, terms)
-    soft = model.curvatures[probes.which]
-    negative = (
-        jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
-    )
-    inflected = ~(probes.positive | probes.negative | probes.flat)
-    finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
-    harmonic = jnp.all(probes.harmonic)
-    wrong = [
-        (NOT_FINITE, ~finite),
-        # No gradient is smaller than its rounding, whose effect on the point is judged separately.
-        (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
-        (KINKED, (jnp.any(turned | jumped) | jnp.any(probes.jumped)) & ~one_sided),
-        (FAR, ~(left <= NEAR * reach)),
-        (FLAT, ~one_sided & jnp.any(probes.flat)),
-        (INFLECTED, ~one_sided & jnp.any(inflected) | (jnp.sum(~probes.harmonic) > 1)),
-        (ROUNDED, ~(moved_by_rounding <= NEAR * reach) & harmonic),
-        (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
-        (OTHER_INDEX, negative != index),
-    ]
-    verdict = jnp.array(SOLVED)
-    for name, holds in reversed(wrong):
-        verdict = jnp.where(holds, name, verdict)
-    # The slope of a harmonic probe is accurate to a factor of two, and so is the Newton step.
-    error = jnp.where(harmonic, moved_by_rounding + left / (1 - _HARMONIC), probes.bracket)
-    return Evidence(verdict, terms, summed + noise_of_action, gradient_norm, model, error, local.slope)
-
-
-class _Probes(NamedTuple):
-    which: Array
-    positive: Array
-    negative: Array
-    flat: Array
-    jumped: Array
-    harmonic: Array
-    bracket: Array
-
-
-def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel, rounding, left, terms) -> _Probes:
-    """Probe the slope of S a short distance away, on both sides along the softest directions of the model (`which`).
-
-    The probes follow the valley, that is, Newton steps bring the slope along stiffer directions to zero. A degenerate
-    point is therefore judged by the action reduced to its soft direction (Lyapunov-Schmidt reduction), and not by the
-    sign of a curvature that is zero within its error.
-    """
-    sizes, reach, eps = jnp.abs(model.curvatures), reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
+    # Probe the slope of S a short distance away, on both sides along the softest directions of the model. The probes
+    # follow the valley, that is, Newton steps bring the slope along stiffer directions to zero. A degenerate point is
+    # therefore judged by the action reduced to its soft direction (Lyapunov-Schmidt reduction), and not by the sign of
+    # a curvature that is zero within its error.
+    sizes = jnp.abs(model.curvatures)
     # A fixed coordinate has separate evidence.
     along_held = jnp.sum((model.directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
     which = jnp.argsort(jnp.where(along_held, jnp.inf, sizes))[: min(_PROBED, len(sizes))]
     size, direction, is_held = sizes[which], model.directions[:, which].T, along_held[which]
     shortest = jnp.maximum(_STEPS * left, _ULPS * eps * reach)
-    distance = jnp.minimum(jnp.maximum(shortest, _ABOVE * rounding[which] / size), _FARTHEST * reach)
+    distance = jnp.minimum(jnp.maximum(shortest, _ABOVE * along[which] / size), _FARTHEST * reach)
     distance = jnp.where(jnp.isfinite(distance), distance, _FARTHEST * reach)
     stiff = (sizes > 10 * size[:, None]) & (jnp.arange(len(sizes)) != which[:, None])
     directions, distances, stiff = (jnp.concatenate([rows, rows]) for rows in (direction, distance, stiff))
@@ -256,10 +214,10 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
         slopes = bound.over(lambda step: bound.slopes(coordinates, step)[0])(steps)
         uphill = jnp.where(stiff, slopes @ model.directions, 0.0)
         beside = uphill / jnp.where(sizes > 0, model.curvatures, 1.0)
-        far, along = jnp.linalg.norm(beside, axis=1), jnp.sum(slopes * directions, axis=1)
+        far, forwards = jnp.linalg.norm(beside, axis=1), jnp.sum(slopes * directions, axis=1)
         # Rounding may keep a probe from coming nearer. The slope that remains across the valley is then accounted for.
         nears = jnp.any((far > _BESIDE_VALLEY * distances) & ~(far > last / 2))
-        return steps - beside @ model.directions.T, along, jnp.linalg.norm(uphill, axis=1), far, nears, count + 1
+        return steps - beside @ model.directions.T, forwards, jnp.linalg.norm(uphill, axis=1), far, nears, count + 1
 
     steps = jnp.concatenate([distance[:, None] * direction, -distance[:, None] * direction])
     nothing = jnp.zeros(len(steps))
@@ -268,11 +226,11 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     steps, slopes, uphill, *_ = jax.lax.while_loop(go_on, follow_valley, start)
     ahead, behind = jnp.split(slopes, 2)
     expected = model.curvatures[which] * distance
-    off = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
-    resolved = jnp.abs(expected) > 4 * rounding[which]
-    harmonic = ((off <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
+    miss = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
+    resolved = jnp.abs(expected) > 4 * along[which]
+    harmonic = ((miss <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
     # If the valley bends, the slope that remains across it has a component along it.
-    floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
+    floor = 4 * along[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
     # If the slope grows with distance, the change of S is at most the slope at the probe times its distance. A larger
     # change is a jump.
     changes = bound.over(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))))(steps) - jnp.sum(terms)
@@ -280,15 +238,32 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * distances + rounded
     positive = jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor))
     negative = jnp.where(harmonic, expected < 0, (ahead < -floor) & (behind > floor))
-    return _Probes(
-        which,
-        positive=positive,
-        negative=negative,
-        flat=(jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~harmonic,
-        jumped=jnp.any(leaps.reshape(2, -1), axis=0) & (positive | negative) & ~harmonic,
-        harmonic=harmonic,
-        bracket=jnp.max(jnp.where(harmonic, 0.0, distance)),
-    )
+    flat = (jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~harmonic
+    leaped = jnp.any(leaps.reshape(2, -1), axis=0) & (positive | negative) & ~harmonic
+
+    soft = model.curvatures[which]
+    below_zero = jnp.sum(model.curvatures < 0) + jnp.sum(negative & (soft >= 0)) - jnp.sum(positive & (soft < 0))
+    finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
+    all_harmonic = jnp.all(harmonic)
+    wrong = [
+        (NOT_FINITE, ~finite),
+        # No gradient is smaller than its rounding, whose effect on the point is judged separately.
+        (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
+        (KINKED, (jnp.any(turned | jumped) | jnp.any(leaped)) & ~one_sided),
+        (FAR, ~(left <= NEAR * reach)),
+        (FLAT, ~one_sided & jnp.any(flat)),
+        (INFLECTED, ~one_sided & jnp.any(~(positive | negative | flat)) | (jnp.sum(~harmonic) > 1)),
+        (ROUNDED, ~(moved_by_rounding <= NEAR * reach) & all_harmonic),
+        (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
+        (OTHER_INDEX, below_zero != index),
+    ]
+    verdict = jnp.array(SOLVED)
+    for name, holds in reversed(wrong):
+        verdict = jnp.where(holds, name, verdict)
+    # The slope of a harmonic probe is accurate to a factor of two, and so is the Newton step.
+    bracket = jnp.max(jnp.where(harmonic, 0.0, distance))
+    error = jnp.where(all_harmonic, moved_by_rounding + left / (1 - _HARMONIC), bracket)
+    return Evidence(verdict, terms, summed + noise_of_action, gradient_norm, model, error, local.slope)
 
 
 def _at_edges(

@@ -134,17 +134,6 @@ def numeric_function(
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"name must be an identifier, got {shown(name)}")
     checked_function("f", f)
-    intervals = _intervals(f, domain)
-    try:
-        given = tuple(df) if isinstance(df, (list, tuple)) else df
-        made = _made(name, f, given, intervals, (0,) * len(intervals))
-    except TypeError as error:
-        raise TypeError(f"f and df must be hashable: {first_line(error)}") from error
-    _check(made, intervals)
-    return made
-
-
-def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
     values = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
     if len(values) == 2 and all(np.ndim(value) == 0 for value in values):
         try:
@@ -164,7 +153,14 @@ def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
         intervals.append((low, high))
     if not intervals:
         raise ValueError("domain must be an interval, got none")
-    return tuple(intervals)
+    intervals = tuple(intervals)
+    try:
+        given = tuple(df) if isinstance(df, (list, tuple)) else df
+        made = _made(name, f, given, intervals, (0,) * len(intervals))
+    except TypeError as error:
+        raise TypeError(f"f and df must be hashable: {first_line(error)}") from error
+    _check(made, intervals)
+    return made
 
 
 # Cache classes by definition, so that expressions are equal if their functions are.

@@ -25,16 +25,21 @@ def mathml(latex: str, wrap: Callable[[Element], Element] = lambda element: elem
     from latex2mathml.converter import convert_to_element
 
     try:
-        named = re.sub(r"\\operatorname\{([^}]*)\}", lambda it: _as_text_command(it[1]), latex)
+        text = lambda name: rf"\text{{{_FUNCTION}{name[1]}}}".replace(r"\_", "_")  # noqa: E731
+        named = re.sub(r"\\operatorname\{([^}]*)\}", text, latex)
         whole = convert_to_element(named, display="block")
     except Exception as error:  # latex2mathml raises many kinds of errors
         raise ValueError(f"the formula {latex} cannot be read: {type(error).__name__}") from error
-    _check_is_whole(whole, latex)
+    for element in whole.iter():
+        text = html.unescape(element.text or "")
+        if text.startswith("\\") and len(text) > 1:
+            raise NotImplementedError(f"the LaTeX command {text} in {latex} cannot be converted to MathML")
+        # Check here, because latex2mathml displays unmatched closing brackets and leaves out missing arguments.
+        if element.tag == "mi" and text in ("{", "}", "&", "_", "^", "\\"):
+            raise ValueError(f"the formula {latex} cannot be read: {text} is unexpected")
+        if len(element) < _CHILDREN.get(element.tag, 0):
+            raise ValueError(f"the formula {latex} cannot be read: an argument is missing")
     return _row(whole[0], wrap)
-
-
-def _as_text_command(name: str) -> str:
-    return rf"\text{{{_FUNCTION}{name}}}".replace(r"\_", "_")
 
 
 def as_text(element: Element) -> str:
@@ -53,18 +58,6 @@ def broken(row: Sequence[Element]) -> list[list[Element]]:
             parts.append([])
         parts[-1].append(element)
     return parts
-
-
-def _check_is_whole(whole: Element, latex: str) -> None:
-    for element in whole.iter():
-        text = html.unescape(element.text or "")
-        if text.startswith("\\") and len(text) > 1:
-            raise NotImplementedError(f"the LaTeX command {text} in {latex} cannot be converted to MathML")
-        # Check here, because latex2mathml displays unmatched closing brackets and leaves out missing arguments.
-        if element.tag == "mi" and text in ("{", "}", "&", "_", "^", "\\"):
-            raise ValueError(f"the formula {latex} cannot be read: {text} is unexpected")
-        if len(element) < _CHILDREN.get(element.tag, 0):
-            raise ValueError(f"the formula {latex} cannot be read: an argument is missing")
 
 
 def _row(parent: Element, wrap: Callable[[Element], Element]) -> list[Element]:
