@@ -61,11 +61,6 @@ class ScalarFunction:
     value: Callable[..., Any] | None = None
     is_shown: bool = True
 
-    @property
-    def is_special(self) -> bool:
-        """Check whether generated code imports the function from `theorykit.codegen.special`."""
-        return not self.text.startswith("jnp.") and self.text != "abs"
-
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
         """Return the positions of whole-number arguments."""
         return tuple(i for i, letter in enumerate(self.arguments[: len(node.args)]) if letter == "n")

@@ -196,7 +196,7 @@ class _ScalarPrinter(JaxPrinter):
         if row is None and not isinstance(expr, NAMED):
             return super()._print(expr, **kwargs)
         name = row.text if row else function_name(function_of(expr))
-        name = f"{SPECIAL}.{name}" if row and row.is_special else name
+        name = f"{SPECIAL}.{name}" if row and row.text != "abs" and not row.text.startswith("jnp.") else name
         return f"{name}({', '.join(map(self._print, expr.numbers if isinstance(expr, FunctionOfLoss) else expr.args))})"
 
     def _print_Integer(self, expr):

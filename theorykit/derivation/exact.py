@@ -581,12 +581,6 @@ class ExactPoint:
             results[function, arguments] = self.draws.fresh(shape).entries
         return results[function, arguments]
 
-    @property
-    def degree_of_collisions(self) -> int:
-        """Bound the probability, times the prime, that different arguments of a function coincide at this point."""
-        count = len(self.draws.results)
-        return count * (count - 1) // 2 * max(self.draws.degrees, default=0)
-
     def where(self, values: Mapping[Basic, Value | int]) -> "ExactPoint":
         """Return a point with other values of symbols, or other whole numbers for sizes."""
         sizes = {symbol.name: value for symbol, value in values.items() if isinstance(value, int)}

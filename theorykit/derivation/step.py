@@ -295,7 +295,9 @@ def chance_of_mistake(step: Step, points: Points) -> float | None:
             if of_any:
                 raise NotRational("a property of the functions in it")
             return None
-        collisions = point.degree_of_collisions if of_any else 0
+        # Bound the probability, times the prime, that different arguments of a function coincide at this point.
+        count = len(point.draws.results) if of_any else 0
+        collisions = count * (count - 1) // 2 * max(point.draws.degrees, default=0)
         degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
     # A false claim is false for at least one set of sizes. To pass, it must hold by chance at one of the points there.
     return _ATTEMPTS * degree / PRIME

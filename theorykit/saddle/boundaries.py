@@ -154,18 +154,11 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
         if not boundaries:
             yield Text("No boundary was found within the ranges: widen them, or raise `scans`.")
             return
-        rows = [
-            (
-                each.kind,
-                *(
-                    _range(each.parameters[name], float(np.asarray(each.error).max()) * (high - low) / 2)
-                    for name, (low, high) in self.ranges.items()
-                ),
-                str(len(each)),
-                f"{float(np.asarray(each.error).max()):.1g}",
-            )
-            for each in boundaries
-        ]
+        rows = []
+        for each in boundaries:
+            error = float(np.asarray(each.error).max())
+            sides = ((each.parameters[name], error * (high - low) / 2) for name, (low, high) in self.ranges.items())
+            rows.append((each.kind, *(_range(*side) for side in sides), str(len(each)), f"{error:.1g}"))
         yield Table(tuple(rows), ("boundary", *self.ranges, "points", "largest error"))
         yield Text("Errors are in units of half a range. `plot()` draws the diagram, `to_xarray()` labels it.")
 

@@ -131,22 +131,21 @@ class Solution(DisplayMixin, AbstractOutcome):
         return self.of.plot_landscape({**self.parameters, **self.order_parameters, **by_name("values", values)}, axes)
 
     def _view(self) -> Iterator[Block]:
+        rows = [(name, in_words(value)) for name, value in self.order_parameters.items()]
         if np.ndim(self.action):
             yield Heading(f"{np.size(self.action)} solves")
-            rows = [(name, in_words(value)) for name, value in self.order_parameters.items()]
-            yield Table((("converged", str(int(np.sum(self.converged)))), *rows, ("S", in_words(self.action))))
+            rows = [("converged", str(int(np.sum(self.converged)))), *rows, ("S", in_words(self.action))]
         else:
             asked = int(self.stats["asked"])
             kind = "Stationary point of index " + str(asked) if asked else "Minimum"
             yield Heading(kind if self.converged else f"{kind}: not found")
-            rows = [(name, in_words(value)) for name, value in self.order_parameters.items()]
             rows.append(("S", f"{float(self.action):.9g}"))
             if self.parameters:
                 rows.append(("at", place_in_words(self.parameters)))
             rows.append(("gradient norm", f"{float(self.gradient_norm):.2g} per scale"))
             rows.append(("smallest curvature", f"{float(np.min(self.hessian_eigenvalues)):.4g} per scale"))
             rows.append(("error", f"{float(self.error):.1g} in the metric of the domains"))
-            yield Table(tuple(rows))
+        yield Table(tuple(rows))
         yield Text(self.diagnosis)
 
     def describe(self) -> str:

@@ -82,33 +82,21 @@ def _transforms(x: Any, v: Any, c: Any) -> list:
     return mpmath.polyroots(coefficients[not v :], maxsteps=500, extraprec=4 * mpmath.mp.prec)
 
 
-def exact_transform(z: Any, v: Any, c: Any) -> Any:
-    """Return the Stieltjes transform at a real number outside the support. It is the root at which x(g) falls."""
-    transforms = _transforms(z, v, c)
-    if any(abs(mpmath.im(g)) >= mpmath.mpf(10) ** -(mpmath.mp.dps // 2) for g in transforms):
-        return mpmath.nan
-    falling = [g for g in map(mpmath.re, transforms) if _inverse_slope(g, v, c) < 0]
-    return falling[0] if len(falling) == 1 else mpmath.nan
-
-
-def exact_potential(z: Any, v: Any, c: Any) -> Any:
-    """Return the mean of log|z - x| outside the support."""
-    g = exact_transform(z, v, c)
-    return z * g - 1 - mpmath.log(abs(g)) - v * g**2 / 2 + (c * mpmath.log(abs(1 - g)) if c else 0)
-
-
-def exact_density(x: Any, v: Any, c: Any) -> Any:
-    """Return the density."""
-    return max((-mpmath.im(g) for g in _transforms(x, v, c)), default=mpmath.mpf(0)) / mpmath.pi
-
-
 class StieltjesTransform(LawFunctionBase):
     """Mean of 1 / (z - x) for a real z outside the support."""
 
     nargs = numbers = 3
     places = 1
     notation = r"g_{{{law}}}"
-    exact = staticmethod(exact_transform)
+
+    @staticmethod
+    def exact(z, v, c):
+        """Return the root at which x(g) falls."""
+        transforms = _transforms(z, v, c)
+        if any(abs(mpmath.im(g)) >= mpmath.mpf(10) ** -(mpmath.mp.dps // 2) for g in transforms):
+            return mpmath.nan
+        falling = [g for g in map(mpmath.re, transforms) if _inverse_slope(g, v, c) < 0]
+        return falling[0] if len(falling) == 1 else mpmath.nan
 
     def _slope(self, argindex):
         _, v, c = self.args
@@ -122,7 +110,12 @@ class LogPotential(LawFunctionBase):
     nargs = numbers = 3
     places = 1
     notation = r"U_{{{law}}}"
-    exact = staticmethod(exact_potential)
+
+    @staticmethod
+    def exact(z, v, c):
+        """Return the mean from the Stieltjes transform."""
+        g = StieltjesTransform.exact(z, v, c)
+        return z * g - 1 - mpmath.log(abs(g)) - v * g**2 / 2 + (c * mpmath.log(abs(1 - g)) if c else 0)
 
     def _slope(self, argindex):
         g = StieltjesTransform(*self.args)
@@ -137,7 +130,11 @@ class SpectralDensity(LawFunctionBase):
     places = 1
     notation = r"\mu_{{{law}}}"
     ordered = (0, 1, 2)
-    exact = staticmethod(exact_density)
+
+    @staticmethod
+    def exact(x, v, c):
+        """Return the density from the Stieltjes transform."""
+        return max((-mpmath.im(g) for g in _transforms(x, v, c)), default=mpmath.mpf(0)) / mpmath.pi
 
 
 class CubeOfDensity(LawFunctionBase):
