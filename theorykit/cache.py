@@ -152,9 +152,9 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
     """Let JAX cache compiled functions in `folder`. `before` is the folder from an earlier call, if any."""
     jax = sys.modules.get("jax")
     current = os.environ.get(_JAX_FOLDER.upper()) if jax is None else jax.config.jax_compilation_cache_dir
-    if current is not None and (before is None or current != str(_of_compiled(before))):
+    if current is not None and (before is None or current != str(before / "jax" / machine())):
         return
-    part = _of_compiled(folder)
+    part = folder / "jax" / machine()
     try:
         part.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
@@ -181,11 +181,6 @@ def machine() -> str:
         features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
         name = hashlib.sha256(f"{name} {features}".encode()).hexdigest()[:8]
     return name
-
-
-def _of_compiled(folder: Path) -> Path:
-    """Return the folder of compiled functions for this kind of CPU."""
-    return folder / "jax" / machine()
 
 
 def remove_beyond(folder: Path, limit: int) -> None:

@@ -10,7 +10,7 @@ table of nodes at the end of this module. Nodes that are not in the table raise 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -303,11 +303,6 @@ def _value_of_blocks(node, at):
     return np.block([[np.broadcast_to(block, (*batch, *block.shape[-2:])) for block in row] for row in blocks])
 
 
-def _lower_principal_block(builder, node):
-    operation = ("leading_block", "trailing_block")[node.index]
-    return builder.emit(operation, builder.value(node.matrix), builder.scalar(node.sizes[0]))
-
-
 def _value_of_principal_block(node, at):
     split, matrix = int(at(node.sizes[0])), at(node.matrix)
     return matrix[..., :split, :split] if node.index == 0 else matrix[..., split:, split:]
@@ -417,10 +412,6 @@ def _lower_sum(builder, node):
         return builder.scale(on_diagonal, builder.value(sp.Identity(node.shape[0])))
     total = terms[0] if len(terms) == 1 else builder.emit("add", *terms)
     return total if on_diagonal == 0 else builder.emit("add_identity", total, builder.scalar(on_diagonal))
-
-
-def _lower_kronecker(builder, node):
-    return reduce(lambda left, right: builder.emit("kron", left, right), map(builder.value, node.args))
 
 
 def _linear_in_product(whole: str, of_product: str) -> Callable:
@@ -609,7 +600,12 @@ _RULES = {
     sp.ZeroMatrix: _Rules(_operation("zeros"), _filled(np.zeros)),
     sp.OneMatrix: _Rules(_operation("ones"), _filled(np.ones)),
     BlockMatrix: _Rules(_lower_blocks, _value_of_blocks),
-    PrincipalBlock: _Rules(_lower_principal_block, _value_of_principal_block),
+    PrincipalBlock: _Rules(
+        lambda builder, node: builder.emit(
+            ("leading_block", "trailing_block")[node.index], builder.value(node.matrix), builder.scalar(node.sizes[0])
+        ),
+        _value_of_principal_block,
+    ),
     Stacked: _Rules(
         _operation("stacked"), lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), -1), -2)
     ),
@@ -635,7 +631,9 @@ _RULES = {
     sp.Transpose: _Rules(_operation("transpose"), lambda node, at: np.swapaxes(at(node.arg), -2, -1)),
     sp.MatMul: _Rules(_lower_product, _value_of_product),
     sp.MatAdd: _Rules(_lower_sum, lambda node, at: sum(map(at, node.args))),
-    sp.KroneckerProduct: _Rules(_lower_kronecker, _folded(_kronecker)),
+    sp.KroneckerProduct: _Rules(
+        lambda builder, node: reduce(partial(builder.emit, "kron"), map(builder.value, node.args)), _folded(_kronecker)
+    ),
     PartialTrace: _Rules(_lower_partial_trace, _value_of_partial_trace),
     Diagonal: _Rules(_lower_diagonal, lambda node, at: np.diagonal(at(node.matrix), 0, -2, -1)[..., None]),
     sp.Trace: _Rules(_lower_trace, lambda node, at: _trace(at(node.arg))),
