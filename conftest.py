@@ -87,6 +87,28 @@ def compiled_as_by_workers():
     jax.clear_caches()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as slow all cases of a test except the quick ones: `quick(3)` takes three spread over the list.
+
+    `quick("case00")` takes cases by name.
+    """
+    cases = {}
+    for item in items:
+        if marked := item.get_closest_marker("quick"):
+            cases.setdefault((item.parent.nodeid, item.originalname), (marked.args, []))[1].append(item)
+    for (file, test), (chosen, every) in cases.items():
+        names = [item.callspec.id for item in every]
+        if isinstance(chosen[0], int):
+            count = min(chosen[0], len(every))
+            chosen = [names[(2 * place + 1) * len(every) // (2 * count)] for place in range(count)]
+        elif len(every) > 1 and (unknown := set(chosen) - set(names)):
+            raise pytest.UsageError(f"{file}::{test} has no cases {sorted(unknown)}; its cases are {names}")
+        for item in every:
+            if item.callspec.id not in chosen:
+                item.add_marker(pytest.mark.slow)
+
+
 def pytest_runtest_setup(item):
     """Turn XLA's optimisations off for fast tests, which mostly compile small functions that run once.
 

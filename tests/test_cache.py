@@ -93,6 +93,7 @@ def test_by_default_what_was_derived_once_is_read(tmp_path, derivations):
     assert bpkr.load_action(entry).energy == derived.energy
 
 
+@pytest.mark.slow
 def test_another_structure_is_another_entry(tmp_path, derivations):
     theorykit.enable_cache(tmp_path)
     others = [
@@ -361,6 +362,7 @@ def test_damaged_programs_are_compiled_again(tmp_path, compiled):
     assert solved_in_a_process() == here and len(compiled) == 6
 
 
+@pytest.mark.slow
 def test_programs_under_the_names_of_others_are_compiled_again(tmp_path, compiled):
     theorykit.enable_cache(tmp_path)
     here = solved_in_a_process()
@@ -376,6 +378,7 @@ def test_programs_under_the_names_of_others_are_compiled_again(tmp_path, compile
     assert solved_in_a_process() == here and len(compiled) == 6
 
 
+@pytest.mark.slow
 def test_code_of_a_user_is_not_kept(tmp_path, compiled):
     class Attention(bpkr.Attention):
         pass
@@ -389,6 +392,7 @@ def test_code_of_a_user_is_not_kept(tmp_path, compiled):
     assert len(compiled) == 2
 
 
+@pytest.mark.slow
 def test_names_of_programs_depend_on_everything_that_is_compiled():
     def name(layers=(2,), examples=9, function=jnp.sum, solver=None, **numbers):
         architecture = bpkr.Architecture(layers, 3.0, temperature=0.3, **numbers)
@@ -413,6 +417,7 @@ def _in_a_process(number: int) -> tuple[str | None, str]:
     return jax.config.jax_compilation_cache_dir, str(bpkr.derive(ARCHITECTURE).energy)
 
 
+@pytest.mark.slow
 def test_processes_share_it(tmp_path):
     theorykit.enable_cache(tmp_path)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:

@@ -90,6 +90,7 @@ def results() -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_everything_shows_itself():
     complaints = {name: display_complaint(value) for name, value in results().items()}
     assert {name: complaint for name, complaint in complaints.items() if complaint} == {}

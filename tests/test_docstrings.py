@@ -126,6 +126,7 @@ SHORT = [example for example in EXAMPLES if example.name not in LONG]
 LONGER = [example for example in EXAMPLES if example.name in LONG]
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize("example", [*SHORT, *slow(LONGER)], ids=lambda example: f"{example.name}-{example.lineno + 1}")
 def test_the_example_in_a_docstring_holds(example):
     assert doctest.DocTestRunner().run(example).failed == 0

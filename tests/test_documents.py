@@ -49,6 +49,7 @@ LONG = [page for page in SESSIONS if page.stem in OF_LONG_SESSIONS]
 SHORT = [page for page in SESSIONS if page not in LONG]
 
 
+@pytest.mark.quick("quickstart")
 @pytest.mark.parametrize("page", [*SHORT, *slow(LONG)], ids=lambda path: path.stem)
 def test_the_session_on_a_page_holds(page):
     failures, attempted = doctest.testfile(str(page), module_relative=False)
@@ -149,6 +150,7 @@ LONGEST = [script for script in DERIVATIONS if script.stem in ("deep_linear", "s
 OTHERS = [script for script in DERIVATIONS if script not in LONGEST]
 
 
+@pytest.mark.quick("finite_width")
 @pytest.mark.parametrize("script", [*OTHERS, *slow(LONGEST)], ids=lambda path: path.stem)
 def test_the_committed_derivation_is_what_its_script_writes(script, tmp_path):
     run_script(script, str(tmp_path))

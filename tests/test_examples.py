@@ -43,6 +43,7 @@ def marked(example):
     return pytest.param(example, id=example.stem, marks=[pytest.mark.slow] if example.stem in LONG else [])
 
 
+@pytest.mark.quick("derive_three_layers")
 @pytest.mark.parametrize("example", [marked(example) for example in EXAMPLES])
 def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
     for data in example.parent.glob("*.nc"):

@@ -80,6 +80,7 @@ def test_failures_of_tests_are_told_with_their_text(tmp_path):
     assert name.endswith("::test_wrong") and "assert (1 + 1) == 3" in text
 
 
+@pytest.mark.slow
 def test_the_saddle_point_is_the_one_that_a_gpu_has_found():
     case = next(gpu.solves())
     kept = read_json(Path(gpu.__file__).parent / "results" / "gpu.json")["rows"]

@@ -76,6 +76,7 @@ def assert_is_whole(name: str, stopped: Path, whole: Path) -> None:
     assert not leftovers(stopped)
 
 
+@pytest.mark.slow
 def test_a_killed_pass_over_data_goes_on_exactly(tmp_path):
     assert assert_goes_on("statistics", tmp_path, kills=1, seconds=0.2) == 1
 

@@ -65,6 +65,7 @@ def equations(found) -> list[Equation]:
     return [each for each in flat if isinstance(each, Equation)]
 
 
+@pytest.mark.quick("dynamics")
 @every_page
 def test_a_page_is_well_formed(name):
     root = tree(page(name))
@@ -151,6 +152,7 @@ def test_a_step_says_how_it_was_checked(name):
         assert fold.find("div[@class='formula']") is not None
 
 
+@pytest.mark.quick("a skip connection", "two outputs")
 @pytest.mark.parametrize("name", ACTIONS)
 def test_symbols_lead_to_their_rows(name):
     root = tree(page(name))

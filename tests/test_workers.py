@@ -68,6 +68,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.quick("threads")
 def test_every_task_is_done_once_whoever_does_it(executor):
     tasks = [(exponent,) for exponent in range(7)]
     assert dict(run_tasks(executor, power, tasks, (3,))) == {number: 3**number for number in range(7)}
@@ -235,12 +236,14 @@ print(abs(theirs - ours) < 1e-12)
 """
 
 
+@pytest.mark.slow
 def test_classes_of_a_notebook_reach_worker_processes():
     """A program that is in no file, whose classes no other process can import."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", NOTEBOOK], capture_output=True, text=True)
     assert done.stdout.split() == ["True"], done.stderr
 
 
+@pytest.mark.slow
 def test_a_pool_whose_process_dies_says_what_to_do():
     with local_workers(1) as pool, pytest.raises(ConnectionError, match="with a folder, the same call resumes"):
         list(run_tasks(pool, die, [()]))

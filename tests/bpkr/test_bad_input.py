@@ -109,6 +109,7 @@ def test_order_parameters_that_are_singular_have_a_kernel_and_no_action():
             function(WHOLE, singular)
 
 
+@pytest.mark.slow
 def test_draws_of_the_law_at_narrow_widths_have_a_kernel():
     """Half of them have an eigenvalue of -1e-17, by rounding."""
     narrow = bpkr.Architecture((2, 2), (2, 2, 2), temperature=0.1)
@@ -169,6 +170,7 @@ def outcome(function):
 """
 
 
+@pytest.mark.slow
 def test_data_with_named_axes_are_taken_by_name():
     """In a process of its own: the type checks of the test run admit arrays of NumPy and JAX alone."""
     script = """
@@ -200,6 +202,7 @@ print(json.dumps(report))
         assert "features and labels have different coordinates along examples: align them first" in coordinates[1]
 
 
+@pytest.mark.slow
 def test_masks_with_named_axes_are_taken_by_name():
     script = """
 import itertools, xarray as xr
@@ -289,6 +292,7 @@ def assert_solved(architecture, features, labels):
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(eqx.filter(saddle, eqx.is_inexact_array)))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", EXTREMES)
 def test_extreme_numbers_are_solved(name):
     assert_solved(extreme(**EXTREMES[name]), CHAINS, SIGNS)
@@ -307,6 +311,7 @@ def test_extreme_data_are_solved():
         assert_solved(extreme(), features, labels)
 
 
+@pytest.mark.quick("10000.0")
 @pytest.mark.parametrize("temperature", (1e-8, 1e4))
 def test_extreme_temperatures_are_solved_with_more_examples_than_features(temperature):
     rng = np.random.default_rng(0)

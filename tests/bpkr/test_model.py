@@ -45,6 +45,7 @@ def lower(labels, *, readout="last", mask=None, outputs=1, lengths=None, width=2
     return architecture, make(train, labels), test
 
 
+@pytest.mark.quick("labels2-1-settings2-None")
 @pytest.mark.parametrize(
     ("labels", "outputs", "settings", "lengths"),
     [
@@ -109,6 +110,7 @@ def test_the_infinite_width_is_the_gaussian_process():
     assert model.log_evidence_ == evidence
 
 
+@pytest.mark.slow
 def test_heads_come_as_arrays_as_an_object_at_random_and_from_a_checkpoint(tmp_path):
     arrays = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
     as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)

@@ -75,6 +75,7 @@ def small_problem(width: float, richness: float | None = 1.0, outputs: int = 1, 
     return bpkr.Problem(arch, bpkr.Data(features[:examples], labels, features[examples:]))
 
 
+@pytest.mark.quick("case00", "case02")
 @every_case
 def test_the_limit_is_that_of_an_independent_minimisation(name):
     of, saddle = arrays(name), solved(name)
@@ -86,6 +87,7 @@ def test_the_limit_is_that_of_an_independent_minimisation(name):
     assert_close(mean, of["mean"], 1e-8)
 
 
+@pytest.mark.quick("case00", "case03")
 @every_case
 def test_finite_widths_approach_the_limit_as_one_over_the_width(name):
     away = {width: width * (overlaps(solved(name, width)) - overlaps(solved(name))) for width in (1e2, 1e4, 1e6)}
@@ -111,6 +113,7 @@ def test_the_first_order_is_the_limit_of_differences():
     assert errors[1e4] < 1e-3 and errors[1e2] / errors[1e3] > 50 and errors[1e3] / errors[1e4] > 50
 
 
+@pytest.mark.quick("2", "1")
 @pytest.mark.parametrize("depth", sorted({case["depth"] for case in DEEP_LINEAR}))
 def test_deep_linear_networks_have_their_closed_form(depth):
     data = bpkr.Data(np.eye(4)[:, None], np.array([0.5, -0.5, 0.5, 0.5]))
@@ -121,6 +124,7 @@ def test_deep_linear_networks_have_their_closed_form(depth):
         assert_close(np.ravel(saddle.order_parameters.first)[0], case["c"][0], 1e-9)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("width", [7.0, math.inf])
 @pytest.mark.parametrize("layers", [(), (2,), (2, bpkr.Skip(bpkr.Attention(2)))], ids=str)
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -145,6 +149,7 @@ def test_a_wrong_power_of_the_likelihood_is_refuted():
             assert not derivation.verify().holds
 
 
+@pytest.mark.slow
 def test_finite_widths_are_the_standard_parameterisation_at_other_scales():
     """The definition: the readout's variance and the temperature are divided by N gamma_0^2."""
     rich, gamma, width = small_problem(30, 1.7), 1.7, 30
@@ -161,6 +166,7 @@ def test_finite_widths_are_the_standard_parameterisation_at_other_scales():
         assert_close(found.variance, expected.variance, 1e-7)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(problem=strategies.problems(), richness=st.floats(0.1, 10.0))
 def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, richness):
@@ -189,6 +195,7 @@ def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, 
         assert_close(found.variance, factor * expected.variance, 1e-8)
 
 
+@pytest.mark.quick("dual-inf-1")
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("width", [9.0, math.inf])
 @pytest.mark.parametrize("examples", [10, 40], ids=["kernel", "dual"])
@@ -202,7 +209,7 @@ def test_the_curvature_is_the_second_derivative_of_the_action(width, outputs, ex
     def moved(step):
         return action.action(action.moved(at, step))
 
-    expected = jax.hessian(moved)(jnp.zeros_like(at))
+    expected = jax.jit(jax.hessian(moved))(jnp.zeros_like(at))
     assert_close(found, expected, 1e-8)
 
 
@@ -240,6 +247,7 @@ def test_traced_richness_is_positive_at_finite_widths():
         eqx.filter_jit(evidence)(jnp.array(0.0), 30.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [9.0, math.inf])
 def test_kernels_of_tokens_have_the_solution_of_arrays(width):
     rng = np.random.default_rng(2)
@@ -266,6 +274,7 @@ def test_costs_of_heads_at_infinite_width_are_limits(labels):
     assert_close(wide.log_evidence[0] / 1e6, limit.log_evidence[0], 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [20, 100])
 def test_exact_sampling_agrees_and_corrections_bring_the_saddle_closer(width):
     problem = small_problem(width)
@@ -492,6 +501,7 @@ def test_documents_have_no_expansion_about_the_gaussian_process():
         derive.Structure(("2",), infinite_width=True).architecture()
 
 
+@pytest.mark.slow
 def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
     problem = small_problem(20)
     found = sampling.compare(problem, key=jax.random.key(0), approaches=("saddle", "infinite_width"), progress=False)
@@ -502,6 +512,7 @@ def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
     assert_close(found["variance"].sel(approach="infinite_width").values, expected, 1e-7)
 
 
+@pytest.mark.slow
 def test_continuation_in_the_richness_finds_the_minimum():
     found = bpkr.search(small_problem(20), key=jax.random.key(7), starts=3, progress=False)
     assert found.followed is not None and found.saddles[found.followed].converged

@@ -52,6 +52,7 @@ def results(problem):
     return [saddle.action, *saddle.order_parameters.matrices, prediction.mean, found.saddles[0].action, *costs]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", [*list(PROBLEMS)[:2], *slow(list(PROBLEMS)[2:])])
 def test_strict_settings_of_jax_change_nothing(name):
     problem = problem_of(*PROBLEMS[name])

@@ -114,6 +114,7 @@ def test_a_readout_of_every_token_has_the_prior_of_networks():
     assert_close(network.path_outputs(features).sum(axis=1), network(inputs), 1e-12)
 
 
+@pytest.mark.slow
 def test_a_readout_of_every_token_agrees_with_the_exact_posterior():
     architecture = bpkr.Architecture((), 200.0, temperature=0.5, read_tokens=2)
     inputs, labels = RNG.normal(size=(10, 2, N0)), RNG.normal(size=10)

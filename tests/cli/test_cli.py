@@ -155,6 +155,7 @@ def test_test_data_are_refused_before_the_solve(folder, monkeypatch, name, value
     assert named in refused(monkeypatch, "solve", "mine.toml")
 
 
+@pytest.mark.slow
 def test_the_command_is_installed_and_asks_for_double_precision_itself():
     finished = subprocess.run(
         [sys.executable, "-m", "theorykit", "derive", "--layers", "2"], capture_output=True, text=True, check=True

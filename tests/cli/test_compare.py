@@ -44,6 +44,7 @@ def test_compare_writes_table_figure_and_data_and_goes_on_from_its_draws(small, 
     assert "holds another run" in refused(monkeypatch, "compare", "mine.toml", "--overwrite")
 
 
+@pytest.mark.slow
 def test_compare_takes_theory_alone_and_needs_no_table(small, monkeypatch, capsys):
     text = COMPARE.replace('test_inputs = "x_test"\ntest_labels = "y_test"\n', "")
     options = 'approaches = ["one_over_n", "saddle"]\nfile = "theory.nc"\n'

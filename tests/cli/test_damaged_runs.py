@@ -88,6 +88,7 @@ def assert_damaged_files_are_refused(kept: Kept, monkeypatch, main=cli.main) -> 
     assert all(Path(result).exists() for result in kept.results)
 
 
+@pytest.mark.quick("compare")
 @pytest.mark.filterwarnings("ignore::theorykit.bpkr.sampling.MixingWarning")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_damaged_files_of_a_run_are_refused_by_name_and_kept(name, tmp_path, monkeypatch, capsys):

@@ -14,6 +14,7 @@ def derived(*layers, **structure) -> bpkr.Action:
     return bpkr.derive(bpkr.Architecture(layers, widths=1, temperature=1.0, **structure))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("form", "rendered"), [("latex", as_latex), ("markdown", as_markdown)])
 @pytest.mark.parametrize("layers", [("2", "3"), ("dense", "skip:2"), ("skip:dense", "1")])
 def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypatch, capsys):

@@ -109,6 +109,7 @@ KEYS = [(table, key) for table, of_table in CONFIG.items() for key in of_table] 
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_key_of_the_configuration_with_every_bad_value(every, folder, monkeypatch):
     """All subcommands in turn; the slow test tries all 864, the quick one a fifth of them."""

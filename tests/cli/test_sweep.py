@@ -22,6 +22,7 @@ temperatures = [0.2, 1]
 )
 
 
+@pytest.mark.slow
 def test_sweep_equals_single_solves_and_is_extended(folder, monkeypatch, capsys):
     (folder / "mine.toml").write_text(SWEEP)
     run(monkeypatch, "sweep", "mine.toml")
@@ -48,6 +49,7 @@ def test_sweep_equals_single_solves_and_is_extended(folder, monkeypatch, capsys)
     assert "holds another sweep" in refused(monkeypatch, "sweep", "mine.toml", "--overwrite")
 
 
+@pytest.mark.slow
 def test_the_infinite_width_is_solved_alone_and_stands_beside_a_finite_one(folder, monkeypatch, capsys):
     (folder / "mine.toml").write_text(CONFIG)
     run(monkeypatch, "solve", "mine.toml")

@@ -99,6 +99,7 @@ def test_what_depends_on_the_variable_and_is_a_matrix_is_refused_by_name():
     assert_close(interpret(average, values), interpret(LogDet(A), values), 1e-12)
 
 
+@pytest.mark.slow
 def test_averages_are_taken_over_a_batch():
     values = {"h": np.array([0.1, -0.5, 0.7]), "b": np.array([0.6, 0.2, -0.3])}
     outputs = {f"value_{i}": expression for i, expression in enumerate(AVERAGES)}
@@ -187,6 +188,7 @@ SECOND = {
 }
 
 
+@pytest.mark.quick("step-64", "tilted bump-64")
 @pytest.mark.parametrize("nodes", [64, *slow(["adaptive"])])
 @pytest.mark.parametrize("name", SECOND)
 def test_second_derivatives_move_with_kinks_and_jumps(name, nodes):
@@ -300,6 +302,7 @@ def test_errors_are_known_within_functions_of_entries():
     assert np.all(found <= error) and np.all(error <= 1.01 * found + 1e-14)
 
 
+@pytest.mark.slow
 def test_several_adaptive_averages_are_computed_together():
     x, y, z = symbols("x y z", positive=True)
     integrands = {"line": Abs(z - x), "parabola": Abs(z**2 - y), "smooth": cos(y * z)}

@@ -53,6 +53,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("expression", CASES, ids=str)
 def test_cases_that_do_not_hold_leave_no_trace(expression):
     function, slope = compiled(expression), gradient(expression, X)
@@ -61,7 +62,7 @@ def test_cases_that_do_not_hold_leave_no_trace(expression):
         assert_close(function(point), float(branch), 1e-13)
         assert_close(interpret(expression, {"x": point}), float(branch), 1e-13)
         by_jax = jax.grad(function)(point)
-        assert np.isfinite(by_jax) and np.isfinite(jax.hessian(function)(point))
+        assert np.isfinite(by_jax) and np.isfinite(jax.jit(jax.hessian(function))(point))
         assert_close(compiled(slope)(point), by_jax, 1e-13)
         assert_close(interpret(slope, {"x": point}), by_jax, 1e-13)
         if point:
@@ -161,6 +162,7 @@ FAR = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("expression", FAR, ids=str)
 def test_functions_are_finite_where_they_have_a_limit_with_their_derivatives(expression):
     function, slope = compiled(expression), gradient(expression, X)
@@ -231,10 +233,11 @@ def test_a_numeric_function_has_any_number_of_arguments():
         for other, at in enumerate((X, Y)):
             curvature = jax.grad(jax.grad(plain, place), other)(0.3, -0.8)
             assert_close(compiled(gradient(slope, at), (X, Y))(0.3, -0.8), curvature, 1e-12)
-            assert_close(jax.jacfwd(jax.grad(function, place), other)(0.3, -0.8), curvature, 1e-12)
+            assert_close(jax.jit(jax.jacfwd(jax.grad(function, place), other))(0.3, -0.8), curvature, 1e-12)
     assert BOTH(X, Y).diff(X, Y) == BOTH(X, Y).diff(Y, X)
 
 
+@pytest.mark.slow
 def test_a_numeric_function_is_solved_and_kept():
     K = positive_definite("K", 2)
     action = saddle.Action(HUBER + sp.loggamma(Y) + log_det(K) + sp.cosh(X), {X: saddle.Real()}, [Y, K])
@@ -306,6 +309,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_covered_is_refused_when_the_action_is_made(name):
     expression, advice = REFUSED[name]

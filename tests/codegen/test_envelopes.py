@@ -63,6 +63,7 @@ def compiled(outputs):
     return jax.jit(lambda **values: function(**values))
 
 
+@pytest.mark.quick("quadratic")
 @pytest.mark.parametrize("name", LOSSES)
 def test_compiled_values_and_slopes_are_those_of_the_interpreter_and_of_jax(name):
     envelope, point = (make(LOSSES[name], X, OMEGA, V) for make in (moreau, proximal))
@@ -83,6 +84,7 @@ def test_compiled_values_and_slopes_are_those_of_the_interpreter_and_of_jax(name
             np.testing.assert_allclose(slope, jnp.broadcast_to(found[f"{prefix}_{symbol}"], 24), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.quick("cosh", "exponential")
 @pytest.mark.parametrize("name", SMOOTH)
 def test_values_and_two_derivatives_agree_with_thirty_digits(name):
     at = {OMEGA: Rational(-7, 5), V: Rational(13, 4), Y: Rational(7, 10), DELTA: Rational(3, 5)}
@@ -119,6 +121,7 @@ def test_known_closed_forms():
     assert_close(near, (1 - (1 - 1e-9)) ** 2 / 3, 1e-15)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(sorted(LOSSES)),
@@ -157,6 +160,7 @@ def evaluated(name):
     return _EVALUATED[name]
 
 
+@pytest.mark.slow
 def test_averages_are_integrated_between_the_kinks():
     z, q = symbols("z q", positive=True)
     average = GaussianAverage(moreau(Max(0, Y - X), X, sqrt(q) * z, V), z)

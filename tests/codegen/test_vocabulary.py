@@ -181,6 +181,7 @@ def nodes(row):
     return found
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind.__name__)
 def test_values_and_derivatives_are_those_of_many_digits_of_the_interpreter_and_of_symbols(row):
     for node, points in nodes(row).items():
@@ -244,6 +245,7 @@ def test_every_row_is_written_and_runs_on_a_batch(row):
     assert_close(compiled({"value": node}, list(arrays), vocabulary=BATCH)(**arrays)["value"], expected, 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [(0.3, -1.2, 1 / 3), (-2.5, -1.0, -0.9)])
 def test_derivatives_of_the_bivariate_normal_distribution_function(point):
     node, values = node_and_numbers(TABLE[LogBivariateNormalCDF], point)
@@ -255,7 +257,7 @@ def test_derivatives_of_the_bivariate_normal_distribution_function(point):
             numbers = list(map(mpmath.mpf, point))
             slope = mpmath.diff(lambda at, i=i, n=numbers: log_orthant(*n[:i], at, *n[i + 1 :]), numbers[i], h=1e-12)
             assert_close(found[name], float(slope), 1e-12)
-    second = jax.jacfwd(lambda at: function(**at))(values)
+    second = jax.jit(jax.jacfwd(lambda at: function(**at)))(values)
     for name, slope in slopes.items():
         for other in values:
             assert_close(second[name][other], interpret(gradient(slope, Symbol(other, real=True)), values), 1e-10)
@@ -285,6 +287,7 @@ def at_limits(h, k, r):
     return COMPILED_BIVARIATE(x=h, y=k, z=r)["value"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(arrays(float, (64, 2), elements=st.floats(-38, 38)), arrays(float, 64, elements=st.floats(-1, 1, width=32)))
 def test_bivariate_normal_distribution_function_agrees_with_plackett(limits, r):

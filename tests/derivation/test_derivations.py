@@ -26,6 +26,7 @@ every_architecture = pytest.mark.parametrize(
 every_route = pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
 
 
+@pytest.mark.quick(4)
 @every_architecture
 @every_route
 def test_every_step_holds(name, route):

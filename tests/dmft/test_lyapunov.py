@@ -37,6 +37,7 @@ def token_by_token(model, parameters, window, *, steps, **asked):
     return dmft.lyapunov_spectrum(model, parameters, window, steps=steps, every=1, blocks=steps, **asked).blocks
 
 
+@pytest.mark.quick("l02", "l03")
 @pytest.mark.parametrize("case", CASES.values(), ids=repr)
 def test_published_growth_token_by_token(case):
     leading = case.about["leading_exponents_comparable_per_step_first50"]
@@ -50,6 +51,7 @@ FAST = {"exponents": 3, "every": 1, "orthonormalise": gram_schmidt}
 WHOLE = {"exponents": None, "every": None, "orthonormalise": householder}
 
 
+@pytest.mark.quick("l02-asked2", "l03-asked3")
 @pytest.mark.parametrize(
     ("case", "asked"),
     [
@@ -68,6 +70,7 @@ def test_published_exponents_of_regular_orbits(case, asked):
     np.testing.assert_allclose(found.exponents[:comparable], case["S"][:comparable], atol=1e-10)
 
 
+@pytest.mark.quick("l06", "l07")
 @pytest.mark.parametrize("case", CHAOTIC, ids=repr)
 def test_published_exponents_of_chaotic_orbits(case):
     """Averages of two orbits that rounding has parted: they agree within their errors, not to rounding."""
@@ -103,6 +106,7 @@ def jacobian_of_the_whole_map(model, parameters, flat, position):
     return jax.jacobian(lambda at: whole_map(model, parameters, at, position))(flat)
 
 
+@pytest.mark.quick("householder")
 @pytest.mark.parametrize("orthonormalise", [gram_schmidt, householder])
 def test_the_derived_jacobian_is_that_of_the_whole_map(orthonormalise):
     model, parameters, window = small_case()
@@ -139,6 +143,7 @@ def test_perturbations_are_orthonormal_a_quarter_of_the_context_apart_or_less(st
     np.testing.assert_allclose(found.exponents, one_by_one.mean(axis=0), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_batch_is_orbits_of_their_own():
     model, _, window = small_case()
     betas = np.array([0.8, 1.5])
@@ -150,6 +155,7 @@ def test_a_batch_is_orbits_of_their_own():
         np.testing.assert_allclose(both.exponents[:, instance], alone.exponents, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_batch_on_several_cores_is_that_on_one(monkeypatch):
     """In parts of which the last is filled up, along the longest of the axes that broadcast."""
     model, _, window = small_case()
@@ -249,6 +255,7 @@ def hostile(context):
 KNOWN = [(2, (13.57, 1.75, 0.556)), (3, (14.0, 62.26, 0.799)), (4, (4.767, 8577.0, 0.371)), (8, (1.9, 400.0, 0.1))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "points",
     [KNOWN[:1], *(pytest.param(more, marks=pytest.mark.slow) for more in (KNOWN[1:], *map(hostile, (2, 3, 4))))],
@@ -260,6 +267,7 @@ def test_exponents_are_those_of_eighty_digits_or_lost(points):
         assert np.any(finite) or (context, parameters) not in KNOWN
 
 
+@pytest.mark.slow
 def test_exponents_that_double_precision_does_not_tell_say_so():
     """Towards large gamma the orbits are those of the largest overlap alone, and rounding grows with gamma."""
     weights = dmft.published_weights()
@@ -305,6 +313,7 @@ def test_a_complete_set_of_perturbations_has_every_finite_exponent(seen, orthono
         np.testing.assert_allclose(exponents[finite], expected, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_perturbations_that_the_map_annihilates_leave_the_others_as_they_are():
     """Twelve unit vectors, of which it keeps three directions; leading ones of random directions are the same."""
     parameters, model = dmft.Parameters(4.767, 8577.0, 0.371), dmft.self_attention_limit(WEIGHTS, 4)

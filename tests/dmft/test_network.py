@@ -165,6 +165,7 @@ def published_convergence(parameters=(0.5, 127.02, 0.02), **study):
     return network.convergence(weights, 4, parameters, start, **settled)
 
 
+@pytest.mark.slow
 def test_networks_tend_to_the_mean_field_as_the_root_of_their_size():
     """Published weights at beta = 1/2, where the mean field follows the positions and forgets what perturbs it."""
     found = published_convergence(repeats=(64, 512, 4096, 16384))

@@ -53,6 +53,7 @@ def objects():
     }
 
 
+@pytest.mark.slow
 def test_objects_show_themselves(objects):
     for text, shown in objects.items():
         assert text in repr(shown), (text, repr(shown))

@@ -155,6 +155,7 @@ def axes_in_table(page):
     return found
 
 
+@pytest.mark.slow
 def test_the_axes_in_the_page_on_results_are_theirs():
     page = (ROOT / "docs" / "sweeps.md").read_text()
     architecture, data = bpkr.Architecture((2,), 12.0, temperature=0.3), random_data(0)

@@ -71,6 +71,7 @@ ENTRIES, OUTPUTS = "order parameters", "mean output on test examples"
 DIFFERENCES = "differences from the exact posterior"
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("paths", [2, 6])
 def test_all_approaches_have_three_panels(outputs, paths, panels):

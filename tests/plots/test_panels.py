@@ -40,6 +40,7 @@ def orbits(over="beta", values=(1.0, 1.5, 2.0)) -> xr.Dataset:
     )
 
 
+@pytest.mark.slow
 def test_order_parameters_are_the_colours_of_a_matrix(sweep):
     one = sweep.isel(width=0, temperature=0)
     axes = plots.draw_order_parameters(one)
@@ -111,6 +112,7 @@ def test_seeds_without_a_number_do_not_count():
     assert (float(mean), float(error)) == (2.0, 1.0)
 
 
+@pytest.mark.quick("infinite width alone")
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_every_sweep_is_drawn_by_every_function_and_saved(kind, tmp_path):
     found = result(kind)

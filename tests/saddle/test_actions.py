@@ -54,6 +54,7 @@ def test_without_a_start_the_lowest_minimum_is_found():
     assert sum(each.stats["reached"] for each in found) == 32
 
 
+@pytest.mark.slow
 @given(seed=SEEDS)
 def test_the_minimum_over_positive_definite_matrices_is_the_inverse(seed):
     matrix = random_matrix(seed)
@@ -64,6 +65,7 @@ def test_the_minimum_over_positive_definite_matrices_is_the_inverse(seed):
     assert_close(solution.hessian_eigenvalues, np.ones(6), 1e-9)
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("index", [1, 2, 3])
 def test_min_max_points_of_a_stated_signature_are_found_from_a_hundred_starts(index):
     matrix = random_matrix(index)
@@ -98,6 +100,7 @@ def test_a_start_on_a_saddle_is_told_from_a_minimum():
     assert stationary(CURIE_WEISS, {beta: 1.5, h: 0.0}, index=1, initial={m: 0.2}).converged
 
 
+@pytest.mark.quick("expression2-falls without bound", "expression0-falls without bound")
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
@@ -128,6 +131,7 @@ def test_a_symmetric_order_parameter_may_have_any_sign():
     assert_close(solution.hessian_eigenvalues, np.ones(6), 1e-9)
 
 
+@pytest.mark.slow
 def test_derivatives_of_solutions_are_those_of_differences_to_second_order():
     def magnetisation(inverse_temperature):
         return minimise(CURIE_WEISS, {beta: inverse_temperature, h: 0.01}, initial={m: 1.0})[m]
@@ -138,6 +142,7 @@ def test_derivatives_of_solutions_are_those_of_differences_to_second_order():
     assert_close(second(1.5), (first(1.5 + step) - first(1.5 - step)) / (2 * step), 1e-6)
 
 
+@pytest.mark.slow
 def test_derivatives_of_min_max_points_follow_perturbation_theory():
     matrix, direction = jnp.asarray(random_matrix(4)), np.diag([1.0, -1.0, 0.5])
     start = stationary(RAYLEIGH, {K: matrix}, index=2, initial={x: np.ones((3, 1)), lam: -1.0})
@@ -211,6 +216,7 @@ def test_a_domain_that_is_left_during_a_solve_is_told_with_the_term():
     assert minimise(action, initial={m: 1.5}).converged
 
 
+@pytest.mark.slow
 def test_sizes_are_those_of_the_data_of_a_parameter_or_of_the_start():
     n = symbols("n", integer=True, positive=True)
     big, data = positive_definite("V", n), MatrixSymbol("D", n, 2)
@@ -238,6 +244,7 @@ def test_gradients_are_measured_per_scale():
     assert_close(solution.hessian_eigenvalues, [1.0], 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [*slow([8]), 64])
 def test_quadrature_is_refined_until_it_is_small_beside_the_tolerance(nodes):
     q, z = symbols("q z", positive=True)
@@ -253,6 +260,7 @@ def test_quadrature_is_refined_until_it_is_small_beside_the_tolerance(nodes):
     assert found.of == glass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [3.0, 40.0])
 def test_the_error_of_s_covers_that_of_its_averages(strength):
     z = symbols("z", real=True)
@@ -265,6 +273,7 @@ def test_the_error_of_s_covers_that_of_its_averages(strength):
     assert found.action_error < 1e-9 * exact
 
 
+@pytest.mark.slow
 def test_an_average_that_is_infinite_is_named():
     z = symbols("z")
     tail = Action(m**2 * gaussian_average(exp(beta * z**2) / (1 + z**2), z) + (m - 1) ** 2, {m: Real()}, [beta])
@@ -321,6 +330,7 @@ def test_an_action_is_evaluated_inside_its_domain_and_on_its_edges():
         WISHART(U=np.eye(2), K=np.eye(3))
 
 
+@pytest.mark.slow
 def test_actions_and_solutions_show_themselves():
     assert "Saddle-point equations" in repr(CURIE_WEISS) and "S = m**2/2 - log(" in repr(CURIE_WEISS)
     assert CURIE_WEISS._repr_latex_() == f"$\\displaystyle S = {CURIE_WEISS.latex()}$"

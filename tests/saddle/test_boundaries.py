@@ -32,6 +32,7 @@ def by_kind(diagram):
     return {line.kind: line for line in diagram.lines}
 
 
+@pytest.mark.slow
 def test_the_phase_diagram_of_the_curie_weiss_model_is_known_in_closed_form(magnet):
     lines = by_kind(magnet)
     assert set(lines) == {"spinodal", "coexistence"} and len(magnet.lines) == 2
@@ -62,6 +63,7 @@ def test_a_diagram_in_other_ranges_compiles_nothing(magnet, caplog):
     assert [each for each in caplog.messages if "XLA compilation" in each]
 
 
+@pytest.mark.slow
 def test_the_phase_diagram_of_the_three_spin_ferromagnet_is_known_in_closed_form(three_spin):
     lines = by_kind(three_spin)
     line = lines["spinodal"]

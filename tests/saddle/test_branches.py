@@ -80,6 +80,7 @@ def test_a_pitchfork_is_told_from_a_fold():
     assert branch.folds == ()
 
 
+@pytest.mark.quick("None")
 @pytest.mark.parametrize("largest_step", [None, 0.001])
 def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_step):
     """Blume and Capel: past a fold, the magnetisation vanishes at exp(Delta / T) = 2 (1 - T) / T."""
@@ -104,6 +105,7 @@ def test_what_cannot_be_followed_is_refused():
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))
 
 
+@pytest.mark.quick("names1")
 @pytest.mark.parametrize("names", [("action", "index"), ("point", "turn"), ("action_", "action"), ("eigenvalue", "h")])
 def test_results_do_not_hide_what_is_the_users(names):
     x, g = symbols(names, real=True)
@@ -132,6 +134,7 @@ BRANCHES = {
 }
 
 
+@pytest.mark.quick("a pole--1")
 @pytest.mark.parametrize("direction", [1, -1])
 @pytest.mark.parametrize("name", BRANCHES)
 def test_every_point_is_stationary_and_every_end_has_its_reason(name, direction):

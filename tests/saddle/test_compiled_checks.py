@@ -56,6 +56,7 @@ CASES = [
 ]
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("case", CASES, ids=[*NUMBERS, *(make.__name__ for make in MATRICES), *map(str, DOMAINS)])
 def test_values_fulfil_their_conditions_eagerly_and_compiled(case):
     conditions, right, wrong = case
@@ -80,6 +81,7 @@ def test_symbols_that_no_finite_real_number_can_stand_for_are_refused(assumption
         list(as_declared("values[x]", Symbol("x", **{assumption: True}), np.asarray(1.0)))
 
 
+@pytest.mark.slow
 def test_a_compiled_solve_refuses_by_name_what_an_eager_one_refuses():
     """Its parameters, its start, and a term that is not finite there: by one compiled function."""
     beta, m, c = Symbol("beta", positive=True), Symbol("m", real=True), Symbol("c", real=True)

@@ -47,6 +47,7 @@ def index_of_block(action, solution, names):
     return int(np.sum(np.linalg.eigvalsh(block) < 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eliminated", [(q_hat, V_hat, m_hat), (m, m_hat)], ids=lambda s: " ".join(map(str, s)))
 def test_ridge_regression_keeps_its_solution(eliminated):
     whole = saddle.stationary(RIDGE.action, AT, index=3, initial=RIDGE.start)
@@ -74,6 +75,7 @@ def test_the_multiplier_q_hat_fixes_V_hat():
     assert RIDGE.action.eliminate("V_hat", "q_hat") == RIDGE.action.eliminate(q_hat, V_hat)
 
 
+@pytest.mark.slow
 def test_the_spin_glass_with_its_conjugate():
     """q = r / beta^2 turns the action of q and its conjugate r into the action of Sherrington and Kirkpatrick."""
     average = gaussian_average(log_cosh(sqrt(r) * z), z)
@@ -90,6 +92,7 @@ def test_the_spin_glass_with_its_conjugate():
         both.eliminate(r)
 
 
+@pytest.mark.slow
 def test_a_matrix_of_conjugates():
     """K_hat = K^{-1} - C^{-1}. S is concave in K_hat, so that the index falls by its number of entries."""
     reduced = MATRICES.eliminate(K_hat)
@@ -176,6 +179,7 @@ def test_steps_follow_those_of_the_action():
     assert gradient(second.expression, m).has(m) and second == RIDGE.action.eliminate(q_hat, V_hat, m_hat)
 
 
+@pytest.mark.slow
 def test_many_eigenvalues_are_stored_as_the_extreme_ones():
     """Of 55 coordinates 48 are stored: the Hessian of tr(X A X) / 2 has the eigenvalues (a_i + a_j) / 2."""
     slopes, matrix = np.arange(10) - 3.2, symmetric("X", 10)

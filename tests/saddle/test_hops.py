@@ -22,6 +22,7 @@ SOLVES = {
 }
 
 
+@pytest.mark.quick("minimum")
 @pytest.mark.parametrize("name", SOLVES)
 def test_few_functions_stand_between_a_solve_and_the_generated_functions(name, monkeypatch):
     stacks = deepest_stacks(monkeypatch, minimise, stationary)

@@ -42,6 +42,7 @@ def observables(case, problem, logarithms):
     return jnp.concatenate([jnp.ravel(value) for value in (*values, prediction.mean, prediction.variance)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "attention" else pytest.mark.slow) for name in CASES]
 )
@@ -94,6 +95,7 @@ def test_derivatives_in_attention_weights():
         assert_close(slope, (right - left) / (2 * STEP), 1e-4)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_the_log_evidence_solves_no_linear_system_with_the_hessian():
     problem, numbers = random_problem(TWO_LAYERS, 0), numbers_of(TWO_LAYERS)
 

@@ -53,6 +53,7 @@ def confirmed(seeds: range | tuple[int, ...], count: int) -> Counter:
     return outcomes
 
 
+@pytest.mark.slow
 def test_certified_points_of_random_actions_are_confirmed_in_50_digits():
     outcomes = confirmed(_QUICK, 4)
     assert outcomes["converged"] >= 6

@@ -41,6 +41,7 @@ QUICKLY_SOLVED = (ONE_HEAD, TWO_LAYERS, ALL_SKIPS, OWN_KINDS)
 OTHERS = [case for case in (*CASES, *GRAMMAR) if case not in QUICKLY_SOLVED]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("case", (*QUICKLY_SOLVED, *slow(OTHERS)))
 def test_newton_solves_every_architecture(case):
     saddle = solved(random_problem(case, 0))
@@ -70,6 +71,7 @@ def test_plain_sweeps_converge_linearly_and_acceleration_pays():
     assert newton.stats["evaluations"] < accelerated.stats["evaluations"] < plain.stats["evaluations"]
 
 
+@pytest.mark.quick("solver1")
 @pytest.mark.parametrize("solver", (bpkr.Newton(), bpkr.AcceleratedSweeps()))
 def test_no_step_raises_the_action(solver):
     problem = random_problem(THREE_LAYERS, 1)

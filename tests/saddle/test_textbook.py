@@ -29,6 +29,7 @@ RIDGE = Action(
 )
 
 
+@pytest.mark.slow
 def test_a_hopfield_network_forgets_where_the_branch_of_memories_turns_back():
     (start, *_) = [each for each in search(HOPFIELD, {alpha: 0.12}, index=1) if each[m] > 0.5]
     branch = follow(HOPFIELD, {alpha: 0.12}, start, alpha, (0.11, 0.2), largest_step=0.05)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from sympy import Abs, Heaviside, Max, cosh, exp, log, sign, symbols
 
-from tests.marks import slow
 from theorykit.saddle import (
     Action,
     Between,
@@ -43,6 +42,7 @@ def failed(action, values=None, **options):
     return solution
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "expression",
     [
@@ -64,6 +64,7 @@ def test_a_kink_that_hides_a_descent_is_not_certified(expression):
         assert "kink or a jump" in failed(action).diagnosis
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "expression", [m**4 + x**2 - Heaviside(x + 7 * m) / 9, m**6 + 50 * x**2 - sign(m + x) / 5], ids=str
 )
@@ -72,6 +73,7 @@ def test_a_jump_next_to_a_minimum_of_no_curvature_is_told(expression):
     failed(Action(expression, {m: Real(), x: Real()}), initial={m: -0.4, x: 0.1})
 
 
+@pytest.mark.slow
 def test_a_kink_is_no_obstacle_elsewhere_and_a_minimum_if_the_action_rises_on_both_sides():
     assert minimise(Action((m - 1) ** 2 / 2 + 2 * Abs(m) + m, {m: Real()}), initial={m: 0.0}).converged
     away = minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})
@@ -102,6 +104,7 @@ def test_a_vanishing_curvature_is_decided_on_both_sides(terms, is_minimum):
         assert minimise(SOFT, values, initial={m: 1e-3, x: 2e-3}).converged
 
 
+@pytest.mark.slow
 def test_a_curvature_that_vanishes_as_a_number_or_by_symbols_is_decided():
     assert minimise(Action(m**4, {m: Real()}), initial={m: 1e-3}).converged
     critical = Action(beta * m**2 / 2 - log(2 * cosh(m)) + x**2, {m: Real(), x: Real()}, [beta])
@@ -118,6 +121,7 @@ def test_a_hessian_that_is_not_finite_is_told():
     assert "not finite" in failed(action, {s: 2.5}).diagnosis
 
 
+@pytest.mark.slow
 def test_rounding_that_leaves_the_point_unknown_is_told_and_exact_cancellation_is_none():
     large = symbols("L", real=True)
     unknown = Action((m + large) ** 2 - m**2 - 2 * large * m + h * (m - 1) ** 2, {m: Real()}, [large, h])
@@ -132,6 +136,7 @@ def test_rounding_that_leaves_the_point_unknown_is_told_and_exact_cancellation_i
     assert solution.error > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "field"), [(1.25, 0.0), (1.0, 0.0), (2.0, 0.0)])
 def test_an_overlap_of_zero_is_found_on_the_edge_of_its_domain_and_said(temperature, field):
     values = {beta: 1 / temperature, h: field}
@@ -142,6 +147,7 @@ def test_an_overlap_of_zero_is_found_on_the_edge_of_its_domain_and_said(temperat
     assert [float(each[q]) for each in search(GLASS, values, index=1, starts=4)] == [0.0]
 
 
+@pytest.mark.slow
 def test_an_edge_into_which_the_action_falls_is_no_solution():
     with pytest.warns(ConvergenceWarning):
         assert not stationary(GLASS, {beta: 0.5, h: 0.0}, index=0, initial={q: 0.3}).converged
@@ -184,6 +190,7 @@ def test_small_overlaps_are_known_to_rounding(field):
     assert solution.error < 1e-9
 
 
+@pytest.mark.slow
 def test_a_derivative_that_does_not_exist_is_nan_with_a_warning():
     on_edge = lambda b: stationary(GLASS, {beta: b, h: 0.0}, index=1, initial={q: 0.3})[q]  # noqa: E731
     with pytest.warns(NoDerivativeWarning):
@@ -193,7 +200,8 @@ def test_a_derivative_that_does_not_exist_is_nan_with_a_warning():
         assert np.isnan(jax.grad(lambda b: minimise(no_minimum, {beta: b}, initial={m: 0.0})[m])(1.0))
 
 
-@pytest.mark.parametrize("unit", [1e-9, *slow([1e-6, 1e6]), 1e9])
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1e6, 1e9])
 def test_solutions_do_not_depend_on_units(unit):
     expression = (m / alpha) ** 2 / 2 - log_cosh(1.5 * (m / alpha + h)) / 1.5
     action = Action(expression, {m: Real()}, [alpha, h])
@@ -207,6 +215,7 @@ def test_solutions_do_not_depend_on_units(unit):
     assert len(branch) < 200
 
 
+@pytest.mark.slow
 def test_two_minima_of_index_zero_are_told_by_stationary():
     action = Action(m**4 - m**2 + m / 100, {m: Real()})
     with pytest.warns(UserWarning, match="2 stationary points of index 0"):

@@ -173,6 +173,7 @@ def tiny_disk(folder: Path) -> bool:
     return Path(mount[0]).exists() and subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_no_process(tmp_path):
     """Every writer at many lengths that the system allows a file, and, where one can be mounted, on a full disk."""
     code = """

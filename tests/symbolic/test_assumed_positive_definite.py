@@ -106,6 +106,7 @@ def test_steps_are_verified_where_the_matrix_is_positive_definite():
     assert "not a number" in str(Derivation((never,), ({n: 2},)).verify())
 
 
+@pytest.mark.slow
 def test_a_gaussian_channel_with_a_symmetric_conjugate():
     """The stationary point is Q = (C^{-1} + A)^{-1} and A = alpha (I + Q)^{-1}, by iteration as the independent way."""
     values = {C: np.array([[2.0, 0.5], [0.5, 1.0]]), alpha: 3.0}

@@ -70,12 +70,14 @@ def compiled(expression):
     return lambda values: function.call_from({name: jnp.asarray(value) for name, value in values.items()})["value"]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
 @given(values=values_of_any_size)
 def test_generated_code_gives_what_the_interpreter_gives(expression, values):
     assert_close(compiled(expression)(values), interpret(expression, values))
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("shape", SIZES, ids=str)
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
 def test_gradients_are_those_of_automatic_differentiation_and_of_differences(expression, shape):

@@ -40,6 +40,7 @@ def test_every_row_is_what_quadrature_gives(integrand, values):
     assert_close(interpret(closed, values), interpret(GaussianAverage(integrand, z), values), 2e-13)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("values", [*slow(VALUES[:1]), *VALUES[1:]], ids=["first", "second"])
 @pytest.mark.parametrize("integrand", OF_TWO, ids=str)
 def test_every_row_of_two_variables_is_what_quadrature_gives(integrand, values):

@@ -105,6 +105,7 @@ def theirs(matrix, number, weights):
     return jnp.trace(power(number * matrix)) + jnp.sum(power(number**2 * matrix) * weights)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["two the same", *slow(["apart", "all the same", "close", "far apart"])])
 @pytest.mark.parametrize(
     "arguments", [(0, 0), (0, 1), (1, 0), *slow([(1, 1), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)])], ids=str
@@ -278,6 +279,7 @@ OF_EIGENVALUES = (
 )
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("function", OF_EIGENVALUES)
 @pytest.mark.parametrize("name", ["all the same", *slow(["two the same", "close"])])
 def test_sums_over_eigenvalues_have_second_derivatives_for_any_function(function, name):

@@ -43,6 +43,7 @@ def test_the_moments_are_those_of_the_free_cumulants(v, c):
     assert cube == pytest.approx(c + 3 * c * (c + v) + c**3, rel=1e-11, abs=1e-13)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.floats(-6, 3), st.floats(-3, 2))
 def test_any_law_has_mass_one(log_v, log_c):
@@ -70,6 +71,7 @@ EXPRESSIONS = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_values_and_derivatives_are_those_of_the_interpreter_and_of_differences(name):
     expression = EXPRESSIONS[name]
@@ -117,6 +119,7 @@ def exact_mean(law, function):
     return mpmath.quad(integrand, [0, mpmath.pi / 2, mpmath.pi])
 
 
+@pytest.mark.quick("semicircle")
 @pytest.mark.parametrize("law", [SUM, MP, WIGNER], ids=["sum", "Marchenko-Pastur", "semicircle"])
 def test_many_digits(law):
     laws = {
@@ -136,6 +139,7 @@ def test_many_digits(law):
             assert abs(sp.N(exact, 25) - digits) < 1e-19
 
 
+@pytest.mark.slow
 def test_the_free_entropy_grows_by_the_free_fisher_information():
     """d Sigma / dv = (2 pi^2 / 3) int mu^3: both sides are computed, one by JAX's differences of the other's nodes."""
 
@@ -217,6 +221,7 @@ def test_the_interpreter_refuses_negative_parameters(kind, values):
         interpret(value, values)
 
 
+@pytest.mark.slow
 def test_parameters_that_are_no_law_give_nan():
     function = compile_expressions("f", {"value": SUM.cube_of_density()}, [NOISE, RATIO])
     found = function(Delta=jnp.array([0.5, -0.5, 0.0, jnp.inf]), kappa=jnp.array([0.5, 0.5, 0.5, 0.5]))["value"]

@@ -67,6 +67,7 @@ def test_a_layer_that_is_right_is_its_reference(name):
     assert len(report.passed) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", *slow(sorted(set(KINDS) - {"dense"}))])
 def test_a_layer_that_is_right_has_no_findings(name):
     kind, reference, draw = KINDS[name]

@@ -52,6 +52,7 @@ def test_any_layer_can_stand_in_an_architecture(layer, seed):
     assert len(matrix) == architecture.paths
 
 
+@pytest.mark.slow
 def test_few_shapes_are_drawn_and_any_temperature():
     seen = set()
     find(strategies.architectures(), lambda architecture: seen.add(architecture.widths) or len(seen) > 4)

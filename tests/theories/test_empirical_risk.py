@@ -52,6 +52,7 @@ def test_ridge_regression_is_the_closed_form(ridge, alpha, strength, noise):
     assert_close(training_loss(ridge, values, student), (expected + noise) / (2 * (1 + V) ** 2), 1e-8)
 
 
+@pytest.mark.slow
 def test_a_spectrum_of_ones_is_the_identity_and_others_solve_their_equations():
     action = empirical_risk.action(SQUARE, X, Y, labels="linear", has_spectrum=True)
     values = {"alpha": 1.5, "lambda_": 0.1, "sigma2": 0.25}
@@ -72,6 +73,7 @@ def test_a_spectrum_of_ones_is_the_identity_and_others_solve_their_equations():
     assert_close(error, (bias + 0.25 * share) / (1 - share), 1e-9)
 
 
+@pytest.mark.slow
 def test_hinge_regression_solves_the_fixed_point_equations(hinge):
     values = {"alpha": 1.5, "lambda_": 0.1, "sigma2": 0.3}
     student = solve(hinge, values)
@@ -127,6 +129,7 @@ def in_numpy(loss, mistake=""):
     return reference
 
 
+@pytest.mark.quick("ridge-mistakes0")
 @pytest.mark.parametrize(
     "loss, mistakes",
     [
@@ -144,6 +147,7 @@ def test_the_action_is_that_of_numpy_and_planted_mistakes_are_found(request, los
     assert action.derivation.verify().holds
 
 
+@pytest.mark.slow
 def test_the_capacity_of_the_perceptron_is_two():
     """Random labels, margin zero, weights on the sphere: the forces that the examples need diverge at alpha = 2."""
     V, alpha = symbols("V alpha", positive=True)
@@ -170,6 +174,7 @@ def test_fewer_examples_than_weights_without_ridge_are_reported(ridge, ridge_, n
         solve(ridge, values, throw=True)
 
 
+@pytest.mark.slow
 def test_a_loss_without_a_minimum_needs_a_ridge():
     action = empirical_risk.action(-X * Y, X, Y)
     values = {"alpha": 0.5, "sigma2": 0.25}

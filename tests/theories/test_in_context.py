@@ -31,6 +31,7 @@ def ridgeless(alpha, tau, kappa, rho):
     return np.where(tau < 1, few, many)
 
 
+@pytest.mark.slow
 def test_closed_forms_without_ridge():
     rng = np.random.default_rng(0)
     alpha, kappa, rho = np.exp(rng.uniform(-1, 2, 100)), np.exp(rng.uniform(-1.5, 1.5, 100)), rng.uniform(0, 1, 100)
@@ -39,6 +40,7 @@ def test_closed_forms_without_ridge():
     assert np.max(np.abs(found.icl - ridgeless(alpha, tau, kappa, rho))) < 1e-9
 
 
+@pytest.mark.slow
 def test_the_law_of_the_note_at_a_ridge():
     """1 - tau + tau lambda / epsilon = epsilon M(epsilon + x)."""
     tau = np.array([0.5, 1.0, 2.0])
@@ -47,6 +49,7 @@ def test_the_law_of_the_note_at_a_ridge():
     assert np.max(np.abs(left - epsilon * mean_inverse(0.7, epsilon + 1.1 / 2))) < 1e-12
 
 
+@pytest.mark.slow
 def test_the_transition_to_learning_in_context():
     found = in_context.errors(1e6, 1e6, np.array([0.2, 0.5, 0.9, 1.1]), 0.0, 1e-12)
     assert np.max(np.abs(found.icl - found.idg - [0.8, 0.5, 0.1, 0.0])) < 1e-5
@@ -66,6 +69,7 @@ def typed_mean(place, variance, ratio):
     return typed_potential(x, variance, ratio).diff(x).xreplace({x: place})
 
 
+@pytest.mark.slow
 def test_errors_are_derivatives_of_the_minimum_by_sources():
     """The minimum of the action with sources and its mixed differences in 50 digits, with the law of the note."""
     symbols = [in_context.EPSILON, in_context.ICL, in_context.IDG, in_context.LOSS]
@@ -107,6 +111,7 @@ def trained(d, seed, alpha, tau, kappa, rho, ridge):
     return [rho + np.mean((contexts(each) @ weights.T - each) ** 2) for each in tests]
 
 
+@pytest.mark.slow
 def test_networks_of_finite_size_extrapolate_to_the_theory():
     dimensions, seeds = np.array([8, 16, 32]), (2000, 300, 40)
     means, errors = [], []

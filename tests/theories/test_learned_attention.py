@@ -19,6 +19,7 @@ from theorykit.theories import learned_attention
 ROWS = json.loads((Path(__file__).parents[1] / "data" / "learned_attention" / "softmax.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_reference_errors():
     """Made by another quadrature: 600 Gauss-Legendre nodes in an angle."""
     assert len(ROWS) > 20
@@ -26,6 +27,7 @@ def test_the_reference_errors():
         assert learned_attention.mmse(row["alpha"], row["rho"], row["tokens"]) == pytest.approx(row["mmse"], abs=1e-10)
 
 
+@pytest.mark.quick("2.0-2")
 @pytest.mark.parametrize(("rho", "tokens"), [(0.1, 3), (0.5, 2), (1.0, 5), (2.0, 2)])
 def test_a_branch_ends_at_the_recovery_threshold(rho, tokens):
     exact = (2 * rho - rho**2 if rho < 1 else 1.0) / (tokens**2 + tokens - 2)

@@ -85,6 +85,7 @@ def symmetric(matrix):
     return (matrix + matrix.T) / 2
 
 
+@pytest.mark.slow
 @given(number=ANY_CASE, seed=cases.SEEDS)
 def test_energy_and_all_its_gradients_are_those_in_examples(number, seed):
     case = CASES[number]

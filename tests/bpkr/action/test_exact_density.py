@@ -75,6 +75,7 @@ def law(layer, width, variance, matrix, outer):
     return normal + wishart(schur, width - size, prior / width)
 
 
+@pytest.mark.quick(4)
 @every_network
 def test_the_exact_prior_is_the_law_of_the_notes(case):
     prior, values = bpkr.derive(case.architecture()).finite_width, numbers(case)
@@ -126,6 +127,7 @@ def slopes(case, densities, overlaps):
     return jax.jit(jax.vmap(of_draw))(drawn)
 
 
+@pytest.mark.quick("one head")
 @every_network
 def test_the_exact_prior_is_that_of_sampled_networks(case):
     """The mean of U dS/dU is (n + 1) I, for exp(-S/2) to be a density: its integral is the same after U -> A U A^T."""

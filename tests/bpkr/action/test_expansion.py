@@ -31,6 +31,7 @@ QUICK = (ALL_SKIPS, OWN_KINDS)  # each is a compilation of the solver
 SLOW = (TWO_LAYERS, *(case for case in GRAMMAR if case not in QUICK))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", [*QUICK, *slow(SLOW)], ids=str)
 def test_the_error_of_first_order_falls_as_the_square_of_the_width(case):
     problem = random_problem(case, 0)
@@ -46,6 +47,7 @@ def test_the_error_of_first_order_falls_as_the_square_of_the_width(case):
     assert errors[1] < 0.05 * departures[1]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("case", [*CASES, *GRAMMAR, *READOUTS_OF_TOKENS], ids=str)
 def test_closed_forms_solve_their_equations_and_compile(case):
     architecture = case.architecture()

@@ -51,6 +51,7 @@ def bound_values(problem):
     return {"Gplus": np.asarray(point.logdet_gradient), "W": np.asarray(first @ point.minus_misfit_gradient @ first)}
 
 
+@pytest.mark.slow
 @given(case=ANY_SWEPT, seed=cases.SEEDS)
 def test_the_bound_touches_the_energy_and_lies_above_it(case, seed):
     problem, rng = random_problem(case, seed), np.random.default_rng(seed)
@@ -71,6 +72,7 @@ def test_the_bound_touches_the_energy_and_lies_above_it(case, seed):
     assert_close(slope, energy_at(of_problem, problem.order_parameters.matrices[0]).slope, 1e-8)
 
 
+@pytest.mark.slow
 @given(problem=problems(ANY_SWEPT))
 def test_a_sweep_solves_the_equations_of_the_bound(problem):
     """The last one swept, U_1, exactly: its equation given the others as they are after the sweep."""
@@ -85,6 +87,7 @@ def test_a_sweep_solves_the_equations_of_the_bound(problem):
     assert np.max(np.abs(residual)) < 1e-9 * scale
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(problem=problems(ANY_SWEPT))
 def test_a_sweep_never_raises_the_action(problem):

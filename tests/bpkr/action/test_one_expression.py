@@ -16,6 +16,7 @@ from ..cases import GRAMMAR, READOUTS_OF_TOKENS
 PACKAGE = Path(theorykit.__file__).parent
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS), ids=str)
 def test_every_term_of_the_action_is_what_a_step_arrived_at(case):
     action = bpkr.derive(case.architecture())

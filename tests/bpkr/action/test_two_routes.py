@@ -56,6 +56,7 @@ def test_what_the_exact_prior_has_beyond_it_is_known(layers):
         assert abs(interpret(correction, values) - expected) < 1e-10 * max(1.0, abs(expected))
 
 
+@pytest.mark.quick("5")
 @pytest.mark.parametrize("heads", [2, 5])
 def test_each_further_layer_adds_the_same_operations(heads):
     counts = [
@@ -74,6 +75,7 @@ def test_depth_six_is_derived_verified_and_compiled():
     assert bpkr.compile_action(action).terms.source.count("cholesky(") == 7
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS), ids=str)
 def test_the_meaning_of_the_first_order_parameter_is_derived(case):
     """Result 2: N_1 U_1 is the mean of the sum of w w^T."""

@@ -87,6 +87,7 @@ def test_probabilities_hold_where_deviations_differ(seed, spread):
     np.testing.assert_allclose(found, norm.logcdf(ratio), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_probabilities_of_three_outputs_are_those_of_thirty_digits():
     mean, deviation = [0.2, 0.0, -0.3], [1e-4, 1.0, 0.03]
     classes = bpkr.Classes((0, 1, 2), "one-hot")

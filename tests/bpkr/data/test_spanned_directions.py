@@ -42,6 +42,7 @@ def test_a_direction_that_matters_beside_the_temperature_is_kept():
     assert_close(products(found), products(features), 1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("examples", "rank", "width", "is_dual"),
     [(300, 7, 40, True), pytest.param(350, 56, 112, False, marks=pytest.mark.slow)],

@@ -48,6 +48,7 @@ def entries_to_matrix(entries, size):
     return matrix + matrix.T - jnp.diag(jnp.diagonal(matrix))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(problem=problems(ANY_OF_THE_GRAMMAR))
 def test_values_and_gradients_are_those_of_the_action(problem):
@@ -69,6 +70,7 @@ def test_values_and_gradients_are_those_of_the_action(problem):
             assert np.linalg.eigvalsh(part)[0] > -1e-10 * np.max(np.abs(part))
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
 def test_the_curvature_is_the_second_derivative(case, seed):

@@ -82,6 +82,7 @@ def kernel_of_tokens(u1, readings, between):
     return np.einsum("ab,msa,msnt,ntb->mn", u1, readings, by_token, readings)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("function", KERNELS, ids=str)
 @pytest.mark.parametrize("readout", ["last", "mean"])
 def test_the_kernel_is_the_sum_over_paths_and_tokens(function, readout):
@@ -109,6 +110,7 @@ def test_dense_layers_take_the_function_of_the_kernel_below(first, second):
     assert_close(found, kernel_of_tokens(u1, readings, between), _OF_ROUNDING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, *slow([2])])
 def test_with_the_identity_they_are_explicit_features(outputs):
     """Everything that takes features, of both kinds."""

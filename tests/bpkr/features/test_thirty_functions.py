@@ -49,6 +49,7 @@ def trials(name):
         yield (own, other, correlation), abs(found - float(known)) / (size or 1.0), stated
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", [*QUICK, *slow(each for each in CASES if each not in QUICK)])
 def test_the_stated_error_of_a_kernel_covers_the_true_one(name):
     for point, true, stated in trials(name):

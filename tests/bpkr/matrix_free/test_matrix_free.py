@@ -123,6 +123,7 @@ def test_the_features_as_an_operator_are_the_flat_features(case):
     assert_close(path_gram(design), jnp.einsum("pai,pbi->ab", by_path, by_path))
 
 
+@pytest.mark.slow
 def test_with_basis_vectors_for_probes_the_estimate_is_exact(two_outputs):
     log_det, misfit, logdet_gradient, minus_misfit_gradient = two_outputs.exact()
     rows = len(two_outputs.data.labels)
@@ -240,6 +241,7 @@ def test_no_labels_no_misfit(moderate):
     assert np.isfinite(estimate.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

@@ -81,6 +81,7 @@ def test_a_mask_may_differ_from_head_to_head_and_be_added():
     assert_close(found, weights / weights.sum(axis=2, keepdims=True), 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(seed=SEEDS, readout=st.sampled_from(READOUTS))
 def test_padding_changes_nothing(seed, readout):
@@ -95,6 +96,7 @@ def test_padding_changes_nothing(seed, readout):
         assert_close(features[example], expected[0], 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(seed=SEEDS, readout=st.sampled_from(READOUTS))
 def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
@@ -279,6 +281,7 @@ def test_masks_of_transformers_say_which_keys_are_real():
             attended(mask, layout=layout, isolated="self")
 
 
+@pytest.mark.slow
 def test_booleans_of_as_many_examples_as_tokens_have_two_meanings():
     flags = np.arange(TOKENS) < np.array([4, 1, 3, 2])[:, None]
     for mask, options in ((flags, {}), (flags.astype(int), {"layout": "torch"}), (np.tri(TOKENS, dtype=bool), {})):

@@ -80,6 +80,7 @@ def explicit_network(network, architecture, inputs, attention, readout):
     return np.array(outputs)[:, 0] if architecture.outputs == 1 else np.array(outputs)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(
     case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
@@ -93,6 +94,7 @@ def test_the_network_is_its_layers_one_after_the_other(case, seed, readout):
     assert_close(network(inputs), explicit_network(network, architecture, inputs, attention, readout), 1e-12)
 
 
+@pytest.mark.quick("projection_heads")
 @pytest.mark.parametrize("parameters", [key_query_heads, projection_heads])
 @given(
     case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),

@@ -36,6 +36,7 @@ def network_and_data(name, width=4.0):
     return architecture, heads, bpkr.path_features(INPUTS, heads(INPUTS), architecture)
 
 
+@pytest.mark.quick("its own function")
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "several functions"])
 def test_the_covariance_under_the_prior_is_the_kernel_at_any_width(name):
     architecture, heads, features = network_and_data(name)
@@ -91,6 +92,7 @@ def test_the_posterior_of_the_weights_is_that_of_importance_sampling():
     assert np.all(np.abs(found.mean("draws").values - exact) < 5 * errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["relu", *slow([abs])])
 @pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_both_forms_are_the_same_for_functions_that_are_homogeneous(function, depth):

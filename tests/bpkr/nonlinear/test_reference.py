@@ -33,6 +33,7 @@ def diagonal(variance):
     return np.diag(variance) if variance.ndim == 2 else variance
 
 
+@pytest.mark.quick("s1", "s2")
 @pytest.mark.parametrize("name", VANILLA)
 def test_action_order_parameters_and_predictor_are_those_of_the_program(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]
@@ -63,6 +64,7 @@ def test_the_kernel_of_the_test_examples_is_that_of_the_program(name):
     assert_close(bpkr.kernel(problem, unit, features(name)), arrays(name)["K0X"], 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names("FC_1HL_nonodd"))
 def test_with_mean_it_is_a_min_max_point_whatever_the_start(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]
@@ -83,6 +85,7 @@ def test_with_mean_it_is_a_min_max_point_whatever_the_start(name):
     assert_close(ends[0].action, found.action, 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*names("FC_deep_nested")[:1], *slow(names("FC_deep_nested")[1:])])
 def test_nested_order_parameters_and_predictor_are_those_of_the_program(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]

@@ -68,6 +68,7 @@ def law_coordinates(architecture, law, coordinates):
     return jnp.concatenate(moved), log_stretch
 
 
+@pytest.mark.quick("two outputs")
 @every_regular
 def test_the_law_has_the_derived_density(case):
     """-2 log p: the entropy and the corrections of the second route, and the volume element, up to a constant."""
@@ -85,6 +86,7 @@ def test_the_law_has_the_derived_density(case):
     assert np.ptp(differences) < 1e-9 * np.max(np.abs(differences))
 
 
+@pytest.mark.quick("two outputs")
 @every_regular
 def test_the_volume_element_is_the_jacobian(case):
     architecture = case.architecture()
@@ -108,6 +110,7 @@ def test_the_volume_element_is_the_jacobian(case):
     assert np.ptp(differences) < 1e-9 * max(1.0, np.max(np.abs(differences)))
 
 
+@pytest.mark.quick("attention")
 @pytest.mark.parametrize("case", [marked(name, case) for name, case in {**REGULAR, **SINGULAR}.items()])
 def test_the_law_is_that_of_sampled_networks(case):
     """Mean and covariance of all order parameters, along random directions, within five standard errors."""
@@ -140,6 +143,7 @@ def test_the_law_is_that_of_sampled_networks(case):
         assert np.max(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / error) < 5
 
 
+@pytest.mark.quick("correlated", "one unit everywhere")
 @pytest.mark.parametrize("case", SINGULAR.values(), ids=SINGULAR)
 def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
     architecture = case.architecture()
@@ -154,6 +158,7 @@ def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
     assert any(rank < size for rank, size in zip(ranks, architecture.order_parameter_sizes, strict=True))
 
 
+@pytest.mark.slow
 def test_the_density_is_normalised():
     """A grid over both coordinates of a network with one head."""
     law = bpkr.finite_width_law(bpkr.Architecture((1,), (3.0, 2.0), temperature=1.0))

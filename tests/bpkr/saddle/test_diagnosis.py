@@ -21,6 +21,7 @@ def test_a_layer_of_fewer_units_than_paths_is_out_of_range(widths, least):
     assert (said in found.diagnosis) == (least < 1)
 
 
+@pytest.mark.slow
 def test_a_batch_says_so_of_its_narrowest_network():
     batch = jax.vmap(lambda width: solved(width))(np.array([2.0, 40.0]))
     assert batch.diagnosis.startswith("all 2 solves converged. The theory of wide layers does not hold")

@@ -46,6 +46,7 @@ def test_each_extreme_is_blamed_by_its_own_name(extreme, blamed):
         solved(**extreme)
 
 
+@pytest.mark.quick("numbers1", "numbers2")
 @pytest.mark.parametrize("numbers", ({"temperature": 1e300}, {"prior_variances": 1e-50}, {"widths": 1e100}))
 def test_what_double_precision_can_hold_is_solved(numbers):
     assert solved(**numbers).converged
@@ -58,6 +59,7 @@ def test_large_labels_are_blamed_where_they_spoil_the_accuracy():
     assert not saddle.converged
 
 
+@pytest.mark.quick("False-case0")
 @pytest.mark.parametrize("case", (TWO_OUTPUTS, *slow((TWO_LAYERS, SKIP_FIRST))))
 @pytest.mark.parametrize("repeated", (False, True))
 def test_examples_in_principal_axes_have_the_same_energy(case, repeated):
@@ -85,6 +87,7 @@ def test_a_problem_that_newtons_method_gave_up_is_solved():
     assert saddle.stats["evaluations"] < 60
 
 
+@pytest.mark.slow
 def test_narrow_networks_at_a_tiny_temperature_are_solved():
     rng = np.random.default_rng(5)
     features, labels = rng.standard_normal((12, 4, 3)), np.sign(rng.standard_normal(12))
@@ -111,6 +114,7 @@ def solved_at(temperatures, tolerance):
     return jax.vmap(at)(temperatures)
 
 
+@pytest.mark.slow
 def test_a_batch_tells_how_many_of_its_solves_failed():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -119,6 +119,7 @@ def test_corrections_gain_one_power_of_the_width(name, quantity):
     assert corrected_error < saddle_error / 30
 
 
+@pytest.mark.slow
 @every_network
 def test_the_spread_of_the_order_parameters(name):
     """Of order 1/N, and known but for 1/N^2."""
@@ -127,6 +128,7 @@ def test_the_spread_of_the_order_parameters(name):
     assert error < 0.05 * np.max(exact(name, WIDTHS[-1])["spread"])
 
 
+@pytest.mark.slow
 def test_the_covariance_is_that_of_the_modes():
     architecture, features, labels, _ = problem("two heads", 30.0)
     saddle = bpkr.solve(architecture, bpkr.Data(features, labels))

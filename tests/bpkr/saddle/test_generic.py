@@ -32,6 +32,7 @@ def assert_same_minimum(architecture, features, labels):
         assert_close(value, found[name], 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", QUICK)
 def test_both_ways_lead_to_the_same_minimum(case):
     problem = random_problem(case, 0)
@@ -46,6 +47,7 @@ def test_both_ways_lead_to_the_same_minimum_in_every_case(case, seed):
     assert_same_minimum(problem.architecture, problem.features, problem.labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == "case00" else pytest.param(name, marks=pytest.mark.slow) for name in reference.CASES]
 )
@@ -53,6 +55,7 @@ def test_both_ways_lead_to_the_same_minimum_on_the_reference_cases(name):
     assert_same_minimum(reference.architecture_of(name), reference.stored_features(name), reference.arrays(name)["y"])
 
 
+@pytest.mark.slow
 def test_a_term_of_ones_own_is_added_to_the_action_of_the_theory():
     problem = random_problem(TWO_LAYERS, 1)
     action = bpkr.derive(problem.architecture).of_free_order_parameters

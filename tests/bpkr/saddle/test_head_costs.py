@@ -44,6 +44,7 @@ def smaller(problem, layers, paths):
     return bpkr.Problem(architecture, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "head", "fewer", "paths", "outputs"),
     [

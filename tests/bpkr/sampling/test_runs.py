@@ -21,6 +21,7 @@ SHORT = {"schedule": Schedule(chains=2, warmup=60, draws=120)}
 every_sampler = pytest.mark.parametrize("sample", SAMPLERS, ids=lambda sample: sample.__name__)
 
 
+@pytest.mark.quick("sample_weights_by_gibbs")
 @every_sampler
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, monkeypatch):
     run = partial(quietly, sample, *problem()[:3])
@@ -177,6 +178,7 @@ def test_the_comparison_measures_in_standard_errors():
     np.testing.assert_allclose(result["U_1"].sel(approach="saddle"), saddle.order_parameters.matrices[0])
 
 
+@pytest.mark.slow
 def test_corrections_are_left_out_below_the_number_of_paths():
     result = compared("singular", approaches=("saddle", "one_over_n"))
     left_out = result.sel(approach="one_over_n")

@@ -42,6 +42,7 @@ def assert_within(ours, theirs, errors=4.5):
 PAIRS = [(name, sampler) for sampler in ("gibbs", "nuts") for name in NETWORKS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sampler"), [PAIRS[0], *(pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS[1:])]
 )
@@ -49,6 +50,7 @@ def test_samplers_of_the_weights_agree_with_the_exact_posterior(name, sampler):
     assert_within(estimates(name, sampler), estimates(name, "exact"))
 
 
+@pytest.mark.slow
 def test_the_exact_posterior_is_the_weighted_prior():
     """Networks drawn from the prior, weighted by the likelihood of the labels given their order parameters."""
     architecture, features, labels, test_features = problem("attention")
@@ -82,6 +84,7 @@ def test_without_information_the_prior_is_sampled(sampler):
         assert np.max(np.abs(value.values - np.asarray(expected)) / error.values) < 4.5
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sampled_weights_are_those_of_the_network(name):
     """The draw's output by paths is that of the Equinox network, layer by layer."""

@@ -37,6 +37,7 @@ def test_class_labels_become_outputs():
         sweeps.sweep(ONE, DATA, widths=(20,), temperatures=(0.1,), progress=False)
 
 
+@pytest.mark.slow
 def test_a_sweep_scores_classes_by_their_names():
     result = sweeps.sweep(THREE, DATA, widths=(20, np.inf), temperatures=(0.1, 1.0), progress=False)
     truth = named(TEST_FEATURES)

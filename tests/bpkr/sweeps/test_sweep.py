@@ -58,6 +58,7 @@ def assert_same(one: xr.Dataset, other: xr.Dataset) -> None:
     xr.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_values_are_those_of_single_solves_from_the_start(result):
     assert result["U_1"].dims[:2] == ("width", "temperature")
     for width in (WIDTHS[0], WIDTHS[3]):
@@ -112,6 +113,7 @@ def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
     assert_same(again, cold)
 
 
+@pytest.mark.slow
 def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -128,6 +130,7 @@ def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
     assert len(starts) == 8, "... unless with another max_steps"
 
 
+@pytest.mark.slow
 def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     data = random_data(1)
     repeated = {"features": np.concatenate([data.features, data.features]), "labels": np.tile(data.labels, 2)}
@@ -272,6 +275,7 @@ def test_the_best_temperature_is_the_lowest_of_the_most_accurate():
     assert sweeps.best_temperatures(over_seeds).dims == ("width",)
 
 
+@pytest.mark.slow
 def test_a_complete_sweep_starts_no_workers(tmp_path):
     class Refusing(ThreadPoolExecutor):
         def submit(self, *_, **__):

@@ -19,6 +19,7 @@ def diagram():
     return diagrams.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), SHORT)
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("orbit", range(len(BETAS)))
 def test_marks_are_the_levels_that_an_orbit_visits(diagram, orbit):
     model, parameters = published(), dmft.Parameters(BETAS[orbit], GAMMA, 0.02)
@@ -65,6 +66,7 @@ def test_the_window_at_the_end_takes_the_orbit_up(diagram):
     np.testing.assert_allclose(path.attention[4], end.attention[0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_phase_diagram_is_the_orbits_of_every_pair_with_both_regimes():
     model, gammas, betas = published(), np.array([GAMMA, 5.0]), np.array([0.5, 1.28, 1.4])
     settings = diagrams.OrbitSettings(transient=2000, recorded=3000, exponents=2)
@@ -78,6 +80,7 @@ def test_a_phase_diagram_is_the_orbits_of_every_pair_with_both_regimes():
     np.testing.assert_array_equal(found["distinct"].sel(gamma=5.0), alone["distinct"])
 
 
+@pytest.mark.slow
 def test_continuation_starts_each_value_where_its_neighbour_ended():
     model, betas = published(), np.array([1.1, 1.15, 1.2, 1.25])
     settings = diagrams.OrbitSettings(transient=100, recorded=40, exponents=0, levels=201)

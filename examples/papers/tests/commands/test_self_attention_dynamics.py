@@ -35,6 +35,7 @@ def settings_seen(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_table_figures_and_one_file_are_written_once(folder, settings_seen, monkeypatch, capsys):
     run(monkeypatch, *COMMAND)
     printed = capsys.readouterr().out
@@ -48,6 +49,7 @@ def test_table_figures_and_one_file_are_written_once(folder, settings_seen, monk
     assert settings_seen == [experiment.SelfAttentionDynamics()]
 
 
+@pytest.mark.slow
 def test_settings_reach_the_experiment(folder, settings_seen, monkeypatch):
     (folder / "here").mkdir()
     of_another_run = save(plt.figure(), folder / "here" / "zoom.png").read_bytes()
@@ -79,6 +81,7 @@ def test_the_whole_way_at_a_small_size(folder, monkeypatch, capsys):
     assert not (folder / "self-attention-dynamics" / "partial").exists()
 
 
+@pytest.mark.slow
 def test_missing_figures_are_drawn(folder, monkeypatch, capsys):
     def computed(settings, partial, **_options):
         made = tree()

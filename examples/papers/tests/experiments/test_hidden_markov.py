@@ -24,6 +24,7 @@ def result(partial) -> xr.DataTree:
     return experiment.run(SETTINGS, partial)
 
 
+@pytest.mark.slow
 def test_narrow_beats_wide_and_wide_is_the_gaussian_process(result):
     dataset = result["default"].to_dataset()
     accuracy, limit = dataset["accuracy"].mean("seed"), dataset["gp_accuracy"].mean("seed")
@@ -32,6 +33,7 @@ def test_narrow_beats_wide_and_wide_is_the_gaussian_process(result):
     assert float(limit.sel(gp_paths="good")) > float(limit.sel(gp_paths="all paths"))
 
 
+@pytest.mark.slow
 def test_narrow_networks_use_the_good_paths_and_suppress_the_others(result):
     overlaps = result["default"].to_dataset()["U_1"].sel(width=10)
     good, denoising = overlaps.sel(path_1="11"), overlaps.sel(path_1="21")

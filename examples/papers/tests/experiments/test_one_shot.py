@@ -178,6 +178,7 @@ def test_monte_carlo_errors_are_of_what_is_sampled_alone(result):
     assert float(found["accuracy_error"].sel(origin=["theory", "trained"]).max()) == 0.0
 
 
+@pytest.mark.slow
 def test_monte_carlo_errors_are_the_scatter_over_runs():
     shared = shared_heads(bpkr.Architecture((2, 2), 4, temperature=1.0))
     rng = np.random.default_rng(0)

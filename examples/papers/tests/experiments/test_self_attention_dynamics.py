@@ -62,6 +62,7 @@ def test_a_hot_network_follows_the_positions_alone(result):
     np.testing.assert_allclose(orbit["autocorrelation"].isel(lag=4), 1, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_known_chaos_is_found(result):
     orbit = result["trajectories"].to_dataset().sel(beta=1.28)
     exponent, error = (orbit[name].sel(number=1).item() for name in ("exponent", "exponent_error"))
@@ -74,6 +75,7 @@ def test_the_known_chaos_is_found(result):
     assert float(orbit["autocorrelation"].isel(lag=slice(200, None)).max()) < 0.5
 
 
+@pytest.mark.slow
 def test_overlaps_follow_from_the_attentions_before_them(result):
     weights = dmft.published_weights().semantic[dmft.OUTPUT].astype(float)
     for beta in SETTINGS.betas:

@@ -53,6 +53,7 @@ def assert_bars(container, values) -> None:
     np.testing.assert_allclose(spans, np.stack([mean - error, mean + error], axis=1))
 
 
+@pytest.mark.quick("heads3-2-unseen3")
 @pytest.mark.parametrize(
     ("heads", "seeds", "unseen"),
     [((2, 2), 2, UNSEEN), ((4, 4), 1, UNSEEN), ((3, 3, 3), 3, ("digits", "mnist")), ((8, 8), 2, UNSEEN)],
@@ -148,6 +149,7 @@ def test_heads_of_two_digits_are_told_apart(panels):
     assert [label.get_text() for label in first.get_yticklabels()] == [f"1.{head}" for head in range(1, 13)]
 
 
+@pytest.mark.slow
 def test_heads_stand_in_ascending_order_with_accuracy_without_each(panels):
     stages = variant()
     above, below = panels(stages)["e"]
@@ -187,6 +189,7 @@ def test_of_one_seed_sampling_alone_has_error_bars(panels):
     assert not drawn["b"][0].patches
 
 
+@pytest.mark.slow
 def test_figures_are_written_under_the_names_of_the_paper(tmp_path):
     names = ["L2H4", "L3H3", "L2H8", "L1H2"]
     result = tree(**{name: variant(seeds=1) for name in names})

@@ -153,6 +153,7 @@ def test_no_words_run_into_the_panel_beside_them(rows):
         assert all(text.get_window_extent(renderer).x1 < edge for text in words.texts)
 
 
+@pytest.mark.slow
 def test_all_figures_are_written(tmp_path):
     written = plots.draw_all(tree(), tmp_path)
     assert written == list(plots.figure_paths(tmp_path))

@@ -200,6 +200,7 @@ def serve_omniglot(server: Server, evaluation: int):
         server.files[f"images_{part}.zip"] = file.getvalue()
 
 
+@pytest.mark.slow
 def test_omniglot_from_the_server_to_the_split(server, tmp_path, monkeypatch):
     serve_omniglot(server, 659)
     monkeypatch.setattr(published, "OMNIGLOT", server.source(Path("omniglot")))
