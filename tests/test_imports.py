@@ -1,11 +1,14 @@
 """Data flows one way: a room imports rooms below it, no modules import each other in a circle, folders stay small."""
 
 import ast
+import builtins
+import dis
 import pkgutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
@@ -144,6 +147,26 @@ def test_nothing_that_a_package_exports_has_the_name_of_a_module_in_it(name):
     public = set(getattr(package, "__all__", ()))
     packages = {module for module in modules & public if type(getattr(package, module)) is type(theorykit)}
     assert modules & public <= packages
+
+
+def missing_names(module: Mapping[str, object], code: CodeType) -> Iterator[str]:
+    """Names that functions read from their module, which does not have them: a call would raise `NameError`."""
+    for inner in (each for each in code.co_consts if isinstance(each, CodeType)):
+        for instruction in dis.get_instructions(inner):
+            if instruction.opname == "LOAD_GLOBAL" and instruction.argval not in {*module, *vars(builtins)}:
+                yield f"{inner.co_name}: {instruction.argval}"
+        yield from missing_names(module, inner)
+
+
+@pytest.mark.parametrize("name", sorted({*MODULES} - {"theorykit.__main__"}))
+def test_functions_read_names_that_their_module_has(name):
+    code = compile(MODULES[name].read_text(), name, "exec")
+    assert not list(missing_names(vars(import_module(name)), code))
+
+
+def test_a_missing_name_is_seen():
+    code = compile("def outer():\n    return lambda: counted(len(known))", "planted", "exec")
+    assert list(missing_names({"known": ()}, code)) == ["<lambda>: counted"]
 
 
 def test_imports_are_seen():
