@@ -44,6 +44,22 @@ class WholeFunctionBase(sp.Function):
         return fuzzy_and(argument.is_real for argument in self.args[: self.numbers])
 
 
+class Logistic(WholeFunctionBase):
+    """1 / (1 + exp(-x)). The exponential overflows at x = -710, and a difference of tanh from one loses all digits."""
+
+    nargs = 1
+    closed_form = exp
+
+    def _slope(self, argindex):
+        return self * Logistic(-self.args[0])
+
+    def _eval_rewrite_as_exp(self, number, **kwargs):
+        return 1 / (1 + exp(-number))
+
+    def _eval_is_positive(self):
+        return self.args[0].is_real
+
+
 class LogCosh(WholeFunctionBase):
     """log cosh x. The hyperbolic cosine itself overflows at x = 711."""
 

@@ -35,7 +35,7 @@ _SCALARS = {
     **_named("StieltjesTransform LogPotential SpectralDensity CubeOfDensity LogEnergy", spectral_laws),
     **_named("MoreauEnvelope ProximalPoint", envelopes),
     **_named(
-        "LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial",
+        "Logistic LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial",
         functions,
     ),
 }
