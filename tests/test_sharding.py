@@ -125,6 +125,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.slow
 def test_statistics_do_not_depend_on_the_layout(four_devices):
     for layout, found in four_devices(statistics_of_layouts).items():
         rounding = 1e-5 if layout == "single" else ROUNDING

@@ -87,7 +87,7 @@ def test_the_limit_is_that_of_an_independent_minimisation(name):
     assert_close(mean, of["mean"], 1e-8)
 
 
-@pytest.mark.quick("case00", "case03")
+@pytest.mark.slow
 @every_case
 def test_finite_widths_approach_the_limit_as_one_over_the_width(name):
     away = {width: width * (overlaps(solved(name, width)) - overlaps(solved(name))) for width in (1e2, 1e4, 1e6)}
@@ -103,6 +103,7 @@ def test_finite_widths_approach_the_limit_as_one_over_the_width(name):
     assert abs(of_evidence[1]) < abs(of_evidence[0]) / 30
 
 
+@pytest.mark.slow
 def test_the_first_order_is_the_limit_of_differences():
     """The error of the first order falls as 1/N^2."""
     errors = {}
@@ -213,6 +214,7 @@ def test_the_curvature_is_the_second_derivative_of_the_action(width, outputs, ex
     assert_close(found, expected, 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [20, math.inf])
 def test_the_slope_of_the_evidence_in_the_richness_is_that_of_differences(width):
     data = small_problem(10).data

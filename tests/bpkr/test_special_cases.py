@@ -96,6 +96,7 @@ def test_local_kernels(function):
     assert np.max(np.abs(20 * (np.eye(3) / 0.8 - np.linalg.inv(u)) + force)) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_readout_of_every_token_has_the_prior_of_networks():
     architecture = bpkr.Architecture((2,), 6, (1.2, 0.7, 1.5), temperature=T, read_tokens=3, outputs=2)
     inputs = jnp.asarray(RNG.normal(size=(4, 3, N0)))

@@ -53,6 +53,7 @@ def test_the_phase_diagram_of_the_curie_weiss_model_is_known_in_closed_form(magn
     assert_close([end.parameters["h"][0], end.parameters["beta"][0]], [0.0, 1.0], 1e-11)
 
 
+@pytest.mark.slow
 def test_a_diagram_in_other_ranges_compiles_nothing(magnet, caplog):
     """Lines and branches have other numbers of points."""
     with jax.log_compiles():
@@ -175,6 +176,7 @@ def solutions(field, inverse=1.5):
     return [minimise(CURIE_WEISS, {beta: inverse, h: field}, initial={m: start}) for start in (1.0, -1.0)]
 
 
+@pytest.mark.slow
 def test_two_solutions_coexist_where_their_actions_are_equal():
     up, down = solutions(0.05)
     found = transition(up, down, h, (-0.3, 0.3))

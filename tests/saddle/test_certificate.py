@@ -43,6 +43,7 @@ def at_saddle(problem, saddle):
     return of_problem, of_problem.at(from_order_parameters(problem.architecture, saddle.order_parameters))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_curvature_is_that_of_the_action_along_displacements(case):
     problem = random_problem(case, 0)

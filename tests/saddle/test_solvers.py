@@ -71,7 +71,7 @@ def test_plain_sweeps_converge_linearly_and_acceleration_pays():
     assert newton.stats["evaluations"] < accelerated.stats["evaluations"] < plain.stats["evaluations"]
 
 
-@pytest.mark.quick("solver1")
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", (bpkr.Newton(), bpkr.AcceleratedSweeps()))
 def test_no_step_raises_the_action(solver):
     problem = random_problem(THREE_LAYERS, 1)
@@ -119,6 +119,7 @@ def test_straight_branches_cannot_be_swept():
         solved(random_problem(SKIP_FIRST, 0), solver=bpkr.AcceleratedSweeps())
 
 
+@pytest.mark.slow
 def test_another_minimiser_finds_the_same_minimum():
     problem = random_problem(TWO_LAYERS, 0)
     other = solved(problem, solver=optx.BFGS(rtol=1e-13, atol=1e-13), tolerance=1e-5)

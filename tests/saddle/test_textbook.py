@@ -67,6 +67,7 @@ def test_the_error_of_ridge_regression_is_that_of_random_matrix_theory(load, str
     assert_close(solution[V], g, 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [8.576958985908945e-07, 2.5118864315095823e-06])
 def test_ridge_regression_is_solved_at_small_ridge_where_iterations_raise_the_misfit_first(strength):
     load = 0.790909090909091

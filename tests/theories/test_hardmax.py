@@ -85,7 +85,7 @@ def test_information_without_and_with_a_good_estimate(information):
         assert abs(information(q, error)["value"] / limit - 1) < error
 
 
-@pytest.mark.quick("0.3768")
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", KNOWN)
 def test_error_of_learned_attention_from_hardmax_outputs(alpha):
     assert abs(learned_attention.mmse(alpha, 0.5, output="hardmax") / KNOWN[alpha] - 1) < 1e-8

@@ -86,7 +86,7 @@ def test_the_law_has_the_derived_density(case):
     assert np.ptp(differences) < 1e-9 * np.max(np.abs(differences))
 
 
-@pytest.mark.quick("two outputs")
+@pytest.mark.slow
 @every_regular
 def test_the_volume_element_is_the_jacobian(case):
     architecture = case.architecture()

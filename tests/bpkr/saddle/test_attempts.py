@@ -31,7 +31,7 @@ def test_a_minimum_in_a_valley_is_found_by_continuation_in_the_temperature():
     assert float(again.action) == pytest.approx(float(saddle.action), rel=1e-12)
 
 
-@pytest.mark.quick("20")
+@pytest.mark.slow
 @pytest.mark.parametrize("max_steps", [20, 160])
 def test_all_attempts_together_take_no_more_steps_than_allowed(max_steps):
     with pytest.warns(bpkr.ConvergenceWarning, match="all that max_steps allows"):

@@ -134,6 +134,7 @@ def test_a_batch_raises_where_it_is_told_to():
         jax.block_until_ready(jax.vmap(at)(jnp.array([100.0, 1e-3])))
 
 
+@pytest.mark.slow
 def test_what_jit_returns_warns_where_it_is_used():
     saddle = jax.tree.map(lambda leaf: leaf[1], solved_at(jnp.array([100.0, 1e-3, 1e-4]), 1e-9))
     architecture = bpkr.Architecture((2, 2), 30.0, temperature=1e-3)

@@ -31,7 +31,7 @@ def problem(examples: int, features: int, temperature: float = 0.1, outputs: int
     return bpkr.Problem(bpkr.Architecture((2, 2), 10.0, temperature=temperature, outputs=outputs), data)
 
 
-@pytest.mark.quick("dual", "outputs")
+@pytest.mark.slow
 @pytest.mark.parametrize(("features", "outputs"), [(17, 1), (2, 1), (17, 2)], ids=["kernel", "dual", "outputs"])
 def test_zeros_do_not_change_energy_and_curvature(features, outputs):
     here = problem(17, features, outputs=outputs)

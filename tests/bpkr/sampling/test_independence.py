@@ -135,6 +135,7 @@ def test_with_hardly_any_warmup_or_accepted_proposals_nuts_goes_on(posterior, wa
     assert np.all(found.stats["proposals"] == 0) and np.all(found.stats["n_steps"] > 0)
 
 
+@pytest.mark.slow
 def test_where_proposals_are_accepted_rarely_nuts_steps_often_between():
     posterior = Ridges(width=2.0)
     found = drawn(posterior, 300)

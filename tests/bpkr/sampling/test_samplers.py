@@ -72,6 +72,7 @@ def test_the_exact_posterior_is_the_weighted_prior():
         assert np.max(np.abs(found[name] - expected) / np.hypot(error, found[f"{name}_error"])) < 4.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_without_information_the_prior_is_sampled(sampler):
     """Labels with all but infinite noise: the order parameters have the mean they have at infinite width."""

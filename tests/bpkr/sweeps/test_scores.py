@@ -66,6 +66,7 @@ def test_numbers_are_scored_by_the_variance_that_is_explained():
     assert "test_accuracy" not in result and "test_confusion" not in result
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::theorykit.bpkr.sampling.MixingWarning")
 @pytest.mark.parametrize("approaches", [("saddle", "infinite_width"), *slow([("saddle", "exact")])])
 def test_a_comparison_has_the_accuracy_of_classes(approaches):

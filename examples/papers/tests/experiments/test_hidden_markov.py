@@ -11,6 +11,9 @@ from papers.plots import hidden_markov as plots
 from theorykit import bpkr, store
 from theorykit.workers import local_workers
 
+# The experiment takes half a minute.
+pytestmark = pytest.mark.slow
+
 SETTINGS = experiment.HiddenMarkov(widths=(10, 1000), seeds=2, test_examples=400, first_seed=1)
 
 
@@ -24,7 +27,6 @@ def result(partial) -> xr.DataTree:
     return experiment.run(SETTINGS, partial)
 
 
-@pytest.mark.slow
 def test_narrow_beats_wide_and_wide_is_the_gaussian_process(result):
     dataset = result["default"].to_dataset()
     accuracy, limit = dataset["accuracy"].mean("seed"), dataset["gp_accuracy"].mean("seed")
@@ -33,7 +35,6 @@ def test_narrow_beats_wide_and_wide_is_the_gaussian_process(result):
     assert float(limit.sel(gp_paths="good")) > float(limit.sel(gp_paths="all paths"))
 
 
-@pytest.mark.slow
 def test_narrow_networks_use_the_good_paths_and_suppress_the_others(result):
     overlaps = result["default"].to_dataset()["U_1"].sel(width=10)
     good, denoising = overlaps.sel(path_1="11"), overlaps.sel(path_1="21")
@@ -73,7 +74,6 @@ def test_alignments_are_directions(result):
     np.testing.assert_allclose((dataset["gp_alignment"] ** 2).sum("component"), 1.0, rtol=1e-10)
 
 
-@pytest.mark.slow
 def test_seeds_may_run_side_by_side(result, tmp_path):
     with local_workers(2) as executor:
         shared = experiment.run(SETTINGS, tmp_path, executor=executor, progress=False)
@@ -82,7 +82,6 @@ def test_seeds_may_run_side_by_side(result, tmp_path):
         xr.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_what_is_there(result, partial, monkeypatch):
     (partial / "noisy-2.nc").unlink()
     solved = []
@@ -97,7 +96,6 @@ def test_an_interrupted_run_goes_on_with_what_is_there(result, partial, monkeypa
 _solve = bpkr.solve
 
 
-@pytest.mark.slow
 def test_other_settings_do_not_resume_from_it(result, partial, tmp_path):
     warmer = replace(SETTINGS, temperature=1.0, widths=(10,), seeds=1)
     with pytest.raises(FileExistsError, match=r"holds another hidden Markov chains, which differs in settings\.widths"):

@@ -86,6 +86,7 @@ def test_overlaps_follow_from_the_attentions_before_them(result):
         np.testing.assert_array_equal(np.diff(orbit["position"]) % 4, 1)
 
 
+@pytest.mark.slow
 def test_the_diagram_marks_what_the_trajectory_visits(result):
     marks = result["diagram"].to_dataset().sel(beta=0.5)
     overlaps = result["trajectories"].to_dataset().sel(beta=0.5)["overlap"]
