@@ -88,7 +88,7 @@ def compiled_as_by_workers():
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark as slow all cases of a test except the quick ones: `quick(3)` takes three spread over the list.
 
     `quick("case00")` takes cases by name.
@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items):
         if isinstance(chosen[0], int):
             count = min(chosen[0], len(every))
             chosen = [names[(2 * place + 1) * len(every) // (2 * count)] for place in range(count)]
-        elif len(every) > 1 and (unknown := set(chosen) - set(names)):
+        elif (unknown := set(chosen) - set(names)) and not any("[" in argument for argument in config.args):
             raise pytest.UsageError(f"{file}::{test} has no cases {sorted(unknown)}; its cases are {names}")
         for item in every:
             if item.callspec.id not in chosen:
