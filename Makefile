@@ -14,11 +14,11 @@ demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2; 
 	$(BIN)/python examples/papers hidden-markov --output demo --overwrite
 
 test: $(INSTALLED)  ## Run all tests except the slow ones
-	@echo "Running all tests except the slow ones, on every core: about twenty minutes on two cores."
+	@echo "Running all tests except the slow ones, on every core: about ten minutes on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: $(INSTALLED)  ## Run every test
-	@echo "Running every test, on every core: about an hour on two cores."
+	@echo "Running every test, on every core: an hour or more on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(INSTALLED)
