@@ -82,8 +82,10 @@ def _run(example: Path) -> dict:
     os.environ["MPLBACKEND"] = "Agg"
     # Python does the same when it runs a script.
     sys.path.insert(0, str(EXAMPLES))
-    opened: set[str] = set()
-    sys.addaudithook(lambda event, about: opened.add(str(about[0])) if event == "open" else None)
+    # Paths that this process opened, or gave to a finished file. Another example may run beside it.
+    used: set[str] = set()
+    place = {"open": 0, "os.rename": 1}
+    sys.addaudithook(lambda event, about: used.add(str(about[place[event]])) if event in place else None)
     namespace = {"__name__": "__main__", "__file__": str(example)}
     cells = [cell for cell in jupytext.read(example, fmt="py:percent").cells if cell.cell_type == "code"]
     outputs, figures, start = {}, {}, time.perf_counter()
@@ -93,12 +95,13 @@ def _run(example: Path) -> dict:
             exec(compile(cell.source, f"{example.name}, cell {number + 1}", "exec"), namespace)
         if said.getvalue():
             outputs[number] = said.getvalue()
-        if drawn := sorted(name for name, written in _figures().items() if before.get(name) != written):
+        own = {Path(name).name for name in used}
+        if drawn := sorted(name for name, written in _figures().items() if name in own and before.get(name) != written):
             figures[number] = drawn
     seconds = round(time.perf_counter() - start, 1)
     modules = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
     ours = [path for path in map(Path, modules) if any(path.is_relative_to(each) for each in _OURS)]
-    paths = {Path(name).resolve() for name in opened if not name.isdigit()}
+    paths = {Path(name).resolve() for name in used if not name.isdigit()}
     data = [path for path in paths if path.is_relative_to(EXAMPLES) and path.suffix not in (".py", ".png", ".pyc")]
     read = [*sorted(data), *sorted(ours)]
     return {
