@@ -17,6 +17,7 @@ from sympy import KroneckerProduct
 
 import theorykit
 from tests.bpkr.action.test_kept import DAMAGED, assert_is_the_same
+from tests.marks import slow
 from theorykit import bpkr, cache, cli, compilation
 from theorykit.bpkr import Dense
 from theorykit.bpkr.action import derivation, kept
@@ -349,33 +350,25 @@ def test_a_new_process_reads_its_programs(tmp_path, compiled):
     assert [(path, path.stat().st_ino) for path in programs(tmp_path)] == kept_ones
 
 
-def test_damaged_programs_are_compiled_again(tmp_path, compiled):
-    theorykit.enable_cache(tmp_path)
-    here = solved_in_a_process()
-    for path in programs(tmp_path):
-        path.write_bytes(path.read_bytes()[:-100] + bytes(100))
-    for each in KEPT_FUNCTIONS:
-        each.programs.programs.clear()
-    assert solved_in_a_process() == here and len(compiled) == 6
-    for each in KEPT_FUNCTIONS:
-        each.programs.programs.clear()
-    assert solved_in_a_process() == here and len(compiled) == 6
+def with_wrong_ends(contents):
+    return [content[:-100] + bytes(100) for content in contents]
 
 
-@pytest.mark.slow
-def test_programs_under_the_names_of_others_are_compiled_again(tmp_path, compiled):
+def under_the_names_of_others(contents):
+    return contents[1:] + contents[:1]
+
+
+@pytest.mark.parametrize("damaged", [with_wrong_ends, *slow([under_the_names_of_others])])
+def test_damaged_programs_are_compiled_again(damaged, tmp_path, compiled):
     theorykit.enable_cache(tmp_path)
     here = solved_in_a_process()
     paths = programs(tmp_path)
-    contents = [path.read_bytes() for path in paths]
-    for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
+    for path, content in zip(paths, damaged([path.read_bytes() for path in paths]), strict=True):
         path.write_bytes(content)
-    for each in KEPT_FUNCTIONS:
-        each.programs.programs.clear()
-    assert solved_in_a_process() == here and len(compiled) == 6
-    for each in KEPT_FUNCTIONS:
-        each.programs.programs.clear()
-    assert solved_in_a_process() == here and len(compiled) == 6
+    for _ in range(2):
+        for each in KEPT_FUNCTIONS:
+            each.programs.programs.clear()
+        assert solved_in_a_process() == here and len(compiled) == 6
 
 
 @pytest.mark.slow
