@@ -102,15 +102,13 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
     # Weights that the examples do not determine make the variance V diverge. The diagnosis of such a point, far away,
     # is often wrong, for example that the action has a kink.
     cause = more = ""
-    if is_traced(found):
-        pass
-    elif np.any(found["V"] > 1e4):
-        cause = f"V diverges ({float(found['V']):.3g} at the last step): no finite weights minimise the risk, probably "
-        cause += (
+    if not is_traced(found) and np.any(found["V"] > 1e4):
+        cause = (
+            f"V diverges ({np.max(found['V']):.3g} at the last step): no finite weights minimise the risk, probably "
             "because the examples are separable or fewer than the weights, or the loss is unbounded. Give a larger "
+            "ridge lambda_"
         )
-        cause += "ridge lambda_"
-    elif any(option in found.diagnosis for option in ("initial=", "max_steps")):
+    elif not is_traced(found) and any(option in found.diagnosis for option in ("initial=", "max_steps")):
         more = f". These are options of saddle.stationary(action, values, index={index}, ...)"
     return report(found, throw, stacklevel=1, more=more, cause=cause)
 
