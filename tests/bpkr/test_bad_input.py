@@ -323,8 +323,7 @@ def test_extreme_temperatures_are_solved_with_more_examples_than_features(temper
 )
 def test_a_solve_that_rounding_stops_says_so_and_why(scale, tolerance, cause):
     doubled, architecture = CHAINS[:, [0, 0, 2, 2]], extreme(widths=1.0, temperature=1e-8)
-    with pytest.warns(bpkr.ConvergenceWarning, match="no step lowers the action beyond rounding") as caught:
+    with pytest.warns(bpkr.ConvergenceWarning, match=f"no step lowers the action beyond rounding.*{cause}"):
         saddle = bpkr.solve(architecture, bpkr.Data(doubled, scale * SIGNS), tolerance=tolerance)
-    assert cause in str(caught[0].message)
     assert jnp.isfinite(saddle.action) and jnp.isfinite(saddle.gradient_norm)
     assert not saddle.converged
