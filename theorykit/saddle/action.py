@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
-from sympy import Add, Expr, Interval, MatrixSymbol, S, Symbol
+from sympy import Abs, Add, DiracDelta, Dummy, Expr, Function, Interval, MatrixSymbol, Mul, Pow, S, Symbol
 
 from ..checks import (
     Scalar,
@@ -424,6 +424,16 @@ class Action(DisplayMixin):
         return compile_expressions("action", terms, self.symbols)
 
     @cached_property
+    def compiled_rounding(self) -> CompiledFunction | None:
+        """JAX function of all symbols by name, or None if it is zero.
+
+        It returns `rounding`, the effect on S of relative rounding errors of one in the sums within its terms. These
+        errors may exceed S: at a small x, log(1 + x^2) is known only to the rounding error of 1.
+        """
+        effect = Add(*(each for term in self.terms for each in _effects_of_sums(term)))
+        return compile_expressions("rounding", {"rounding": effect}, self.symbols) if effect else None
+
+    @cached_property
     def compiled_scale(self) -> CompiledFunction:
         """JAX function of all symbols by name. It returns the `scale`."""
         return compile_expressions("size_of_action", {"scale": self.scale}, self.symbols)
@@ -446,6 +456,28 @@ class Action(DisplayMixin):
     def latex(self, symbol_names: Mapping[Expr, str] | None = None) -> str:
         """Return S as LaTeX."""
         return latex(self.expression, symbol_names)
+
+
+def _effects_of_sums(term: Expr) -> Iterator[Expr]:
+    """Yield the effect on a term of a relative rounding error of one in each sum within it, to first order.
+
+    Sums within averages and functions of matrices are left out. The errors of averages are stated separately.
+    """
+    sums, nodes = set(), [term]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, Add):
+            sums.add(node)
+        if isinstance(node, (Add, Mul, Pow, Function)):
+            nodes += [each for each in node.args if each.free_symbols and not getattr(each, "is_Matrix", False)]
+    for each in sums:
+        result = Dummy(each.func.__name__, real=True)
+        try:
+            slope = gradient(term.xreplace({each: result}), result).xreplace({result: each})
+        except NotImplementedError:
+            continue
+        if not slope.has(DiracDelta):
+            yield Abs(slope) * Add(*map(Abs, each.args))
 
 
 def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tuple[int, Expr | None]:

@@ -157,6 +157,13 @@ class BoundAction(AbstractSaddleProblem):
         # The scale depends on parameters and sizes only, so any order parameters will do.
         return jnp.abs(jnp.asarray(self.of.compiled_scale(**self._given(self.values(self.free)))["scale"]))
 
+    def rounding(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """Return the effect on S of relative rounding errors of one in the sums within its terms, if it is finite."""
+        if self.of.compiled_rounding is None:
+            return jnp.array(0.0)
+        effect = self.of.compiled_rounding(**self._given(self.values(coordinates)))["rounding"]
+        return jnp.where(jnp.isfinite(effect), effect, 0.0)
+
     @eqx.filter_jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
         """Return the terms of the sum S."""

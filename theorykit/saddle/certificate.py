@@ -141,7 +141,7 @@ class Evidence(eqx.Module):
 
     - `verdict`: one of the verdicts above.
     - `terms` (terms,): the terms of S.
-    - `action_error`: rounding error of the sum of the terms.
+    - `action_error`: rounding error of the terms and of their sum.
     - `gradient_norm`: norm of the gradient per scale.
     - `model`: the quadratic model of S about the point.
     - `error`: bound on the shift of the point by rounding and by the remaining Newton step, in the metric of the
@@ -180,6 +180,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     actions, terms, few = jnp.sum(terms, axis=1), terms[0], len(near)
     noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
     noise_of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
+    noise_of_action = noise_of_action + eps * bound.rounding(coordinates)
     (first, second), (low, high) = jnp.split(slopes[few:], 2), jnp.split(actions[few:], 2)
     apart, summed = _ULPS * eps * reach, 4 * eps * jnp.sum(jnp.abs(terms))
     smooth = jnp.linalg.norm(local.hessian) * apart

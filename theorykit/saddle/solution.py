@@ -31,6 +31,10 @@ from .diagnosis import AbstractOutcome
 
 # Coordinates beyond this distance are far from random starts.
 _FAR = 1e2
+# Coordinates beyond this distance are next to an edge: within 1e-13 of a number that is positive or in an interval.
+_NEXT_TO_EDGE = 30.0
+# Largest slope of S per scale at an edge that counts as zero.
+_NO_SLOPE = 1e-6
 _ELSEWHERE = "Start from elsewhere (initial=...)"
 
 
@@ -73,7 +77,8 @@ class Solution(DisplayMixin, AbstractOutcome):
 
       - `evaluations`, `hessians`: numbers of evaluations of the action and of Hessians.
       - `tolerance`, `asked`: the requested tolerance and index.
-      - `coordinates`, `travelled`: coordinates of the point, and its distance from the start.
+      - `coordinates`, `gradient`, `travelled`: coordinates of the point, gradient of S per scale in steps of the
+        metric, and distance from the start.
       - `remaining`: length of the remaining Newton step.
       - `negative`: number of negative eigenvalues.
       - `softest`, `lowest`: directions of the curvature with the smallest absolute value, and of the lowest curvature.
@@ -182,6 +187,13 @@ class Solution(DisplayMixin, AbstractOutcome):
                 f"no stationary point was reached: after {spent} evaluations the {norm} per scale exceeds the "
                 f"{tolerance}, at {self.place}. There may be none; otherwise {_ELSEWHERE.lower()}, or raise max_steps"
             )
+        if slopes := self._slopes_at_edges():
+            edges = " and ".join(slopes)
+            return (
+                f"no stationary point was reached: the solve ended on the edge of a domain, {edges}, where S "
+                f"{' and '.join(slopes.values())}. {_ELSEWHERE}. If S is meant to be lowest or highest on the edge, "
+                f"insert {edges} into the expression"
+            )
         if verdict == FAR or (verdict in (FLAT, INFLECTED) and is_far):
             return (
                 f"the gradient is small at {self.place} ({norm} per scale), but so is the curvature, "
@@ -218,6 +230,23 @@ class Solution(DisplayMixin, AbstractOutcome):
             OTHER_INDEX: other,
         }
         return f"stationary at {self.place} ({norm}, {tolerance}), but {reasons[verdict]}"
+
+    def _slopes_at_edges(self) -> dict[str, str]:
+        """Describe the slope of S at each edge, by equations such as `m = 0`, unless it is zero."""
+        found = {}
+        for name, at, change in zip(self.owners, self.stats["coordinates"], self.stats["gradient"], strict=True):
+            domain = next(domain for symbol, domain in self.of.order_parameters.items() if symbol.name == name)
+            edge = domain.edge(at) if domain.has_edges and abs(at) > _NEXT_TO_EDGE else np.inf
+            if not np.isfinite(edge):
+                continue
+            # The coordinate changes by one if the distance to the edge changes by a factor of e.
+            slope = float(change / np.exp(-abs(at))) / (domain.high - domain.low if np.isfinite(domain.high) else 1)
+            if abs(slope) > _NO_SLOPE:
+                found[f"{name} = {edge:g}"] = f"has the slope {slope:.3g} per scale"
+            elif change == 0:
+                # The distance to the edge is below rounding, as at 1 but not at 0.
+                found[f"{name} = {edge:g}"] = "may have a slope"
+        return found
 
 
 class Solutions(DisplayMixin, tuple):

@@ -411,6 +411,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
                 "verdict": verdict,
                 "at_edge": end.free == 0,
                 "coordinates": end.coordinates,
+                "gradient": known.slope / fixed.scale,
                 "travelled": jnp.linalg.norm(end.coordinates - start),
                 "remaining": known.model.newton_length(),
                 "negative": jnp.sum(known.model.curvatures < 0),
