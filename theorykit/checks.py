@@ -55,9 +55,14 @@ def is_in_traced_code(*values: Any) -> bool:
     return is_traced(values, jnp.zeros(()))
 
 
-def refuse_traced(name: str, *values: Any, reason: str = "decides in Python what to compute next") -> None:
-    """Raise `ValueError` in code that JAX compiles, maps or differentiates, for a function that loops in Python."""
-    if is_in_traced_code(values):
+def refuse_traced(
+    name: str, *values: Any, reason: str = "decides in Python what to compute next", anywhere: bool = True
+) -> None:
+    """Raise `ValueError` in code that JAX compiles, maps or differentiates, for a function that loops in Python.
+
+    With `anywhere` false, such code may call the function with `values` that are not traced.
+    """
+    if is_in_traced_code(values) if anywhere else is_traced(values):
         raise ValueError(f"{name} {reason}, so it cannot run in jax.jit, vmap or grad; call it outside")
 
 

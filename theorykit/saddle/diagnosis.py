@@ -11,7 +11,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Int
 
-from ..checks import is_traced, on_host
+from ..checks import is_traced, on_host, refuse_traced
 
 # Number of failures of a batch that are described.
 _TOLD = 3
@@ -46,6 +46,7 @@ class AbstractOutcome(eqx.Module):
     @property
     def diagnosis(self) -> str:
         """Outcome in words, with advice if the solve did not converge. In a batch, the first failures are described."""
+        refuse_traced("diagnosis", self.result, reason="describes values", anywhere=False)
         converged = np.asarray(self.converged)
         if converged.ndim == 0:
             return self.describe()

@@ -11,7 +11,7 @@ import optimistix as optx
 from jaxtyping import Array, Float, Int
 from sympy import Expr
 
-from ..checks import by_name, is_traced, shown
+from ..checks import by_name, is_traced, refuse_traced, shown
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action, indefinite
@@ -123,12 +123,14 @@ class Solution(DisplayMixin, AbstractOutcome):
     @property
     def edges(self) -> tuple[str, ...]:
         """Order parameters on an edge of their domain, as equations such as `m = 0`."""
+        refuse_traced("edges", self.stats["at_edge"], reason="shows values", anywhere=False)
         names = [name for name, at in zip(self.owners, self.stats["at_edge"], strict=True) if at]
         return tuple(f"{name} = {float(self.order_parameters[name]):g}" for name in names)
 
     @property
     def place(self) -> str:
         """Order parameters on one line. Matrices are represented by their first entry."""
+        refuse_traced("place", self.order_parameters, reason="shows values", anywhere=False)
         return place_in_words(self.order_parameters)
 
     def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from sympy import Expr, Rational, Symbol, exp, log, pi, sinh, sqrt, symbols
 
-from ..checks import Count, Positive, Scalar, checked_arguments, is_traced, refuse_traced
+from ..checks import Count, Positive, Scalar, checked_arguments, refuse_traced
 from ..derivation import Derivation, Step, claims
 from ..saddle import Action, Solution, minimise, stationary
 from ..saddle import Positive as PositiveNumber
@@ -140,8 +140,7 @@ def recovery_threshold(rho: Positive, tokens: Count = 2) -> float:
         rho: rank per dimension, R / D.
         tokens: number of tokens per sequence, at least two.
     """
-    if is_traced(rho):
-        refuse_traced("recovery_threshold", rho, reason="returns a number of Python")
+    refuse_traced("recovery_threshold", rho, reason="returns a number of Python", anywhere=False)
     return float(1 - max(0.0, 1 - rho) ** 2) / _observations(tokens)
 
 
@@ -160,8 +159,8 @@ def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output =
         ValueError: If alpha is at or above the threshold, where S is known without error and Delta is zero.
         NotImplementedError: If the outputs are hardmax and there are more than two tokens.
     """
-    if is_traced(rho) or (output == "softmax" and is_traced(alpha)):
-        refuse_traced("solve", alpha, rho, reason="compares alpha with the recovery threshold in Python")
+    compared = [rho, alpha] if output == "softmax" else [rho]
+    refuse_traced("solve", *compared, reason="compares alpha with the recovery threshold in Python", anywhere=False)
     threshold = recovery_threshold(rho, tokens)
     if output == "hardmax":
         if tokens != 2:

@@ -202,8 +202,7 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     def refuse(example: int, label: str) -> None:
         raise ValueError(f"{name}[{example}] is {label}, which is not a class: remove examples with missing labels")
 
-    if is_traced(labels):
-        refuse_traced("a function of class labels", labels, reason="reads the labels in Python")
+    refuse_traced("a function of class labels", labels, reason="reads the labels in Python", anywhere=False)
     # Do not convert lists to NumPy arrays, which would turn None or numbers among strings into strings, and merge large
     # whole numbers.
     is_list = isinstance(labels, (list, tuple, np.ma.MaskedArray))
@@ -281,8 +280,7 @@ def score_classes(
         Accuracy and log loss with standard errors, and the confusion matrix.
     """
     checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
-    if is_traced(mean, variance, noise):
-        refuse_traced("score_classes", mean, variance, noise, reason="returns numbers of Python")
+    refuse_traced("score_classes", mean, variance, noise, reason="returns numbers of Python", anywhere=False)
     return score_indices(classes, classes.indices_of(labels), mean, variance, noise)
 
 

@@ -22,7 +22,6 @@ from ...checks import (
     checked_instance,
     counted,
     has_entries,
-    is_traced,
     on_host,
     refuse_traced,
     require,
@@ -218,8 +217,7 @@ class Data(DisplayMixin, eqx.Module):
             TypeError: an array cannot be sliced, or `features` are kernels between paths.
             ValueError: the numbers of examples differ, or an array is sharded over devices; see also `of_batches`.
         """
-        if is_traced(features, labels):
-            refuse_traced("Data.of_arrays", features, labels, reason="reads the arrays batch by batch")
+        refuse_traced("Data.of_arrays", features, labels, reason="reads the arrays batch by batch", anywhere=False)
         reading.refuse_kernels(features, "Data.of_arrays")
         features, labels = reading.in_order(features, labels)
         for name, array in {"features": features, "labels": labels}.items():

@@ -20,7 +20,6 @@ from ...checks import (
     checked_sequence,
     checked_whole_number,
     counted,
-    is_traced,
     real_array,
     refuse_traced,
     shown,
@@ -62,8 +61,7 @@ def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     """
     ranked = []
     scores = checked_sequence("scores", scores, "arrays (heads,), one per layer")
-    if is_traced(scores):
-        refuse_traced("rank_heads", scores, reason="returns a list whose order depends on values")
+    refuse_traced("rank_heads", scores, reason="returns a list whose order depends on values", anywhere=False)
     for layer, of_layer in enumerate(scores, 1):
         array = real_array(f"scores[{layer - 1}]", of_layer) if np.size(of_layer) else np.zeros(0)
         if array.ndim != 1 or not np.all(np.isfinite(array)):

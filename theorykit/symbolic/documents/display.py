@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from ...checks import refuse_traced
 from .document import Block, as_markdown, as_terminal_text
 from .page import as_fragment
 
@@ -44,6 +45,7 @@ class DisplayMixin:
 
     def summary(self) -> View:
         """Return all information as a table. The table displays itself."""
+        refuse_traced("summary", self, reason="shows values", anywhere=False)
         return View(self._view())
 
     def __repr__(self) -> str:
