@@ -270,6 +270,7 @@ def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds, compiled_a
         xr.testing.assert_identical(without_times(found.result()), without_times(alone))
 
 
+@pytest.mark.slow
 def test_workers_of_a_process_in_a_deleted_folder_are_refused(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

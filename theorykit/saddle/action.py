@@ -424,14 +424,20 @@ class Action(DisplayMixin):
         return compile_expressions("action", terms, self.symbols)
 
     @cached_property
-    def compiled_rounding(self) -> CompiledFunction | None:
-        """JAX function of all symbols by name, or None if it is zero.
+    def compiled_rounding(self) -> CompiledFunction:
+        """JAX function of all symbols by name: effects of relative rounding errors of one in the sums within terms.
 
-        It returns `rounding`, the effect on S of relative rounding errors of one in the sums within its terms. These
-        errors may exceed S: at a small x, log(1 + x^2) is known only to the rounding error of 1.
+        It returns the effect on S as `action`, and on each of `standard_equations`, if known, as `slope_i`. The effect
+        may exceed the terms: at a small x, log(1 + x^2) is known only to the rounding error of 1.
         """
-        effect = Add(*(each for term in self.terms for each in _effects_of_sums(term)))
-        return compile_expressions("rounding", {"rounding": effect}, self.symbols) if effect else None
+        named = {"action": self.expression}
+        if self.standard_equations is not None:
+            named |= {f"slope_{i}": slope for i, slope in enumerate(self.standard_equations.values())}
+        effects = {
+            name: Add(*(each for term in Add.make_args(whole) for each in _effects_of_sums(term)))
+            for name, whole in named.items()
+        }
+        return compile_expressions("rounding", effects, self.symbols)
 
     @cached_property
     def compiled_scale(self) -> CompiledFunction:

@@ -157,12 +157,18 @@ class BoundAction(AbstractSaddleProblem):
         # The scale depends on parameters and sizes only, so any order parameters will do.
         return jnp.abs(jnp.asarray(self.of.compiled_scale(**self._given(self.values(self.free)))["scale"]))
 
-    def rounding(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return the effect on S of relative rounding errors of one in the sums within its terms, if it is finite."""
-        if self.of.compiled_rounding is None:
-            return jnp.array(0.0)
-        effect = self.of.compiled_rounding(**self._given(self.values(coordinates)))["rounding"]
-        return jnp.where(jnp.isfinite(effect), effect, 0.0)
+    def rounding(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Coordinates]:
+        """Return the effect of relative rounding errors of one in the sums within terms on S and on its gradient.
+
+        Effects that are not known or infinite are zero.
+        """
+        values, pull = jax.vjp(lambda step: self.values(self.moved(coordinates, step)), jnp.zeros_like(coordinates))
+        effects = self.of.compiled_rounding(**self._given(values))
+        effects = {name: jnp.where(jnp.isfinite(effect), effect, 0.0) for name, effect in effects.items()}
+        sizes = {
+            name: jnp.full_like(value, effects.get(f"slope_{i}", 0.0)) for i, (name, value) in enumerate(values.items())
+        }
+        return effects["action"], jnp.abs(pull(sizes)[0])
 
     @eqx.filter_jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:

@@ -180,7 +180,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     actions, terms, few = jnp.sum(terms, axis=1), terms[0], len(near)
     noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
     noise_of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
-    noise_of_action = noise_of_action + eps * bound.rounding(coordinates)
+    within_terms, within_slopes = bound.rounding(coordinates)
+    noise_of_action = noise_of_action + eps * within_terms
     (first, second), (low, high) = jnp.split(slopes[few:], 2), jnp.split(actions[few:], 2)
     apart, summed = _ULPS * eps * reach, 4 * eps * jnp.sum(jnp.abs(terms))
     smooth = jnp.linalg.norm(local.hessian) * apart
@@ -191,7 +192,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= actions[0]) & ~jnp.any(jumped)
     # A kink of a function of one number is a minimum if S rises on both sides of it.
     one_sided = (len(coordinates) == 1) & (index == 0) & rises
-    rounding = (4 * eps * local.magnitude + noise) * bound.free
+    rounding = (4 * eps * local.magnitude + eps * within_slopes + noise) * bound.free
     along = jnp.abs(model.directions).T @ rounding
     moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
 
