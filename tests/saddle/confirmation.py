@@ -20,7 +20,7 @@ DIGITS = 150
 _NEAR, _CLOSE, _BESIDE = mp.mpf(10) ** -6, mp.mpf(10) ** -12, mp.mpf(10) ** -30
 # rounding of a coordinate that is stored in double precision
 _ROUNDED = mp.mpf(2) ** -50
-_MOST_STEPS = 400
+_MOST_STEPS, _MOST_JUMPS = 400, 3
 # ratios of the lengths of Newton steps that differ by less are the same, and smaller ones are zero
 _CONSTANT = mp.mpf(10) ** -2
 # steps after which a point is exact, beside the sizes; of what is smaller than the unit, beside that
@@ -128,7 +128,7 @@ def _objection(claim: Claim) -> str | None:
 
 def _polished(at, start: list, sizes: list, allowed: list) -> tuple[list | None, str | None]:
     """Run Newton's method in 150 digits from `start`; return its end if that is within the allowed distance."""
-    here, last, ratios = list(start), None, []
+    here, last, ratios, jumps = list(start), None, [], 0
     for _ in range(_MOST_STEPS):
         slope, hessian = _first(at, here, sizes), _second(at, here, sizes)
         try:
@@ -140,8 +140,9 @@ def _polished(at, start: list, sizes: list, allowed: list) -> tuple[list | None,
         if last is not None:
             ratios.append(mp.fdot(step, last) / mp.fdot(last, last))
         last = step
-        if len(ratios) > 1 and abs(ratios[-1] - ratios[-2]) < _CONSTANT and not -_CONSTANT < ratios[-1] < _CONSTANT:
-            step, last, ratios = [by / (1 - ratios[-1]) for by in step], None, []
+        steady = len(ratios) > 1 and abs(ratios[-1] - ratios[-2]) < _CONSTANT < abs(ratios[-1])
+        if steady and jumps < _MOST_JUMPS:
+            step, last, ratios, jumps = [by / (1 - ratios[-1]) for by in step], None, [], jumps + 1
         here = [x + by for x, by in zip(here, step, strict=True)]
         if any(abs(x) > 100 * room + mp.mpf("1e-2") for x, room in zip(here, allowed, strict=True)):
             return None, f"Newton leads away, by {mp.nstr(max(map(abs, here)), 5)}"

@@ -4,7 +4,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from sympy import cosh, exp, log, symbols
+from sympy import Add, cosh, exp, log, symbols
 
 from theorykit.saddle import Action, Between, Positive, Real, landscape, minimise, phase_diagram, stationary, transition
 
@@ -14,6 +14,7 @@ from .textbook import CURIE_WEISS, beta, h, m, spinodal
 T, q = symbols("T q", positive=True)
 a, b, delta = symbols("a b Delta", real=True)
 ENTROPY = -(1 + m) / 2 * log((1 + m) / 2) - (1 - m) / 2 * log((1 - m) / 2)
+BLUME_CAPEL = Action(m**2 / 2 - T * log(1 + 2 * exp(-delta / T) * cosh(m / T)), {m: Real()}, [delta, T])
 THREE_SPIN = Action(-(m**3) - h * m - T * ENTROPY, {m: Between(-1, 1)}, [h, T])
 """The ferromagnet with interactions of three spins: T = 6 m (1 - m^2) on its spinodals."""
 
@@ -115,8 +116,7 @@ def test_solutions_on_an_edge_of_their_domain_coexist_and_cut_the_line():
 
 @pytest.mark.slow
 def test_a_continuous_transition_turns_into_one_of_first_order_at_the_tricritical_point():
-    blume_capel = Action(m**2 / 2 - T * log(1 + 2 * exp(-delta / T) * cosh(m / T)), {m: Real()}, [delta, T])
-    diagram = phase_diagram(blume_capel, {delta: (0, 0.6), T: (0.05, 0.8)})
+    diagram = phase_diagram(BLUME_CAPEL, {delta: (0, 0.6), T: (0.05, 0.8)})
     (end,) = diagram.critical_points
     assert end.kind == "tricritical point"
     assert_close([end.parameters["Delta"][0], end.parameters["T"][0]], [2 / 3 * np.log(2), 1 / 3], 1e-10)
@@ -167,6 +167,28 @@ def test_coexistence_goes_on_where_a_solution_exchanges_its_stability():
     assert abs(ends[0][0]) < 1e-6
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("fields", "scans"), [((-0.05, 0.05), 4), ((-0.08, 0.05), 3)])
+def test_boundaries_of_the_three_state_potts_model_are_of_minima(fields, scans):
+    """Its only tricritical point is at beta = 18/7, and curvatures vanish in all directions at beta = 3 and h = 0."""
+    x, y, z = *symbols("x y", positive=True), 1 - Add(*symbols("x y", positive=True))
+    entropy = x * log(x) + y * log(y) + z * log(z)
+    action = Action(-(x**2 + y**2 + z**2) / 2 + entropy / beta - h * x, dict.fromkeys((x, y), Between(0, 1)), [beta, h])
+    diagram = phase_diagram(action, {h: fields, beta: (2.5, 3.2)}, scans=scans, progress=False)
+    for line in diagram.lines:
+        assert fields[0] - 1e-9 <= line.parameters["h"].min() and line.parameters["h"].max() <= fields[1] + 1e-9
+        for solution in line.order_parameters:
+            first, second = np.asarray(solution["x"]), np.asarray(solution["y"])
+            inverse, third = np.asarray(line.parameters["beta"]), 1 - first - second
+            diagonal = np.array([(1 / each + 1 / third) / inverse - 2 for each in (first, second)])
+            other = 1 / third / inverse - 1
+            determinant, trace = diagonal[0] * diagonal[1] - other**2, diagonal.sum(axis=0)
+            assert np.all(determinant > -1e-6) and np.all(trace > -1e-6)
+    ends = {each.kind: float(each.parameters["beta"][0]) for each in diagram.critical_points}
+    exact = {"critical point": 8 / 3} | ({"tricritical point": 18 / 7} if fields[0] < -0.06 else {})
+    assert ends == pytest.approx(exact, abs=1e-9) and len(diagram.critical_points) == len(exact)
+
+
 def crossing(below, above):
     """The end of each line that is next to h = 0."""
     return [(line, min((0, -1), key=lambda at, line=line: abs(line.parameters["h"][at]))) for line in (below, above)]
@@ -185,6 +207,24 @@ def test_two_solutions_coexist_where_their_actions_are_equal():
     assert first.converged and second.converged and abs(first.action - second.action) < 1e-14
     assert_close(first[m], -second[m], 1e-12)
     assert "First-order transition" in repr(found)
+
+
+def test_two_solutions_on_one_branch_have_no_transition():
+    up, down = solutions(0.05)
+    with pytest.raises(ValueError, match=r"same branch, at m = 0.87\d+ and at m = 0.9\d+, so no transition"):
+        transition(up, minimise(CURIE_WEISS, {beta: 1.5, h: 0.2}, initial={m: 1.0}), h, (-0.1, 0.3))
+    with pytest.raises(ValueError, match="same branch"):
+        transition(down, down, h, (-0.1, 0.3))
+
+
+@pytest.mark.parametrize("temperature", (0.4, pytest.param(0.5, marks=pytest.mark.slow)))
+def test_the_stated_error_of_a_continuous_transition_covers_the_true_one(temperature):
+    values = {"T": temperature, "Delta": 0.2}
+    ordered = minimise(BLUME_CAPEL, values, initial={m: 1.0})
+    symmetric = stationary(BLUME_CAPEL, values, index=1, initial={m: 0.001})
+    found = transition(ordered, symmetric, delta, (0.1, 0.7))
+    exact = -temperature * np.log(temperature / (1 - temperature) / 2)
+    assert found.kind == "continuous" and abs(found.value - exact) <= found.error < 1e-12
 
 
 def test_without_coexistence_the_spinodal_is_told():

@@ -42,6 +42,7 @@ from ..symbolic.documents.document import Block, Heading, Table, Text
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, place_of
 from .branch import (
+    FOLD,
     LONGER,
     STRAIGHT,
     SolutionBranch,
@@ -274,8 +275,10 @@ class _Place(eqx.Module):
     - `residual`: the last correction.
     - `led`: the sum of all corrections.
     - `error`: error of the parameters, in units.
-    - `test` changes its sign at a special point: a cusp of a spinodal, the change of a continuous transition to
-      first order (positive if continuous), or the spinodal of one of two solutions that coexist.
+    - `test` changes its sign at a special point: a cusp of a spinodal, or the change of a continuous transition to
+      first order (positive if continuous).
+    - `negative`, `softest` (points,): number of negative curvatures of each of the `points`, and the smallest one in
+      magnitude, with a sign that changes with this number. The curvature that vanishes all along a line is left out.
     - `side` is reversed if a line passes the point where its solutions merge: the normal of a spinodal (the derivative
       of F in the parameters along the null vector), or the difference of two solutions.
     """
@@ -289,6 +292,8 @@ class _Place(eqx.Module):
     error: Array
     frame: _Frame
     test: Array
+    negative: Array
+    softest: Array
     side: Array
 
 
@@ -323,10 +328,14 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
         finer = replace(system, bound=replace(system.bound, of=system.bound.of.checking))
         off += 2 * jnp.abs(jnp.linalg.solve(whole, jnp.append(finer.residual(at, frame)[0] - sides, none)))
     points, parameters, count = system.points(at), system.parameters(at), len(system.names)
+    hessians = jnp.stack([system.hessian(point, parameters, i) for i, point in enumerate(points)])
+    curvatures = jnp.linalg.eigvalsh((hessians + hessians.mT) / 2)
+    if system.kind != COEXISTENCE:
+        curvatures = jnp.delete(curvatures, jnp.argmin(jnp.abs(curvatures)), axis=1, assume_unique_indices=True)
+    sizes, negative = jnp.abs(curvatures), jnp.sum(curvatures < 0, axis=1)
+    softest = jnp.min(sizes, axis=1, initial=jnp.inf) * (1.0 - 2.0 * (negative % 2))
     if system.kind == COEXISTENCE:
-        hessians = [system.hessian(point, parameters, i) for i, point in enumerate(points)]
-        curvatures = jnp.hstack([jnp.linalg.eigvalsh((each + each.T) / 2) for each in hessians])
-        test, side = jnp.min(jnp.abs(curvatures)) * jnp.prod(jnp.sign(curvatures)), points[0] - points[1]
+        test, side = jnp.array(1.0), points[0] - points[1]
     else:
         frame, normal = _framed(system, points[0], parameters, frame)
         if system.kind == SPINODAL:
@@ -350,7 +359,7 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     bounds = [replace(system.bound, free=free) for free in off_edge]
     values = tuple(bound.values_on_edges(point) for bound, point in zip(bounds, points, strict=True))
     at_edge = jnp.stack([system.bound.edges(point, _EDGE) for point in points]) & (system.free > 0)
-    return _Place(at, values, at_edge, tangent, residual, led, error, frame, test, side)
+    return _Place(at, values, at_edge, tangent, residual, led, error, frame, test, negative, softest, side)
 
 
 def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame | None = None) -> tuple[_Frame, Array]:
@@ -409,6 +418,23 @@ class _Curve:
         parameters = np.where(np.abs(parameters) > error, parameters, 0.0)
         return place_in_words(dict(zip(self.system.names, parameters, strict=True)))
 
+    def length(self, place: _Place, ahead: _Place) -> float:
+        """Return the length of the step from one place to another, along the tangent."""
+        return float(np.dot(np.subtract(ahead.unknowns, place.unknowns), place.tangent))
+
+    def end(self, place: _Place, ahead: _Place, length: float) -> tuple[_Place, str]:
+        """Return where a line ends on a step, and why: a curvature changes its sign, or the ranges end."""
+        ended = ""
+        if self.outside(ahead) > 0:
+            ahead = self.root(self.outside, place, length) if self.outside(place) < 0 else place
+            ended = f"the edge of the ranges at {self.text(ahead)}"
+        if (changed := np.flatnonzero(np.asarray(place.negative) != np.asarray(ahead.negative))).size:
+            ahead = self.root(lambda at: float(at.softest[changed[0]]), place, self.length(place, ahead))
+            what = "the spinodal of one of the solutions"
+            what = what if self.system.kind == COEXISTENCE else "the solution becomes unstable in another direction"
+            ended = f"{what} at {self.text(ahead)}"
+        return ahead, ended
+
     def followed(self, start: _Place) -> tuple[list[_Place], list[_Place], str]:
         """Return points of the boundary in one direction, the special ones among them, and why it stops."""
         places, special, length = [start], [], _FIRST
@@ -428,16 +454,15 @@ class _Curve:
             if np.dot(place.side, ahead.side) < 0:
                 # A symmetry maps the rest of the line to this part.
                 return places, special, f"{_MERGED} next to {self.text(place)}"
-            # A sign change of the test function marks a critical or tricritical point, or the end of a solution.
+            ahead, ended = self.end(place, ahead, length)
+            # A sign change of the test function marks a critical or tricritical point, unless it is a pole.
             if float(place.test) * float(ahead.test) < 0:
-                special.append(self.root(lambda at: float(at.test), place, length))
-                places.append(special[-1])
-                if self.system.kind == COEXISTENCE:
-                    return places, special, f"the spinodal of one of the solutions at {self.text(places[-1])}"
-            if self.outside(ahead) > 0:
-                if self.outside(place) < 0:
-                    places.append(self.root(self.outside, place, length))
-                return places, special, f"the edge of the ranges at {self.text(places[-1])}"
+                there = self.root(lambda at: float(at.test), place, self.length(place, ahead))
+                if abs(float(there.test)) < min(abs(float(place.test)), abs(float(ahead.test))):
+                    special.append(there)
+                    places.append(there)
+            if ended:
+                return (places if ahead is place else [*places, ahead]), special, ended
             step, to_first = (np.subtract(each.unknowns, place.unknowns) for each in (ahead, start))
             if len(places) > 2 and passes(step, to_first) and np.dot(ahead.tangent, start.tangent) > STRAIGHT:
                 return [*places, start], special, "the line closes on its start"
@@ -566,7 +591,8 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         bounds: Its lowest and highest value.
 
     Raises:
-        ValueError: If the actions do not cross. The message states where the branches end, as at a fold (spinodal).
+        ValueError: If the actions do not cross, or both solutions are on the same branch. The message states where the
+            branches end, as at a fold (spinodal).
 
     Example:
         >>> import theorykit
@@ -600,16 +626,15 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         branches.append(branch)
         pieces.append(part)
     (low, high), crossings, here = _ends(*pieces), _crossings(*pieces), float(solution.parameters[name])
+    places = ((_at(piece, value) for piece in pieces) for value in np.linspace(low, high, 5))
+    if all(_apart(*pair) < _DUPLICATE for pair in places):
+        raise ValueError(
+            f"solution and other are on the same branch, at {solution.place} and at {other.place}, so no transition "
+            "is between them. Find the other solution from another start (initial=...), or with search"
+        )
     values = {**solution.parameters, name: min(crossings, key=lambda value: abs(value - here), default=low)}
     if crossings:
-        kind, points = "first-order", [_at(piece, values[name]) for piece in pieces]
-        system, unknowns = _system(action, values, COEXISTENCE, points, {name: bounds})
-        place = _corrected(system, unknowns, np.zeros((0, len(unknowns))), _local(system, unknowns)[0])
-        if not float(place.residual) <= _NEAR:
-            raise ValueError(f"the actions cross next to {name} = {values[name]:.6g}, but Newton's method failed there")
-        (value,), (unit,) = system.parameters(place.unknowns), np.asarray(system.units)
-        error = float(place.error) * unit
-        points = place.order_parameters
+        label, kind, points = "first-order", COEXISTENCE, [_at(piece, values[name]) for piece in pieces]
     else:
         turns = [turn for branch in branches for turn in branch.turns]
         merging = [
@@ -619,14 +644,20 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
             and all(_apart(turn.order_parameters, _at(piece, float(turn.parameter))) < _MERGING for piece in pieces)
         ]
         if not merging:
-            folds = " and ".join(sorted({f"{float(turn.parameter):.6g}" for turn in turns if turn.kind == "fold"}))
+            folds = " and ".join(sorted({f"{float(turn.parameter):.6g}" for turn in turns if turn.kind == FOLD}))
             raise ValueError(
                 f"the actions do not cross for {name} from {low:.6g} to {high:.6g}, where both solutions exist; "
                 + (f"a solution ends at a fold (spinodal) at {name} = {folds}" if folds else "neither meets a fold")
             )
-        # Turns are located from roots of the tangent, with about this relative accuracy.
-        kind, value, error = "continuous", merging[0].parameter, _NEAR * (bounds[1] - bounds[0])
-        points = [merging[0].order_parameters] * 2
+        label, kind = "continuous", SPINODAL if merging[0].kind == FOLD else CONTINUOUS
+        values, points = {**values, name: float(merging[0].parameter)}, [merging[0].order_parameters]
+    system, unknowns = _system(action, values, kind, points, {name: bounds}, _largest(branches))
+    place = _corrected(system, unknowns, np.zeros((0, len(unknowns))), _local(system, unknowns)[0])
+    if not float(place.residual) <= _NEAR:
+        what = "the actions cross" if crossings else "the solutions merge"
+        raise ValueError(f"{what} next to {name} = {values[name]:.6g}, but Newton's method failed there")
+    (value,), (unit,) = system.parameters(place.unknowns), np.asarray(system.units)
+    error, points = float(place.error) * unit, place.order_parameters * (2 // len(place.order_parameters))
     with warnings.catch_warnings():
         # Curvatures vanish if the solutions merge.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -635,7 +666,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
             for index, point in zip(indices, points, strict=True)
         ]
     value, error = jax.device_put((np.asarray(value), np.asarray(error)))
-    return Transition(name, value, kind, error, tuple(ends))
+    return Transition(name, value, label, error, tuple(ends))
 
 
 def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
@@ -654,11 +685,15 @@ def phase_diagram(
     *,
     index: Index = 0,
     scans: Count = 4,
+    progress: bool = True,
 ) -> PhaseDiagram:
     """Find the phase boundaries of an action in two of its parameters.
 
     Stationary points are followed along lines in each parameter. From every fold, crossing of branches and crossing of
-    actions on these scans, the boundary is followed through the plane. A boundary that no scan crosses is missed.
+    actions on these scans, the boundary is followed through the plane, as long as its solutions have this `index`. A
+    boundary that no scan crosses is missed. At coexistence two minima have equal action, and a third one may have a
+    lower action: `search` finds it.
+
     Averages use the quadrature nodes of the action, and errors include the resulting shift of a boundary.
 
     Args:
@@ -668,6 +703,7 @@ def phase_diagram(
         values: All other parameters.
         index: Find boundaries of solutions with this index, 0 for minima.
         scans: Number of lines in each parameter.
+        progress: Show the progress.
 
     Example:
         >>> import theorykit
@@ -687,7 +723,8 @@ def phase_diagram(
     lines: list[PhaseBoundary] = []
     ends: list[PhaseBoundary] = []
     seeds = []
-    with Progress("phase diagram", 2 * scans, "scan", cost=f"{scans} scans in each of {' and '.join(given)}") as report:
+    cost = f"{scans} scans in each of {' and '.join(given)}"
+    with Progress("phase diagram", 2 * scans, "scan", shown=progress, cost=cost) as report:
         for name, other in (tuple(given), tuple(given)[::-1]):
             for share in (np.arange(scans) + 0.5) / scans:
                 at = {**by_name("values", values), other: float(np.interp(share, (0, 1), given[other]))}
@@ -707,6 +744,9 @@ def phase_diagram(
                 # Newton's method may go from two solutions to one, which coexists with itself everywhere.
                 before, after = (np.linalg.norm(np.ptp(system.points(at), axis=0)) for at in (unknowns, start.unknowns))
                 if kind == COEXISTENCE and after < before / 2:
+                    continue
+                allowed = (index,) if kind == COEXISTENCE else (index, index - 1)
+                if not np.isin(start.negative, allowed).all():
                     continue
                 at = system.parameters(start.unknowns)
                 if any(line.kind in alike and _is_on(line, at, system) for line in lines):
@@ -738,7 +778,7 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
             except ValueError:
                 # The start is at a fold or branch point itself, which other scans find.
                 continue
-    largest = [{n: np.max(np.abs(v), axis=0) for n, v in branch.order_parameters.items()} for branch in found]
+    largest = _largest(found)
 
     def system(kind: str, value: float, *points: Mapping[str, Any]) -> tuple[_System, Array]:
         return _system(action, {**values, name: value}, kind, points, ranges, largest)
@@ -755,6 +795,11 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
     for second, first in itertools.combinations(pieces, 2):
         for crossing in _crossings(first, second):
             yield system(COEXISTENCE, crossing, _at(first, crossing), _at(second, crossing))
+
+
+def _largest(branches: Sequence[SolutionBranch]) -> list[dict[str, Any]]:
+    """Return the largest absolute value of every order parameter on each branch."""
+    return [{n: np.max(np.abs(v), axis=0) for n, v in branch.order_parameters.items()} for branch in branches]
 
 
 def _is_on(line: PhaseBoundary, parameters: np.ndarray, system: _System) -> bool:

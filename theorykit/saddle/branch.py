@@ -33,7 +33,7 @@ from .problem import Coordinates
 from .solution import Solution, place_in_words
 from .solve import PositiveNumber
 
-_FOLD, _BRANCH_POINT = "fold", "branch point"
+FOLD, _BRANCH_POINT = "fold", "branch point"
 # Length of the largest step, in units of the coordinates.
 _LARGEST = 0.5
 # Length of the first step, as a fraction of the largest.
@@ -133,7 +133,10 @@ class SolutionBranch(DisplayMixin, eqx.Module):
         low, high = float(np.min(self.parameters)), float(np.max(self.parameters))
         yield Heading(f"Branch of {len(self)} stationary points for {self.parameter} from {low:.6g} to {high:.6g}")
         index = self.index
-        changes = [0, *(np.flatnonzero(np.diff(index)) + 1).tolist(), len(index)]
+        # A row per part in which the parameter rises or falls.
+        rises = np.sign(np.diff(self.parameters, append=self.parameters[-1]))
+        turned = np.append(False, rises[:-1] * np.append(rises[1:-1], 0.0) < 0)
+        changes = [0, *np.flatnonzero(np.append(False, np.diff(index) != 0) | turned).tolist(), len(index)]
         rows = []
         for begin, end in itertools.pairwise(changes):
             values = [f"{float(self.parameters[at]):.6g}" for at in (begin, end - 1)]
@@ -148,7 +151,7 @@ class SolutionBranch(DisplayMixin, eqx.Module):
     @property
     def folds(self) -> tuple[Turn, ...]:
         """Turns at which the branch turns back."""
-        return tuple(turn for turn in self.turns if turn.kind == _FOLD)
+        return tuple(turn for turn in self.turns if turn.kind == FOLD)
 
     def near(self, value: float | int) -> tuple[dict[str, Float[Array, "..."]], ...]:
         """Interpolate the order parameters at a value of the parameter, once for every pass of the branch.
@@ -527,7 +530,7 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
     at_fold = root(lambda at: at.leads)
     # A fold changes the index. The branch also turns back at a pitchfork, with the same index on both sides.
     same_index = np.sum(np.asarray(start.curvatures) < 0) == np.sum(np.asarray(end.curvatures) < 0)
-    found = [] if at_fold is None else [(at_fold, _BRANCH_POINT if same_index else _FOLD)]
+    found = [] if at_fold is None else [(at_fold, _BRANCH_POINT if same_index else FOLD)]
     for number in range(len(start.curvatures)):
         crosses = root(lambda at, number=number: float(np.asarray(at.curvatures)[number]))
         if crosses is not None and all(abs(crosses - at) > _SAME_PLACE for at, _ in found):
