@@ -211,7 +211,7 @@ def test_two_solutions_coexist_where_their_actions_are_equal():
 
 def test_two_solutions_on_one_branch_have_no_transition():
     up, down = solutions(0.05)
-    with pytest.raises(ValueError, match=r"same branch, at m = 0.87\d+ and at m = 0.9\d+, so no transition"):
+    with pytest.raises(ValueError, match=r"same branch, at m = 0.88\d+ and at m = 0.93\d+, so no transition"):
         transition(up, minimise(CURIE_WEISS, {beta: 1.5, h: 0.2}, initial={m: 1.0}), h, (-0.1, 0.3))
     with pytest.raises(ValueError, match="same branch"):
         transition(down, down, h, (-0.1, 0.3))

@@ -139,6 +139,8 @@ def generalisation_error(
 ) -> Any:
     """Return the probability of a wrong sign, or the mean square distance from the teacher for linear labels.
 
+    Both are relative to the teacher's field without noise.
+
     Args:
         order_parameters: The order parameters by name, or the solution.
         labels: The kind of labels.

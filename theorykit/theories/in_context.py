@@ -1,10 +1,10 @@
 r"""Learning in context of linear regression by linear attention, in the limit of a large dimension d.
 
-A task is a vector w of d standard normal numbers. A context of :math:`\alpha d` examples, labelled by
-:math:`y = w \cdot x` plus noise of variance :math:`\rho`, gives the attention layer the vector
-:math:`v = \frac{1}{\alpha} \sum_i y_i x_i`, and the prediction for the query x is :math:`x^T \Gamma v`. Training on
-:math:`\tau d^2` contexts, with tasks from a set of :math:`\kappa d`, is ridge regression of :math:`\Gamma`. The
-covariance of v is :math:`b + R`, with :math:`b = (1 + \rho) / \alpha` and the covariance matrix R of the training
+A task is a vector w of d standard normal numbers, and an input x has d normal numbers of variance 1/d. A context of
+:math:`\alpha d` examples, labelled by :math:`y = w \cdot x` plus noise of variance :math:`\rho`, gives the attention
+layer the vector :math:`v = \frac{1}{\alpha} \sum_i y_i x_i`, and the prediction for the query x is
+:math:`x^T \Gamma v`. Training on :math:`n = \tau d^2` contexts, with tasks from a set of :math:`\kappa d`, minimises
+:math:`\sum (y - x^T \Gamma v)^2 + \frac{n}{d} \lambda |\Gamma|^2`. The covariance of v is :math:`b + R`, with :math:`b = (1 + \rho) / \alpha` and the covariance matrix R of the training
 tasks. The eigenvalues s of R follow the law of Marchenko and Pastur with ratio :math:`\kappa`. The effective ridge
 :math:`\epsilon` minimises
 
@@ -42,7 +42,7 @@ SOURCES = ICL, IDG, LOSS = tuple(Symbol(name, real=True) for name in ("J_ICL", "
 
 
 class Errors(NamedTuple):
-    """Mean-square errors on new contexts.
+    """Mean-square errors on new contexts, with the noise of the label of the query.
 
     - `icl`: with new tasks. It measures learning in context.
     - `idg`: with tasks of the training set, which may be memorised.
@@ -112,7 +112,7 @@ def errors(alpha: Any, tau: Any, kappa: Any, rho: Any, ridge: Any) -> Errors:
         tau: number of training contexts, divided by d^2.
         kappa: number of training tasks, divided by d.
         rho: variance of the noise of labels.
-        ridge: strength of the ridge, above zero. Use 1e-12 for the ridgeless limit, which diverges at tau = 1.
+        ridge: strength lambda of the ridge, above zero. Use 1e-12 for the ridgeless limit, which diverges at tau = 1.
 
     Raises:
         ValueError: if a value is not finite or has the wrong sign.
