@@ -109,6 +109,7 @@ REFUSED = {
         ),
         "the product of two matrices whose sizes do not match",
     ),
+    "a number as a bias": (stated(lambda layer: one(layer) + 1), "biases are not covered, leave it out"),
     "a complex number": (stated(lambda layer: one(layer) * (1 + I)), "what the error says"),
     "an infinite number": (stated(lambda layer: one(layer) * oo), "what the error says"),
     "a complex prior": (stated(one, lambda layer: layer.variance * I * Identity(1)), "what the error says"),

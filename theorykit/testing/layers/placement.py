@@ -21,6 +21,7 @@ _ORDER = "the product of two matrices whose sizes do not match: an order of fact
 # Advice by words in the message of a rejection. The first match is used.
 _MEANINGS = {
     "biases are not covered": "a bias: leave it out, or give the inputs a constant feature, which is one",
+    "Mix of Matrix and Scalar": "a number is added to a matrix, as for a bias: biases are not covered, leave it out",
     "attention on hidden activations": (
         "attention or a gate that is computed from the hidden activations: compute it from the bare input"
     ),
