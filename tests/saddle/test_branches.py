@@ -80,6 +80,14 @@ def test_a_pitchfork_is_told_from_a_fold():
     assert branch.folds == ()
 
 
+def test_a_branch_that_turns_back_shows_how_far_it_went():
+    values = {beta: 1.2, h: 0.0}
+    magnetised = minimise(CURIE_WEISS, values, initial={m: 1.0})
+    branch = follow(CURIE_WEISS, values, magnetised, beta, (0.9, 1.3), direction=-1)
+    down, up = (line.split() for line in repr(branch).splitlines() if line.startswith("0 "))
+    assert down[1] == "1.2" and float(down[3]) == pytest.approx(1, abs=0.01) == float(up[1]) and up[3] == "1.3"
+
+
 @pytest.mark.quick("None")
 @pytest.mark.parametrize("largest_step", [None, 0.001])
 def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_step):
