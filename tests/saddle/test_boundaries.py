@@ -189,6 +189,39 @@ def test_boundaries_of_the_three_state_potts_model_are_of_minima(fields, scans):
     assert ends == pytest.approx(exact, abs=1e-9) and len(diagram.critical_points) == len(exact)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("coupling", (0.5, 2.0))
+def test_lines_end_where_the_transitions_of_two_order_parameters_cross(coupling):
+    """Two order parameters are ordered together if coupling < 1, and otherwise one of them is."""
+    energy = (m**4 + q**4) / 4 + coupling * m**2 * q**2 / 2 + a * m**2 / 2 + b * q**2 / 2
+    action = Action(energy.subs(q, delta), {m: Real(), delta: Real()}, [a, b])
+    diagram = phase_diagram(action, {a: (-1, 1), b: (-1, 1)}, scans=2, progress=False)
+    inner, outer = [], []
+    for line in diagram.lines:
+        first, second = (np.asarray(line.parameters[name]) for name in ("a", "b"))
+        if np.all(first * second < 1e-12) or np.all(np.minimum(first, second) > -1e-12):
+            outer.append(line)
+            assert min(np.max(np.abs(first)), np.max(np.abs(second))) < 1e-12 and "unstable" in "".join(line.ended)
+            assert min(np.hypot(first, second)) < 1e-4
+        elif line.kind != "coexistence":
+            inner.append(line)
+            ratio = np.max([first / second, second / first], axis=0)
+            assert_close(ratio, np.full(len(ratio), max(coupling, 1 / coupling)), 1e-9)
+    kind = "continuous transition" if coupling < 1 else "spinodal"
+    assert [line.kind for line in inner] == [kind] * 2 and len(outer) == 2
+    assert len(diagram.lines) == 4 + (coupling > 1)
+
+
+@pytest.mark.slow
+def test_a_continuous_transition_is_no_spinodal_as_well():
+    energy = m**2 / 2 - T * log(1 + 2 * exp((0.3 * q - delta) / T) * cosh(m / T)) + 0.15 * q**2
+    action = Action(energy, {m: Real(), q: Between(0, 1)}, [delta, T])
+    diagram = phase_diagram(action, {delta: (0.1, 0.9), T: (0.15, 0.7)}, progress=False)
+    kinds = ["coexistence", "continuous transition", "spinodal", "spinodal"]
+    assert sorted(line.kind for line in diagram.lines) == kinds
+    assert all("the tricritical point" in line.ended for line in diagram.lines)
+
+
 def crossing(below, above):
     """The end of each line that is next to h = 0."""
     return [(line, min((0, -1), key=lambda at, line=line: abs(line.parameters["h"][at]))) for line in (below, above)]

@@ -406,8 +406,13 @@ class _Curve:
                 found.append(place)
             return float(np.nan_to_num(quantity(place)))
 
-        scipy.optimize.brentq(value, 0.0, length, xtol=1e-13)
-        return min(found, key=lambda place: abs(quantity(place)))
+        end = scipy.optimize.brentq(value, 0.0, length, xtol=1e-13)
+        nearest = min(found, key=lambda place: abs(quantity(place)))
+        for share in (0.9999, 0.99, 0.9):
+            if abs(quantity(nearest)) > abs(quantity(start)) / 2:
+                value(share * end)
+                nearest = min(found, key=lambda place: abs(quantity(place)))
+        return nearest
 
     def outside(self, place: _Place) -> float:
         """Return the distance of the parameters from their ranges, in units. It is negative inside."""
@@ -731,8 +736,8 @@ def phase_diagram(
                 seeds += _events(action, at, name, given, index)
                 report.update()
         for kind in (CONTINUOUS, SPINODAL, COEXISTENCE):
-            # Parts of the line on which branches cross are spinodals.
-            alike = {kind, SPINODAL} if kind == CONTINUOUS else {kind}
+            # Parts of the line on which branches cross are spinodals. The equations of a spinodal hold there too.
+            alike = {kind} if kind == COEXISTENCE else {CONTINUOUS, SPINODAL}
             for system, unknowns in seeds:
                 if system.kind != kind:
                     continue
@@ -748,8 +753,7 @@ def phase_diagram(
                 allowed = (index,) if kind == COEXISTENCE else (index, index - 1)
                 if not np.isin(start.negative, allowed).all():
                     continue
-                at = system.parameters(start.unknowns)
-                if any(line.kind in alike and _is_on(line, at, system) for line in lines):
+                if any(line.kind in alike and _is_on(line, start, system) for line in lines):
                     continue
                 parts, special = curve.boundaries(start)
                 lines += [_completed(line, ends, system) for line in parts]
@@ -802,15 +806,21 @@ def _largest(branches: Sequence[SolutionBranch]) -> list[dict[str, Any]]:
     return [{n: np.max(np.abs(v), axis=0) for n, v in branch.order_parameters.items()} for branch in branches]
 
 
-def _is_on(line: PhaseBoundary, parameters: np.ndarray, system: _System) -> bool:
-    """Return whether a line passes through these parameters."""
+def _is_on(line: PhaseBoundary, place: _Place, system: _System) -> bool:
+    """Return whether a line passes through a place. A spinodal may cross the continuous transition of another point."""
     # Access by name, because JAX sorts the entries of dictionaries.
     units = np.asarray(system.units)
     points = np.stack([line.parameters[name] for name in system.names], axis=1) / units
-    place, begin, step = parameters / units, points[:-1], np.diff(points, axis=0)
-    share = np.sum((place - begin) * step, axis=1) / np.maximum(np.sum(step**2, axis=1), np.finfo(float).tiny)
+    at, begin, step = system.parameters(place.unknowns) / units, points[:-1], np.diff(points, axis=0)
+    share = np.sum((at - begin) * step, axis=1) / np.maximum(np.sum(step**2, axis=1), np.finfo(float).tiny)
     nearest = begin + np.clip(share, 0.0, 1.0)[:, None] * step
-    return bool(np.min(np.linalg.norm(place - nearest, axis=1)) < _SAME)
+    distances = np.linalg.norm(at - nearest, axis=1)
+    closest = int(np.argmin(distances))
+    beside = {name: np.asarray(values)[closest] for name, values in line.order_parameters[0].items()}
+    is_other = (line.kind, system.kind) == (CONTINUOUS, SPINODAL) and _apart(
+        beside, place.order_parameters[0]
+    ) > _MERGING
+    return bool(distances[closest] < _SAME) and not is_other
 
 
 def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], system: _System) -> PhaseBoundary:
@@ -820,10 +830,14 @@ def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], system: _Syst
             first, last = jax.tree.map(np.asarray, (end.parameters, line.parameters))
             off = np.stack([first[n][0] - last[n][at] for n in system.names]) / np.asarray(system.units)
             apart = _apart(*({n: np.asarray(v)[at] for n, v in line.order_parameters[i].items()} for i in (0, -1)))
-            if not line.ended[at].startswith(_MERGED) or np.linalg.norm(off) > _END or apart > 1.0:
+            merges = line.ended[at].startswith(_MERGED)
+            near = _END if merges else _SAME * (line.kind == COEXISTENCE)
+            if not np.linalg.norm(off) < near or apart > 1.0:
                 continue
             ended = tuple(f"the {end.kind}" if i == at % 2 else text for i, text in enumerate(line.ended))
             line, end = replace(line, ended=ended), replace(end, kind=line.kind, ended=ended)
+            if not merges:
+                break
             end = replace(end, order_parameters=end.order_parameters * len(line.order_parameters))
             parts = (line, end) if at else (end, line)
             line = jax.tree.map(lambda *of: jax.device_put(np.concatenate(of)), *parts)
