@@ -409,7 +409,7 @@ class _Curve:
         end = scipy.optimize.brentq(value, 0.0, length, xtol=1e-13)
         nearest = min(found, key=lambda place: abs(quantity(place)))
         for share in (0.9999, 0.99, 0.9):
-            if abs(quantity(nearest)) > abs(quantity(start)) / 2:
+            if abs(quantity(nearest)) > 1e-3 * abs(quantity(start)):
                 value(share * end)
                 nearest = min(found, key=lambda place: abs(quantity(place)))
         return nearest
