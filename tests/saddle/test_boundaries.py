@@ -195,7 +195,7 @@ def test_lines_end_where_the_transitions_of_two_order_parameters_cross(coupling)
     """Two order parameters are ordered together if coupling < 1, and otherwise one of them is."""
     energy = (m**4 + q**4) / 4 + coupling * m**2 * q**2 / 2 + a * m**2 / 2 + b * q**2 / 2
     action = Action(energy.subs(q, delta), {m: Real(), delta: Real()}, [a, b])
-    diagram = phase_diagram(action, {a: (-1, 1), b: (-1, 1)}, scans=2, progress=False)
+    diagram = phase_diagram(action, {a: (-1, 1), b: (-1, 1)}, scans=3, progress=False)
     inner, outer = [], []
     for line in diagram.lines:
         first, second = (np.asarray(line.parameters[name]) for name in ("a", "b"))
