@@ -61,7 +61,7 @@ def test_a_file_has_the_cost_first_then_plain_lines_far_apart(clock, capsys):
     assert lines == [
         "work: 4 pieces of much work",
         "work, 0 of 4 pieces, 01:00, compiling",
-        "work, 2 of 4 pieces, 02:01, about 00:59 left, good",
+        "work, 2 of 4 pieces, 02:01, about 00:21 left, good",
         "work: done, 4 of 4 pieces, 02:05",
     ]
 
@@ -72,6 +72,19 @@ def test_pieces_of_a_former_run_do_not_count_in_the_time_that_is_left(clock):
         refresh(clock, 10.0)
         report.update()
         assert report._left() == "about 00:40 left"
+
+
+def test_the_time_that_is_left_falls_while_a_piece_runs_and_is_unknown_if_it_takes_longer(clock):
+    with Progress("work", 3, "piece") as report, Progress("work", 3, "piece", alike=False) as different:
+        refresh(clock, 10.0)
+        report.update()
+        different.update()
+        left = []
+        for _ in range(5):
+            left.append(report._left())
+            refresh(clock, 5.0)
+            assert different._left() == ""
+    assert left == ["about 00:20 left", "about 00:15 left", "about 00:10 left", "about 00:05 left", ""]
 
 
 def test_work_in_other_work_writes_no_lines_but_its_cost_once(clock, capsys):

@@ -50,6 +50,7 @@ class Progress:
         shown: whether to show anything.
         cost: description of the cost, printed first.
         initial: number of pieces that are done already.
+        alike: whether pieces take similar times. Otherwise the remaining time is unknown and not shown.
     """
 
     def __init__(
@@ -61,14 +62,15 @@ class Progress:
         shown: bool = True,
         cost: str = "",
         initial: int = 0,
+        alike: bool = True,
     ):
-        self.work, self.total, self.unit, self.shown, self.cost = work, total, unit, shown, cost
+        self.work, self.total, self.unit, self.shown, self.cost, self.alike = work, total, unit, shown, cost, alike
         self.done = self._free = initial
         self._note, self._bar = "", None
 
     def __enter__(self) -> "Progress":
         self._began = self._reported = time.monotonic()
-        self._prepared = 0.0
+        self._prepared = self._worked = 0.0
         if self.shown:
             with _lock:
                 if _IN_NOTEBOOK:
@@ -100,6 +102,7 @@ class Progress:
         with _lock:
             self.done += count
             self._note = note or self._note
+            self._worked = self._working()
             if not self._is_long():
                 # Pieces that are done at once, such as pieces of an earlier run, do not count in the estimate of the
                 # remaining time.
@@ -112,12 +115,19 @@ class Progress:
         known = "" if self.total is None else f" of {self.total:,}"
         return "" if self.unit is None else f", {self.done:,}{known} {_plural(self.unit)}"
 
+    def _working(self) -> float:
+        """Return the time since the start without compilation time."""
+        return max(time.monotonic() - self._began - self._prepared, 0.0)
+
     def _left(self) -> str:
         """Estimate the remaining time from the pieces done so far, without compilation time."""
-        done, working = self.done - self._free, time.monotonic() - self._began - self._prepared
-        if not done or self.total is None:
+        done = self.done - self._free
+        if not done or self.total is None or not self.alike:
             return ""
-        return f"about {tqdm.format_interval(max(working, 0.0) / done * (self.total - self.done))} left"
+        # Count down during a piece: its own time does not count until it is done, or the estimate would grow.
+        left = self._worked / done * (self.total - self.done) - (self._working() - self._worked)
+        # Later pieces may take longer than the earlier ones.
+        return f"about {tqdm.format_interval(left)} left" if left > 0 else ""
 
     def _open_bar(self) -> tqdm:
         options = {"desc": self.work, "total": self.total, "initial": self.done, "unit": f" {_plural(self.unit or '')}"}

@@ -49,7 +49,8 @@ def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: 
     made = sources(settings, stages)
     nodes, names = {}, ", ".join(variant.name for variant in settings.variants)
     cost = f"networks {names}; {settings.training_seeds} trainings, and {settings.seeds} draws for the theory of each"
-    with Progress("one-shot classification", len(settings.variants), "network", shown=progress, cost=cost) as report:
+    options = {"shown": progress, "cost": cost, "alike": False}
+    with Progress("one-shot classification", len(settings.variants), "network", **options) as report:
         for variant in settings.variants:
             place = {"folder": stages / variant.name, "executor": executor, "progress": progress}
             for name, dataset in run_variant(variant, settings, made, **place).items():

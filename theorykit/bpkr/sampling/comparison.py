@@ -96,7 +96,7 @@ def compare(
         check_can_be_sampled(approach, problem.architecture)
     saddle, found = None, []
     cost = describe_cost(problem.architecture, problem.data)
-    with Progress("comparison", len(approaches), "approach", shown=progress, cost=cost) as report:
+    with Progress("comparison", len(approaches), "approach", shown=progress, cost=cost, alike=False) as report:
         if {"saddle", "one_over_n"} & set(approaches):
             saddle = bpkr.solve(problem, **options.get("saddle", {}))
         for approach in approaches:
