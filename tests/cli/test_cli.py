@@ -104,9 +104,12 @@ def test_data_may_be_netcdf_with_path_features_or_queries_and_keys(folder, monke
     ("old", "new", "named"),
     [
         ("temperature", "temprature", "did you mean `temperature`?"),
-        ("temperature = 0.2", "temperature = -1.0", "temperature"),
+        ("temperature = 0.2", "temperature = -1.0", "[architecture] `temperature` must be a number of at least 0"),
+        ("widths = [20, 15, 10]", "widths = -3", "toml: [architecture] `widths` must be a number above 0, got -3"),
+        ("widths = [20, 15, 10]", "widths = [20, 15, 0]", "`widths[2]` must be a number above 0, got 0"),
         ("widths = [20, 15, 10]", "widths = [20, 15]", "widths"),
         ("layers = [2, 1]", 'layers = "two"', '[architecture] `layers` must be a list, got "two"'),
+        ("layers = [2, 1]", "layers = [2, 3]", "layers=(2, 3) of the architecture are the numbers of heads"),
         ("layers = [2, 1]", "heads = [2, 1]", "did you mean `layers`?"),
         ("layers = [2, 1]", 'layers = [2, {kind = "atention", heads = 1}]', "atention"),
         ("layers = [2, 1]", 'layers = [2, {kind = "attention", heads = 1, skipp = 0.7}]', "did you mean `skip`?"),

@@ -25,6 +25,8 @@ NOT_ARRAYS = (
 _SAMPLERS = ("exact", "gibbs", "nuts")
 # Integers that JAX can count with, and seeds of its random numbers.
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 # A seed of JAX's random numbers.
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -32,7 +34,7 @@ _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
     """A layer of attention. `skip` adds a parallel skip connection with this gain."""
 
-    heads: int
+    heads: _AtLeastOne
     skip: float | None = None
 
     def build(self) -> "bpkr.AbstractLayer":
@@ -56,15 +58,15 @@ class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_f
 class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [architecture]; see `bpkr.Architecture`. Widths or temperatures of a sweep can be omitted here."""
 
-    layers: tuple[int | AttentionConfig | DenseConfig, ...]
-    widths: float | tuple[float, ...] | None = None
-    temperature: float | None = None
-    prior_variances: float | tuple[float, ...] = 1.0
-    outputs: int | None = None
-    read_tokens: int = 1
+    layers: tuple[_AtLeastOne | AttentionConfig | DenseConfig, ...]
+    widths: _Positive | tuple[_Positive, ...] | None = None
+    temperature: _NotNegative | None = None
+    prior_variances: _Positive | tuple[_Positive, ...] = 1.0
+    outputs: _AtLeastOne | None = None
+    read_tokens: _AtLeastOne = 1
     embedding: str = "identity"
-    richness: float | None = None
-    width_ratios: tuple[float, ...] | None = None
+    richness: _NotNegative | None = None
+    width_ratios: tuple[_Positive, ...] | None = None
 
     def build(
         self, widths: float | tuple[float, ...] | None = None, temperature: float | None = None
@@ -184,7 +186,7 @@ def as_names(names: Names | None) -> tuple[str, ...]:
 class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [solver]; see `bpkr.solve`."""
 
-    tolerance: float = 1e-9
+    tolerance: _Positive = 1e-9
     max_steps: _AtLeastOne = 1000
 
 
@@ -197,9 +199,9 @@ class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [sweep], with the grid of `theorykit sweep`. The architecture sets missing widths or temperatures."""
 
-    widths: tuple[float | tuple[float, ...], ...] | None = None
-    temperatures: tuple[float, ...] | None = None
-    richness: tuple[float, ...] | None = None
+    widths: tuple[_Positive | tuple[_Positive, ...], ...] | None = None
+    temperatures: tuple[_NotNegative, ...] | None = None
+    richness: tuple[_NotNegative, ...] | None = None
     file: str | None = None
 
     def __post_init__(self):
@@ -297,7 +299,7 @@ _KINDS = {
     "array": "a list",
     "object": "a table",
 }
-_BOUNDS = {">=": "at least", "<=": "at most"}
+_BOUNDS = {">": "above", ">=": "of at least", "<=": "of at most"}
 
 
 def _in_words(message: str, settings: Mapping[str, Any]) -> str:
@@ -327,13 +329,13 @@ def _in_words(message: str, settings: Mapping[str, Any]) -> str:
         close = difflib.get_close_matches(value, known, n=1)
         meant = f'; did you mean "{close[0]}"?' if close else ""
         return f"{here} must be one of {', '.join(map(json.dumps, known))}, got {given}{meant}"
-    expected = re.fullmatch(r"Expected `(.*?)`(?: (.=) (\S+))?(?:, got `.*`?)?", said)
+    expected = re.fullmatch(r"Expected `(.*?)`(?: ([<>]=?) (\S+))?(?:, got `.*`?)?", said)
     if expected is None:
         # Messages of `__post_init__` name the key, and some of msgspec do not.
         return said if "`" in said else f"{here}: {said}, got {given}"
     kinds = [each for each in expected[1].split(" | ") if each in _KINDS]
     wanted = " or ".join(_KINDS[each] for each in kinds)
-    wanted += f" of {_BOUNDS[expected[2]]} {expected[3]}" if expected[2] else ""
+    wanted += f" {_BOUNDS[expected[2]]} {expected[3].removesuffix('.0')}" if expected[2] else ""
     fix = ""
     if isinstance(value, str) and "str" not in kinds and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|inf|true|false", value):
         fix = f"; write {value}, without quotes"

@@ -242,9 +242,10 @@ def _checked_attention(
         axes = f"examples heads {order}" if np.ndim(layer) == 4 else f"heads {order}"
         layer = finite_array(name, in_order_of_names(name, layer, axes))
         if layer.shape not in ((examples, *shared), shared):
+            are_other = layer.shape[-3] != heads if layer.ndim >= 3 else False
             raise ValueError(
                 f"{name} must have shape {(examples, *shared)}, or {shared} if it is the same for all examples, got "
-                f"{layer.shape}"
+                f"{layer.shape}{f': layers={counts} of the architecture are the numbers of heads' if are_other else ''}"
             )
         layer, conditions = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer, []
         if layout != "keys-first":
