@@ -17,7 +17,7 @@ import xarray as xr
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.clusters import dask_client
 from theorykit.bpkr import sweeps
-from theorykit.workers import _Packed, check_executor, in_worker, local_workers, run_tasks
+from theorykit.workers import Packed, check_executor, in_worker, local_workers, run_tasks
 
 SMALL = {"widths": (20, 80, 300), "temperatures": (0.1, 0.5)}
 
@@ -93,7 +93,7 @@ def test_every_worker_computes_in_double_precision(executor):
 
 def test_a_worker_of_another_version_says_so():
     with pytest.raises(ValueError, match=r"the worker has theorykit \S+, but the task is from theorykit 0\.0\.0"):
-        in_worker("0.0.0", _Packed((power, (3,))), _Packed((2,)))
+        in_worker("0.0.0", Packed((power, (3,))), Packed((2,)))
 
 
 class Wrapped(Executor):

@@ -216,7 +216,7 @@ def run_in_order(
 def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[[tuple], Future]:
     """Return a function that submits a task. The `common` arguments are sent to the executor only once, if possible."""
     check_executor(executor)
-    whole: Any = _Packed((function, common))
+    whole: Any = Packed((function, common))
     # Only a dask Client has this method.
     if callable(getattr(executor, "get_executor", None)):
         options = {"pure": False, "retries": _RETRIES}
@@ -225,14 +225,14 @@ def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             whole = executor.submit(_hold, whole, **options)
         executor = executor.get_executor(**options)
-    return lambda task: executor.submit(in_worker, __version__, whole, _Packed(task))
+    return lambda task: executor.submit(in_worker, __version__, whole, Packed(task))
 
 
-def _hold(packed: "_Packed") -> "_Packed":
+def _hold(packed: "Packed") -> "Packed":
     return packed
 
 
-class _Packed:
+class Packed:
     """Values that another process unpacks only after it has enabled float64, because JAX arrays would lose digits."""
 
     def __init__(self, values: tuple):
@@ -251,10 +251,11 @@ class _Packed:
         self._values, self._bytes = None, state
 
     def unpack(self) -> tuple:
+        """Return the values."""
         return pickle.loads(self._bytes) if self._values is None else self._values
 
 
-def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
+def in_worker(version: str, common: "Packed", task: "Packed") -> Any:
     """Compute `function(*common, *task)` in float64, in a worker that has the same version and is not a fork."""
     if os.getpid() != _IMPORTED_BY:
         raise ValueError(_FORKS)

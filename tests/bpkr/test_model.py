@@ -1,7 +1,11 @@
 """The object for sequences with labels: its numbers are those of the functions below, and scikit-learn runs on it."""
 
+import copy
 import math
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from functools import cache, partial
 
@@ -191,6 +195,36 @@ def test_cross_validation_grid_search_clone_and_pickle():
     areas = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="roc_auc")
     assert np.all((areas >= 0) & (areas <= 1))
     assert (losses < 0).all()
+
+
+UNPICKLED = """
+import pickle, sys, theorykit
+model = pickle.load(open(sys.argv[1], "rb"))
+try:
+    model.predict([[[1.0] * 4] * 3])
+except RuntimeError as error:
+    print(error)
+theorykit.enable_float64()
+print(model.log_evidence_, float(model.order_parameters_.first[0, 0]))
+"""
+
+
+def test_a_process_without_double_precision_unpickles_a_fitted_model_and_names_the_cause_at_its_first_use(tmp_path):
+    path, model = tmp_path / "model.pickle", fitted()
+    path.write_bytes(pickle.dumps(model))
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_ENABLE_X64"}
+    command = [sys.executable, "-c", UNPICKLED, str(path)]
+    said, numbers = subprocess.check_output(command, env=environment, text=True).splitlines()
+    assert "theorykit.enable_float64()" in said
+    assert numbers == f"{model.log_evidence_} {model.order_parameters_.first[0, 0]}"
+    for again in (
+        copy.copy(model),
+        copy.deepcopy(model),
+        pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(model)))),
+    ):
+        assert again.log_evidence_ == model.log_evidence_ and not hasattr(again, "other_")
+    refitted = pickle.loads(pickle.dumps(model)).fit(INPUTS, NUMBERS)
+    assert not hasattr(refitted, "classes_") and refitted.log_evidence_ != model.log_evidence_
 
 
 def test_labels_say_what_kind_of_estimator_it_is_or_the_user():

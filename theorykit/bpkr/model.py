@@ -16,9 +16,11 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from ..checks import checked_array, checked_whole_number, counted, finite_array, refuse_traced, shown
+from ..precision import require_float64
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
+from ..workers import Packed
 from .action.action import Action
 from .data.data import Data
 from .evaluation.action_terms import evaluate_infinite_width
@@ -102,10 +104,26 @@ class Model(DisplayMixin):
         self.random_state = random_state
         self.richness = richness
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A process without float64, such as a worker of scikit-learn, can unpickle the model, but not what `fit` set.
+        state = dict(vars(self))
+        if "_packed" not in state:
+            fitted = {name: state.pop(name) for name in vars(self) if name.endswith("_")}
+            state |= {"_packed": Packed((fitted,))} if fitted else {}
+        return state
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         # An older version may have pickled the model without arguments and attributes that were added later.
         defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
         vars(self).update({**defaults, "_has_lengths": False, **state})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_") and not name.startswith("_") and "_packed" in vars(self):
+            require_float64()
+            (fitted,) = vars(self).pop("_packed").unpack()
+            vars(self).update({**fitted, **vars(self)})
+        # Raise the error of properties again, or of a missing attribute.
+        return object.__getattribute__(self, name)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name. `deep` has no effect, because no argument is an estimator."""
@@ -161,7 +179,8 @@ class Model(DisplayMixin):
         self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, order_parameters, log_evidence
         self.n_features_in_ = np.shape(inputs)[2]
         self._has_lengths = lengths is not None
-        vars(self).pop("classes_", None)
+        for name in ("classes_", "_packed"):
+            vars(self).pop(name, None)
         if data.classes is not None:
             self.classes_ = np.array(data.classes.names)
         return self
