@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.ensemble import VotingClassifier
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 
 import theorykit
 from tests.checkpoints.files import safetensors
@@ -194,6 +195,13 @@ def test_cross_validation_grid_search_clone_and_pickle():
     losses = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="neg_log_loss")
     areas = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="roc_auc")
     assert np.all((areas >= 0) & (areas <= 1))
+    options = {"cv": 2, "method": "predict_proba"}
+    assert cross_val_predict(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, **options).shape == (TRAINING, 2)
+    refused = pytest.raises(AttributeError, match="make the model with classes=True")
+    with refused, pytest.warns(bpkr.LabelsWarning):
+        cross_val_predict(bpkr.Model(layers=(2,)), INPUTS, TEXT, **options)
+    vote = VotingClassifier([("a", bpkr.Model(layers=(2,), classes=True))], voting="soft").fit(INPUTS, TEXT)
+    assert set(vote.predict(TEST_INPUTS)) <= {"down", "up"}
     assert (losses < 0).all()
 
 

@@ -208,7 +208,10 @@ class Model(DisplayMixin):
         because scikit-learn tests whether it exists, and models of numbers do not have it.
         """
         if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
-            raise AttributeError("predict_proba needs classes, but labels of this model are numbers")
+            raise AttributeError(
+                "predict_proba needs classes, but labels of this model are numbers: if they are classes, make the "
+                "model with classes=True; some functions of scikit-learn replace text labels by numbers"
+            )
         return self._probabilities
 
     def _probabilities(
