@@ -352,13 +352,21 @@ def test_sequences_of_different_lengths_are_refused_with_the_lengths_to_give():
             _sequences(listed)
 
 
-def test_padded_sequences_are_as_the_message_says():
-    padded = np.full_like(INPUTS, 7.0)
+@pytest.mark.parametrize("padding", [7.0, math.nan, math.inf])
+def test_padded_sequences_are_as_the_message_says(padding):
+    padded = np.full_like(INPUTS, padding)
     for row, each in zip(padded, RAGGED, strict=True):
         row[: len(each)] = each
     found = bpkr.Model(**SETTINGS, readout="mean").fit(padded, NUMBERS, lengths=np.array(list(map(len, RAGGED))))
     other = bpkr.Model(**SETTINGS, readout="mean").fit(INPUTS, NUMBERS, LENGTHS)
     assert found.log_evidence_ == pytest.approx(other.log_evidence_, rel=1e-12)
+    mean = other.predict(INPUTS, LENGTHS)
+    np.testing.assert_allclose(found.predict(padded, LENGTHS), mean, rtol=1e-9)
+    traced = jax.jit(lambda inputs: found.predict_distribution(inputs, LENGTHS).mean)(padded)
+    np.testing.assert_allclose(traced, mean, rtol=1e-9)
+    padded[5, 0, 0] = math.nan
+    with pytest.raises(ValueError, match=r"inputs is not finite in 1 entry, the first nan at index \(5, 0, 0\)"):
+        found.predict(padded, LENGTHS)
 
 
 def test_methods_that_return_values_of_python_are_refused_in_transformations():

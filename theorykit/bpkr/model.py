@@ -15,7 +15,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from ..checks import checked_array, checked_whole_number, counted, finite_array, refuse_traced, shown
+from ..checks import (
+    array_module,
+    checked_array,
+    checked_whole_number,
+    counted,
+    finite_array,
+    numeric_array,
+    refuse_traced,
+    shown,
+)
 from ..precision import require_float64
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
@@ -156,7 +165,8 @@ class Model(DisplayMixin):
         """Solve the saddle point for sequences with labels, and return the model.
 
         Args:
-            inputs: (examples, tokens, features). Pad shorter sequences with any numbers, and give `lengths`.
+            inputs: (examples, tokens, features). Pad shorter sequences with anything, such as zeros or NaN, and give
+                `lengths`.
             labels: classes (examples,), as text, or as numbers with `classes=True`; or numbers (examples,) or
                 (examples, outputs).
             lengths: the number of real tokens of each example (examples,), or booleans (examples, tokens) that mark
@@ -349,7 +359,7 @@ class Model(DisplayMixin):
         self, inputs: Any, labels: Any, lengths: Any = None, test: Any = None, seed: int | None = None
     ) -> tuple[Architecture, Data, Any]:
         """Return the architecture, the data and the heads. Random heads are drawn with `seed`."""
-        inputs = _sequences(inputs)
+        inputs = _sequences(inputs, lengths)
         examples, tokens, features = inputs.shape
         try:
             array = np.asarray(labels)
@@ -393,7 +403,7 @@ class Model(DisplayMixin):
         return replace(architecture, outputs=columns[0] if columns else 1), data, found
 
     def _features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
-        inputs = _sequences(inputs)
+        inputs = _sequences(inputs, lengths)
         real = None if lengths is None else checked_real_tokens("lengths", lengths, *inputs.shape[:2])
         mask = join_masks(self.mask, real)
         if isinstance(found, AbstractHeads):
@@ -403,7 +413,7 @@ class Model(DisplayMixin):
         return path_features(inputs, attention, architecture, self.readout, real_tokens=real)
 
 
-def _sequences(inputs: Any) -> Array:
+def _sequences(inputs: Any, lengths: Any = None) -> Array:
     if getattr(inputs, "ndim", 3) == 2:
         raise ValueError(
             f"inputs must have shape (examples, tokens, features), got {inputs.shape}: pass inputs[None] for a single "
@@ -417,6 +427,12 @@ def _sequences(inputs: Any) -> Array:
                 f"inputs has sequences of {least} to {most} tokens: pad them to {most} tokens with any numbers, and "
                 f"pass their numbers of real tokens, lengths={shown(counts)}"
             )
+    if lengths is not None:
+        # Attention to padding has weight zero, but zero times NaN is NaN.
+        inputs = numeric_array("inputs", inputs, "examples tokens features")
+        real = checked_real_tokens("lengths", lengths, *inputs.shape[:2])
+        xp = array_module(inputs, real)
+        inputs = xp.where(real[..., None] | xp.isfinite(inputs), inputs, 0.0)
     return finite_array("inputs", inputs, "examples tokens features")
 
 
