@@ -295,6 +295,21 @@ def test_inputs_without_lengths_are_warned_of_if_the_training_data_had_lengths()
         fitted().predict(TEST_INPUTS)
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (NUMBERS / NUMBERS.std() + 10, r"labels have mean \S+ and standard deviation 1: the network has no intercept"),
+        (np.stack([NUMBERS, NUMBERS - 1e3], axis=1), r"labels of output 1 have mean -1e\+03 and"),
+    ],
+)
+def test_numbers_far_from_zero_are_warned_of(labels, message):
+    with pytest.warns(bpkr.LabelsWarning, match=message):
+        bpkr.Model(**SETTINGS).fit(INPUTS, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bpkr.Model(**SETTINGS).fit(INPUTS, labels - labels.mean(axis=0))
+
+
 @cache
 def fitted():
     return bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)

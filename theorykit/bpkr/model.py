@@ -31,6 +31,7 @@ from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 from ..workers import Packed
 from .action.action import Action
+from .data.classes import LabelsWarning
 from .data.data import Data
 from .evaluation.action_terms import evaluate_infinite_width
 from .evaluation.observables import head_scores
@@ -44,6 +45,8 @@ from .saddle.saddle import solve
 from .specification.architecture import Architecture, require_finite_widths
 
 _RANDOM_LAYERS = (2, 2)
+# Largest mean of labels, in standard deviations, that a network without an intercept should fit.
+_OFFSET = 3.0
 
 
 class Model(DisplayMixin):
@@ -174,10 +177,13 @@ class Model(DisplayMixin):
 
         Warns:
             ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
+            LabelsWarning: labels are numbers with a mean of more than three standard deviations, or look like classes.
         """
         refuse_traced("Model.fit", inputs, labels, lengths, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, lengths)
         problem, saddle = Problem(architecture, data), None
+        if data.classes is None and data.labels is not None:
+            _warn_of_offset(np.asarray(problem.data.labels))
         if self._is_infinite:
             order_parameters = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
@@ -434,6 +440,21 @@ def _sequences(inputs: Any, lengths: Any = None) -> Array:
         xp = array_module(inputs, real)
         inputs = xp.where(real[..., None] | xp.isfinite(inputs), inputs, 0.0)
     return finite_array("inputs", inputs, "examples tokens features")
+
+
+def _warn_of_offset(labels: np.ndarray) -> None:
+    means, deviations = np.atleast_1d(labels.mean(axis=0)), np.atleast_1d(labels.std(axis=0))
+    far = np.abs(means) > _OFFSET * deviations
+    if not far.any():
+        return
+    output = np.argmax(far)
+    of_output = f" of output {output}" if len(means) > 1 else ""
+    warnings.warn(
+        f"labels{of_output} have mean {means[output]:.3g} and standard deviation {deviations[output]:.3g}: the network "
+        "has no intercept, so subtract the mean",
+        LabelsWarning,
+        stacklevel=4,
+    )
 
 
 def _warn_of_padding(was_padded: bool, lengths: Any = None) -> None:

@@ -326,7 +326,7 @@ def _listed(names: Any) -> str:
 
 
 class LabelsWarning(UserWarning):
-    """Labels that look like class numbers are treated as numbers."""
+    """Labels that are treated as numbers look like class numbers, or have a mean far from zero."""
 
 
 def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
