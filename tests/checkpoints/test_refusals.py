@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason(name):
         (
             "torch_encoder",
             {"layer": 0, "heads": HEADS},
-            "norm_first must be the norm_first of the nn.TransformerEncoderLayer",
+            "norm_first must be True if the layers apply the norm before attention .*, and False if after it",
         ),
     ],
 )

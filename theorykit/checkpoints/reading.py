@@ -88,7 +88,8 @@ def read_heads(
             used: 1e-5 for "torch_encoder" and "gpt2", 1e-12 for "vit".
         causal: whether tokens attend only to themselves and earlier tokens. The default is True for GPT-2 and decoders,
             and False for other models. It is required if config.json sets a switch that the model ignores.
-        norm_first: whether the norm is before attention, only for "torch_encoder". Checkpoints do not record it.
+        norm_first: whether the norm is before attention (pre-norm), only for "torch_encoder". Pass the value that was
+            passed to `nn.TransformerEncoderLayer`. Checkpoints do not record it.
 
     Raises:
         FileNotFoundError, ImportError: see `read_checkpoint`.
@@ -271,8 +272,8 @@ def _norm(
     layout = found.layout
     if (norm_first is None) == (found.name == "torch_encoder"):
         raise ValueError(
-            "norm_first must be the norm_first of the nn.TransformerEncoderLayer, False by default in torch: the file "
-            "of a 'torch_encoder' does not state it"
+            "norm_first must be True if the layers apply the norm before attention (pre-norm), and False if after it: "
+            "the value passed to nn.TransformerEncoderLayer, whose default is False. The file does not record it"
             if norm_first is None
             else f"norm_first={norm_first} is for the layout 'torch_encoder' only, and this is {found.name!r}"
         )
