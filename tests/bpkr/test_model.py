@@ -10,6 +10,7 @@ import warnings
 from functools import cache, partial
 
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -158,8 +159,14 @@ def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
     assert clone(model).set_params(**best).get_params()["widths"] == best["widths"]
     assert runs.best("test_accuracy").keys() == best.keys()
     assert repr(runs.summary()) == repr(theorykit.summary(found))
+    assert runs.best("evidence") == runs.best("log_evidence") == best
     axes = runs.plot("test_accuracy")
     assert len(axes.containers) == 2
+    _, (left, right) = plt.subplots(1, 2)
+    for score, panel in (("evidence", left), ("log_evidence", right)):
+        assert runs.plot(score, axes=panel) is panel
+    np.testing.assert_array_equal(left.lines[0].get_ydata(), right.lines[0].get_ydata())
+    plt.close(left.figure)
     assert len(one.plot().axes) == 3
     axes.figure.clear()
     given = bpkr.Model(**SETTINGS).sweep(INPUTS, TEXT, widths=[(20, 10), (10, 20)], progress=False)

@@ -17,7 +17,8 @@ from ...symbolic.documents.document import Block
 from ..data.data import Data
 from .run import sweep, sweep_seeds
 
-Score = Literal["evidence", "test_accuracy", "test_error", "test_log_loss", "test_r_squared"]
+# "evidence" is another name of "log_evidence".
+Score = Literal["log_evidence", "evidence", "test_accuracy", "test_error", "test_log_loss", "test_r_squared"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,23 +35,29 @@ class Runs(DisplayMixin):
     def _view(self) -> Iterable[Block]:
         return summary(self.dataset).blocks
 
-    def plot(self, score: str | None = None) -> Any:
-        """Draw a score against width, or against the richness if it is an axis, with error bars. Return the axes."""
+    def plot(self, score: str | None = None, axes: Any = None) -> Any:
+        """Draw a score against width, or against the richness if it is an axis, with error bars. Return the axes.
+
+        Args:
+            score: a score of `best`, "action", or "log_evidence_per_width". The default is the first test score, or
+                "log_evidence" without test data.
+            axes: Matplotlib axes in which to draw. The default is new axes.
+        """
         from ...plots.style import use_style
         from ...plots.sweep import draw_over_richness, draw_scores_over_width
 
         with use_style():
             draw = draw_over_richness if "richness" in self.dataset.dims else draw_scores_over_width
-            return draw(self.dataset, score=score)
+            return draw(self.dataset, axes, score=_name(score))
 
     @checked_arguments
-    def best(self, score: Score = "evidence") -> dict[str, Any]:
+    def best(self, score: Score = "log_evidence") -> dict[str, Any]:
         """Return the widths, temperature and richness with the best mean score over seeds, for `Model.set_params`.
 
         The richness is included if it is an axis of the sweep. For losses and errors, the best score is the lowest.
         """
-        name = "log_evidence" if score == "evidence" else score
-        if score == "evidence" and name not in self.dataset:
+        name = _name(score)
+        if name == "log_evidence" and name not in self.dataset:
             raise ValueError(
                 "at infinite width with a richness, the evidence per width always decreases with the richness and "
                 "increases with the temperature, so it does not choose them; choose by a test score"
@@ -62,6 +69,10 @@ class Runs(DisplayMixin):
         found = [float(each) for each in (width.split("-") if isinstance(width, str) else [width])]
         widths = [int(each) if each.is_integer() else each for each in found]
         return {"widths": tuple(widths) if isinstance(width, str) else widths[0], **place}
+
+
+def _name(score: str | None) -> str | None:
+    return "log_evidence" if score == "evidence" else score
 
 
 def run_model(prepare: Callable[..., Any], seeds: Sequence[int] | None, **options: Any) -> Runs:
