@@ -97,7 +97,7 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
     initial = {symbol.name: 1.0 if symbol == V else 0.5 for symbol in action.order_parameters}
     # S is maximal in the variance V, and in one of each other pair of conjugates that is not eliminated.
     index = 1 + sum(name in initial for name in ("m_hat", "q_hat"))
-    with warnings.catch_warnings(), Progress("empirical risk", shown=not is_traced(values)):
+    with warnings.catch_warnings(), Progress("empirical risk", shown=not is_traced(*values.values())):
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = stationary(action, values, index=index, initial=initial)
     # Weights that the examples do not determine make the variance V diverge. The diagnosis of such a point, far away,
