@@ -184,6 +184,13 @@ def test_boundaries_of_the_three_state_potts_model_are_of_minima(fields, scans):
             other = 1 / third / inverse - 1
             determinant, trace = diagonal[0] * diagonal[1] - other**2, diagonal.sum(axis=0)
             assert np.all(determinant > -1e-6) and np.all(trace > -1e-6)
+    ordered = [line for line in diagram.lines if line.kind == "coexistence" and np.ptp(line.parameters["h"]) < 1e-9]
+    (inverse, stable) = np.concatenate([[line.parameters["beta"], line.stable] for line in ordered], axis=1)
+    # Three ordered phases and the disordered one coexist at h = 0 and beta = 4 log 2.
+    assert np.array_equal(stable == 1, inverse > 4 * np.log(2)) and not np.all(stable)
+    labels = diagram.plot().get_legend_handles_labels()[1]
+    plt.close()
+    assert {"coexistence", "metastable coexistence"} <= set(labels)
     ends = {each.kind: float(each.parameters["beta"][0]) for each in diagram.critical_points}
     exact = {"critical point": 8 / 3} | ({"tricritical point": 18 / 7} if fields[0] < -0.06 else {})
     assert ends == pytest.approx(exact, abs=1e-9) and len(diagram.critical_points) == len(exact)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
@@ -15,6 +17,7 @@ from .style import LIMITS, THEORY, _new_axes
 _KINDS = {"minimum": ("o", THEORY), "maximum": ("^", LIMITS[0]), "saddle": ("s", LIMITS[1])}
 _LINES = {
     "coexistence": {"color": THEORY, "linestyle": "-"},
+    "metastable coexistence": {"color": THEORY, "linestyle": ":"},
     "continuous transition": {"color": LIMITS[2], "linestyle": "-"},
     "spinodal": {"color": LIMITS[0], "linestyle": "--"},
     "critical point": {"color": "black", "marker": "o", "linestyle": ""},
@@ -67,14 +70,20 @@ def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
         axes: where to draw. The default is new axes.
     """
     axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
-    kinds, lines = (diagram[diagram.attrs[name]].values for name in ("kind", "line"))
+    kinds, lines, stable = (diagram[diagram.attrs[name]].values for name in ("kind", "line", "stable"))
     known = set()
     for line in np.unique(lines):
         part = np.flatnonzero(lines == line)
         kind = str(kinds[part[0]])
-        label = None if kind in known else kind
-        axes.plot(diagram[across].values[part], diagram[up].values[part], **_LINES[kind], label=label, clip_on=False)
-        known.add(kind)
+        # Split a coexistence line where its minima become metastable.
+        changes = np.flatnonzero(np.diff(stable[part])) + 1
+        for begin, end in itertools.pairwise([0, *changes.tolist(), len(part)]):
+            name = kind if stable[part[begin]] else f"metastable {kind}"
+            shown, label = part[max(begin - 1, 0) : end], None if name in known else name
+            axes.plot(
+                diagram[across].values[shown], diagram[up].values[shown], **_LINES[name], label=label, clip_on=False
+            )
+            known.add(name)
     low, high, bottom, top = diagram.attrs["ranges"]
     axes.set(xlim=(low, high), ylim=(bottom, top), xlabel=f"${latex(Symbol(across))}$", ylabel=f"${latex(Symbol(up))}$")
     if known:

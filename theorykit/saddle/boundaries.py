@@ -55,7 +55,7 @@ from .branch import (
 from .diagnosis import ConvergenceWarning
 from .problem import Coordinates
 from .solution import Solution, place_in_words
-from .solve import search, stationary
+from .solve import minimise, search, stationary
 
 SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
@@ -119,12 +119,15 @@ class PhaseBoundary(DisplayMixin, eqx.Module):
     - `order_parameters`: order parameters of the solution, or of both coexisting solutions.
     - `error`: bound on the shift of a point by rounding and quadrature, in units of half the range of a parameter.
     - `ended`: why the line stops at its first point, and why at its last point.
+    - `stable` (point,): whether no third minimum on any of the lines of a phase diagram is lower than two minima that
+      coexist. It is true for other kinds.
     """
 
     kind: str = eqx.field(static=True)
     parameters: Mapping[str, Float[Array, " point"]]
     order_parameters: tuple[Mapping[str, Float[Array, "point ..."]], ...]
     error: Float[Array, " point"]
+    stable: Bool[Array, " point"]
     ended: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __len__(self) -> int:
@@ -159,14 +162,16 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
         for each in boundaries:
             error = float(np.asarray(each.error).max())
             sides = ((each.parameters[name], error * (high - low) / 2) for name, (low, high) in self.ranges.items())
-            rows.append((each.kind, *(_range(*side) for side in sides), str(len(each)), f"{error:.1g}"))
+            lost = len(each) - int(np.sum(each.stable))
+            points = f"{len(each)}, {lost} metastable" if lost else str(len(each))
+            rows.append((each.kind, *(_range(*side) for side in sides), points, f"{error:.1g}"))
         yield Table(tuple(rows), ("boundary", *self.ranges, "points", "largest error"))
         yield Text("Errors are in units of half a range. `plot()` draws the diagram, `to_xarray()` labels it.")
 
     def to_xarray(self) -> xr.Dataset:
-        """Return all boundaries, point by point: parameters, order parameters, `error`, `kind`, number of the `line`.
+        """Return all boundaries, point by point: parameters, order parameters, `error`, `stable`, `kind`, and `line`.
 
-        The axis `solution` has both solutions of a coexistence line, and otherwise the same one twice. A name that the
+        `line` is the number of the boundary. The axis `solution` has both solutions of a coexistence line, and otherwise the same one twice. A name that the
         action already uses gets a trailing underscore.
         """
         boundaries = (*self.lines, *self.critical_points)
@@ -181,10 +186,11 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
             axes = [f"{name}_{axis}" for axis in ("row", "column")[: both[0].ndim - 2]]
             data[name] = (point, free("solution"), *axes), np.concatenate(both)
         data[free("error")] = point, np.concatenate([[], *(each.error for each in boundaries)])
+        data[free("stable")] = point, np.concatenate([np.zeros(0, bool), *(each.stable for each in boundaries)])
         data[free("kind")] = point, np.repeat(np.array([each.kind for each in boundaries], str), lengths)
         data[free("line")] = point, np.repeat(np.arange(len(boundaries)), lengths)
         (across, widths), (up, heights) = self.ranges.items()
-        ours = {name: free(name) for name in ("kind", "line")}
+        ours = {name: free(name) for name in ("kind", "line", "stable")}
         return xr.Dataset(data, attrs={"across": across, "up": up, "ranges": [*widths, *heights], **ours})
 
     def plot(self, axes: Any = None) -> Any:
@@ -484,7 +490,8 @@ class _Curve:
         parameters = np.transpose([self.system.parameters(place.unknowns) for place in places])
         others = jax.tree.map(lambda *of: np.stack(of), *((place.order_parameters, place.error) for place in places))
         parameters, (values, errors) = jax.device_put((list(parameters), others))
-        return PhaseBoundary(kind, dict(zip(self.system.names, parameters, strict=True)), values, errors, ended)
+        stable = jax.device_put(np.ones(len(places), bool))
+        return PhaseBoundary(kind, dict(zip(self.system.names, parameters, strict=True)), values, errors, stable, ended)
 
     def boundaries(self, start: _Place) -> tuple[list[PhaseBoundary], list[PhaseBoundary]]:
         """Return the line through a point, split at changes of its kind, and its special points.
@@ -696,10 +703,8 @@ def phase_diagram(
 
     Stationary points are followed along lines in each parameter. From every fold, crossing of branches and crossing of
     actions on these scans, the boundary is followed through the plane, as long as its solutions have this `index`. A
-    boundary that no scan crosses is missed. At coexistence two minima have equal action, and a third one may have a
-    lower action: `search` finds it.
-
-    Averages use the quadrature nodes of the action, and errors include the resulting shift of a boundary.
+    boundary that no scan crosses is missed. A coexistence line of two minima is not `stable` where a third minimum is
+    lower. Averages use the quadrature nodes of the action, and errors include the resulting shift of a boundary.
 
     Args:
         action: The action. Its solutions may lie on edges of their domains, but boundaries at which they reach an edge
@@ -765,7 +770,48 @@ def phase_diagram(
             "along, as when branches cross for every value of a parameter",
             stacklevel=3,
         )
+    coexisting = [line for line in known if line.kind == COEXISTENCE] if index == 0 else []
+    for line in coexisting if len(coexisting) > 1 else []:
+        others = [each for each in coexisting if each is not line]
+        stable = _stable(action, by_name("values", values), line, others, given)
+        known[next(at for at, each in enumerate(known) if each is line)] = replace(line, stable=stable)
     return PhaseDiagram(tuple(known), tuple(ends), given)
+
+
+def _stable(
+    action: Action,
+    values: Mapping[str, Any],
+    line: PhaseBoundary,
+    others: Sequence[PhaseBoundary],
+    ranges: Mapping[str, tuple[float, float]],
+) -> Bool[Array, " point"]:
+    """Return whether no minimum from other lines is lower, at each point of a coexistence line.
+
+    A minimum that becomes lower than both of a line does so at a point at which three minima coexist. Other lines pass
+    through this point, and have the third minimum.
+    """
+    units = {name: high - low for name, (low, high) in ranges.items()}
+    stable = np.ones(len(line), bool)
+    for number in range(len(line)):
+        here = {name: float(line.parameters[name][number]) for name in ranges}
+        own = [jax.tree.map(lambda v: np.asarray(v)[number], each) for each in line.order_parameters]  # noqa: B023
+        starts = []
+        for other in others:
+            off = sum(((np.asarray(other.parameters[name]) - here[name]) / units[name]) ** 2 for name in ranges)
+            nearest = int(np.argmin(off))
+            starts += [jax.tree.map(lambda v: np.asarray(v)[nearest], each) for each in other.order_parameters]  # noqa: B023
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = [minimise(action, {**values, **here}, initial=start) for start in (*own, *starts)]
+        except ValueError:
+            # A start is on the edge of its domain.
+            continue
+        actions = [float(each.action) if each.converged else np.inf for each in found]
+        # Where one of the two ends at its spinodal, the solve goes on to a lower minimum.
+        coexisting = max(actions[:2])
+        stable[number] = not min(actions[2:]) < coexisting - _ROUNDED * (1 + abs(coexisting))
+    return jax.device_put(stable)
 
 
 def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int):
