@@ -171,8 +171,8 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
     def to_xarray(self) -> xr.Dataset:
         """Return all boundaries, point by point: parameters, order parameters, `error`, `stable`, `kind`, and `line`.
 
-        `line` is the number of the boundary. The axis `solution` has both solutions of a coexistence line, and otherwise the same one twice. A name that the
-        action already uses gets a trailing underscore.
+        `line` is the number of the boundary. The axis `solution` has both solutions of a coexistence line, and
+        otherwise the same one twice. A name that the action already uses gets a trailing underscore.
         """
         boundaries = (*self.lines, *self.critical_points)
         names = boundaries[0].order_parameters[0] if boundaries else {}
@@ -791,10 +791,9 @@ def _stable(
     through this point, and have the third minimum.
     """
     units = {name: high - low for name, (low, high) in ranges.items()}
-    stable = np.ones(len(line), bool)
+    stable, own = np.ones(len(line), bool), action({**values, **line.parameters, **line.order_parameters[0]})
     for number in range(len(line)):
         here = {name: float(line.parameters[name][number]) for name in ranges}
-        own = [jax.tree.map(lambda v: np.asarray(v)[number], each) for each in line.order_parameters]  # noqa: B023
         starts = []
         for other in others:
             off = sum(((np.asarray(other.parameters[name]) - here[name]) / units[name]) ** 2 for name in ranges)
@@ -803,14 +802,12 @@ def _stable(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = [minimise(action, {**values, **here}, initial=start) for start in (*own, *starts)]
+                found = [minimise(action, {**values, **here}, initial=start) for start in starts]
         except ValueError:
             # A start is on the edge of its domain.
             continue
-        actions = [float(each.action) if each.converged else np.inf for each in found]
-        # Where one of the two ends at its spinodal, the solve goes on to a lower minimum.
-        coexisting = max(actions[:2])
-        stable[number] = not min(actions[2:]) < coexisting - _ROUNDED * (1 + abs(coexisting))
+        lowest = min(float(each.action) if each.converged else np.inf for each in found)
+        stable[number] = not lowest < own[number] - _ROUNDED * (1 + abs(own[number]))
     return jax.device_put(stable)
 
 
