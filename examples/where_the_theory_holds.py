@@ -147,6 +147,6 @@ with use_style():
 # %% [markdown]
 # ## Conclusion
 #
-# The error of the saddle point falls about as 1/width and grows with the number of paths. With 80 units and 2, 4 and 8
-# paths it is 0.4, 1.5 and 1.4 percent at the higher temperature, and 1.5, 2.4 and 3.8 percent at the lower one. With 5
-# units and 8 paths it is 17 to 38 percent: use sampling for such networks.
+# The error of the saddle point falls about as 1/width and grows with the number of paths. With 80 units it is at most 2
+# percent at the higher temperature, and 2 to 4 percent at the lower one. With 5 units and 8 paths it is about 17 and 38
+# percent: use sampling for such networks. These numbers have sampling errors, so they differ between computers.
