@@ -197,6 +197,24 @@ def test_boundaries_of_the_three_state_potts_model_are_of_minima(fields, scans):
 
 
 @pytest.mark.slow
+def test_four_phases_of_the_potts_model_coexist_where_they_are_known_to():
+    """At beta = 3 log 3, with two curvatures that vanish together at beta = 4."""
+    x, y, z = symbols("x y z", positive=True)
+    states = (x, y, z, 1 - x - y - z)
+    energy = -sum(each**2 for each in states) / 2 + sum(each * log(each) for each in states) / beta - h * x
+    action = Action(energy, dict.fromkeys((x, y, z), Between(0, 1)), [beta, h])
+    diagram = phase_diagram(action, {h: (-0.04, 0.04), beta: (3, 4.3)}, scans=2, starts=64, progress=False)
+    lines = [line for line in diagram.lines if line.kind == "coexistence"]
+    (ordered,) = (line for line in lines if np.ptp(line.parameters["h"]) < 1e-9)
+    assert np.array_equal(ordered.stable, ordered.parameters["beta"] > 3 * np.log(3)) and not np.all(ordered.stable)
+    for line in lines:
+        turn = np.flatnonzero(np.diff(line.stable))
+        assert len(turn) == 1
+        inverse = np.asarray(line.parameters["beta"])[turn[0] : turn[0] + 2]
+        assert inverse.min() < 3 * np.log(3) < inverse.max()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("coupling", (0.5, 2.0))
 def test_lines_end_where_the_transitions_of_two_order_parameters_cross(coupling):
     """Two order parameters are ordered together if coupling < 1, and otherwise one of them is."""

@@ -81,8 +81,8 @@ _ROUNDED = 1e-11
 # Order parameters that are about to merge differ by less than the first. Duplicates of a branch differ by less than
 # the second.
 _MERGING, _DUPLICATE = 0.1, 0.01
-# Number of starts of a search, and its positions along a scan, as fractions of the range.
-_STARTS, _ALONG = 8, (0.03, 0.5, 0.97)
+# Positions of searches along a scan, as fractions of the range.
+_ALONG = (0.03, 0.5, 0.97)
 _MERGED = "the solutions merge"
 
 
@@ -283,8 +283,8 @@ class _Place(eqx.Module):
     - `error`: error of the parameters, in units.
     - `test` changes its sign at a special point: a cusp of a spinodal, or the change of a continuous transition to
       first order (positive if continuous).
-    - `negative`, `softest` (points,): number of negative curvatures of each of the `points`, and the smallest one in
-      magnitude, with a sign that changes with this number. The curvature that vanishes all along a line is left out.
+    - `curvatures` (points, coordinates): curvatures of each of the `points`, in increasing order. The one that vanishes
+      all along a line is left out.
     - `side` is reversed if a line passes the point where its solutions merge: the normal of a spinodal (the derivative
       of F in the parameters along the null vector), or the difference of two solutions.
     """
@@ -298,9 +298,13 @@ class _Place(eqx.Module):
     error: Array
     frame: _Frame
     test: Array
-    negative: Array
-    softest: Array
+    curvatures: Array
     side: Array
+
+    @property
+    def negative(self) -> np.ndarray:
+        """Number of negative curvatures of each of the points."""
+        return np.sum(np.asarray(self.curvatures) < 0, axis=1)
 
 
 @partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
@@ -338,8 +342,6 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     curvatures = jnp.linalg.eigvalsh((hessians + hessians.mT) / 2)
     if system.kind != COEXISTENCE:
         curvatures = jnp.delete(curvatures, jnp.argmin(jnp.abs(curvatures)), axis=1, assume_unique_indices=True)
-    sizes, negative = jnp.abs(curvatures), jnp.sum(curvatures < 0, axis=1)
-    softest = jnp.min(sizes, axis=1, initial=jnp.inf) * (1.0 - 2.0 * (negative % 2))
     if system.kind == COEXISTENCE:
         test, side = jnp.array(1.0), points[0] - points[1]
     else:
@@ -365,7 +367,7 @@ def _corrected(system: _System, unknowns: Array, across: Float[Array, "rows unkn
     bounds = [replace(system.bound, free=free) for free in off_edge]
     values = tuple(bound.values_on_edges(point) for bound, point in zip(bounds, points, strict=True))
     at_edge = jnp.stack([system.bound.edges(point, _EDGE) for point in points]) & (system.free > 0)
-    return _Place(at, values, at_edge, tangent, residual, led, error, frame, test, negative, softest, side)
+    return _Place(at, values, at_edge, tangent, residual, led, error, frame, test, curvatures, side)
 
 
 def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame | None = None) -> tuple[_Frame, Array]:
@@ -412,7 +414,9 @@ class _Curve:
                 found.append(place)
             return float(np.nan_to_num(quantity(place)))
 
-        end = scipy.optimize.brentq(value, 0.0, length, xtol=1e-13)
+        # The sign change may be due to rounding.
+        changes = value(0.0) * value(length) < 0
+        end = scipy.optimize.brentq(value, 0.0, length, xtol=1e-13) if changes else length
         nearest = min(found, key=lambda place: abs(quantity(place)))
         for share in (0.9999, 0.99, 0.9):
             if abs(quantity(nearest)) > 1e-3 * abs(quantity(start)):
@@ -439,8 +443,10 @@ class _Curve:
         if self.outside(ahead) > 0:
             ahead = self.root(self.outside, place, length) if self.outside(place) < 0 else place
             ended = f"the edge of the ranges at {self.text(ahead)}"
-        if (changed := np.flatnonzero(np.asarray(place.negative) != np.asarray(ahead.negative))).size:
-            ahead = self.root(lambda at: float(at.softest[changed[0]]), place, self.length(place, ahead))
+        fewer = np.minimum(place.negative, ahead.negative)
+        if (changed := np.flatnonzero(place.negative != ahead.negative)).size:
+            which = int(changed[0]), int(fewer[changed[0]])
+            ahead = self.root(lambda at: float(at.curvatures[which]), place, self.length(place, ahead))
             what = "the spinodal of one of the solutions"
             what = what if self.system.kind == COEXISTENCE else "the solution becomes unstable in another direction"
             ended = f"{what} at {self.text(ahead)}"
@@ -697,6 +703,7 @@ def phase_diagram(
     *,
     index: Index = 0,
     scans: Count = 4,
+    starts: Count = 8,
     progress: bool = True,
 ) -> PhaseDiagram:
     """Find the phase boundaries of an action in two of its parameters.
@@ -713,6 +720,7 @@ def phase_diagram(
         values: All other parameters.
         index: Find boundaries of solutions with this index, 0 for minima.
         scans: Number of lines in each parameter.
+        starts: Number of random starts of each search for stationary points. There are three searches on every line.
         progress: Show the progress.
 
     Example:
@@ -738,7 +746,7 @@ def phase_diagram(
         for name, other in (tuple(given), tuple(given)[::-1]):
             for share in (np.arange(scans) + 0.5) / scans:
                 at = {**by_name("values", values), other: float(np.interp(share, (0, 1), given[other]))}
-                seeds += _events(action, at, name, given, index)
+                seeds += _events(action, at, name, given, index, starts)
                 report.update()
         for kind in (CONTINUOUS, SPINODAL, COEXISTENCE):
             # Parts of the line on which branches cross are spinodals. The equations of a spinodal hold there too.
@@ -811,12 +819,12 @@ def _stable(
     return jax.device_put(stable)
 
 
-def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int):
+def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mapping[str, Any], index: int, starts: int):
     """Yield the boundaries that one parameter crosses as it changes, as systems with approximate unknowns."""
     found: list[SolutionBranch] = []
     for share in _ALONG:
         here = float(np.interp(share, (0, 1), ranges[name]))
-        for solution in search(action, {**values, name: here}, index=index, starts=_STARTS, progress=False):
+        for solution in search(action, {**values, name: here}, index=index, starts=starts, progress=False):
             near = (at for branch in found for at in branch.near(here))
             if any(_apart(at, solution.order_parameters) < _DUPLICATE for at in near):
                 continue
