@@ -371,6 +371,8 @@ class Model(DisplayMixin):
             array = np.asarray(labels)
         except ValueError:
             raise TypeError("labels must have the same number of entries per example, but they are ragged") from None
+        # scikit-learn also passes objects that are arrays only to NumPy.
+        labels = labels if isinstance(labels, Iterable) else array
         if array.shape and len(array) != examples:
             raise ValueError(f"labels has {counted(len(array), 'example')}, but inputs has {examples}")
         found, layers = self.heads, self.layers

@@ -38,5 +38,7 @@ def test_variance_of_one_network_or_one_draw_is_that_of_the_mean_over_the_other(
     np.testing.assert_allclose(error**2, found["mean"])
 
 
+# Older versions of xarray warn of it.
+@pytest.mark.filterwarnings("ignore:Degrees of freedom")
 def test_the_error_of_one_value_is_not_shown():
     assert with_error(xr.DataArray([1.0, np.nan], dims="seed")) == "1.000"
