@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -385,12 +385,12 @@ def _framed(system: _System, at: Coordinates, parameters: Array, before: _Frame 
 
 
 @partial(jit, of_numbers=lambda system, *others: system.bound.of.is_of_numbers)
-def _local(system: _System, unknowns: Array) -> tuple[_Frame, Array, Array, Array]:
-    """Return the frame and the normal, as in `_framed`, H, and the direction in which the equations change least."""
+def _local(system: _System, unknowns: Array) -> tuple[_Frame, Array, Array]:
+    """Return the frame and the normal, as in `_framed`, and the direction in which the equations change least."""
     at, parameters = system.points(unknowns)[0], system.parameters(unknowns)
     frame, normal = _framed(system, at, parameters)
     tangent = jnp.linalg.svd(jax.jacfwd(lambda u: system.residual(u, frame)[0])(unknowns))[2][-1]
-    return frame, normal, system.hessian(at, parameters), tangent
+    return frame, normal, tangent
 
 
 class _Curve:
@@ -404,10 +404,11 @@ class _Curve:
         tangent = np.asarray(start.tangent)
         return _corrected(self.system, np.asarray(start.unknowns) + length * tangent, tangent[None], start.frame)
 
-    def root(self, quantity: Callable[[_Place], float], start: _Place, length: float) -> _Place:
+    def root(self, quantity: Callable[[_Place], float], start: _Place, ahead: _Place) -> _Place:
         """Find the sign change of a quantity on a step. If lines cross there, Newton's method may fail at the root."""
-        found = [start]
+        found, length = [start], float(np.dot(np.subtract(ahead.unknowns, start.unknowns), start.tangent))
 
+        @cache
         def value(by: float) -> float:
             place = self.place(start, by)
             if float(place.residual) <= _NEAR and float(place.led) <= _ASTRAY * length:
@@ -433,20 +434,16 @@ class _Curve:
         parameters = np.where(np.abs(parameters) > error, parameters, 0.0)
         return place_in_words(dict(zip(self.system.names, parameters, strict=True)))
 
-    def length(self, place: _Place, ahead: _Place) -> float:
-        """Return the length of the step from one place to another, along the tangent."""
-        return float(np.dot(np.subtract(ahead.unknowns, place.unknowns), place.tangent))
-
-    def end(self, place: _Place, ahead: _Place, length: float) -> tuple[_Place, str]:
+    def end(self, place: _Place, ahead: _Place) -> tuple[_Place, str]:
         """Return where a line ends on a step, and why: a curvature changes its sign, or the ranges end."""
         ended = ""
         if self.outside(ahead) > 0:
-            ahead = self.root(self.outside, place, length) if self.outside(place) < 0 else place
+            ahead = self.root(self.outside, place, ahead) if self.outside(place) < 0 else place
             ended = f"the edge of the ranges at {self.text(ahead)}"
         fewer = np.minimum(place.negative, ahead.negative)
         if (changed := np.flatnonzero(place.negative != ahead.negative)).size:
             which = int(changed[0]), int(fewer[changed[0]])
-            ahead = self.root(lambda at: float(at.curvatures[which]), place, self.length(place, ahead))
+            ahead = self.root(lambda at: float(at.curvatures[which]), place, ahead)
             what = "the spinodal of one of the solutions"
             what = what if self.system.kind == COEXISTENCE else "the solution becomes unstable in another direction"
             ended = f"{what} at {self.text(ahead)}"
@@ -471,10 +468,10 @@ class _Curve:
             if np.dot(place.side, ahead.side) < 0:
                 # A symmetry maps the rest of the line to this part.
                 return places, special, f"{_MERGED} next to {self.text(place)}"
-            ahead, ended = self.end(place, ahead, length)
+            ahead, ended = self.end(place, ahead)
             # A sign change of the test function marks a critical or tricritical point, unless it is a pole.
             if float(place.test) * float(ahead.test) < 0:
-                there = self.root(lambda at: float(at.test), place, self.length(place, ahead))
+                there = self.root(lambda at: float(at.test), place, ahead)
                 if abs(float(there.test)) < min(abs(float(place.test)), abs(float(ahead.test))):
                     special.append(there)
                     places.append(there)
@@ -763,6 +760,7 @@ def phase_diagram(
                 before, after = (np.linalg.norm(np.ptp(system.points(at), axis=0)) for at in (unknowns, start.unknowns))
                 if kind == COEXISTENCE and after < before / 2:
                     continue
+                # The curvature that vanishes on other lines has either sign next to them.
                 allowed = (index,) if kind == COEXISTENCE else (index, index - 1)
                 if not np.isin(start.negative, allowed).all():
                     continue
@@ -778,11 +776,15 @@ def phase_diagram(
             "along, as when branches cross for every value of a parameter",
             stacklevel=3,
         )
-    coexisting = [line for line in known if line.kind == COEXISTENCE] if index == 0 else []
-    for line in coexisting if len(coexisting) > 1 else []:
-        others = [each for each in coexisting if each is not line]
-        stable = _stable(action, by_name("values", values), line, others, given)
-        known[next(at for at, each in enumerate(known) if each is line)] = replace(line, stable=stable)
+    coexisting = [at for at, line in enumerate(known) if line.kind == COEXISTENCE and index == 0]
+    if len(coexisting) > 1:
+        with Progress("stability", len(coexisting), "line", shown=progress) as report:
+            for at in coexisting:
+                others = [known[each] for each in coexisting if each != at]
+                known[at] = replace(
+                    known[at], stable=_stable(action, by_name("values", values), known[at], others, given)
+                )
+                report.update()
     return PhaseDiagram(tuple(known), tuple(ends), given)
 
 
@@ -801,12 +803,12 @@ def _stable(
     units = {name: high - low for name, (low, high) in ranges.items()}
     stable, own = np.ones(len(line), bool), action({**values, **line.parameters, **line.order_parameters[0]})
     for number in range(len(line)):
-        here = {name: float(line.parameters[name][number]) for name in ranges}
+        here = _point(line.parameters, number)
         starts = []
         for other in others:
             off = sum(((np.asarray(other.parameters[name]) - here[name]) / units[name]) ** 2 for name in ranges)
             nearest = int(np.argmin(off))
-            starts += [jax.tree.map(lambda v: np.asarray(v)[nearest], each) for each in other.order_parameters]  # noqa: B023
+            starts += [_point(each, nearest) for each in other.order_parameters]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -840,12 +842,9 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
 
     for turn in (turn for branch in found for turn in branch.turns):
         fold, unknowns = system(SPINODAL, float(turn.parameter), turn.order_parameters)
-        frame, normal, hessian, _ = _local(fold, unknowns)
-        curvatures = np.linalg.eigvalsh(hessian)
-        curvatures = np.delete(curvatures, np.argmin(np.abs(curvatures)))
-        if np.sum(curvatures < 0) in (index, index - 1):
-            is_fold = np.linalg.norm(normal) > _NO_FOLD * np.linalg.norm(frame.normal)
-            yield (fold, unknowns) if is_fold else system(CONTINUOUS, float(turn.parameter), turn.order_parameters)
+        frame, normal, _ = _local(fold, unknowns)
+        is_fold = np.linalg.norm(normal) > _NO_FOLD * np.linalg.norm(frame.normal)
+        yield (fold, unknowns) if is_fold else system(CONTINUOUS, float(turn.parameter), turn.order_parameters)
     pieces = [piece for branch in found for piece in _pieces(branch, index)]
     for second, first in itertools.combinations(pieces, 2):
         for crossing in _crossings(first, second):
@@ -855,6 +854,11 @@ def _events(action: Action, values: Mapping[str, Any], name: str, ranges: Mappin
 def _largest(branches: Sequence[SolutionBranch]) -> list[dict[str, Any]]:
     """Return the largest absolute value of every order parameter on each branch."""
     return [{n: np.max(np.abs(v), axis=0) for n, v in branch.order_parameters.items()} for branch in branches]
+
+
+def _point(values: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """Return the values at one point of a line, by name."""
+    return {name: np.asarray(of_line)[at] for name, of_line in values.items()}
 
 
 def _is_on(line: PhaseBoundary, place: _Place, system: _System) -> bool:
@@ -867,10 +871,8 @@ def _is_on(line: PhaseBoundary, place: _Place, system: _System) -> bool:
     nearest = begin + np.clip(share, 0.0, 1.0)[:, None] * step
     distances = np.linalg.norm(at - nearest, axis=1)
     closest = int(np.argmin(distances))
-    beside = {name: np.asarray(values)[closest] for name, values in line.order_parameters[0].items()}
-    is_other = (line.kind, system.kind) == (CONTINUOUS, SPINODAL) and _apart(
-        beside, place.order_parameters[0]
-    ) > _MERGING
+    apart = _apart(_point(line.order_parameters[0], closest), place.order_parameters[0])
+    is_other = (line.kind, system.kind) == (CONTINUOUS, SPINODAL) and apart > _MERGING
     return bool(distances[closest] < _SAME) and not is_other
 
 
@@ -880,7 +882,7 @@ def _completed(line: PhaseBoundary, ends: Sequence[PhaseBoundary], system: _Syst
         for end in ends:
             first, last = jax.tree.map(np.asarray, (end.parameters, line.parameters))
             off = np.stack([first[n][0] - last[n][at] for n in system.names]) / np.asarray(system.units)
-            apart = _apart(*({n: np.asarray(v)[at] for n, v in line.order_parameters[i].items()} for i in (0, -1)))
+            apart = _apart(*(_point(line.order_parameters[i], at) for i in (0, -1)))
             merges = line.ended[at].startswith(_MERGED)
             near = _END if merges else _SAME * (line.kind == COEXISTENCE)
             if not np.linalg.norm(off) < near or apart > 1.0:

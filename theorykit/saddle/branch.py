@@ -134,9 +134,9 @@ class SolutionBranch(DisplayMixin, eqx.Module):
         yield Heading(f"Branch of {len(self)} stationary points for {self.parameter} from {low:.6g} to {high:.6g}")
         index = self.index
         # A row per part in which the parameter rises or falls.
-        rises = np.sign(np.diff(self.parameters, append=self.parameters[-1]))
-        turned = np.append(False, rises[:-1] * np.append(rises[1:-1], 0.0) < 0)
-        changes = [0, *np.flatnonzero(np.append(False, np.diff(index) != 0) | turned).tolist(), len(index)]
+        rises = np.diff(self.parameters)
+        turned = np.append(rises[:-1] * rises[1:] < 0, False)
+        changes = [0, *(np.flatnonzero((np.diff(index) != 0) | turned) + 1).tolist(), len(index)]
         rows = []
         for begin, end in itertools.pairwise(changes):
             values = [f"{float(self.parameters[at]):.6g}" for at in (begin, end - 1)]
