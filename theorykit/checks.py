@@ -60,7 +60,7 @@ def refuse_traced(
 ) -> None:
     """Raise `ValueError` in code that JAX compiles, maps or differentiates, for a function that loops in Python.
 
-    With `anywhere` false, such code may call the function with `values` that are not traced.
+    If `anywhere` is false, such code may call the function with `values` that are not traced.
     """
     if is_in_traced_code(values) if anywhere else is_traced(values):
         raise ValueError(f"{name} {reason}, so it cannot run in jax.jit, vmap or grad; call it outside")

@@ -2,8 +2,8 @@ r"""Learning in context of linear regression by linear attention, in the limit o
 
 A task is a vector w of d standard normal numbers, and an input x has d normal numbers of variance 1/d. A context of
 :math:`\alpha d` examples, labelled by :math:`y = w \cdot x` plus noise of variance :math:`\rho`, gives the attention
-layer the vector :math:`v = \frac{1}{\alpha} \sum_i y_i x_i`, and the prediction for the query x is :math:`x^T \Gamma
-v`. Training on :math:`n = \tau d^2` contexts, with tasks from a set of :math:`\kappa d`, minimises :math:`\sum (y - x^T
+layer the vector :math:`v = \frac{1}{\alpha} \sum_i y_i x_i`. The prediction for the query x is :math:`x^T \Gamma v`.
+Training on :math:`n = \tau d^2` contexts, with tasks from a set of :math:`\kappa d`, minimises :math:`\sum (y - x^T
 \Gamma v)^2 + \frac{n}{d} \lambda |\Gamma|^2`. The covariance of v is :math:`b + R`, with :math:`b = (1 + \rho) /
 \alpha` and the covariance matrix R of the training tasks. The eigenvalues s of R follow the law of Marchenko and Pastur
 with ratio :math:`\kappa`. The effective ridge :math:`\epsilon` minimises
