@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
-from sympy import Abs, Add, DiracDelta, Dummy, Expr, Function, Interval, MatrixSymbol, Mul, Pow, S, Symbol
+from sympy import Add, DiracDelta, Dummy, Expr, Function, Interval, MatrixSymbol, Mul, Pow, S, Symbol
 
 from ..checks import (
     Scalar,
@@ -427,15 +427,18 @@ class Action(DisplayMixin):
     def compiled_rounding(self) -> CompiledFunction:
         """JAX function of all symbols by name: effects of relative rounding errors of one in the sums within terms.
 
-        It returns the effect on S as `action`, and on each of `standard_equations`, if known, as `slope_i`. The effect
-        may exceed the terms: at a small x, log(1 + x^2) is known only to the rounding error of 1.
+        The sum of the magnitudes of `action_0`, `action_1`, ... is the effect on S, and that of `slope_i_0`, ... the
+        effect on each of `standard_equations`, if known. The effect may exceed the terms: at a small x, log(1 + x^2)
+        is known only to the rounding error of 1. Magnitudes are taken of numbers, because SymPy's `Abs` of an
+        expression that is not known to be real, such as sqrt(1 - q), contains its conjugate.
         """
         named = {"action": self.expression}
         if self.standard_equations is not None:
             named |= {f"slope_{i}": slope for i, slope in enumerate(self.standard_equations.values())}
         effects = {
-            name: Add(*(each for term in Add.make_args(whole) for each in _effects_of_sums(term)))
+            f"{name}_{j}": effect
             for name, whole in named.items()
+            for j, effect in enumerate(each for term in Add.make_args(whole) for each in _effects_of_sums(term))
         }
         return compile_expressions("rounding", effects, self.symbols)
 
@@ -465,7 +468,7 @@ class Action(DisplayMixin):
 
 
 def _effects_of_sums(term: Expr) -> Iterator[Expr]:
-    """Yield the effect on a term of a relative rounding error of one in each sum within it, to first order.
+    """Yield the effect on a term of a relative rounding error of one in each part of each sum in it, to first order.
 
     Sums within averages and functions of matrices are left out. The errors of averages are stated separately.
     """
@@ -483,7 +486,7 @@ def _effects_of_sums(term: Expr) -> Iterator[Expr]:
         except NotImplementedError:
             continue
         if not slope.has(DiracDelta):
-            yield Abs(slope) * Add(*map(Abs, each.args))
+            yield from (slope * part for part in each.args)
 
 
 def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tuple[int, Expr | None]:

@@ -164,11 +164,13 @@ class BoundAction(AbstractSaddleProblem):
         """
         values, pull = jax.vjp(lambda step: self.values(self.moved(coordinates, step)), jnp.zeros_like(coordinates))
         effects = self.of.compiled_rounding(**self._given(values))
-        effects = {name: jnp.where(jnp.isfinite(effect), effect, 0.0) for name, effect in effects.items()}
-        sizes = {
-            name: jnp.full_like(value, effects.get(f"slope_{i}", 0.0)) for i, (name, value) in enumerate(values.items())
-        }
-        return effects["action"], jnp.abs(pull(sizes)[0])
+
+        def size(prefix: str) -> Array:
+            own = [jnp.abs(effect) for name, effect in effects.items() if name.startswith(prefix)]
+            return sum((jnp.where(jnp.isfinite(effect), effect, 0.0) for effect in own), jnp.zeros(()))
+
+        sizes = {name: jnp.full_like(value, size(f"slope_{i}_")) for i, (name, value) in enumerate(values.items())}
+        return size("action_"), jnp.abs(pull(sizes)[0])
 
     @eqx.filter_jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
