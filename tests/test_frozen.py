@@ -1,0 +1,66 @@
+"""The package reproduces the frozen numbers: see `tests/freeze.py` and the adapter `tests/frozen.py`."""
+
+import numpy as np
+import pytest
+
+from . import frozen
+from .freeze import FOLDER, Case, read
+from .marks import slow
+
+# Standard errors by which two sampled means may differ.
+MOST_ERRORS = 4.5
+# Factor by which a stated error may grow.
+MOST_GROWTH = 10.0
+
+
+def cases():
+    for path in sorted(FOLDER.glob("*.json")):
+        for case in read(path.stem):
+            name = f"{path.stem}-{case.name}"
+            yield pytest.param(case, id=name) if case.quick else slow([pytest.param(case, id=name)])[0]
+
+
+def difference(key: str, case: Case, found) -> str | None:
+    """Return how a result differs from the frozen one, or None if it agrees within its tolerance.
+
+    A tolerance is a number, relative to the largest entry of the frozen array, or one of
+
+    - `equal`: the same integers, booleans or text.
+    - `expression`: the same `srepr`, or a difference that expands to zero.
+    - `error`: a stated error, which may not grow beyond `MOST_GROWTH` times the frozen one.
+    - `sample`: means, with standard errors under the name of the result followed by `_error`.
+    """
+    tolerance, expected = case.tolerances[key], case.found[key]
+    value = found[key]
+    if tolerance == "expression":
+        same = value == expected or frozen.are_equal_expressions(expected, value)
+        return None if same else f"{key}: {value}\nfrozen: {expected}"
+    if isinstance(expected, str):
+        return None if value == expected else f"{key}: {value}\nfrozen: {expected}"
+    value = np.asarray(value)
+    if value.shape != expected.shape:
+        return f"{key} has shape {value.shape}, frozen {expected.shape}"
+    if tolerance == "equal":
+        return None if np.array_equal(value, expected) else f"{key}: {value}, frozen {expected}"
+    if not np.array_equal(np.isnan(value), np.isnan(expected)):
+        return f"{key} is NaN at other places"
+    if tolerance == "error":
+        allowed = MOST_GROWTH * expected + np.finfo(float).eps
+        return None if np.all((value >= 0) & (value <= allowed)) else f"{key}: {value}, frozen {expected}"
+    if tolerance == "sample":
+        spread = np.hypot(np.asarray(found[f"{key}_error"]), case.found[f"{key}_error"])
+        off = np.max(np.abs(value - expected) / spread)
+        return None if off < MOST_ERRORS else f"{key} is {off:.2g} standard errors off"
+    finite = np.abs(expected[np.isfinite(expected)])
+    allowed = tolerance * max(finite.max(initial=0.0), 1e-300)
+    same = np.where(np.isfinite(expected), np.abs(value - expected) <= allowed, value == expected)
+    same |= np.isnan(expected)
+    return None if np.all(same) else f"{key} is off by {np.max(np.abs(value - expected)[~same]):.3g}, of {allowed:.3g}"
+
+
+@pytest.mark.parametrize("case", cases())
+def test_frozen_numbers_are_reproduced(case):
+    found = frozen.KINDS[case.kind](case.spec, case.given)
+    assert not (missing := case.tolerances.keys() - found.keys()), f"no results {missing}"
+    wrong = [text for key in case.tolerances if (text := difference(key, case, found))]
+    assert not wrong, "\n".join(wrong)
