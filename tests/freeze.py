@@ -369,20 +369,20 @@ def problems() -> Iterator[Case]:
 
 # Functions of hidden units, with the accuracy of their kernels.
 _FUNCTIONS = {
-    "erf": 1e-12,
-    "relu": 1e-12,
-    "quadratic": 1e-13,
-    "tanh(h)": 1e-10,
-    "sin(2*h)": 1e-11,
-    "h**3/3 - h": 1e-12,
-    "1/(1 + exp(-h))": 1e-10,
-    "h*(1 + erf(h/sqrt(2)))/2": 1e-10,
-    "exp(-h**2/2)": 1e-11,
-    "log(1 + exp(h))": 1e-10,
-    "Abs(h)": 1e-10,
-    "Max(h, h/10)": 1e-10,
-    "Max(h, 0)**2": 1e-10,
-    "Max(-1, Min(1, h))": 1e-10,
+    "erf": ("erf", 1e-12),
+    "relu": ("relu", 1e-12),
+    "quadratic": ("quadratic", 1e-13),
+    "tanh": ("tanh(h)", 1e-10),
+    "sine": ("sin(2*h)", 1e-11),
+    "cubic": ("h**3/3 - h", 1e-12),
+    "logistic": ("1/(1 + exp(-h))", 1e-10),
+    "gelu": ("h*(1 + erf(h/sqrt(2)))/2", 1e-10),
+    "bump": ("exp(-h**2/2)", 1e-11),
+    "softplus": ("log(1 + exp(h))", 1e-10),
+    "absolute value": ("Abs(h)", 1e-10),
+    "leaky relu": ("Max(h, h/10)", 1e-10),
+    "squared relu": ("Max(h, 0)**2", 1e-10),
+    "hard tanh": ("Max(-1, Min(1, h))", 1e-10),
 }
 
 
@@ -390,12 +390,11 @@ _FUNCTIONS = {
 def functions() -> Iterator[Case]:
     """Kernels of functions at pairs of variances and correlations, among them 1, -1 and nearly 1."""
     angles = np.array([0.0, 1e-4, 0.05, 0.7, np.pi / 2, 2.0, np.pi])
-    for name, tolerance in _FUNCTIONS.items():
-        variances = [0.05, 0.4, 1.0, 3.0] if name in ("log(1 + exp(h))", "1/(1 + exp(-h))") else [0.05, 0.4, 1.0, 3.0, 9.0]
-        inputs = [np.sqrt(2 * v) * np.array([np.cos(a), np.sin(a)]) for v in variances for a in angles]
-        quick = name in ("relu", "tanh(h)", "h**3/3 - h")
-        spec = {"function": name}
-        yield Case(name, "kernel_of_function", spec, {"kernel": tolerance}, {"inputs": np.array(inputs)}, quick=quick)
+    radii = np.sqrt(2 * np.array([0.05, 0.4, 1.0, 3.0, 9.0]))
+    inputs = np.concatenate([radius * np.stack([np.cos(angles), np.sin(angles)], axis=1) for radius in radii])
+    for name, (function, tolerance) in _FUNCTIONS.items():
+        quick, spec = name in ("relu", "tanh", "cubic"), {"function": function}
+        yield Case(name, "kernel_of_function", spec, {"kernel": tolerance}, {"inputs": inputs}, quick=quick)
 
 
 @group
