@@ -205,7 +205,8 @@ def _points(spec: dict, seed: int) -> dict:
     read = spec.get("outputs", 1) * spec.get("read_tokens", 1)
     drawn = {}
     for place in range(len(blocks) + 1):
-        if place and isinstance(spec["layers"][place - 1], list) and spec["layers"][place - 1][0] in ("Skip", "Pooling"):
+        below = spec["layers"][place - 1] if place else None
+        if isinstance(below, list) and below[0] in ("Skip", "Pooling"):
             continue
         name, size = f"U_{place + 1}" if place < len(blocks) else "u", read * math.prod(blocks[place:])
         points = np.stack([_positive_definite(rng, size) for _ in range(_POINTS)])
@@ -234,7 +235,7 @@ def values() -> Iterator[Case]:
         yield Case(name, "values", spec, dict.fromkeys((*numbers, *slopes), 1e-12), drawn, quick=name == "one layer")
 
 
-# Tolerances of what `problem` of `tests/frozen.py` returns for each of its results. `U` stands for all order parameters.
+# Tolerances of what `problem` of `tests/frozen.py` returns. `U` stands for all order parameters.
 _SADDLE = {
     "U": 1e-9,
     "action": 1e-12,
@@ -270,19 +271,15 @@ def _problem(name: str, spec: dict, drawn: dict, *results: str, quick: bool = Fa
     tolerances = {}
     for result in spec["results"]:
         for key, tolerance in _TOLERANCES[result].items():
-            *_, last = key
             names = [key]
-            if last == "U":
+            if key.endswith("U"):
                 names = [f"{key}_{layer}" for layer in range(1, len(spec["layers"]) + 1)] + [f"{key[:-1]}u"]
             loose = isinstance(tolerance, float) and tolerance > 1e-12
             tolerances |= dict.fromkeys(names, tolerance * loosened if loose else tolerance)
     if isinstance(spec["widths"], str):
         tolerances.pop("slope_widths", None)
     if "inputs" in drawn:
-        tolerances = {
-            key.replace("features", "inputs") if key.startswith("slope") else key: each
-            for key, each in tolerances.items()
-        }
+        tolerances = {key.replace("features", "inputs"): each for key, each in tolerances.items()}
         if "derivatives" in results:
             tolerances |= {f"slope_{key}": 1e-8 * loosened for key in drawn if key.startswith("key_query")}
     return Case(name, "problem", spec, tolerances, drawn, quick=quick)
@@ -336,7 +333,8 @@ def problems() -> Iterator[Case]:
     yield _problem("moments", few, _linear(few, 139, examples=40, inputs=4), "heads", moments=True)
     yield _problem("moments, outputs", two, _linear(two, 140, examples=40, inputs=4), moments=True)
     yield _problem("moments, few examples", one, _linear(one, 141), moments=True)
-    yield _problem("moments, infinite", _ARCHITECTURES["infinite"], _linear(few | {"layers": [2, 2]}, 142), moments=True)
+    infinite = _ARCHITECTURES["infinite"]
+    yield _problem("moments, infinite", infinite, _linear(infinite, 142), moments=True)
 
     for coding in ("signs", "one-hot"):
         spec = few | {"outputs": 3, "coding": coding}
@@ -348,11 +346,14 @@ def problems() -> Iterator[Case]:
     for seed, (name, spec) in enumerate(_NONLINEAR.items(), 150):
         more = {"every token erf": ["derivatives"], "relu": ["fluctuations"], "tanh": ["first order", "heads"]}
         yield _problem(name, spec, _sequences(spec, seed), "limit", *more.get(name, ()))
-    for seed, theory in enumerate(("mean", "nested"), 160):
-        spec = _NONLINEAR["relu"] | {"outputs": 1} if theory == "mean" else _NONLINEAR["deep relu"]
-        orders = ["U_1", "V_1", "U_2"] if theory == "mean" else ["Q_1", "Q_2", "Q_3"]
-        tolerances = {"action": 1e-11, "mean": 1e-7, "variance": 1e-7}
-        yield Case(f"{theory} theory", "other_theories", spec | {"theory": theory}, tolerances, _sequences(spec, seed))
+    theories = {
+        "mean": (_NONLINEAR["relu"] | {"outputs": 1}, ["U_1", "V_1", "u"]),
+        "nested": (_NONLINEAR["deep relu"], ["Q_1", "Q_2", "Q_3"]),
+    }
+    for seed, (name, (spec, order_parameters)) in enumerate(theories.items(), 160):
+        tolerances = dict.fromkeys((*order_parameters, "mean", "variance"), 1e-7) | {"action": 1e-11}
+        drawn = _sequences(spec, seed)
+        yield Case(f"{name} theory", "other_theories", spec | {"theory": name}, tolerances, drawn)
 
     spec = _network([2, 2], 20.0, [1.1, 0.8, 1.3, 0.9], 0.2)
     yield _problem("sequences", spec, _sequences(spec, 170), readout="mean", mask="causal")
@@ -450,7 +451,8 @@ def models() -> Iterator[Case]:
         drawn["key_query"] = drawn.pop("key_query_1")
         if "classes" in name:
             drawn = _as_classes(drawn, ("down", "up") if "two" in name else ("a", "b", "c"))
-        yield Case(name, "model", settings | more, classes if "classes" in name else numbers, drawn, quick=name == "numbers")
+        tolerances = classes if "classes" in name else numbers
+        yield Case(name, "model", settings | more, tolerances, drawn, quick=name == "numbers")
 
 
 @group
@@ -482,11 +484,14 @@ def main() -> None:
 
     theorykit.enable_float64()
     for name in sys.argv[1:] or GROUPS:
-        cases = list(GROUPS[name]())
-        for case in cases:
-            case.found = dict(KINDS[case.kind](case.spec, case.given))
-            print(name, case.name, flush=True)
-        write(name, cases)
+        # Results that were frozen before stay as they are.
+        stored = {case.name: case for case in read(name)} if (FOLDER / f"{name}.json").exists() else {}
+        for case in GROUPS[name]():
+            if case.name not in stored:
+                case.found = dict(KINDS[case.kind](case.spec, case.given))
+                stored[case.name] = case
+                write(name, list(stored.values()))
+                print(name, case.name, flush=True)
 
 
 if __name__ == "__main__":

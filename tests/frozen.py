@@ -307,8 +307,8 @@ def other_theories(spec, arrays):
     theory = theories[spec["theory"]](_problem(spec, arrays))
     solution = theory.solve()
     prediction = theory.predict(solution)
-    found = {symbol.name: value for symbol, value in solution.order_parameters.items()}
-    return found | {"action": solution.action, "mean": prediction.mean, "variance": prediction.variance}
+    found = {"action": solution.action, "mean": prediction.mean, "variance": prediction.variance}
+    return dict(solution.order_parameters) | found
 
 
 @kind
