@@ -22,6 +22,7 @@ def test_an_architecture_with_data_is_the_same_as_their_problem():
     assert bpkr.solve(ARCHITECTURE, DATA).action == bpkr.solve(PROBLEM).action
 
 
+@pytest.mark.slow
 def test_moments_give_the_same_numbers_as_the_arrays():
     saddle = bpkr.solve(PROBLEM)
     moments = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_arrays(FEATURES, LABELS, progress=False))

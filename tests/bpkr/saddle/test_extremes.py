@@ -77,6 +77,7 @@ def test_examples_in_principal_axes_have_the_same_energy(case, repeated):
         assert there.label_count == energy.label_count
 
 
+@pytest.mark.slow
 def test_a_problem_that_newtons_method_gave_up_is_solved():
     features = np.random.default_rng(0).standard_normal((40, 4, 20)) * 1e7
     labels = np.sign(np.random.default_rng(1).standard_normal(40))
