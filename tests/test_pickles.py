@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from papers import hidden_markov, one_shot, self_attention_dynamics
+from papers import one_shot, self_attention_dynamics
 from papers.tasks.images import image_set
 from papers.tasks.one_shot import Episodes, OneShotTask
 from tests.bpkr.sampling.problems import problem
@@ -68,7 +68,6 @@ DATA = {
         published(), dmft.Parameters(1.0, GAMMA, 0.02), dmft.pattern_prompt(dmft.published_weights())
     ),
     "OrbitSettings": OrbitSettings,
-    "HiddenMarkov": hidden_markov.HiddenMarkov,
     "OneShot": lambda: one_shot.SMALL,
     "SelfAttentionDynamics": self_attention_dynamics.SelfAttentionDynamics,
     "Episodes": lambda: Episodes(OneShotTask(), image_set(PIXELS, np.array([0, 0, 1, 1]), ["a", "b"])),

@@ -6,25 +6,17 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-import xarray as xr
 
 import papers
 from papers.cli import COMMANDS, main
-from papers.commands import hidden_markov, one_shot, self_attention_dynamics
-from tests.cli.test_damaged_runs import Kept, assert_damaged_files_are_refused, killed
+from papers.commands import one_shot, self_attention_dynamics
 from tests.cli.test_mistakes import Computed, outcome, snapshot
-from tests.clusters import environment, pair, run_by_one_core
-from theorykit import store
-
-from .terminal import refused, run
+from tests.clusters import environment
 
 PAPERS = Path(papers.__file__).parent
-TINY = ("--widths", "50", "--seeds", "1", "--test-examples", "10", "--training-examples", "6", "--output", "out")
-HIDDEN, ONE, SELF = "hidden-markov", "one-shot", "self-attention-dynamics"
+ONE, SELF = "one-shot", "self-attention-dynamics"
 BIG = "99999999999999999999"
 REFUSED = [
-    *((HIDDEN, f"--{name}", BIG) for name in ("widths", "seeds", "first-seed", "training-examples", "test-examples")),
-    *((HIDDEN, "--temperature", value) for value in ("nan", "inf")),
     *((ONE, "--seeds", value) for value in ("0", "-1", BIG)),
     *((ONE, "--variants", *names) for names in ((), ("L2H4", "L2H4"), ("l2h4",))),
     *((SELF, f"--{name}", BIG) for name in ("transient", "recorded", "shown", "exponents", "diagram.values", "seed")),
@@ -34,13 +26,13 @@ REFUSED = [
     ),
     *(
         (each, "--output", name)
-        for each in (HIDDEN, ONE, SELF)
+        for each in (ONE, SELF)
         for name in ("mine.toml", "/dev/null", "data.npz/x", "x" * 300, "/proc/no", "new.nc", "file")
     ),
 ]
 USAGE = [
-    *((), ("nosuch",), ("hidden-markof",)),
-    *((HIDDEN, "--seeds", value) for value in ("x", "1.5", "")),
+    *((), ("nosuch",), ("one-shoot",)),
+    *((ONE, "--seeds", value) for value in ("x", "1.5", "")),
     *((ONE, "--preset", "x"), (SELF, "--betas", "x")),
 ]
 
@@ -61,7 +53,7 @@ def folder(tmp_path, monkeypatch):
     def computed(*args, **kwargs):
         raise Computed
 
-    for command in (hidden_markov, one_shot, self_attention_dynamics):
+    for command in (one_shot, self_attention_dynamics):
         monkeypatch.setattr(command.experiment, "run", computed)
     return tmp_path
 
@@ -79,7 +71,7 @@ def test_a_command_that_is_none_shows_its_usage(arguments, folder, monkeypatch, 
     assert outcome(monkeypatch, *arguments, main=main) == "usage"
     error = capsys.readouterr().err
     assert "Traceback" not in error
-    assert arguments != ("hidden-markof",) or "hidden-markov" in error
+    assert arguments != ("one-shoot",) or "one-shot" in error
 
 
 def test_help_is_given_from_any_folder_and_imports_no_library_that_computes(tmp_path):
@@ -89,38 +81,3 @@ def test_help_is_given_from_any_folder_and_imports_no_library_that_computes(tmp_
     assert "usage: python examples/papers" in finished.stdout and all(name in finished.stdout for name in COMMANDS)
     imported = {line.split("|")[-1].strip().split(".")[0] for line in finished.stderr.splitlines()}
     assert "theorykit" in imported and not imported & {"jax", "sympy", "numpy", "xarray", "matplotlib"}
-
-
-@pytest.mark.slow
-def test_everything_is_written_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    run(monkeypatch, HIDDEN, *TINY)
-    assert "max|U-I|" in capsys.readouterr().out
-    assert sorted(path.name for path in Path("out").iterdir()) == ["figure-2.png", "figure-5.png", "hidden-markov.nc"]
-    assert "hidden-markov.nc exists" in refused(monkeypatch, HIDDEN, *TINY)
-
-
-@pytest.mark.slow
-def test_workers_find_this_package_from_any_folder(tmp_path):
-    """Local processes find the package by the path; a cluster has no such path, so the package is sent."""
-
-    def found(name: str, *options: str) -> xr.Dataset:
-        folder = tmp_path / name
-        folder.mkdir()
-        finished = run_by_one_core(folder, str(PAPERS), HIDDEN, *TINY, *options)
-        assert finished.returncode == 0, finished.stderr
-        return store.read(folder / "out" / "hidden-markov.nc")["default"].to_dataset().drop_vars("seconds")
-
-    alone = found("alone")
-    xr.testing.assert_identical(found("processes", "--workers", "2"), alone)
-    with pair(tmp_path) as (_, address):
-        xr.testing.assert_identical(found("cluster", "--scheduler", address), alone)
-
-
-@pytest.mark.slow
-def test_damaged_files_of_a_run_are_refused_by_name_and_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    command = Kept((HIDDEN, *TINY), "out/partial", ())
-    killed(command, monkeypatch, main)
-    assert_damaged_files_are_refused(command, monkeypatch, main)
-    assert "Traceback" not in capsys.readouterr().err
