@@ -11,9 +11,31 @@ import pytest
 
 from theorykit import cli, store
 
-from .test_mistakes import CONFIG, written
-
 DAMAGES = 3
+CONFIG = """
+[architecture]
+layers = [2]
+widths = 6
+temperature = 0.2
+
+[data]
+file = "data.npz"
+features = "phi"
+labels = "y"
+test_features = "phi_test"
+test_labels = "y_test"
+
+[sweep]
+widths = [6.0]
+temperatures = [0.2]
+
+[compare]
+approaches = ["saddle", "gibbs"]
+chains = 1
+draws = 4
+warmup = 2
+seed = 0
+"""
 
 
 class Kept(NamedTuple):
@@ -96,8 +118,7 @@ def test_damaged_files_of_a_run_are_refused_by_name_and_kept(name, tmp_path, mon
     draw = np.random.default_rng(0)
     arrays = {"phi": draw.normal(size=(6, 2, 3)), "y": np.ones(6), "y_test": np.ones(5)}
     np.savez("data.npz", phi_test=draw.normal(size=(5, 2, 3)), **arrays)
-    compare = {"approaches": ["saddle", "gibbs"], "chains": 1, "draws": 4, "warmup": 2, "seed": 0}
-    Path("mine.toml").write_text(written({**CONFIG, "compare": compare}))
+    Path("mine.toml").write_text(CONFIG)
     killed(COMMANDS[name], monkeypatch)
     assert_damaged_files_are_refused(COMMANDS[name], monkeypatch)
     assert "Traceback" not in capsys.readouterr().err

@@ -129,11 +129,6 @@ def test_what_was_left_out_is_not_drawn(approaches, panels):
     assert row.split()[:2] == ["one_over_n*", "-"] and "nan" not in row
 
 
-def test_nothing_but_what_was_left_out_is_refused():
-    with pytest.raises(ValueError, match="nothing to draw: it is said why"):
-        comparison.figure(compared(("one_over_n",), left_out=("one_over_n",)))
-
-
 def test_the_figure_is_written(tmp_path):
     path = comparison.draw(compared(), tmp_path / "new" / "figure.png")
     assert path.stat().st_size > 10_000

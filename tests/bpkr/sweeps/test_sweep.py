@@ -1,13 +1,12 @@
 """Sweeps: what single solves give, by neighbours; nothing solved is lost or solved twice, nothing of others is used."""
 
 import math
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 import xarray as xr
 
 from tests.bpkr.sweeps import problems
-from tests.bpkr.sweeps.problems import ARCHITECTURE, GRID, TEMPERATURES, WIDTHS, random_data, swept
+from tests.bpkr.sweeps.problems import ARCHITECTURE, TEMPERATURES, WIDTHS, random_data, swept
 from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
 from theorykit.bpkr.sweeps.run import Grid, GridPoint, grid_of, nearest
@@ -237,29 +236,6 @@ def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts, compiled_as_by
         starts.clear()
         xr.testing.assert_equal(swept(DATA, tmp_path / f"{number}", **SMALL), shared)
         assert starts == []
-
-
-def test_executors_that_fork_are_refused():
-    executor = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
-    with pytest.raises(ValueError, match="spawn"):
-        sweeps.sweep_seeds(ARCHITECTURE, random_data, (3,), **SMALL, executor=executor)
-    with pytest.raises(ValueError, match="without repetitions"):
-        sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 3), **SMALL)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "named"),
-    [
-        ({"widths": (10, 10.0)}, ValueError, "widths must not repeat values, got 10 more than once"),
-        ({"widths": ((10, math.inf),)}, ValueError, r"widths\[0\] is infinite for only some layers"),
-        ({"data": replace(DATA, test_features=None)}, ValueError, "need test_features"),
-        ({"tolerence": 1e-6}, TypeError, "tolerence"),
-    ],
-)
-def test_mistakes_are_named_before_the_first_solve(monkeypatch, change, error, named):
-    monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved"))
-    with pytest.raises(error, match=named):
-        swept(**{"data": DATA, **GRID, **change})
 
 
 def test_the_best_temperature_is_the_lowest_of_the_most_accurate():
