@@ -11,7 +11,6 @@ import xarray as xr
 import papers
 from papers.cli import COMMANDS, main
 from papers.commands import hidden_markov, one_shot, self_attention_dynamics
-from tests.cli.test_damaged_runs import Kept, assert_damaged_files_are_refused, killed
 from tests.cli.test_mistakes import Computed, outcome, snapshot
 from tests.clusters import environment, pair, run_by_one_core
 from theorykit import store
@@ -115,12 +114,3 @@ def test_workers_find_this_package_from_any_folder(tmp_path):
     xr.testing.assert_identical(found("processes", "--workers", "2"), alone)
     with pair(tmp_path) as (_, address):
         xr.testing.assert_identical(found("cluster", "--scheduler", address), alone)
-
-
-@pytest.mark.slow
-def test_damaged_files_of_a_run_are_refused_by_name_and_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    command = Kept((HIDDEN, *TINY), "out/partial", ())
-    killed(command, monkeypatch, main)
-    assert_damaged_files_are_refused(command, monkeypatch, main)
-    assert "Traceback" not in capsys.readouterr().err
