@@ -69,9 +69,9 @@ def results() -> list[str | float]:
     return [*energies, float(found.action), float(bpkr.predict(problem, found, FEATURES).mean[0])]
 
 
-def results_with(cache: str, version: str = theorykit.__version__) -> list[str | float]:
-    """Return the results in a new process of this version with this cache."""
-    os.environ["THEORYKIT_CACHE"] = cache
+def results_with(cache: str, version: str = theorykit.__version__, home: str = "") -> list[str | float]:
+    """Return the results in a new process of this version with this cache, or with the default one in `home`."""
+    os.environ.update({"THEORYKIT_CACHE": cache, "XDG_CACHE_HOME": home})
     for module in [theorykit, *(each for name, each in sys.modules.items() if name.startswith("theorykit."))]:
         if hasattr(module, "__version__"):
             module.__version__ = version
@@ -151,6 +151,13 @@ def test_a_home_that_cannot_be_written_is_no_error(filled, tmp_path):
     assert call(results_with, str(tmp_path / "file" / "cache")) == filled[1]
 
 
+@pytest.mark.slow
+def test_the_default_cache_is_in_the_home_of_the_user_unless_it_is_off(filled, tmp_path):
+    for cache in ("off", ""):
+        assert call(results_with, cache, theorykit.__version__, str(tmp_path)) == filled[1]
+        assert bool(entries(tmp_path)) == (cache == "")
+
+
 # ---- settings of the cache
 
 
@@ -158,15 +165,13 @@ def test_disabling_works(tmp_path, monkeypatch, capsys):
     for word in ("off", "OFF", "0"):
         monkeypatch.setenv("THEORYKIT_CACHE", word)
         assert theorykit.enable_cache() is None and theorykit.enable_cache(tmp_path / "mine") is None
-    bpkr.derive(bpkr.Architecture((7,), 3.0, temperature=0.3))
     monkeypatch.delenv("THEORYKIT_CACHE")
-    monkeypatch.setattr(sys, "argv", ["theorykit", "--no-cache", "derive", "--layers", "8"])
+    monkeypatch.setattr(sys, "argv", ["theorykit", "--no-cache", "derive", "--layers", "2"])
     cli.main()
     assert "S" in capsys.readouterr().out
     monkeypatch.delenv("THEORYKIT_CACHE", raising=False)
     theorykit.disable_cache()
     assert theorykit.enable_cache() is None
-    bpkr.derive(bpkr.Architecture((9,), 3.0, temperature=0.3))
     assert jax.config.jax_compilation_cache_dir is None and list(tmp_path.iterdir()) == []
 
 
@@ -175,8 +180,6 @@ def test_the_folder_is_the_named_one_or_that_of_the_user(tmp_path, monkeypatch):
     monkeypatch.setenv("THEORYKIT_CACHE", str(tmp_path / "variable"))
     assert theorykit.enable_cache() == tmp_path / "variable"
     assert theorykit.enable_cache(tmp_path / "named") == tmp_path / "named"
-    bpkr.derive(bpkr.Architecture((10,), 3.0, temperature=0.3))
-    assert entries(tmp_path / "named") and not entries(tmp_path / "variable")
 
 
 def test_jax_keeps_its_functions_there_unless_it_has_a_folder(tmp_path):
@@ -192,10 +195,15 @@ def test_jax_keeps_its_functions_there_unless_it_has_a_folder(tmp_path):
 
 
 def test_the_cache_is_limited(tmp_path, monkeypatch):
-    monkeypatch.setenv("THEORYKIT_CACHE_SIZE", "0")
+    (tmp_path / "jax" / "one").mkdir(parents=True)
+    for number in range(4):
+        path = tmp_path / "jax" / "one" / f"{number}"
+        path.write_bytes(bytes(1000))
+        os.utime(path, (number, number))
+    # A third of the limit is for compiled functions.
+    monkeypatch.setenv("THEORYKIT_CACHE_SIZE", "7500")
     assert theorykit.enable_cache(tmp_path) == tmp_path
-    bpkr.derive(bpkr.Architecture((11,), 3.0, temperature=0.3))
-    assert not entries(tmp_path)
+    assert sorted(path.name for path in entries(tmp_path)) == ["2", "3"]
     with pytest.raises(ValueError, match="size_limit"):
         theorykit.enable_cache(tmp_path, size_limit=-1)
     (tmp_path / "file").write_text("")
