@@ -2,19 +2,14 @@
 
 import math
 import os
-import subprocess
-import sys
-import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from tests.bpkr.sweeps import problems
 from tests.bpkr.sweeps.problems import ARCHITECTURE, TEMPERATURES, WIDTHS, random_data, swept
 from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
@@ -148,28 +143,6 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     store.write(result, tmp_path / "result.nc")
     xr.testing.assert_equal(store.read(tmp_path / "result.nc").to_dataset(), result)
     np.testing.assert_array_equal(sweeps.best_temperatures(result), [0.5, 0.5])
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_and_loses_nothing(tmp_path, result, starts):
-    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    command = [sys.executable, "-m", problems.__name__, str(tmp_path)]
-    root = Path(__file__).parents[3]
-    with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and len(list((tmp_path / "points").glob("width*.nc"))) < 3:
-            time.sleep(0.002)
-        process.kill()
-    there = {path: path.stat().st_mtime_ns for path in (tmp_path / "points").glob("width*.nc")}
-    assert 3 <= len(there) < 30
-    leftover = tmp_path / "points" / ".width=5,temperature=0.02.nc.1"
-    leftover.write_bytes(b"half a file, of a process that was killed while it wrote")
-    resumed = swept(DATA, tmp_path)
-    assert len(starts) == 30 - len(there), "points that were there are not solved again"
-    assert all(path.stat().st_mtime_ns == written for path, written in there.items())
-    assert_same(resumed, result)
-    starts.clear()
-    assert_same(swept(DATA, tmp_path), result)
-    assert starts == []
 
 
 def test_a_sweep_is_extended(tmp_path, starts, result):
