@@ -1,20 +1,18 @@
 """Tests of the commands: run from any folder, in separate processes, and error messages."""
 
+import os
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-import xarray as xr
 
 import papers
 from papers.cli import COMMANDS, main
 from papers.commands import hidden_markov, one_shot, self_attention_dynamics
 from tests.cli.test_damaged_runs import Kept, assert_damaged_files_are_refused, killed
 from tests.cli.test_mistakes import Computed, outcome, snapshot
-from tests.clusters import environment, pair, run_by_one_core
-from theorykit import store
 
 from .terminal import refused, run
 
@@ -84,7 +82,8 @@ def test_a_command_that_is_none_shows_its_usage(arguments, folder, monkeypatch, 
 
 def test_help_is_given_from_any_folder_and_imports_no_library_that_computes(tmp_path):
     command = [sys.executable, "-X", "importtime", PAPERS, "--help"]
-    options = {"cwd": tmp_path, "env": environment(), "timeout": 100}
+    environment = {**os.environ, "PYTHONPATH": str(PAPERS.parents[1])}
+    options = {"cwd": tmp_path, "env": environment, "timeout": 100}
     finished = subprocess.run(command, capture_output=True, text=True, check=True, **options)
     assert "usage: python examples/papers" in finished.stdout and all(name in finished.stdout for name in COMMANDS)
     imported = {line.split("|")[-1].strip().split(".")[0] for line in finished.stderr.splitlines()}
@@ -98,23 +97,6 @@ def test_everything_is_written_once(tmp_path, monkeypatch, capsys):
     assert "max|U-I|" in capsys.readouterr().out
     assert sorted(path.name for path in Path("out").iterdir()) == ["figure-2.png", "figure-5.png", "hidden-markov.nc"]
     assert "hidden-markov.nc exists" in refused(monkeypatch, HIDDEN, *TINY)
-
-
-@pytest.mark.slow
-def test_workers_find_this_package_from_any_folder(tmp_path):
-    """Local processes find the package by the path; a cluster has no such path, so the package is sent."""
-
-    def found(name: str, *options: str) -> xr.Dataset:
-        folder = tmp_path / name
-        folder.mkdir()
-        finished = run_by_one_core(folder, str(PAPERS), HIDDEN, *TINY, *options)
-        assert finished.returncode == 0, finished.stderr
-        return store.read(folder / "out" / "hidden-markov.nc")["default"].to_dataset().drop_vars("seconds")
-
-    alone = found("alone")
-    xr.testing.assert_identical(found("processes", "--workers", "2"), alone)
-    with pair(tmp_path) as (_, address):
-        xr.testing.assert_identical(found("cluster", "--scheduler", address), alone)
 
 
 @pytest.mark.slow
