@@ -24,7 +24,7 @@ def test_heads_of_a_checkpoint_attend_as_its_arrays_say(tmp_path):
     arrays |= {"h.0.ln_1.weight": norm[0], "h.0.ln_1.bias": norm[1]}
     (tmp_path / "model.safetensors").write_bytes(safetensors(arrays))
     inputs = rng.normal(size=(3, 4, FEATURES))
-    found = checkpoints.read_heads(tmp_path / "model.safetensors", layer=0, heads=HEADS, layout="gpt2").attention(inputs)
+    heads = checkpoints.read_heads(tmp_path / "model.safetensors", layer=0, heads=HEADS, layout="gpt2")
 
     centred = inputs - inputs.mean(-1, keepdims=True)
     hidden = centred / np.sqrt(centred.var(-1, keepdims=True) + 1e-5) * norm[0] + norm[1]
@@ -34,7 +34,7 @@ def test_heads_of_a_checkpoint_attend_as_its_arrays_say(tmp_path):
     scores[..., ~np.tri(4, dtype=bool)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     expected = weights / weights.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, np.swapaxes(expected, -1, -2), atol=1e-13)
+    np.testing.assert_allclose(heads.attention(inputs), np.swapaxes(expected, -1, -2), atol=1e-13)
 
 
 def test_init_writes_a_configuration_with_the_roles_of_arrays(tmp_path, monkeypatch):
