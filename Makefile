@@ -17,9 +17,9 @@ test: $(INSTALLED)  ## Run all tests except the slow ones
 	@echo "Running all tests except the slow ones, on every core: six to twelve minutes on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
-test-all: $(INSTALLED)  ## Run every test
+test-all: $(INSTALLED)  ## Run every test, and check annotations at run time
 	@echo "Running every test, on every core: an hour or more on two cores."
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --types
 
 lint: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable '.[lint]'

@@ -1,6 +1,5 @@
 """The examples run, and draw the figures that are shown beside them."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -55,11 +54,3 @@ def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
     if "save(figure" in example.read_text():
         assert copy.with_suffix(".png").stat().st_size > 10_000
         assert example.with_suffix(".png").exists(), "the repository shows the figure beside the example"
-
-
-@pytest.mark.parametrize("path", sorted((EXAMPLES[0].parent / "kept").glob("*.json")), ids=lambda path: path.stem)
-def test_kept_results_have_no_figures_of_another_example(path):
-    found = json.loads(path.read_text())
-    figures = {name for names in found["figures"].values() for name in names}
-    assert figures <= {f"{path.stem}.png"}
-    assert {Path(name).name for name in found["stamp"] if name.endswith(".png")} == figures

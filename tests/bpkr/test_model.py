@@ -20,7 +20,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 
 import theorykit
-from tests.checkpoints.files import safetensors
+from tests.readme import safetensors
 from theorykit import bpkr, checkpoints
 from theorykit.bpkr import sweeps
 from theorykit.bpkr.sweeps.runs import Runs
