@@ -170,8 +170,8 @@ PLAIN = MatrixSymbol("U", 2, 2)
 WISHART = saddle.Action(Trace(K * U) - log_det(U), {U: saddle.PositiveDefinite()}, [K])
 
 
-def action(expression, domain=saddle.Real(), of=m, parameters=()):
-    return saddle.Action(expression, {of: domain}, list(parameters))
+def action(expression, domain=None, of=m, parameters=()):
+    return saddle.Action(expression, {of: domain or saddle.Real()}, list(parameters))
 
 
 def wishart(data, **options):

@@ -172,7 +172,8 @@ with use_style():
     b.legend()
 
     c = center.subplots(1, 3)
-    image = [draw_overlaps(axes, default, N, f"$N={N}$") for axes, N in zip(c, (narrow, middle, wide), strict=True)][0]
+    for axes, N in zip(c, (narrow, middle, wide), strict=True):
+        image = draw_overlaps(axes, default, N, f"$N={N}$")
     scale = center.colorbar(image, ax=c, ticks=[-10, -1, 0, 1, 10], format="%g", label="order parameter $U_1$")
     scale.outline.set_visible(False)
 

@@ -5,6 +5,7 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from theorykit import bpkr
 

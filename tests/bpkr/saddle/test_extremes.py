@@ -100,7 +100,7 @@ def test_equal_examples_need_a_temperature_whatever_rounding_does(temperature):
         features = np.random.default_rng(seed).normal(size=(5, 4, 6))
         features[4] = features[1]
         architecture = bpkr.Architecture((2, 2), 8.0, temperature=temperature)
-        with pytest.raises(ValueError, match="temperature=0 needs|not positive definite to double precision"):
+        with pytest.raises(ValueError, match=r"temperature=0 needs|not positive definite to double precision"):
             bpkr.Problem(architecture, bpkr.Data(features, LABELS[:5]))
 
 
