@@ -127,39 +127,3 @@ def test_what_was_left_out_is_not_drawn(approaches, panels):
     assert len(names(drawn[OUTPUTS])) == len(approaches) - 2
     row = next(line for line in repr(theorykit.summary(result)).splitlines() if line.startswith("one_over_n"))
     assert row.split()[:2] == ["one_over_n*", "-"] and "nan" not in row
-
-
-def test_the_figure_is_written(tmp_path):
-    path = comparison.draw(compared(), tmp_path / "new" / "figure.png")
-    assert path.stat().st_size > 10_000
-    assert not plt.get_fignums()
-
-
-def test_the_table_has_the_numbers_and_says_what_not_to_rely_on():
-    result = compared(("saddle", "exact", "gibbs"), not_mixed=("gibbs",))
-    head, saddle, exact, gibbs, *notes = repr(theorykit.summary(result)).splitlines()
-    assert head.split() == [
-        "approach",
-        "U_1[1:1,",
-        "1:1]",
-        "accuracy",
-        *("max", "dU", "rms", "dmean", "max", "dmean"),
-        "seconds",
-    ]
-    there = result.isel(path_1=0, other_path_1=0)
-    assert f"{there['U_1'].sel(approach='saddle').item():.5g}" in saddle and "+-" not in saddle
-    assert f"{there['U_1'].sel(approach='exact').item():.2f} +- 0.10" in exact
-    assert f"{result['accuracy'].sel(approach='gibbs').item():.2f} +- 0.10" in gibbs
-    off = result.sel(approach="gibbs")
-    largest = max(np.abs(off[name]).max().item() for name in ("U_1_deviation", "u_deviation"))
-    means = off["mean_deviation"]
-    cells = [largest, np.sqrt((means**2).mean().item()), np.abs(means).max().item(), 1.0]
-    assert gibbs.split()[-4:] == [f"{cell:.2f}" for cell in cells[:3]] + ["1.0"]
-    assert exact.split()[-4:] == ["-", "-", "-", "0.5"]
-    assert gibbs.startswith("gibbs* ") and notes[-1] == "* gibbs: it is said why"
-
-
-def test_the_table_has_no_columns_of_what_there_is_not():
-    table = repr(theorykit.summary(compared(("saddle", "gibbs"), tests=0)))
-    assert table.splitlines()[0].split() == ["approach", "U_1[1:1,", "1:1]", "seconds"]
-    assert "exact" not in table
