@@ -53,7 +53,7 @@ def test_a_saddle_shows_the_scores_of_its_heads(shown):
     here, wide = (bpkr.head_scores(ARCHITECTURE, point) for point in (saddle, bpkr.gp_limit(ARCHITECTURE)))
     lines = re.findall(r"^layer \d +(.*)$", repr(saddle), re.MULTILINE)
     expected = [[*np.round(a, 3), *np.round(b, 3)] for a, b in zip(here, wide, strict=True)]
-    assert [list(map(float, line.split())) for line in lines] == expected
+    np.testing.assert_allclose([list(map(float, line.split())) for line in lines], expected, atol=1e-9)
 
 
 def test_the_picture_of_a_matrix_has_its_entries_and_signs():
