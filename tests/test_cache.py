@@ -56,7 +56,7 @@ def nothing_is_set(monkeypatch, tmp_path):
 def architectures() -> list[bpkr.Architecture]:
     return [
         bpkr.Architecture((2,), 3.0, temperature=0.3),
-        bpkr.Architecture((bpkr.Dense(),), 3.0, temperature=0.3),
+        bpkr.Architecture((2, 2), 3.0, temperature=0.3),
     ]
 
 
@@ -65,7 +65,7 @@ def results() -> list[str | float]:
     theorykit.enable_float64()
     problem = bpkr.Problem(architectures()[0], bpkr.Data(FEATURES, LABELS))
     found = bpkr.solve(problem)
-    energies = [str(bpkr.derive(architecture).energy) for architecture in architectures()]
+    energies = [str(bpkr.derive(architecture).total) for architecture in architectures()]
     return [*energies, float(found.action), float(bpkr.predict(problem, found, FEATURES).mean[0])]
 
 
