@@ -56,7 +56,7 @@ def nothing_is_set(monkeypatch, tmp_path):
 def architectures() -> list[bpkr.Architecture]:
     return [
         bpkr.Architecture((2,), 3.0, temperature=0.3),
-        bpkr.Architecture((bpkr.Dense(),), 3.0, temperature=0.3),
+        bpkr.Architecture((2, 2), 3.0, temperature=0.3),
     ]
 
 
@@ -65,7 +65,7 @@ def results() -> list[str | float]:
     theorykit.enable_float64()
     problem = bpkr.Problem(architectures()[0], bpkr.Data(FEATURES, LABELS))
     found = bpkr.solve(problem)
-    energies = [str(bpkr.derive(architecture).energy) for architecture in architectures()]
+    energies = [str(bpkr.derive(architecture).total) for architecture in architectures()]
     return [*energies, float(found.action), float(bpkr.predict(problem, found, FEATURES).mean[0])]
 
 
@@ -103,7 +103,8 @@ def test_cached_results_are_those_without_a_cache(filled, monkeypatch):
     monkeypatch.setenv("THEORYKIT_CACHE", "off")
     *energies, value, mean = results()
     assert filled[1][:2] == energies and energies[0] != energies[1]
-    assert filled[1][2:] == pytest.approx([value, mean], rel=1e-10)
+    # Processes may compile with other options, and so end at another point within the tolerance of the solver.
+    assert filled[1][2:] == pytest.approx([value, mean], rel=1e-6)
 
 
 @pytest.mark.slow
@@ -270,7 +271,6 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "order parameters": lambda: bpkr.gp_limit(MODEL),
     "saddle": lambda: bpkr.solve(bpkr.Architecture((2,), 3.0, temperature=0.3), bpkr.Data(FEATURES, LABELS)),
     "prediction": lambda: bpkr.Prediction(jnp.arange(3.0), jnp.ones(3)),
-    "solver": bpkr.AcceleratedSweeps,
     "heads": lambda: bpkr.heads(key_query=[np.ones((2, 3, 3))]),
     "network": lambda: dmft.self_attention_limit(dmft.published_weights(), 4),
     "window": lambda: dmft.Window(np.zeros((4, 3)), 1),

@@ -36,7 +36,7 @@ DATA = bpkr.Data(FEATURES, LABELS, TEST_FEATURES)
 NUDGED = np.array(FEATURES)
 NUDGED[6, 1, 2] = np.nextafter(NUDGED[6, 1, 2], np.inf)
 SAMPLERS = (sampling.sample_weights_by_gibbs, sampling.sample_order_parameters, sampling.sample_weights)
-FLIPS = 12
+FLIPS = 5
 
 
 def swept(folder: Path, *, problem: bpkr.Architecture = ARCHITECTURE, data: bpkr.Data = DATA, **options: Any) -> Result:
