@@ -13,7 +13,7 @@ MOST_ERRORS = 4.5
 MOST_GROWTH = 10.0
 
 
-def cases():
+def cases() -> list:
     for path in sorted(FOLDER.glob("*.json")):
         for case in read(path.stem):
             name = f"{path.stem}-{case.name}"
