@@ -13,7 +13,14 @@ from pathlib import Path
 import distributed
 
 ROOT = Path(__file__).parents[1]
-CLUSTERS = ROOT / "examples" / "clusters"
+# Start one worker per core, bound to it: XLA uses every core of its process's affinity.
+WORKERS = """
+export OPENBLAS_NUM_THREADS=1 JAX_PLATFORMS=cpu
+for core in $(python -c 'import os; print(*sorted(os.sched_getaffinity(0)))'); do
+    taskset -c "$core" dask worker "$1" --nworkers 1 --nthreads 1 &
+done
+wait
+"""
 # Seconds for processes to start, long enough for a busy machine.
 PATIENCE = 120
 
@@ -87,9 +94,9 @@ def scheduler(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
 
 @contextmanager
 def workers(address: str, folder: Path, count: int = 2, **more: str) -> Iterator[None]:
-    """Start one worker per core with the users' script, and wait until all have registered."""
+    """Start one worker per core, and wait until all have registered."""
     log = folder / "workers.log"
-    with started(["sh", str(CLUSTERS / "cpu_workers.sh"), address], log, count, **more):
+    with started(["sh", "-c", WORKERS, "workers", address], log, count, **more):
         wait_for(lambda: log.read_text().count("Registered to:") >= len(cores(count)), log)
         yield
 
