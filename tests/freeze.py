@@ -320,7 +320,7 @@ def branch_case(name: str, spec: dict, given: dict, quick: bool = False) -> Case
     spec = {"period": 1, "direction": 1, "amplitude": None, "at": [], "leading": 2, **spec}
     tolerances = {}
     for number in range(len(spec["bounds"])):
-        tolerances |= {f"kinds_{number}": "equal", f"parameters_{number}": 1e-9, f"angles_{number}": 1e-7}
+        tolerances |= {f"kinds_{number}": "equal", f"parameters_{number}": 1e-9, f"cosines_{number}": 1e-7}
         tolerances |= {f"states_{number}": 1e-7, f"stable_ends_{number}": "equal", f"end_{number}": 1e-12}
     for number in range(len(spec["at"])):
         tolerances |= {f"points_{number}": 1e-10, f"multipliers_{number}": 1e-7}
@@ -346,11 +346,11 @@ def branches() -> Iterator[Case]:
     yield branch_case("henon doublings", henon, {"guess": np.array([0.5, 0.1])})
     torus = forwards("delayed_logistic", 1.8, 1.2, 2.2, 2.1)
     yield branch_case("delayed logistic", torus, {"guess": pair}, quick=True)
-    yield branch_case("pitchfork", forwards("pitchfork", -0.5, -0.6, 0.7, 0.5), {"guess": np.zeros(1)})
-    side = {**forwards("pitchfork", 0.25, -0.6, 0.7), "direction": -1}
+    yield branch_case("pitchfork", forwards("pitchfork", 0.5, 0.4, 1.7, 1.5), {"guess": np.zeros(1)})
+    side = {**forwards("pitchfork", 1.25, 0.4, 1.7), "direction": -1}
     yield branch_case("pitchfork side", side, {"guess": np.array([0.5])})
-    yield branch_case("imperfect", forwards("imperfect_pitchfork", -0.5, -0.6, 0.7, 0.5), {"guess": np.zeros(1)})
-    side = {**forwards("imperfect_pitchfork", 0.25, -0.6, 0.7), "direction": -1}
+    yield branch_case("imperfect", forwards("imperfect_pitchfork", 0.5, 0.4, 1.7, 1.5), {"guess": np.zeros(1)})
+    side = {**forwards("imperfect_pitchfork", 1.25, 0.4, 1.7), "direction": -1}
     yield branch_case("imperfect fold", side, {"guess": np.zeros(1)})
     yield branch_case("circle", forwards("circle", 0.0, -2.0, 2.0), {"guess": np.ones(1)})
 

@@ -180,7 +180,7 @@ def henon(state, height):
 
 
 def pitchfork(state, parameter):
-    return (1 + parameter) * state - state**3
+    return parameter * state - state**3
 
 
 def imperfect_pitchfork(state, parameter):
@@ -243,8 +243,9 @@ def branch(spec, arrays):
         results |= {
             f"kinds_{number}": ", ".join(event.kind for event in events),
             f"parameters_{number}": np.array([float(event.parameter) for event in events]),
-            f"angles_{number}": np.array([event.angle for event in events]),
-            f"states_{number}": np.array([np.sort(event.points, axis=0)[0] for event in events]),
+            # Tolerances are relative, so results that may vanish are moved away from zero.
+            f"cosines_{number}": np.cos([event.angle for event in events]),
+            f"states_{number}": np.array([1 + np.sort(event.points, axis=0)[0] for event in events]),
             f"stable_ends_{number}": found.stable[[0, -1]],
             f"end_{number}": found.parameters[-1],
         }
@@ -252,7 +253,7 @@ def branch(spec, arrays):
     for number, parameter in enumerate(spec["at"]):
         close = int(np.argmin(np.abs(np.asarray(found.parameters) - parameter)))
         there = dynamics.find_cycle(step, found.points[close], parameter, found.points.shape[1])
-        results[f"points_{number}"] = np.sort(there.points, axis=0)
+        results[f"points_{number}"] = 1 + np.sort(there.points, axis=0)
         results[f"multipliers_{number}"] = leading(there.multipliers, spec["leading"])
     return results
 
