@@ -155,7 +155,7 @@ def trajectories() -> Iterator[Case]:
             (3, 50, 2, 4, 4, 1.0, 0.0, 0.3, "token"),
             (3, 50, 5, 7, 32, 1.2, 1e6, 0.02, "token"),
             (5, 96, 3, 6, 8, 2.0, 1.3, 0.03, "window"),
-            (8, 60, 4, None, 8, 2.5, 1.1, 1.0, "token"),
+            (6, 60, 2, 4, 4, 2.5, 1.1, 0.5, "token"),
         )
     ):
         weights = drawn_weights(np.random.default_rng(100 + number), *drawn)
