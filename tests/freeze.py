@@ -323,7 +323,7 @@ def branch_case(name: str, spec: dict, given: dict, quick: bool = False) -> Case
     tolerances = {}
     for number in range(len(spec["bounds"])):
         tolerances |= {f"kinds_{number}": "equal", f"parameters_{number}": 1e-9, f"cosines_{number}": 1e-7}
-        tolerances |= {f"states_{number}": 1e-7, f"stable_ends_{number}": "equal", f"end_{number}": 1e-12}
+        tolerances |= {f"states_{number}": 1e-7, f"stable_ends_{number}": "equal", f"end_{number}": 1e-9}
     for number in range(len(spec["at"])):
         tolerances |= {f"points_{number}": 1e-10, f"multipliers_{number}": 1e-7}
     return Case(f"branch {name}", "branch", spec, tolerances, given, quick)

@@ -247,7 +247,7 @@ def branch(spec, arrays):
             f"cosines_{number}": np.cos([event.angle for event in events]),
             f"states_{number}": np.array([1 + np.sort(event.points, axis=0)[0] for event in events]),
             f"stable_ends_{number}": found.stable[[0, -1]],
-            f"end_{number}": found.parameters[-1],
+            f"end_{number}": 1 + found.parameters[-1],
         }
     # Cycles of the last branch at given parameters, from the closest ones of the branch.
     for number, parameter in enumerate(spec["at"]):
