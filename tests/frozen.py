@@ -239,7 +239,8 @@ def branch(spec, arrays):
             doubling = next(event for event in found.events if event.kind == "period doubling")
             at = dynamics.double_period(step, doubling, amplitude=spec["amplitude"])
         found = dynamics.follow(step, at, tuple(bounds), direction=spec["direction"])
-        events = found.events
+        # Two events may coincide, so their order is that of parameters and angles.
+        events = sorted(found.events, key=lambda event: (round(float(event.parameter), 7), event.angle))
         results |= {
             f"kinds_{number}": ", ".join(event.kind for event in events),
             f"parameters_{number}": np.array([float(event.parameter) for event in events]),
