@@ -192,9 +192,7 @@ def circle(state, parameter):
     return state + 0.3 * (1 - state**2 - parameter**2)
 
 
-MAPS = {
-    each.__name__: each for each in (logistic, delayed_logistic, henon, pitchfork, imperfect_pitchfork, circle)
-}
+MAPS = {each.__name__: each for each in (logistic, delayed_logistic, henon, pitchfork, imperfect_pitchfork, circle)}
 
 
 def step_of(spec: dict, arrays: dict) -> Callable:
@@ -232,7 +230,7 @@ def cycle(spec, arrays):
 @kind
 def branch(spec, arrays):
     """Follow a branch of cycles, and with several `bounds` the branches of doubled cycles from its first doubling."""
-    step, results = step_of(spec, arrays), {}
+    step, results, found = step_of(spec, arrays), {}, None
     at = dynamics.find_cycle(step, arrays["guess"], spec["parameter"], spec["period"])
     for number, bounds in enumerate(spec["bounds"]):
         if number:
