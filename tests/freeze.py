@@ -326,7 +326,7 @@ def branch_case(name: str, spec: dict, given: dict, quick: bool = False) -> Case
         tolerances |= {f"states_{number}": 1e-7, f"stable_ends_{number}": "equal", f"end_{number}": 1e-9}
     for number in range(len(spec["at"])):
         tolerances |= {f"points_{number}": 1e-10, f"multipliers_{number}": 1e-7}
-    return Case(f"branch {name}", "branch", spec, tolerances, given, quick)
+    return Case(f"branch {name}", "cycle_branch", spec, tolerances, given, quick)
 
 
 @group

@@ -228,7 +228,7 @@ def cycle(spec, arrays):
 
 
 @kind
-def branch(spec, arrays):
+def cycle_branch(spec, arrays):
     """Follow a branch of cycles, and with several `bounds` the branches of doubled cycles from its first doubling."""
     step, results, found = step_of(spec, arrays), {}, None
     at = dynamics.find_cycle(step, arrays["guess"], spec["parameter"], spec["period"])
