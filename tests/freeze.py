@@ -172,7 +172,8 @@ def _eight(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def replicas() -> Iterator[Case]:
     """Yield six replica actions at eight points each, some next to a transition or at small ridge."""
     fields = np.append(0.0, np.geomspace(1e-6, 0.5, 15))
-    critical = lambda low, high: np.append(np.linspace(low, high, 12), 1 + np.array([-1e-2, -1e-3, 1e-3, 1e-2]))  # noqa: E731
+    near = 1 + np.array([-1e-2, -1e-3, 1e-3, 1e-2])
+    critical = lambda low, high: np.append(np.linspace(low, high, 12), near)  # noqa: E731
     margins, loads = _eight(np.linspace(0, 1, 16), np.linspace(0.05, 0.97, 16))
     # Gardner's capacity at each margin.
     capacity = 1 / ((1 + margins**2) * ndtr(margins) + margins * np.exp(-(margins**2) / 2) / np.sqrt(2 * np.pi))
@@ -195,8 +196,7 @@ def replicas() -> Iterator[Case]:
     ):
         spec = {**action, "index": index, "initial": initial}
         tolerances = {"S": 1e-11, "S_error": "error", "converged": "equal"} | dict.fromkeys(initial, 1e-8)
-        is_quick = name in ("curie_weiss", "spherical")
-        yield Case(name, "stationary_points", spec, tolerances, given, is_quick)
+        yield Case(name, "stationary_points", spec, tolerances, given, quick=name == "curie_weiss")
 
 
 def _start(index: int = 0, **initial: float) -> dict:
@@ -224,7 +224,7 @@ def _branches() -> Iterator[Case]:
         ("magnet", CURIE_WEISS, {"beta": 0.8, "h": 0.0}, _start(0, m=0.3), "beta", (0.7, 1.3), 1, 0.9, (0,), {}, False),
         (
             *("blume_capel", BLUME_CAPEL, {"T": 0.2, "Delta": 0.48}, far, "Delta", (0.4, 0.6), 1),
-            *(0.45, (0, 1, 0), {}, True),
+            *(0.45, (0, 1, 0), {}, False),
         ),
         ("landau", LANDAU, {"a": 0.2, "b": -1.0}, far, "a", (-0.1, 0.4), 1, 0.21, (0, 1, 1, 0), {}, False),
         ("glass", GLASS, {"beta": 2.0, "h": 0.1}, _start(1, q=0.5), "h", (0.02, 0.1), -1, 0.05, (1,), {}, False),
@@ -242,19 +242,19 @@ def _branches() -> Iterator[Case]:
 
 def _transitions() -> Iterator[Case]:
     up, down = _start(0, m=1.0), _start(0, m=-1.0)
-    for name, action, values, starts, parameter, bounds, quick in (
-        ("first_order", CURIE_WEISS, {"beta": 1.5, "h": 0.05}, (up, down), "h", (-0.3, 0.3), False),
-        ("continuous", CURIE_WEISS, {"beta": 1.5, "h": 0.0}, (up, _start(1, m=0.01)), "beta", (0.5, 2.0), True),
-        ("second_order", BLUME_CAPEL, {"T": 0.4, "Delta": 0.2}, (up, _start(1, m=0.001)), "Delta", (0.1, 0.7), False),
-        ("coexistence", BLUME_CAPEL, {"T": 0.2, "Delta": 0.47}, (up, _start(0, m=0.0)), "Delta", (0.42, 0.52), False),
-        ("landau", LANDAU, {"a": 0.2, "b": -1.0}, (up, _start(0, m=0.0)), "a", (0.1, 0.24), False),
+    for name, action, values, starts, parameter, bounds in (
+        ("first_order", CURIE_WEISS, {"beta": 1.5, "h": 0.05}, (up, down), "h", (-0.3, 0.3)),
+        ("continuous", CURIE_WEISS, {"beta": 1.5, "h": 0.0}, (up, _start(1, m=0.01)), "beta", (0.5, 2.0)),
+        ("second_order", BLUME_CAPEL, {"T": 0.4, "Delta": 0.2}, (up, _start(1, m=0.001)), "Delta", (0.1, 0.7)),
+        ("coexistence", BLUME_CAPEL, {"T": 0.2, "Delta": 0.47}, (up, _start(0, m=0.0)), "Delta", (0.42, 0.52)),
+        ("landau", LANDAU, {"a": 0.2, "b": -1.0}, (up, _start(0, m=0.0)), "a", (0.1, 0.24)),
     ):
         spec = {"values": values, "starts": starts, "parameter": parameter, "bounds": bounds}
         # At a continuous transition the order parameter is a root of the error.
         tolerances = {"kind": "equal", "value": 1e-9, "error": "error", "S": 1e-9}
         if name not in ("continuous", "second_order"):
             tolerances["solutions"] = 1e-7
-        yield Case(f"transition_{name}", "transition", {**action, **spec}, tolerances, quick=quick)
+        yield Case(f"transition_{name}", "transition", {**action, **spec}, tolerances)
 
 
 def _diagrams() -> Iterator[Case]:
@@ -291,18 +291,18 @@ def _definite(rng: np.random.Generator, size: int) -> np.ndarray:
 
 def _searches() -> Iterator[Case]:
     rng = np.random.default_rng(0)
-    for name, action, values, index, options, given, quick in (
-        ("curie_weiss", CURIE_WEISS, {"beta": 1.5, "h": -0.01}, 0, {}, {}, True),
-        ("curie_weiss_saddle", CURIE_WEISS, {"beta": 1.5, "h": -0.01}, 1, {}, {}, False),
-        ("landau", LANDAU, {"a": 0.2, "b": -1.0}, 0, {}, {}, False),
-        ("glass", GLASS, {"beta": 1.5, "h": 0.1}, 1, {}, {}, False),
-        ("hopfield", HOPFIELD, {"alpha": 0.12}, 1, {}, {}, False),
-        ("potts", POTTS, {"beta": 2.9, "h": 0.0}, 0, {"starts": 64}, {}, False),
-        *((f"rayleigh_{i}", RAYLEIGH, {}, i, {"starts": 100}, {"K": _definite(rng, 3)}, i == 2) for i in (1, 2, 3)),
-        ("wishart", WISHART, {}, 0, {}, {"K": _definite(rng, 3)}, False),
+    for name, action, values, index, options, given in (
+        ("curie_weiss", CURIE_WEISS, {"beta": 1.5, "h": -0.01}, 0, {}, {}),
+        ("curie_weiss_saddle", CURIE_WEISS, {"beta": 1.5, "h": -0.01}, 1, {}, {}),
+        ("landau", LANDAU, {"a": 0.2, "b": -1.0}, 0, {}, {}),
+        ("glass", GLASS, {"beta": 1.5, "h": 0.1}, 1, {}, {}),
+        ("hopfield", HOPFIELD, {"alpha": 0.12}, 1, {}, {}),
+        ("potts", POTTS, {"beta": 2.9, "h": 0.0}, 0, {"starts": 64}, {}),
+        *((f"rayleigh_{i}", RAYLEIGH, {}, i, {"starts": 100}, {"K": _definite(rng, 3)}) for i in (1, 2, 3)),
+        ("wishart", WISHART, {}, 0, {}, {"K": _definite(rng, 3)}),
     ):
         spec = {"values": values, "index": index, "options": options}
-        yield Case(f"search_{name}", "search", {**action, **spec}, {"solutions": 1e-8}, given, quick)
+        yield Case(f"search_{name}", "search", {**action, **spec}, {"solutions": 1e-8}, given)
 
 
 def _expressions() -> Iterator[Case]:
@@ -314,7 +314,7 @@ def _expressions() -> Iterator[Case]:
         ("ridge_overlaps", RIDGE, ["m", "m_hat"], numbers("q q_hat V V_hat alpha ridge sigma2")),
         (
             *("conjugates", CONJUGATES, ["K_hat"]),
-            {"K": [_definite(rng, 2) for _ in range(5)], "C": [_definite(rng, 2) for _ in range(5)], **numbers("alpha")},
+            {key: [_definite(rng, 2) for _ in range(5)] for key in ("K", "C")} | numbers("alpha"),
         ),
     ):
         given = {key: np.array(values) for key, values in given.items()}
@@ -357,7 +357,7 @@ def theories() -> Iterator[Case]:
         yield Case(f"empirical_risk_{name}", "empirical_risk_students", spec, of_students, given)
     given = {"alpha": draw(0.3, 5), "tau": draw(0.2, 4), "kappa": draw(0.2, 4), "rho": draw(0.01, 1)}
     given["ridge"] = np.geomspace(1e-6, 1, 5)
-    yield Case("in_context", "in_context_errors", {}, {"icl": 1e-9, "idg": 1e-9, "epsilon": 1e-9}, given, True)
+    yield Case("in_context", "in_context_errors", {}, {"icl": 1e-9, "idg": 1e-9, "epsilon": 1e-9}, given)
     rho, tokens = np.array([0.1, 0.5, 1.0, 2.0, 0.4]), np.array([2, 2, 3, 5, 2])
     shares = np.array([0.3, 0.9, 0.5, 0.6, 0.1])
     threshold = (1 - np.maximum(0, 1 - rho) ** 2) / (tokens**2 + tokens - 2)
@@ -366,8 +366,8 @@ def theories() -> Iterator[Case]:
         ("softmax", {"alpha": shares * threshold, "rho": rho, "tokens": tokens}),
         ("hardmax", {"alpha": np.array([0.02, 0.1, 0.4, 1.0, 3.0]), "rho": rho, "tokens": np.full(5, 2)}),
     ):
-        is_quick = output == "softmax"
-        yield Case(f"learned_attention_{output}", "learned_attention_errors", {"output": output}, tolerances, given, is_quick)
+        spec = {"output": output}
+        yield Case(f"learned_attention_{output}", "learned_attention_errors", spec, tolerances, given)
 
 
 @group
@@ -417,7 +417,8 @@ def ill_conditioned() -> Iterator[Case]:
             "label_scale": powers(LABELS) / STEPS,
         }
         spec = {"layers": layers, "outputs": outputs}
-        yield Case(f"{structure}-{examples}x{features}", "ill_conditioned", spec, {}, given)
+        name = f"{structure}-{examples}x{features}"
+        yield Case(name, "ill_conditioned", spec, {}, given, quick=name == "2-12x3")
 
 
 def _integers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -89,7 +89,9 @@ def _action(spec: dict) -> saddle.Action:
 
 
 def _solve(action: saddle.Action, values: dict, index: int, initial: dict | None) -> saddle.Solution:
-    initial = initial and {name: np.array(value) if isinstance(value, list) else value for name, value in initial.items()}
+    """Solve at a start; matrices of the start may be lists."""
+    if initial is not None:
+        initial = {name: np.array(at) if isinstance(at, list) else at for name, at in initial.items()}
     if index:
         return saddle.stationary(action, values, index=index, initial=initial)
     return saddle.minimise(action, values, initial=initial)
@@ -102,7 +104,8 @@ def _numbers(values: Iterable) -> np.ndarray:
 
 def _random(spec: dict, given: dict[str, np.ndarray], row: int) -> tuple[dict, dict | None]:
     """Return the values of the parameters and the start of one solve of a random action."""
-    values = dict(zip((_parse(symbol).name for symbol in spec["parameters"]), given["values"][row].tolist(), strict=True))
+    parameters = [_parse(symbol).name for symbol in spec["parameters"]]
+    values = dict(zip(parameters, given["values"][row].tolist(), strict=True))
     if "starts" not in given:
         return values, None
     initial, start = {}, given["starts"][row]
@@ -138,8 +141,9 @@ def random_action(spec: dict, given: dict[str, np.ndarray]) -> Results:
             off = 0.0 if claim.edges else error_of_action(claim)
             objections[-1] = objection(claim) or (f"S is off by {off:.3g} of its stated errors" if off > 1 else "")
     numbers = np.array(numbers)
-    results = {"S": numbers[:, 0], "S_error": numbers[:, 1], "order_parameters": numbers[:, 2:]}
-    return {"outcome": np.array(outcomes, np.int8), **results, **({"objections": objections} if "confirm" in spec else {})}
+    results = {"outcome": np.array(outcomes, np.int8), "S": numbers[:, 0], "S_error": numbers[:, 1]}
+    results["order_parameters"] = numbers[:, 2:]
+    return results | ({"objections": objections} if "confirm" in spec else {})
 
 
 @kind
@@ -264,7 +268,9 @@ def derivatives(spec: dict, given: dict[str, np.ndarray]) -> Results:
         found = _solution(action, values, spec["start"])
         return jnp.concatenate([jnp.ravel(each) for each in (found.action, *found.order_parameters.values())])
 
-    flat = lambda tree, *axes: np.concatenate([np.reshape(x, (*axes, -1)) for x in jax.tree.leaves(tree)], -1)  # noqa: E731
+    def flat(tree: dict, rows: int) -> np.ndarray:
+        return np.concatenate([np.reshape(each, (rows, -1)) for each in jax.tree.leaves(tree)], axis=1)
+
     slope = jax.jacfwd(solve)
     first = flat(jax.jit(slope)(given), len(solve(given)))
     if spec["order"] == 1:
@@ -275,7 +281,7 @@ def derivatives(spec: dict, given: dict[str, np.ndarray]) -> Results:
 @kind
 def learned_attention_errors(spec: dict, given: dict[str, np.ndarray]) -> Results:
     found = []
-    for alpha, rho, tokens in zip(given["alpha"].tolist(), given["rho"].tolist(), given["tokens"].tolist(), strict=True):
+    for alpha, rho, tokens in zip(*(given[key].tolist() for key in ("alpha", "rho", "tokens")), strict=True):
         solution = learned_attention.solve(alpha, rho, tokens, output=spec["output"])
         error = learned_attention.mmse(alpha, rho, tokens, output=spec["output"])
         found.append(_numbers([error, solution.action, *solution.order_parameters.values()]))
