@@ -13,6 +13,8 @@ MOST_ERRORS = 4.5
 MOST_GROWTH = 10.0
 # Groups of which outcomes are counted, and shares of the converged solves that may be lost.
 COUNTED = {"random_actions": 0.05, "ill_conditioned": 0.005}
+# Share of the solves of theory 1 that may end in a lower minimum.
+MOST_LOWER = 0.02
 
 
 def cases():
@@ -70,30 +72,30 @@ def test_frozen_numbers_are_reproduced(case):
     assert not wrong, "\n".join(wrong)
 
 
-def objections(case: Case, found) -> list[str]:
-    """Return what is wrong with the solutions of a case.
-
-    A solution of a random action is confirmed in 50 digits. A solution of theory 1 may not have a higher S than the
-    frozen one, by more than the errors of both. A lower S is that of another minimum.
-    """
-    if "objections" in found:
-        return [f"{case.name}, {row}: {text}" for row, text in enumerate(found["objections"]) if text]
+def change_of_action(case: Case, found) -> np.ndarray:
+    """Return how much S is above the frozen one, in units of the stated errors, and zero if not both converged."""
     both = (found["outcome"] == frozen.CONVERGED) & (case.found["outcome"] == frozen.CONVERGED)
-    is_higher = found["S"] - case.found["S"] > found["S_error"] + case.found["S_error"]
-    return [
-        f"{case.name}, {row}: S = {found['S'][row]}, frozen {case.found['S'][row]}"
-        for row in np.flatnonzero(both & is_higher)
-    ]
+    return np.where(both, (found["S"] - case.found["S"]) / (found["S_error"] + case.found["S_error"]), 0.0)
 
 
 def assert_as_many_converge(group: str, cases: list[Case]) -> None:
-    wrong, before, after = [], 0, 0
+    """Solve again: as many converge, and no solution is wrong.
+
+    Solutions of random actions are confirmed in 50 digits. Those of theory 1 have the frozen S, or a few a lower one.
+    """
+    wrong, lower, before, after = [], 0, 0, 0
     for case in cases:
         found = frozen.KINDS[case.kind](case.spec | {"confirm": True}, case.given)
-        wrong += objections(case, found)
         before += int(np.sum(case.found["outcome"] == frozen.CONVERGED))
         after += int(np.sum(found["outcome"] == frozen.CONVERGED))
+        if "objections" in found:
+            wrong += [f"{case.name}, {row}: {text}" for row, text in enumerate(found["objections"]) if text]
+        else:
+            change = change_of_action(case, found)
+            wrong += [f"{case.name}, {row}: S is {change[row]:.3g} errors higher" for row in np.flatnonzero(change > 1)]
+            lower += int(np.sum(change < -1))
     assert not wrong, "\n".join(wrong)
+    assert lower <= MOST_LOWER * before, f"{lower} solves have a lower S"
     assert after >= (1 - COUNTED[group]) * before > 0, f"{after} solves converged, {before} before"
 
 
