@@ -276,7 +276,7 @@ def _diagrams() -> Iterator[Case]:
         ),
         (
             *("potts", POTTS, {"h": (-0.08, 0.05), "beta": (2.5, 3.2)}, {"scans": 8, "starts": 24}),
-            (("coexistence", "beta", 2.73), ("coexistence", "beta", 2.9), ("coexistence", "h", 0.01)),
+            (("coexistence", "beta", 2.73),),
         ),
     ):
         numbers = {f"cut_{number}": 1e-3 for number in range(len(cuts))}
