@@ -91,8 +91,8 @@ def write(name: str, cases: list[Case]) -> None:
 # ---- Own actions and theories ----
 
 SYMBOLS = {
-    **dict.fromkeys("m m_hat h x y kappa lam z a b Delta".split(), "real"),
-    **dict.fromkeys("q q_hat V V_hat s r C p alpha ridge beta T".split(), "positive"),
+    **dict.fromkeys(["m", "m_hat", "h", "x", "y", "kappa", "lam", "z", "a", "b", "Delta"], "real"),
+    **dict.fromkeys(["q", "q_hat", "V", "V_hat", "s", "r", "C", "p", "alpha", "ridge", "beta", "T"], "positive"),
     "sigma2": "nonnegative",
 }
 

@@ -248,7 +248,10 @@ def elimination(spec: dict, given: dict[str, np.ndarray]) -> Results:
     """Eliminate order parameters: the expressions that replace them, and S at the given values, entry by entry."""
     action = _action(spec).eliminate(*spec["eliminated"])
     definitions = {symbol.name: each for step in action.derivation.steps for symbol, each in step.definitions}
-    S = [interpret(action.expression, dict(zip(given, point, strict=True))) for point in zip(*given.values())]
+    S = [
+        interpret(action.expression, dict(zip(given, point, strict=True)))
+        for point in zip(*given.values(), strict=True)
+    ]
     results = {"S": np.array(S, float), "expression": sp.srepr(action.expression)}
     return results | {name: sp.srepr(each) for name, each in definitions.items()}
 
