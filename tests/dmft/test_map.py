@@ -16,6 +16,7 @@ WEIGHTS = dmft.published_weights()
 GAMMA = dmft.attention_gain(2.2, 100, 3)
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize("case", cases("trajectories"), ids=repr)
 def test_published_trajectories_in_the_window_convention(case):
     model, parameters = case.model, case.parameters
@@ -30,6 +31,7 @@ def test_published_trajectories_in_the_window_convention(case):
     np.testing.assert_allclose(semantic.T, case["mo_se"], atol=atol)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("case", [*cases("general_M")[:-1], *slow(cases("general_M")[-1:])], ids=repr)
 def test_published_trajectories_in_the_token_exact_convention(case):
     model, parameters = case.model, case.parameters
@@ -109,7 +111,7 @@ def test_many_tokens_of_a_batch_on_several_cores_are_those_on_one(monkeypatch):
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-14), cut, whole)
 
 
-@pytest.mark.parametrize("name", ["beta", "gamma", "epsilon"])
+@pytest.mark.parametrize("name", ["epsilon", *slow(["beta", "gamma"])])
 def test_every_parameter_is_that_of_the_call(name):
     model, given = dmft.self_attention_limit(WEIGHTS, 4), {"beta": 1.1, "gamma": 20.0, "epsilon": 0.1}
 
