@@ -9,17 +9,17 @@ INSTALLED := .venv/.installed
 .PHONY: demo test test-all lint derivations docs kept clean
 
 demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2; results are in demo/
-	@echo "Deriving the action and solving it for 15 data sets: one minute on two free cores."
+	@echo "Deriving the action and solving it for 15 data sets; bars show the progress."
 	$(BIN)/theorykit derive --layers 2 2 --steps --output demo/action.md --overwrite
-	$(BIN)/python examples/papers hidden-markov --output demo --overwrite
+	$(BIN)/python examples/papers/fig2_hidden_markov.py --output demo --overwrite
 
 test: $(INSTALLED)  ## Run all tests except the slow ones
 	@echo "Running all tests except the slow ones, on every core: six to twelve minutes on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
-test-all: $(INSTALLED)  ## Run every test
+test-all: $(INSTALLED)  ## Run every test, and check annotations at run time
 	@echo "Running every test, on every core: an hour or more on two cores."
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --types
 
 lint: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable '.[lint]'

@@ -9,25 +9,8 @@ from pathlib import Path
 import hypothesis
 import jax
 import pytest
-from beartype import BeartypeConf
-from beartype.claw import beartype_packages
-from jaxtyping import TypeCheckError, install_import_hook
 
-# Annotations are checked at run time. jaxtyping checks only modules with arrays, because in symbolic modules its checks
-# would take longer than the functions themselves. So would they in `checks`, which every public function calls.
 _ROOT = Path(__file__).parent
-_TEXTS = {
-    path.relative_to(folder).with_suffix(""): path.read_text()
-    for folder, package in ((_ROOT, "theorykit"), (_ROOT / "examples", "papers"))
-    for path in (folder / package).rglob("*.py")
-    if "tests" not in path.relative_to(folder).parts and path.name != "checks.py"
-}
-_WITH_ARRAYS = {".".join(path.parts): "jaxtyping" in text for path, text in _TEXTS.items() if path.name != "__init__"}
-_SYMBOLIC = tuple(name for name, has_arrays in _WITH_ARRAYS.items() if not has_arrays)
-beartype_packages(_SYMBOLIC, conf=BeartypeConf(violation_type=TypeCheckError))
-install_import_hook([name for name, has_arrays in _WITH_ARRAYS.items() if has_arrays], "beartype.beartype")
-
-from theorykit import cache  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 # XLA's older code generator, with one kernel per fusion, compiles in a third of the time. Compile on one thread.
@@ -54,15 +37,6 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 gc.freeze()
 gc.set_threshold(50_000, 20, 100)
 
-# Workers, subprocesses and later runs share one cache of compiled code. `--cache-clear` removes it.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _COMPILED = _ROOT / ".pytest_cache" / "d" / "compiled"
-    cache.remove_beyond(_COMPILED, 10**9)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED / cache.machine())
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
 # Tests, and processes that they start, must not use or change the user's cache.
 os.environ["THEORYKIT_CACHE"] = "off"
 
@@ -70,6 +44,49 @@ _MOST_MAPS = 8_000
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=10, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("default")
+
+# Doctests that are quick; all others are slow.
+_QUICK_DOCTESTS = [_ROOT / name for name in ("theorykit/symbolic", "theorykit/codegen", "docs/quickstart.md")]
+
+
+def pytest_addoption(parser):
+    """Add the option `--types`."""
+    parser.addoption("--types", action="store_true", help="check annotations of the package at run time; slower")
+
+
+def pytest_configure(config):
+    """Install the type checks, before theorykit is imported, and choose the folder of compiled code."""
+    if config.getoption("types"):
+        _check_types()
+    from theorykit import cache
+
+    # Workers, subprocesses and later runs share one cache of compiled code. `--cache-clear` removes it.
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        compiled = _ROOT / ".pytest_cache" / "d" / "compiled"
+        cache.remove_beyond(compiled, 10**9)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled / cache.machine())
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _check_types():
+    """Check annotations at run time: by jaxtyping in modules with arrays, by beartype alone in the others.
+
+    In symbolic modules the checks of jaxtyping would take longer than the functions themselves. So would any checks in
+    `checks`, which every public function calls.
+    """
+    from beartype import BeartypeConf
+    from beartype.claw import beartype_packages
+    from jaxtyping import TypeCheckError, install_import_hook
+
+    with_arrays, symbolic = [], []
+    for path in sorted((_ROOT / "theorykit").rglob("*.py")):
+        if path.stem not in ("__init__", "checks"):
+            name = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+            (with_arrays if "jaxtyping" in path.read_text() else symbolic).append(name)
+    beartype_packages(symbolic, conf=BeartypeConf(violation_type=TypeCheckError))
+    install_import_hook(with_arrays, "beartype.beartype")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -91,8 +108,11 @@ def compiled_as_by_workers():
 def pytest_collection_modifyitems(config, items):
     """Mark as slow all cases of a test except the quick ones: `quick(3)` takes three spread over the list.
 
-    `quick("case00")` takes cases by name.
+    `quick("case00")` takes cases by name. Also mark doctests that are not quick.
     """
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and not {item.path, *item.path.parents} & set(_QUICK_DOCTESTS):
+            item.add_marker(pytest.mark.slow)
     cases = {}
     for item in items:
         if marked := item.get_closest_marker("quick"):

@@ -21,7 +21,6 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-import kept_results
 from first_second import run
 
 PRECISION = 1e-8
@@ -145,17 +144,6 @@ def medians(runs: list[dict]) -> dict:
         for part in runs[0]["rows"]
     }
     return {**rows, "actions": runs[0]["actions"]}
-
-
-def table() -> str:
-    """Return the table of processor seconds of every program, with default threads and with one thread."""
-    found = kept_results.read("peers")
-    rows = (
-        (name, *(f"{found[threads][name][part]['processor_seconds']:.2g} s" for threads in THREADS for part in PARTS))
-        for name in PROGRAMS
-    )
-    head = (f"{part}, {threads}" for threads in THREADS for part in PARTS)
-    return kept_results.markdown(("program", *head), rows)
 
 
 def measure(repeats: int, threads: str | None) -> dict:

@@ -6,7 +6,8 @@
 # The task is to classify chains of hidden states by how often they change state. Two layers of two heads make four
 # paths from tokens to output. One path is built for the task, one averages the noise away, and two are harmful. In an
 # infinitely wide network all four paths have equal weight. A narrow network learns path weights and correlations, which
-# this example shows. For the whole figure, with every width and variant, run `python examples/papers hidden-markov`.
+# this example shows. For the whole figure, with every width and variant, run
+# `python examples/papers/fig2_hidden_markov.py`.
 
 # %%
 from pathlib import Path

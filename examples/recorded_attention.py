@@ -11,8 +11,6 @@
 # values and MLPs, all trained on 1397 digits. Without recorded maps, the attention of every layer would act on the bare
 # input. The theory predicts how networks learn from 200 labelled digits, given these maps. It does not explain how the
 # transformer learned the maps. The transformer's values, MLPs and readout enter only through the maps.
-#
-# [One layer on its own inputs](pretrained_layer.py) shows the alternative with the same transformer.
 
 # %%
 import math

@@ -14,6 +14,7 @@ Instances are drawn here by NumPy alone. The files are written once: a later pac
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 FOLDER = Path(__file__).parent / "data" / "frozen"
 
@@ -474,8 +476,678 @@ def samples() -> Iterator[Case]:
 
 # ---- Own actions and theories ----
 
+SYMBOLS = {
+    **dict.fromkeys(["m", "m_hat", "h", "x", "y", "kappa", "lam", "z", "a", "b", "Delta"], "real"),
+    **dict.fromkeys(["q", "q_hat", "V", "V_hat", "s", "r", "C", "p", "alpha", "ridge", "beta", "T"], "positive"),
+    "sigma2": "nonnegative",
+}
+
+
+def _own(expression: str, order_parameters: dict[str, list], parameters: str, **matrices: str) -> dict:
+    """Return the spec of an action, with the symbols that its formula needs."""
+    words = set(re.findall(r"\w+", " ".join([expression, *order_parameters, parameters])))
+    symbols = {name: f"Symbol('{name}', {kind}=True)" for name, kind in SYMBOLS.items() if name in words - {*matrices}}
+    return {
+        "symbols": {**symbols, **matrices},
+        "expression": expression,
+        "order_parameters": order_parameters,
+        "parameters": parameters.split(),
+    }
+
+
+REAL, POSITIVE, UNIT = ["Real"], ["Positive"], ["Between", 0.0, 1.0]
+CURIE_WEISS = _own("m**2 / 2 - log_cosh(beta * (m + h)) / beta", {"m": REAL}, "beta h")
+GLASS = _own(
+    "-beta**2 * (1 - q)**2 / 4 - gaussian_average(log_cosh(beta * (sqrt(q) * z + h)), z)", {"q": UNIT}, "beta h"
+)
+SPHERICAL = _own(
+    "beta**2 * (1 - q**3) / 4 + beta**2 * h**2 * (1 - q) / 2 + (log(1 - q) + q / (1 - q)) / 2", {"q": UNIT}, "beta h"
+)
+RIDGE = _own(
+    "m * m_hat - (q * V_hat - V * q_hat) / 2 - (m_hat**2 + q_hat) / (2 * (ridge + V_hat))"
+    " + alpha * (1 - 2 * m + q + sigma2) / (2 * (1 + V))",
+    {"m": REAL, "m_hat": REAL, "q": POSITIVE, "q_hat": POSITIVE, "V": POSITIVE, "V_hat": POSITIVE},
+    "alpha ridge sigma2",
+)
+PERCEPTRON = _own(
+    "alpha * gaussian_average(log_normal_cdf(-(kappa + sqrt(q) * z) / sqrt(1 - q)), z)"
+    " + log(1 - q) / 2 + q / (2 * (1 - q))",
+    {"q": UNIT},
+    "alpha kappa",
+)
+HINGE = _own(
+    "(ridge - 1 / V) * (m**2 + s) / 2 + m**2 / (2 * V)"
+    " + alpha * gaussian_average((2 - erfc(m * z / sqrt(2 * s + 2 * sigma2 * (m**2 + s)))) * Piecewise("
+    "(1 - V / 2 - z * sqrt(m**2 + s), V < 1 - z * sqrt(m**2 + s)),"
+    " ((1 - z * sqrt(m**2 + s))**2 / (2 * V), z * sqrt(m**2 + s) <= 1), (0, True)), z)",
+    {"m": REAL, "s": POSITIVE, "V": POSITIVE},
+    "alpha ridge sigma2",
+)
+HOPFIELD = _own(
+    "m**2 / 2 + alpha * r * C / 2 - alpha / (2 * (1 - C)) - gaussian_average(Abs(m + sqrt(alpha * r) * z), z)",
+    {"m": REAL, "r": POSITIVE, "C": UNIT},
+    "alpha",
+)
+BLUME_CAPEL = _own("m**2 / 2 - T * log(1 + 2 * exp(-Delta / T) * cosh(m / T))", {"m": REAL}, "Delta T")
+LANDAU = _own("a * m**2 / 2 + b * m**4 / 4 + m**6 / 6", {"m": REAL}, "a b")
+POTTS = _own(
+    "-(q**2 + r**2 + (1 - q - r)**2) / 2 + (q * log(q) + r * log(r) + (1 - q - r) * log(1 - q - r)) / beta - h * q",
+    {"q": UNIT, "r": UNIT},
+    "beta h",
+)
+MATRIX, STUDENT = "positive_definite('K', 3)", "positive_definite('U', 3)"
+WISHART = _own("Trace(K * U) - log_det(U)", {"U": ["PositiveDefinite"]}, "K", K=MATRIX, U=STUDENT)
+RAYLEIGH = _own(
+    "Trace(x.T * K * x) / 2 + lam * (Trace(x.T * x) - 1)",
+    {"x": REAL, "lam": REAL},
+    "K",
+    K=MATRIX,
+    x="MatrixSymbol('x', 3, 1)",
+)
+CONJUGATES = _own(
+    "-Trace(K_hat * K) / 2 + log_det(assume_positive_definite(inverse(C) + K_hat)) / 2 + log_det(C) / 2"
+    " + alpha * log_det(Identity(2) + K) / 2",
+    {"K_hat": ["Symmetric"], "K": ["PositiveDefinite"]},
+    "C alpha",
+    K_hat="symmetric('K_hat', 2)",
+    K="positive_definite('K', 2)",
+    C="positive_definite('C', 2)",
+)
+
+
+def _eight(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eight points of a grid of 16 x 16, at other values of both parameters."""
+    return first[7:15], second[:15:2]
+
+
+@group
+def replicas() -> Iterator[Case]:
+    """Yield six replica actions at eight points each, some next to a transition or at small ridge."""
+    fields = np.append(0.0, np.geomspace(1e-6, 0.5, 15))
+    near = 1 + np.array([-1e-2, -1e-3, 1e-3, 1e-2])
+    critical = lambda low, high: np.append(np.linspace(low, high, 12), near)  # noqa: E731
+    margins, loads = _eight(np.linspace(0, 1, 16), np.linspace(0.05, 0.97, 16))
+    # Gardner's capacity at each margin.
+    capacity = 1 / ((1 + margins**2) * ndtr(margins) + margins * np.exp(-(margins**2) / 2) / np.sqrt(2 * np.pi))
+    strengths, noise = np.geomspace(1e-7, 1, 16), {"sigma2": np.full(8, 0.25)}
+    start = {"m": 0.5, "m_hat": 0.5, "q": 1.0, "q_hat": 1.0, "V": 1.0, "V_hat": 1.0}
+    pair = lambda names, values: dict(zip(names.split(), values, strict=True))  # noqa: E731
+    for name, action, index, initial, given in (
+        ("curie_weiss", CURIE_WEISS, 0, {"m": 1.0}, pair("beta h", _eight(critical(0.5, 1.5), fields))),
+        ("glass", GLASS, 1, {"q": 0.5}, pair("beta h", _eight(critical(0.4, 2.0), fields))),
+        ("spherical", SPHERICAL, 0, {"q": 0.01}, pair("beta h", _eight(np.linspace(0.3, 1.5, 16), fields))),
+        ("ridge", RIDGE, 3, start, pair("alpha ridge", _eight(critical(0.3, 3.0), strengths)) | noise),
+        ("perceptron", PERCEPTRON, 0, {"q": 0.5}, {"alpha": loads * capacity, "kappa": margins}),
+        (
+            "hinge",
+            HINGE,
+            1,
+            {"m": 0.5, "s": 0.5, "V": 1.0},
+            pair("alpha ridge", _eight(np.linspace(0.5, 6, 16), np.geomspace(1e-3, 1, 16))) | {"sigma2": np.zeros(8)},
+        ),
+    ):
+        spec = {**action, "index": index, "initial": initial}
+        tolerances = {"S": 1e-11, "S_error": "error", "converged": "equal"} | dict.fromkeys(initial, 1e-8)
+        yield Case(name, "stationary_points", spec, tolerances, given, quick=name == "curie_weiss")
+
+
+def _start(index: int = 0, **initial: float) -> dict:
+    return {"index": index, "initial": initial}
+
+
+@group
+def textbook() -> Iterator[Case]:
+    """Yield branches, transitions, phase diagrams, searches, eliminations and derivatives of textbook actions.
+
+    Only events are compared that do not depend on the steps along a branch or a boundary.
+    """
+    yield from _branches()
+    yield from _transitions()
+    yield from _diagrams()
+    yield from _searches()
+    yield from _expressions()
+
+
+def _branches() -> Iterator[Case]:
+    far = _start(0, m=1.0)
+    capped = {"largest_step": 0.05}
+    for name, action, values, start, parameter, bounds, direction, at, indices, options, quick in (
+        ("hysteresis", CURIE_WEISS, {"beta": 1.5, "h": 0.4}, far, "h", (-0.4, 0.4), -1, 0.01, (0, 1, 0), {}, True),
+        ("magnet", CURIE_WEISS, {"beta": 1.2, "h": 0.0}, far, "beta", (0.9, 1.3), -1, 1.1, (0, 0), {}, False),
+        (
+            *("blume_capel", BLUME_CAPEL, {"T": 0.2, "Delta": 0.48}, far, "Delta", (0.4, 0.6), 1),
+            *(0.45, (1, 1, 0), {}, False),
+        ),
+        ("landau", LANDAU, {"a": 0.2, "b": -1.0}, far, "a", (-0.1, 0.4), 1, 0.21, (0, 1, 1, 0), {}, False),
+        ("glass", GLASS, {"beta": 2.0, "h": 0.1}, _start(1, q=0.5), "h", (0.02, 0.1), -1, 0.05, (1,), {}, False),
+        (
+            *("hopfield", HOPFIELD, {"alpha": 0.12}, _start(1, m=0.98, r=1.3, C=0.13), "alpha", (0.11, 0.2), 1),
+            *(0.13, (1, 2), capped, False),
+        ),
+    ):
+        spec = {"values": values, "start": start, "parameter": parameter, "bounds": bounds, "direction": direction}
+        spec |= {"at": at, "indices": indices, "options": options}
+        tolerances = {"kinds": "equal", "turns": 1e-8, "indices": "equal", "S": 1e-11, "solutions": 1e-8}
+        if name in ("blume_capel", "landau", "magnet"):
+            # At a branch point the gradient vanishes to third order.
+            tolerances["turns"] = 1e-6
+        else:
+            tolerances["turning_points"] = 1e-5
+        yield Case(f"branch_{name}", "branch", {**action, **spec}, tolerances, quick=quick)
+
+
+def _transitions() -> Iterator[Case]:
+    up = _start(0, m=1.0)
+    for name, action, values, starts, parameter, bounds in (
+        ("continuous", CURIE_WEISS, {"beta": 1.5, "h": 0.0}, (up, _start(1, m=0.01)), "beta", (0.5, 2.0)),
+        ("second_order", BLUME_CAPEL, {"T": 0.4, "Delta": 0.2}, (up, _start(1, m=0.001)), "Delta", (0.1, 0.7)),
+        ("coexistence", BLUME_CAPEL, {"T": 0.2, "Delta": 0.47}, (up, _start(0, m=0.0)), "Delta", (0.42, 0.52)),
+        ("landau", LANDAU, {"a": 0.2, "b": -1.0}, (up, _start(0, m=0.0)), "a", (0.1, 0.24)),
+    ):
+        spec = {"values": values, "starts": starts, "parameter": parameter, "bounds": bounds}
+        # At a continuous transition the order parameter is a root of the error.
+        tolerances = {"kind": "equal", "value": 1e-9, "error": "error"}
+        if name in ("coexistence", "landau"):
+            tolerances["solutions"] = 1e-7
+        yield Case(f"transition_{name}", "transition", {**action, **spec}, tolerances)
+
+
+def _diagrams() -> Iterator[Case]:
+    for name, action, ranges, options, cuts in (
+        (
+            *("curie_weiss", CURIE_WEISS, {"h": (-1, 1), "beta": (0.6, 4)}, {}),
+            (("spinodal", "beta", 1.5), ("spinodal", "h", 0.3)),
+        ),
+        (
+            *("blume_capel", BLUME_CAPEL, {"Delta": (0, 0.6), "T": (0.05, 0.8)}, {}),
+            (("continuous transition", "T", 0.5), ("spinodal", "T", 0.2), ("coexistence", "T", 0.15)),
+        ),
+        (
+            *("landau", LANDAU, {"a": (-1, 1), "b": (-2, 1)}, {"scans": 2}),
+            (("spinodal", "b", -1.0), ("coexistence", "b", -1.5)),
+        ),
+        (
+            *("potts", POTTS, {"h": (-0.08, 0.05), "beta": (2.5, 3.2)}, {"scans": 8, "starts": 24}),
+            (("coexistence", "beta", 2.73),),
+        ),
+    ):
+        numbers = {f"cut_{number}": 1e-3 for number in range(len(cuts))}
+        stable = {f"stable_{number}": "equal" for number in range(len(cuts))}
+        tolerances = {"lines": "equal", "critical_kinds": "equal", "critical_points": 1e-8, **numbers, **stable}
+        if name == "landau":
+            # Its tricritical point is the origin, to which no error is relative.
+            del tolerances["critical_points"]
+        spec = {"ranges": ranges, "options": options, "cuts": cuts}
+        yield Case(f"diagram_{name}", "phase_diagram", {**action, **spec}, tolerances)
+
+
+def _definite(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Draw a positive definite matrix of well separated eigenvalues."""
+    vectors, _ = np.linalg.qr(rng.normal(size=(size, size)))
+    return (vectors * (np.arange(1, size + 1) + rng.uniform(-0.3, 0.3, size))) @ vectors.T
+
+
+def _searches() -> Iterator[Case]:
+    rng = np.random.default_rng(0)
+    for name, action, values, index, options, given in (
+        ("curie_weiss", CURIE_WEISS, {"beta": 1.5, "h": -0.01}, 0, {}, {}),
+        ("curie_weiss_saddle", CURIE_WEISS, {"beta": 1.5, "h": -0.01}, 1, {}, {}),
+        ("landau", LANDAU, {"a": 0.2, "b": -1.0}, 0, {}, {}),
+        ("glass", GLASS, {"beta": 1.5, "h": 0.1}, 1, {}, {}),
+        ("hopfield", HOPFIELD, {"alpha": 0.12}, 1, {}, {}),
+        ("potts", POTTS, {"beta": 2.9, "h": 0.0}, 0, {"starts": 64}, {}),
+        *((f"rayleigh_{i}", RAYLEIGH, {}, i, {"starts": 100}, {"K": _definite(rng, 3)}) for i in (1, 2, 3)),
+        ("wishart", WISHART, {}, 0, {}, {"K": _definite(rng, 3)}),
+    ):
+        spec = {"values": values, "index": index, "options": options}
+        yield Case(f"search_{name}", "search", {**action, **spec}, {"solutions": 1e-8}, given)
+
+
+def _expressions() -> Iterator[Case]:
+    """Yield expressions that an action derives from itself, and derivatives of solutions."""
+    rng = np.random.default_rng(1)
+    numbers = lambda names: {name: rng.uniform(0.3, 0.7, 5) for name in names.split()}  # noqa: E731
+    for name, action, symbols, given in (
+        ("ridge", RIDGE, ["q_hat", "V_hat", "m_hat"], numbers("m q V alpha ridge sigma2")),
+        ("ridge_overlaps", RIDGE, ["m", "m_hat"], numbers("q q_hat V V_hat alpha ridge sigma2")),
+        (
+            *("conjugates", CONJUGATES, ["K_hat"]),
+            {key: [_definite(rng, 2) for _ in range(5)] for key in ("K", "C")} | numbers("alpha"),
+        ),
+    ):
+        given = {key: np.array(values) for key, values in given.items()}
+        found = {"ridge": ["V_hat", "m_hat"], "ridge_overlaps": ["m_hat"], "conjugates": ["K_hat"]}[name]
+        tolerances = {"S": 1e-12, **dict.fromkeys(["expression", *found], "expression")}
+        yield Case(f"elimination_{name}", "elimination", {**action, "eliminated": symbols}, tolerances, given, True)
+    for name, action, given in (
+        ("curie_weiss", CURIE_WEISS, numbers("m beta h")),
+        ("glass", GLASS, numbers("q beta h")),
+        ("ridge", RIDGE, numbers("m m_hat q q_hat V V_hat alpha ridge sigma2")),
+        ("hopfield", HOPFIELD, numbers("m r C alpha")),
+    ):
+        yield Case(f"map_{name}", "fixed_point", action, dict.fromkeys(action["order_parameters"], 1e-9), given, True)
+    start = {"m": 0.5, "m_hat": 0.5, "q": 1.0, "q_hat": 1.0, "V": 1.0, "V_hat": 1.0}
+    for name, action, at, given, order in (
+        ("curie_weiss", CURIE_WEISS, _start(0, m=1.0), {"beta": 1.5, "h": 0.01}, 2),
+        ("glass", GLASS, _start(1, q=0.5), {"beta": 1.5, "h": 0.1}, 1),
+        ("ridge", RIDGE, _start(3, **start), {"alpha": 1.5, "ridge": 0.1, "sigma2": 0.25}, 2),
+        ("wishart", WISHART, {"index": 0, "initial": {"U": np.eye(3).tolist()}}, {"K": _definite(rng, 3)}, 1),
+    ):
+        tolerances = {"first": 1e-8} | ({"second": 1e-7} if order == 2 else {})
+        given = {key: np.asarray(value) for key, value in given.items()}
+        spec = {**action, "start": at, "order": order}
+        yield Case(f"derivatives_{name}", "derivatives", spec, tolerances, given)
+
+
+@group
+def theories() -> Iterator[Case]:
+    """Yield the three theories at five points each."""
+    rng = np.random.default_rng(0)
+    draw = lambda low, high: np.exp(rng.uniform(np.log(low), np.log(high), 5))  # noqa: E731
+    of_students = dict.fromkeys(("error", "loss", "S", "m", "s", "V"), 1e-8)
+    for name, loss, labels in (
+        ("square", "(Symbol('x', real=True) - Symbol('y', real=True))**2 / 2", "linear"),
+        ("hinge", "Max(0, 1 - Symbol('x', real=True) * Symbol('y', real=True))", "sign"),
+        ("logistic", "log(1 + exp(-Symbol('x', real=True) * Symbol('y', real=True)))", "sign"),
+    ):
+        given = {"alpha": draw(0.5, 4), "lambda_": draw(0.01, 1), "sigma2": draw(0.05, 1)}
+        spec = {"loss": loss, "labels": labels}
+        yield Case(f"empirical_risk_{name}", "empirical_risk_students", spec, of_students, given)
+    given = {"alpha": draw(0.3, 5), "tau": draw(0.2, 4), "kappa": draw(0.2, 4), "rho": draw(0.01, 1)}
+    given["ridge"] = np.geomspace(1e-6, 1, 5)
+    yield Case("in_context", "in_context_errors", {}, {"icl": 1e-9, "idg": 1e-9, "epsilon": 1e-9}, given)
+    rho, tokens = np.array([0.1, 0.5, 1.0, 2.0, 0.4]), np.array([2, 2, 3, 5, 2])
+    shares = np.array([0.3, 0.9, 0.5, 0.6, 0.1])
+    threshold = (1 - np.maximum(0, 1 - rho) ** 2) / (tokens**2 + tokens - 2)
+    tolerances = {"mmse": 1e-9, "S": 1e-9, "order_parameters": 1e-8}
+    for output, given in (
+        ("softmax", {"alpha": shares * threshold, "rho": rho, "tokens": tokens}),
+        ("hardmax", {"alpha": np.array([0.02, 0.1, 0.4, 1.0, 3.0]), "rho": rho, "tokens": np.full(5, 2)}),
+    ):
+        spec = {"output": output}
+        yield Case(f"learned_attention_{output}", "learned_attention_errors", spec, tolerances, given)
+
+
+@group
+def random_actions() -> Iterator[Case]:
+    """Yield 2,000 random actions. They are data, which was drawn once."""
+    yield from read("random_actions")
+
+
+# Layers, outputs and paths. Widths, variances, temperatures and label sizes are drawn between powers of ten.
+STRUCTURES = {
+    "2": ([2], 1, 2),
+    "2_2": ([2, 2], 1, 4),
+    "3_1": ([3, 1], 1, 3),
+    "2_2_2": ([2, 2, 2], 1, 8),
+    "skip": ([["Skip", 2, 0.7], 2], 1, 6),
+    "dense": ([2, ["Dense"], 2], 1, 4),
+    "two_outputs": ([2, 2], 2, 4),
+}
+SIZES = ((5, 20), (12, 3), (40, 3), (40, 20))
+WIDTHS, VARIANCES, TEMPERATURES, LABELS, HUGE = (0, 4), (-6, 6), (-8, 4), (-4, 4), (2, 7)
+# Integers per standard deviation of features and labels.
+STEPS = 16
+
+
+@group
+def ill_conditioned() -> Iterator[Case]:
+    """Yield 2,000 ill-conditioned problems of theory 1; a case has those of one structure and size."""
+    rng = np.random.default_rng(0)
+    drawn = rng.multinomial(2000, np.full(28, 1 / 28))
+    for (structure, (layers, outputs, paths)), (examples, features), count in zip(
+        [each for each in STRUCTURES.items() for _ in SIZES], [*SIZES] * len(STRUCTURES), drawn, strict=True
+    ):
+        powers = lambda exponents, *shape, count=count: 10.0 ** rng.uniform(*exponents, (count, *shape))  # noqa: E731
+        widths = np.ceil(powers(WIDTHS, len(layers) + 1))
+        if structure == "skip":
+            widths[:, 1] = widths[:, 0]
+        labels = _integers(rng, (count, examples, *([outputs] if outputs > 1 else [])))
+        labels = np.where(rng.random((count, *[1] * (labels.ndim - 1))) < 0.5, STEPS * np.sign(labels), labels)
+        shapes = [_features(rng, examples, paths, features) for _ in range(count)]
+        given = {
+            "widths": widths,
+            "variances": powers(VARIANCES, len(layers) + 2),
+            "temperature": powers(TEMPERATURES),
+            "features": np.array([each for each, _ in shapes]),
+            "scale": np.array([scale for _, scale in shapes]),
+            "labels": labels.astype(np.int8),
+            "label_scale": powers(LABELS) / STEPS,
+        }
+        spec = {"layers": layers, "outputs": outputs}
+        name = f"{structure}-{examples}x{features}"
+        yield Case(name, "ill_conditioned", spec, {}, given, quick=name == "2-12x3")
+
+
+def _integers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return np.clip(np.rint(STEPS * rng.standard_normal(shape)), -127, 127).astype(np.int8)
+
+
+def _features(rng: np.random.Generator, examples: int, paths: int, features: int) -> tuple[np.ndarray, float]:
+    """Return integers and the factor that makes them features: regular, of low rank, repeated, partly zero or huge."""
+    kind, scale = rng.integers(5), 1 / np.sqrt(paths * features)
+    values = _integers(rng, (examples, paths, features))
+    if kind == 1:
+        rank = int(rng.integers(1, min(examples, paths * features)))
+        left, right = rng.standard_normal((examples, rank)), rng.standard_normal((rank, paths * features))
+        # Small integers other than zero, so that their sums are exact and below 128.
+        left, right = (np.sign(each) * np.ceil(np.abs(each)) for each in (left, right))
+        product = left @ right
+        assert np.max(np.abs(product)) < 128
+        return product.reshape(values.shape).astype(np.int8), scale / np.sqrt(5 * rank)
+    if kind == 2:
+        values[examples // 2 :] = values[: examples - examples // 2]
+    if kind == 3:
+        values[rng.random(examples) < 0.3] = 0
+        values[:, rng.integers(paths)] = 0
+    if kind == 4:
+        scale *= float(10.0 ** rng.uniform(*HUGE))
+    return values, scale / STEPS
+
 
 # ---- Dynamics ----
+
+PUBLISHED = Path(__file__).parent / "data" / "dmft"
+# Sixty tokens amplify rounding by up to 1e2 on regular orbits, and twelve tokens by less than 1e2 on chaotic ones.
+REGULAR, CHAOTIC = 1e-12, 1e-11
+
+
+def signs(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.choice(np.array([-1, 1], dtype=np.int8), size=shape)
+
+
+def drawn_weights(
+    rng: np.random.Generator, patterns: int, neurons: int, bits: int, segments: int | None = None
+) -> dict[str, np.ndarray]:
+    """Draw independent signs, or with `segments` one column of signs for each segment of the neurons."""
+    columns = signs(rng, 4, patterns, segments or neurons)
+    semantic = np.repeat(columns, -(-neurons // columns.shape[2]), axis=2)[..., :neurons]
+    return {"semantic": semantic, "positional": signs(rng, 4, patterns, bits)}
+
+
+def published(kind: str, case: str) -> tuple[dict[str, np.ndarray], dict, Any]:
+    """Return weights of a published case, its parameters, and its other arrays."""
+    about = next(each for each in json.loads((PUBLISHED / "manifest.json").read_text())[kind] if each["case"] == case)
+    with np.load(PUBLISHED / f"dmft_{kind}.npz") as stored:
+        arrays = {key.removeprefix(f"{case}/"): stored[key] for key in stored if key.startswith(f"{case}/")}
+    bits = about["P"]
+    weights = {"semantic": arrays["W"][..., :-bits], "positional": arrays["W"][..., -bits:]}
+    spec = {"context": about["L"], **{name: about[name] for name in ("beta", "gamma", "epsilon")}}
+    return weights, spec, arrays
+
+
+def first_pattern(weights: dict[str, np.ndarray]) -> np.ndarray:
+    return weights["semantic"][0, 0]
+
+
+def settings(context: int, beta: Any, gamma: Any, epsilon: Any) -> dict:
+    return {"context": context, "beta": beta, "gamma": gamma, "epsilon": epsilon}
+
+
+def trajectory_case(name: str, weights: dict, spec: dict, convention: str, *, steps: int, quick: bool) -> Case:
+    tolerance = REGULAR if steps > 12 else CHAOTIC
+    tolerances = {"attention": tolerance, "overlaps": tolerance, "positions": "equal"}
+    if steps > 12:
+        tolerances["later"] = 1e-10
+    spec = {**spec, "convention": convention, "steps": steps, "later": 20}
+    given = weights if "window" in weights else {**weights, "prompt": first_pattern(weights)}
+    return Case(f"trajectory {name}", "trajectory", spec, tolerances, given, quick)
+
+
+@group
+def trajectories() -> Iterator[Case]:
+    weights, spec, _ = published("trajectories", "c066")
+    for beta, steps in ((0.5, 30), (1.24, 30), (1.4, 12)):
+        for convention in ("token", "window"):
+            name, quick = f"published {beta} {convention}", beta == 1.24 and convention == "window"
+            at = {**spec, "beta": beta}
+            yield trajectory_case(name, weights, at, convention, steps=steps, quick=quick)
+    # Patterns, neurons, positional bits, segments, context, beta, gamma, epsilon, and the convention.
+    for number, (*drawn, context, beta, gamma, epsilon, convention) in enumerate(
+        (
+            (1, 40, 1, None, 1, 2.5, 4.0, 0.1, "token"),
+            (2, 30, 2, None, 3, 1.5, 4.0, 0.1, "token"),
+            (2, 60, 4, 6, 11, 2.0, 35.0, 0.05, "token"),
+            (3, 50, 2, 4, 4, 1.0, 0.0, 0.3, "token"),
+            (3, 50, 5, 7, 32, 1.2, 1e6, 0.02, "token"),
+            (5, 96, 3, 6, 8, 2.0, 1.3, 0.03, "window"),
+            (6, 60, 2, 4, 4, 2.5, 1.1, 0.5, "token"),
+        )
+    ):
+        weights = drawn_weights(np.random.default_rng(100 + number), *drawn)
+        spec = settings(context, beta, gamma, epsilon)
+        yield trajectory_case(f"drawn {number}", weights, spec, convention, steps=16, quick=False)
+    rng = np.random.default_rng(120)
+    weights = drawn_weights(rng, 2, 30, 2)
+    batch = settings(3, [[0.5, 1.2], [1.3, 2.0]], [2.0, 6.0], [[0.0], [0.1]])
+    yield trajectory_case("batch", weights, batch, "token", steps=16, quick=True)
+    weights |= {"window": rng.uniform(-1, 1, (3, 2))}
+    spec = settings(3, 1.7, 5.0, 0.2) | {"position": 1}
+    yield trajectory_case("resumed window", weights, spec, "window", steps=16, quick=True)
+
+
+@group
+def column_laws() -> Iterator[Case]:
+    for seed, patterns, neurons, bits, segments, context in (
+        (1, 1, 20, 1, None, 2),
+        (2, 3, 99, 2, 3, 4),
+        (3, 3, 200, 3, None, 5),
+        (4, 6, 90, 4, 7, 16),
+    ):
+        rng = np.random.default_rng(seed)
+        weights = drawn_weights(rng, patterns, neurons, bits, segments)
+        given = {**weights, "prompt": signs(rng, neurons), "attention": rng.uniform(-1, 1, (patterns, 3))}
+        spec = settings(context, [0.3, 1.5, 20.0], 1.0, 0.1)
+        tolerances = {"directions": "equal", "moments": 1e-14, "positional": 1e-14, "prompt": 1e-14}
+        tolerances["semantic_overlaps"] = 1e-13
+        yield Case(f"law {seed}", "column_law", spec, tolerances, given, quick=seed == 3)
+    for seed, segments in ((1, 3), (5, None)):
+        spec = {"seed": seed, "patterns": 3, "neurons": 99, "position_bits": 2, "segments": segments}
+        equal = {"semantic": "equal", "positional": "equal"}
+        yield Case(f"published weights {seed}", "published_weights", spec, equal, quick=True)
+    given = {"inverse_temperature": np.array([0.0, 0.3, 2.2])}
+    yield Case("gain", "attention_gain", {"scale": 100.0, "patterns": 3}, {"gamma": 1e-15}, given, quick=True)
+
+
+@group
+def mean_field_equations() -> Iterator[Case]:
+    rng = np.random.default_rng(7)
+    patterns, context, classes = 3, 4, 2
+    shapes = {"Omega": (classes, patterns), "C": (classes, patterns), "X": (classes, 4 * patterns)}
+    shapes |= {"Xbar": shapes["X"], "r": (patterns, 1), "A": (patterns, 1), "q": (patterns, 1), "g": (patterns, 1)}
+    shapes |= {"K": (context, patterns), "V": (context, patterns), "G": (context, patterns), "ell": (context, 1)}
+    shapes |= {f"D_{family}": (patterns, patterns) for family in "vqk"}
+    given = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    given["ell"][2:] = -np.inf  # Two slots are empty.
+    given |= {name: np.array(value) for name, value in (("beta", 1.3), ("gamma", 2.1), ("epsilon", 0.1), ("s", 0.4))}
+    given |= {name: np.array(size) for name, size in (("M", patterns), ("L", context), ("J", classes))}
+    names = ["overlap", "attention", "overlap_response", "attention_weights"]
+    names += ["attention_response", "row_response", "query_response", "noise"]
+    tolerances = dict.fromkeys(names, "expression") | dict.fromkeys([f"{name}_value" for name in names], 1e-13)
+    yield Case("equations", "mean_field_equations", {"names": names}, tolerances, given, quick=True)
+
+
+@group
+def tangent_growth() -> Iterator[Case]:
+    rng = np.random.default_rng(11)
+    for number, (*drawn, context, beta, gamma, epsilon, vectors) in enumerate(
+        (
+            (2, 30, 2, None, 3, 1.5, 4.0, 0.1, 6),
+            (3, 60, 3, 5, 8, 1.2, 20.0, 0.05, 4),
+        )
+    ):
+        weights = drawn_weights(rng, *drawn)
+        patterns = drawn[0]
+        given = {**weights, "window": rng.uniform(-0.5, 0.5, (context, patterns))}
+        given["perturbations"] = rng.normal(size=(vectors, context, patterns))
+        spec = settings(context, beta, gamma, epsilon) | {"position": context - 1, "steps": 8}
+        yield Case(f"growth drawn {number}", "tangent_growth", spec, {"growth": 1e-9}, given, quick=number == 0)
+    for case, vectors in (("l02", 3), ("l04", 3), ("l09", 2)):
+        weights, spec, arrays = published("lyapunov", case)
+        window = arrays["A_window_start"]
+        given = {**weights, "window": window, "perturbations": np.eye(window.size)[:vectors].reshape(-1, *window.shape)}
+        spec |= {"position": 0, "steps": 25}
+        yield Case(f"growth {case}", "tangent_growth", spec, {"growth": 1e-8}, given)
+
+
+@group
+def lyapunov_spectra() -> Iterator[Case]:
+    rng = np.random.default_rng(12)
+    # From another random start, an exponent of T tokens differs by about 1 / T on regular orbits, and by errors that
+    # it states on chaotic ones.
+    for case, leading, steps in (
+        ("l01", 3, 8000),
+        ("l05", 3, 8000),
+        ("l08", None, 8000),
+        ("l10", 3, 8000),
+        ("l06", 3, 32_000),
+        ("l07", 3, 32_000),
+    ):
+        weights, spec, arrays = published("lyapunov", case)
+        is_chaotic = case in ("l06", "l07")
+        given = {**weights, "window": arrays["A_window_start"]}
+        tolerances = {"exponents": "sample" if is_chaotic else 2e-3, "regime": "equal"}
+        if case == "l08":  # A torus: its first exponent is zero within the error.
+            tolerances = {"exponents": 1e-2}
+        spec |= {"position": 0, "steps": steps, "leading": leading}
+        yield Case(f"spectrum {case}", "lyapunov_spectrum", spec, tolerances, given, quick=False)
+    weights, spec, _ = published("trajectories", "c066")
+    spec |= {"beta": [0.2, 0.5, 1.0, 1.2, 1.28, 1.35, 1.4], "convention": "window"}
+    spec |= {"transient": 20_000, "steps": 20_000, "recorded": 400}
+    given = {**weights, "prompt": first_pattern(weights)}
+    tolerances = {"regimes": "equal", "lowest": 1e-8, "highest": 1e-8}
+    yield Case("settled orbits", "settled_orbits", spec, tolerances, given)
+    spectra = rng.normal(-0.2, 0.5, (30, 4))
+    spectra[:10] *= 1e-4
+    spectra[10] = [0.906, 0.0, -14.572, -np.inf]
+    given = {"exponents": spectra, "errors": np.abs(spectra) * 0.5 + 1e-5}
+    given["errors"][10] = 0.0
+    tolerances = {"published": "equal", "decided": "equal", "dimension": 1e-13, "bound": 1e-13}
+    yield Case("regimes", "regimes", {"threshold": 1e-4}, tolerances, given, quick=True)
+
+
+def networks_of_maps() -> dict[str, tuple[dict, dict]]:
+    """Return specs and weights of the network over a turn of its positions, and of one pattern without positions."""
+    weights, spec, _ = published("trajectories", "c066")
+    driven = {"map": "network", **spec, "beta": 1.0, "scanned": "beta", "tokens": 4}
+    single = {"map": "network", **settings(4, 1.0, 3.0, 0.0), "scanned": "beta", "tokens": 1}
+    # One pattern whose value, query and key agree with the output in 8 of 10 neurons, or in 1 of 10.
+    row = lambda agreeing: np.where(np.arange(10) < agreeing, 1, -1)  # noqa: E731
+    ones, positional = np.ones(10, dtype=int), np.ones((4, 1, 2), dtype=int)
+    agreeing, opposed = (np.stack([ones, *[row(count)] * 3])[:, None] for count in (8, 1))
+    return {
+        "driven": (driven, weights),
+        "agreeing": (single, {"semantic": agreeing, "positional": positional}),
+        "opposed": (single, {"semantic": opposed, "positional": positional}),
+    }
+
+
+@group
+def cycles() -> Iterator[Case]:
+    rng = np.random.default_rng(13)
+    angles = lambda period, winding: np.pi * winding / (2**period - 1) * 2.0 ** np.arange(period)  # noqa: E731
+    tolerances = {"points": 1e-10, "multipliers": 1e-7, "is_stable": "equal"}
+
+    def found(name: str, spec: dict, given: dict, quick: bool = False) -> Case:
+        # Attentions of the network are small: points are solved to 1e-12, whatever their size.
+        accuracy = {"points": 1e-8} if spec["map"] == "network" else {}
+        return Case(f"cycle {name}", "cycle", {"leading": 2, **spec}, tolerances | accuracy, given, quick)
+
+    for period, winding in ((3, 1), (5, 3), (12, 5)):
+        guess = np.sin(angles(period, winding))[:, None] ** 2 + 1e-5 * rng.uniform(-1, 1, (period, 1))
+        spec = {"map": "logistic", "parameter": 4.0, "period": period}
+        yield found(f"logistic unstable {period}", spec, {"guess": guess}, quick=period == 3)
+    spec = {"map": "henon", "parameter": 1.4, "period": 1}
+    yield found("henon unstable", spec, {"guess": np.array([0.63, 0.19])}, quick=True)
+    spec = {"map": "delayed_logistic", "parameter": 2.1, "period": 1}
+    yield found("delayed logistic", spec, {"guess": np.array([0.5, 0.5])})
+    for name, parameter in (("logistic", 3.2), ("logistic", 3.5), ("logistic", 3.835), ("henon", 0.7), ("henon", 1.0)):
+        spec = {"map": name, "parameter": parameter, "max_period": 8, "transient": 20_000}
+        start = np.array([0.3]) if name == "logistic" else np.array([0.1, 0.1])
+        yield found(f"{name} near {parameter}", spec, {"start": start}, quick=parameter == 0.7)
+    driven, weights = networks_of_maps()["driven"]
+    for parameter in (0.5, 1.0, 1.24):
+        spec = {**driven, "parameter": parameter, "period": 1}
+        yield found(f"network {parameter}", spec, {**weights, "guess": np.zeros((1, 12))})
+    spec = {**driven, "parameter": 1.27, "max_period": 10, "transient": 10_000}
+    _, _, arrays = published("lyapunov", "l05")
+    yield found("network near 1.27", spec, {**weights, "start": arrays["A_window_start"].ravel()})
+
+
+def branch_case(name: str, spec: dict, given: dict, quick: bool = False) -> Case:
+    spec = {"period": 1, "direction": 1, "amplitude": None, "at": [], "leading": 2, **spec}
+    tolerances = {}
+    for number in range(len(spec["bounds"])):
+        tolerances |= {f"kinds_{number}": "equal", f"parameters_{number}": 1e-9, f"cosines_{number}": 1e-7}
+        tolerances |= {f"states_{number}": 1e-7, f"stable_ends_{number}": "equal", f"end_{number}": 1e-9}
+    for number in range(len(spec["at"])):
+        tolerances |= {f"points_{number}": 1e-10, f"multipliers_{number}": 1e-7}
+    return Case(f"branch {name}", "cycle_branch", spec, tolerances, given, quick)
+
+
+@group
+def branches() -> Iterator[Case]:
+    """Branches of maps whose bifurcations are known in closed form, mostly."""
+
+    def forwards(name: str, parameter: float, low: float, high: float, *at: float) -> dict:
+        return {"map": name, "parameter": parameter, "bounds": [[low, high]], "at": list(at)}
+
+    one, pair = np.array([0.6]), np.array([0.4, 0.4])
+    logistic = {"map": "logistic", "parameter": 2.8}
+    doublings = {**logistic, "bounds": [[2.0, 3.6], [2.5, 3.55], [3.4, 3.56]], "amplitude": 0.02, "at": [3.5]}
+    yield branch_case("logistic doublings", doublings, {"guess": one}, quick=True)
+    backwards = {**logistic, "bounds": [[0.5, 3.2]], "direction": -1, "at": [0.7]}
+    yield branch_case("logistic transcritical", backwards, {"guess": one})
+    fold = {"map": "logistic", "parameter": 3.835, "period": 3, "bounds": [[3.8, 3.86]], "direction": -1}
+    yield branch_case("logistic fold", fold, {"guess": np.array([[0.152], [0.4945], [0.9585]])})
+    henon = {"map": "henon", "parameter": 0.2, "bounds": [[0.0, 0.6], [0.3, 1.0]], "amplitude": 0.05, "at": [0.95]}
+    yield branch_case("henon doublings", henon, {"guess": np.array([0.5, 0.1])})
+    torus = forwards("delayed_logistic", 1.8, 1.2, 2.2, 2.1)
+    yield branch_case("delayed logistic", torus, {"guess": pair}, quick=True)
+    yield branch_case("pitchfork", forwards("pitchfork", 0.5, 0.4, 1.7, 1.5), {"guess": np.zeros(1)})
+    side = {**forwards("pitchfork", 1.25, 0.4, 1.7), "direction": -1}
+    yield branch_case("pitchfork side", side, {"guess": np.array([0.5])})
+    yield branch_case("imperfect", forwards("imperfect_pitchfork", 0.5, 0.4, 1.7, 1.5), {"guess": np.zeros(1)})
+    side = {**forwards("imperfect_pitchfork", 1.25, 0.4, 1.7), "direction": -1}
+    yield branch_case("imperfect fold", side, {"guess": np.zeros(1)})
+    yield branch_case("circle", forwards("circle", 0.0, -2.0, 2.0), {"guess": np.ones(1)})
+
+
+@group
+def network_branches() -> Iterator[Case]:
+    """The torus of the published network, and the pitchfork and the tori of one pattern."""
+    silent = np.zeros((1, 4))
+    for name, parameter, high, at, guess in (
+        ("driven", 0.5, 1.3, 1.2, np.zeros((1, 12))),
+        ("agreeing", 1.3, 2.2, 2.0, silent),
+        ("opposed", 4.0, 6.0, 5.5, silent),
+    ):
+        spec, weights = networks_of_maps()[name]
+        spec = {**spec, "parameter": parameter, "bounds": [[parameter, high]], "at": [at]}
+        yield branch_case(f"network {name}", spec, {**weights, "guess": guess})
+
+
+@group
+def finite_networks() -> Iterator[Case]:
+    weights, spec, _ = published("trajectories", "c066")
+    rng = np.random.default_rng(17)
+    small, six = drawn_weights(rng, 2, 8, 2, 3), drawn_weights(rng, 2, 60, 2, 6)
+    for name, drawn, at, repeats in (
+        ("published", weights, {**spec, "beta": 0.5, "convention": "token"}, 1000),
+        ("published near the torus", weights, {**spec, "beta": 1.2, "convention": "window"}, 10_000),
+        ("small token", small, settings(4, 1.2, 4.0, 0.1) | {"convention": "token"}, 1),
+        ("small window", small, settings(4, 1.2, 4.0, 0.1) | {"convention": "window"}, 1),
+        ("batch", six, settings(3, [0.3, 1.5], [1.0, 3.0], 0.1) | {"convention": "token"}, 7),
+    ):
+        names = ("mean", "attention", "overlaps", "attention_deviation", "overlap_deviation", "rms", "neurons")
+        given = {**drawn, "prompt": first_pattern(drawn)}
+        predicted = {**at, "repeats": repeats, "steps": 9}
+        tolerances = dict.fromkeys(names, 1e-10)
+        yield Case(f"fluctuations {name}", "fluctuations", predicted, tolerances, given, quick=name == "small token")
+        if name in ("published", "small token"):
+            sampled = {**at, "repeats": repeats, "steps": 4, "samples": 4000}
+            tolerances = {"mean": "sample", "variance": "sample"}
+            yield Case(f"samples {name}", "sampled_networks", sampled, tolerances, given)
 
 
 def main() -> None:

@@ -1,15 +1,29 @@
 """The README's ways to a figure: the lines, and files for them to read."""
 
+import json
 import re
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from .checkpoints.files import safetensors
-
 README = Path(__file__).parents[1] / "README.md"
 FROM_SEQUENCES, FROM_CHECKPOINT = re.findall(r"^```python$(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
 FEATURES, EXAMPLES, TOKENS = 8, 30, 6
+
+
+def safetensors(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a safetensors file of arrays of floats."""
+    header, content = {}, b""
+    for name, array in arrays.items():
+        piece = np.ascontiguousarray(array).tobytes()
+        offsets = [len(content), len(content) + len(piece)]
+        kind = f"F{8 * array.dtype.itemsize}"
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": offsets}
+        content += piece
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + content
 
 
 def write_files(folder: Path) -> None:

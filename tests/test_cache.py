@@ -1,435 +1,295 @@
-"""The user's cache: what is in it is as good as new, what is wrong with it is no error, and nobody must have it."""
+"""What is kept for later: the user's cache, saved actions and pickles return what was computed, or are not used."""
 
+import copy
+import json
 import os
+import pickle
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import platformdirs
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
-from sympy import KroneckerProduct
 
 import theorykit
-from tests.bpkr.action.test_kept import DAMAGED, assert_is_the_same
+from tests.derivation.architectures import action
 from tests.marks import slow
-from theorykit import bpkr, cache, cli, compilation
-from theorykit.bpkr import Dense
-from theorykit.bpkr.action import derivation, kept
-from theorykit.bpkr.data import statistics
-from theorykit.bpkr.evaluation import prediction
-from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.saddle import saddle
-from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.documents import table
+from tests.processes import call
+from theorykit import bpkr, cli, dmft
 
-SETTINGS = (
+JAX_SETTINGS = (
     "jax_compilation_cache_dir",
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
 )
-ARCHITECTURE = bpkr.Architecture((2,), 3.0, temperature=0.3)
+_DRAW = np.random.default_rng(0)
+FEATURES, LABELS = _DRAW.normal(size=(9, 2, 3)), np.resize([1.0, -1.0], 9)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_set(monkeypatch, tmp_path):
-    """As in a process of a user who has set nothing, and whose cache folder is a temporary one; and back again."""
-    for name in ("THEORYKIT_CACHE", "THEORYKIT_CACHE_SIZE", *map(str.upper, SETTINGS)):
-        # known to monkeypatch, so that it is restored whatever the test makes of it
+    """Set up a user who has set nothing, with a temporary home, and restore all settings afterwards."""
+    for name in ("THEORYKIT_CACHE", "THEORYKIT_CACHE_SIZE", *map(str.upper, JAX_SETTINGS)):
+        # monkeypatch restores the value, whatever the test does with it.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: tmp_path / "of the user")
-    before = {name: getattr(jax.config, name) for name in SETTINGS}
-    jax.config.update(SETTINGS[0], None)
-    jax.config.update(SETTINGS[1], 1.0)
-    jax.config.update(SETTINGS[2], 0)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: tmp_path / "home")
+    before = {name: getattr(jax.config, name) for name in JAX_SETTINGS}
+    for name, value in zip(JAX_SETTINGS, (None, 1.0, 0), strict=True):
+        jax.config.update(name, value)
     compilation_cache.reset_cache()
     yield
     for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
-    derivation._derive.cache_clear()
 
 
-@pytest.fixture
-def derivations(monkeypatch):
-    """The layers of every derivation that is made, not read."""
-    made = []
-
-    def derive_anew(form):
-        made.append(form.layers)
-        return original(form)
-
-    original = derivation._derive_anew
-    monkeypatch.setattr(derivation, "_derive_anew", derive_anew)
-    return made
+# ---- from one process to the next
 
 
-def derive(architecture: bpkr.Architecture = ARCHITECTURE) -> bpkr.Action:
-    """As a new process does."""
-    derivation._derive.cache_clear()
-    return bpkr.derive(architecture)
-
-
-def entries(folder: Path) -> list[Path]:
-    return sorted((folder / "actions").iterdir())
-
-
-def test_by_default_what_was_derived_once_is_read(tmp_path, derivations):
-    derived = derive()
-    read = derive()
-    assert len(derivations) == 1
-    assert jax.config.jax_compilation_cache_dir is None
-    assert theorykit.enable_cache() == tmp_path / "of the user"
-    derive()
-    assert len(derivations) == 1
-    assert_is_the_same(read, derived)
-    assert read.derivation.verify().holds
-    (entry,) = entries(tmp_path / "of the user")
-    assert bpkr.load_action(entry).energy == derived.energy
-
-
-@pytest.mark.slow
-def test_another_structure_is_another_entry(tmp_path, derivations):
-    theorykit.enable_cache(tmp_path)
-    others = [
-        bpkr.Architecture((3,), 5.0, 1.3, temperature=0.1),
+def architectures() -> list[bpkr.Architecture]:
+    return [
+        bpkr.Architecture((2,), 3.0, temperature=0.3),
         bpkr.Architecture((2, 2), 3.0, temperature=0.3),
-        bpkr.Architecture((Dense(),), 3.0, temperature=0.3),
-        bpkr.Architecture((2,), 3.0, temperature=0.3, outputs=2),
     ]
-    actions = [derive(each) for each in (ARCHITECTURE, *others)]
-    # the first has the same layers with other numbers
-    assert len(derivations) == len(entries(tmp_path)) == 4
-    for architecture, action in zip(others, actions[1:], strict=True):
-        assert_is_the_same(derive(architecture), action)
-    assert len(derivations) == 4
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "other"),
-    [(kept, "__version__", "0.0.0"), (kept.sympy, "__version__", "1.99"), (kept, "_program", lambda: "another")],
-    ids=["theorykit", "sympy", "source"],
-)
-def test_what_another_version_derived_is_not_read(module, name, other, tmp_path, derivations, monkeypatch):
-    theorykit.enable_cache(tmp_path)
-    derive()
-    monkeypatch.setattr(module, name, other)
-    derive()
-    assert len(derivations) == len(entries(tmp_path)) == 2
+def results() -> list[str | float]:
+    """Derive two actions and solve for one."""
+    theorykit.enable_float64()
+    problem = bpkr.Problem(architectures()[0], bpkr.Data(FEATURES, LABELS))
+    found = bpkr.solve(problem)
+    energies = [str(bpkr.derive(architecture).total) for architecture in architectures()]
+    return [*energies, float(found.action), float(bpkr.predict(problem, found, FEATURES).mean[0])]
+
+
+def results_with(cache: str, version: str = theorykit.__version__, home: str = "") -> list[str | float]:
+    """Return the results in a new process of this version with this cache, or with the default one in `home`."""
+    os.environ.update({"THEORYKIT_CACHE": cache, "XDG_CACHE_HOME": home})
+    for module in [theorykit, *(each for name, each in sys.modules.items() if name.startswith("theorykit."))]:
+        if hasattr(module, "__version__"):
+            module.__version__ = version
+    return results()
+
+
+def entries(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return the files of a cache, and when they were made."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path: (path.stat().st_ino, path.stat().st_size) for path in files}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory) -> tuple[Path, list[str | float]]:
+    """Return a cache that one process has filled, and that process's results."""
+    folder = tmp_path_factory.mktemp("cache")
+    return folder, call(results_with, str(folder))
+
+
+def test_the_next_process_reuses_what_is_cached(filled):
+    folder, first = filled
+    before = entries(folder)
+    assert len(before) > 2
+    assert call(results_with, str(folder)) == first
+    assert entries(folder) == before, "nothing is derived or compiled again"
+
+
+def test_cached_results_are_those_without_a_cache(filled, monkeypatch):
+    monkeypatch.setenv("THEORYKIT_CACHE", "off")
+    *energies, value, mean = results()
+    assert filled[1][:2] == energies and energies[0] != energies[1]
+    # Processes may compile with other options, and so end at another point within the tolerance of the solver.
+    assert filled[1][2:] == pytest.approx([value, mean], rel=1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_entry_is_derived_again(name, tmp_path, derivations):
-    theorykit.enable_cache(tmp_path)
-    derived = derive()
-    (entry,) = entries(tmp_path)
-    whole = entry.read_bytes()
-    entry.write_bytes(DAMAGED[name][0])
-    assert_is_the_same(derive(), derived)
-    assert len(derivations) == 2 and entry.read_bytes() == whole
-    derive()
-    assert len(derivations) == 2
+def test_another_version_does_not_read_the_cache(filled):
+    folder, first = filled
+    before = entries(folder)
+    assert call(results_with, str(folder), "0.0.0") == first
+    # At least both actions are derived again.
+    assert len(entries(folder)) >= len(before) + 2
+    assert {path: entries(folder)[path] for path in before} == before
 
 
-def test_the_entry_of_another_structure_is_not_taken(tmp_path, derivations):
-    theorykit.enable_cache(tmp_path)
-    derive()
-    (entry,) = entries(tmp_path)
-    entry.write_bytes(kept.action_text(derive(bpkr.Architecture((Dense(),), 3.0, temperature=0.3))))
-    assert derive().forms == ARCHITECTURE.forms
+def flipped(contents: list[bytes]) -> list[bytes]:
+    middles = [len(content) // 2 for content in contents]
+    return [
+        content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
+        for content, middle in zip(contents, middles, strict=True)
+    ]
 
 
-@pytest.mark.parametrize("unknown", [LogDet, KroneckerProduct], ids=["in the action", "in the layers"])
-def test_what_cannot_be_kept_is_derived(unknown, tmp_path, derivations, monkeypatch):
-    monkeypatch.setattr(table, "_KNOWN", {name: kind for name, kind in table._KNOWN.items() if kind is not unknown})
-    theorykit.enable_cache(tmp_path)
-    derive()
-    derive()
-    assert len(derivations) == 2 and not (tmp_path / "actions").exists()
+def cut(contents: list[bytes]) -> list[bytes]:
+    return [content[: len(content) // 2] for content in contents]
 
 
-def full(*_, **__):
-    raise OSError(28, "No space left on device")
-
-
-def test_a_full_disk_and_a_folder_that_cannot_be_written_do_no_harm(tmp_path, derivations, monkeypatch):
-    theorykit.enable_cache(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        derive()
-        derive()
-    assert len(derivations) == 2 and entries(tmp_path) == []
-    derive()
-    for name in ("mkdir", "touch", "unlink"):
-        monkeypatch.setattr(Path, name, full)
-    monkeypatch.setattr(os, "utime", full)
-    # what is there is read
-    derive()
-    assert len(derivations) == 3
-    derive(bpkr.Architecture((Dense(),), 3.0, temperature=0.3))
-    assert len(derivations) == 4 and len(entries(tmp_path)) == 1
-    jax.config.update(SETTINGS[0], None)
-    theorykit.enable_cache(tmp_path / "another")
-    assert jax.config.jax_compilation_cache_dir is None
-
-
-def test_off_is_off(tmp_path, derivations, monkeypatch):
-    for word in ("off", "OFF", "0"):
-        monkeypatch.setenv("THEORYKIT_CACHE", word)
-        assert theorykit.enable_cache() is None and theorykit.enable_cache(tmp_path / "mine") is None
-        derive()
-    assert len(derivations) == 3 and list(tmp_path.iterdir()) == []
-    assert jax.config.jax_compilation_cache_dir is None
-
-
-def test_the_cache_can_be_disabled(tmp_path, derivations):
-    theorykit.disable_cache()
-    assert theorykit.enable_cache() is None
-    derive()
-    derive()
-    assert len(derivations) == 2 and list(tmp_path.iterdir()) == []
-
-
-def test_the_variable_names_the_folder(tmp_path, derivations, monkeypatch):
-    monkeypatch.setenv("THEORYKIT_CACHE", str(tmp_path / "mine"))
-    derive()
-    assert theorykit.enable_cache() == tmp_path / "mine"
-    derive()
-    assert len(derivations) == 1
-    assert theorykit.enable_cache(tmp_path / "named") == tmp_path / "named"
-
-
-def test_mistakes_are_named(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="folder must be a folder"):
-        theorykit.enable_cache(tmp_path / "file")
-    with pytest.raises(ValueError, match="size_limit"):
-        theorykit.enable_cache(tmp_path, size_limit=-1)
-    with pytest.raises(TypeError, match="folder"):
-        theorykit.enable_cache(3)  # type: ignore[arg-type]
-    monkeypatch.setenv("THEORYKIT_CACHE_SIZE", "1 GiB")
-    with pytest.raises(ValueError, match="THEORYKIT_CACHE_SIZE"):
-        theorykit.enable_cache(tmp_path)
-
-
-def test_a_relative_folder_from_a_deleted_one_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    monkeypatch.setenv("THEORYKIT_CACHE", "mine")
-    with pytest.raises(FileNotFoundError, match="the cache folder mine is relative, but the working directory was del"):
-        theorykit.enable_cache()
-
-
-def test_what_has_not_been_used_for_longest_is_removed(tmp_path):
-    theorykit.enable_cache(tmp_path, size_limit=3 * 3500)
-    for number, name in enumerate(("a", "b", "c")):
-        cache.write_entry("actions", name, bytes(900))
-        os.utime(tmp_path / "actions" / name, (number, number))
-    assert cache.read_entry("actions", "a") is not None
-    cache.write_entry("actions", "d", bytes(900))
-    assert [entry.name for entry in entries(tmp_path)] == ["a", "c", "d"]
-    cache.write_entry("actions", "too large", bytes(4000))
-    assert [entry.name for entry in entries(tmp_path)] == ["a", "c", "d"]
-    old = tmp_path / "actions" / ".e.1"
-    old.touch()
-    os.utime(old, (0, 0))
-    cache.write_entry("actions", "c", bytes(10))
-    assert [entry.name for entry in entries(tmp_path)] == ["a", "c", "d"]
-
-
-def test_only_regular_files_are_read(tmp_path):
-    theorykit.enable_cache(tmp_path / "kept")
-    cache.write_entry("kind", "name", b"content")
-    entry = tmp_path / "kept" / "kind" / "name"
-    assert cache.read_entry("kind", "name") == entry.read_bytes()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_bytes(b"content")
-    os.utime(elsewhere, (0, 0))
-    entry.unlink()
-    entry.symlink_to(elsewhere)
-    assert cache.read_entry("kind", "name") is None and elsewhere.stat().st_mtime == 0
-    entry.unlink()
-    os.mkfifo(entry)
-    assert cache.read_entry("kind", "name") is None  # at once, though nobody writes
-    entry.unlink()
-    entry.mkdir()
-    before = len(os.listdir("/proc/self/fd"))
-    assert cache.read_entry("kind", "name") is None and len(os.listdir("/proc/self/fd")) == before
-    cache.write_entry("kind", "name", b"content")  # which is not possible
-    assert entry.is_dir()
-
-
-def test_compiled_functions_are_kept_beside(tmp_path):
-    theorykit.enable_cache(tmp_path)
-    assert jax.config.jax_persistent_cache_min_compile_time_secs == 0
-    assert jax.config.jax_persistent_cache_min_entry_size_bytes == -1
-    jax.jit(lambda x: 3 * x + 17)(jnp.arange(5.0)).block_until_ready()
-    kept_ones = [path for path in (tmp_path / "jax").rglob("*") if path.is_file()]
-    assert kept_ones
-    assert Path(jax.config.jax_compilation_cache_dir) in {path.parent for path in kept_ones}
-    # JAX runs what is in it
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "jax").rglob("*") if path.is_dir())
-    # another folder: JAX goes along
-    theorykit.enable_cache(tmp_path / "other")
-    jax.jit(lambda x: 5 * x + 19)(jnp.arange(5.0)).block_until_ready()
-    assert any(path.is_file() for path in (tmp_path / "other" / "jax").rglob("*"))
-
-
-def test_compiled_functions_beyond_the_limit_are_removed(tmp_path):
-    folder = tmp_path / "jax" / "one"
-    folder.mkdir(parents=True)
-    for number in range(4):
-        (folder / str(number)).write_bytes(bytes(1000))
-        os.utime(folder / str(number), (number, number))
-    theorykit.enable_cache(tmp_path, size_limit=3 * 2500)
-    assert sorted(path.name for path in folder.iterdir()) == ["2", "3"]
-
-
-def test_what_the_user_told_jax_stays(tmp_path, monkeypatch):
-    jax.config.update(SETTINGS[0], str(tmp_path / "of JAX"))
-    theorykit.enable_cache(tmp_path)
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "of JAX")
-    assert jax.config.jax_persistent_cache_min_compile_time_secs == 1.0
-    jax.config.update(SETTINGS[0], None)
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1.0")
-    theorykit.enable_cache(tmp_path)
-    assert jax.config.jax_persistent_cache_min_compile_time_secs == 1.0
-    assert jax.config.jax_persistent_cache_min_entry_size_bytes == -1
-
-
-def problem(architecture: bpkr.Architecture = ARCHITECTURE) -> bpkr.Problem:
-    features = np.random.default_rng(0).normal(size=(9, 2, 3))
-    return bpkr.Problem(architecture, bpkr.Data(features, np.resize([1.0, -1.0], 9)))
-
-
-def programs(folder: Path) -> list[Path]:
-    return sorted((folder / "programs").iterdir())
-
-
-def solved_in_a_process() -> tuple[float, float]:
-    theorykit.enable_float64()
-    of = problem()
-    found = bpkr.solve(of)
-    return float(found.action), float(bpkr.predict(of, found, of.data.features).mean[0])
-
-
-KEPT_FUNCTIONS = (saddle._minimise, prediction.prediction_at, statistics.sum_examples)
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    """Names of the programs that are compiled, not read."""
-    made = []
-    original = compilation._write
-
-    def write(name, program, outputs):
-        made.append(name)
-        original(name, program, outputs)
-
-    monkeypatch.setattr(compilation, "_write", write)
-    for each in KEPT_FUNCTIONS:
-        monkeypatch.setattr(each.programs, "programs", {})
-    return made
-
-
-def test_a_new_process_reads_its_programs(tmp_path, compiled):
-    theorykit.enable_cache(tmp_path)
-    here = solved_in_a_process()
-    kept_ones = [(path, path.stat().st_ino) for path in programs(tmp_path)]
-    assert len(kept_ones) == len(compiled) == 3
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        assert pool.submit(solved_in_a_process).result() == here
-    assert [(path, path.stat().st_ino) for path in programs(tmp_path)] == kept_ones
-
-
-def with_wrong_ends(contents):
-    return [content[:-100] + bytes(100) for content in contents]
-
-
-def under_the_names_of_others(contents):
+def swapped(contents: list[bytes]) -> list[bytes]:
+    """Under the names of other entries."""
     return contents[1:] + contents[:1]
 
 
-@pytest.mark.parametrize("damaged", [with_wrong_ends, *slow([under_the_names_of_others])])
-def test_damaged_programs_are_compiled_again(damaged, tmp_path, compiled):
-    theorykit.enable_cache(tmp_path)
-    here = solved_in_a_process()
-    paths = programs(tmp_path)
-    for path, content in zip(paths, damaged([path.read_bytes() for path in paths]), strict=True):
-        path.write_bytes(content)
-    for _ in range(2):
-        for each in KEPT_FUNCTIONS:
-            each.programs.programs.clear()
-        assert solved_in_a_process() == here and len(compiled) == 6
+@pytest.mark.parametrize("damage", [flipped, *slow([cut, swapped])])
+def test_damaged_entries_are_not_used(damage, filled, tmp_path):
+    folder, first = filled
+    for path in entries(folder):
+        (tmp_path / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+    for kind in {path.parent for path in entries(folder)}:
+        paths = sorted(path for path in entries(folder) if path.parent == kind)
+        for path, content in zip(paths, damage([path.read_bytes() for path in paths]), strict=True):
+            (tmp_path / path.relative_to(folder)).write_bytes(content)
+    assert call(results_with, str(tmp_path)) == first
 
 
 @pytest.mark.slow
-def test_code_of_a_user_is_not_kept(tmp_path, compiled):
-    class Attention(bpkr.Attention):
-        pass
-
-    theorykit.enable_cache(tmp_path)
-    assert compilation._name(jnp.sum, problem().bound) is not None
-    own = problem(bpkr.Architecture((Attention(2),), 3.0, temperature=0.3))
-    assert compilation._name(jnp.sum, own.bound) is None
-    assert compilation._name(jnp.sum, lambda x: x) is compilation._name(lambda x: x, 1) is None
-    assert float(bpkr.solve(own).action) == pytest.approx(float(bpkr.solve(problem()).action), rel=1e-12)
-    assert len(compiled) == 2
+def test_a_home_that_cannot_be_written_is_no_error(filled, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    assert call(results_with, str(tmp_path / "file" / "cache")) == filled[1]
 
 
 @pytest.mark.slow
-def test_names_of_programs_depend_on_everything_that_is_compiled():
-    def name(layers=(2,), examples=9, function=jnp.sum, solver=None, **numbers):
-        architecture = bpkr.Architecture(layers, 3.0, temperature=0.3, **numbers)
-        return compilation._name(
-            function, (bind(architecture.with_arrays()), jnp.zeros(examples), solver or bpkr.Newton())
-        )
-
-    others = [
-        *({"layers": layers} for layers in ((3,), (2, 2), (Dense(),), (bpkr.Skip(bpkr.Attention(2)),))),
-        {"examples": 10},
-        {"function": jnp.mean},
-        {"solver": bpkr.Newton(atol=1e-8)},
-        {"solver": bpkr.AcceleratedSweeps()},
-        {"outputs": 2},
-    ]
-    names = [name(**each) for each in others]
-    assert None not in names and len({name(), *names}) == 1 + len(others)
-    assert name() == name(prior_variances=2.0)
+def test_the_default_cache_is_in_the_home_of_the_user_unless_it_is_off(filled, tmp_path):
+    for cache in ("off", ""):
+        assert call(results_with, cache, theorykit.__version__, str(tmp_path)) == filled[1]
+        assert bool(entries(tmp_path)) == (cache == "")
 
 
-def _in_a_process(number: int) -> tuple[str | None, str]:
-    return jax.config.jax_compilation_cache_dir, str(bpkr.derive(ARCHITECTURE).energy)
+# ---- settings of the cache
 
 
-@pytest.mark.slow
-def test_processes_share_it(tmp_path):
-    theorykit.enable_cache(tmp_path)
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        found = set(pool.map(_in_a_process, range(4)))
-    assert found == {(jax.config.jax_compilation_cache_dir, str(bpkr.derive(ARCHITECTURE).energy))}
-    assert len(entries(tmp_path)) == 1
-
-
-def test_the_command_line_keeps_what_it_derives(tmp_path, derivations, monkeypatch, capsys):
-    say = partial(monkeypatch.setattr, sys, "argv")
-    say(["theorykit", "derive", "--layers", "2"])
-    printed = []
-    for _ in range(2):
-        derivation._derive.cache_clear()
-        cli.main()
-        printed.append(capsys.readouterr().out)
-    assert len(derivations) == 1 and printed[0] == printed[1]
-    assert len(entries(tmp_path / "of the user")) == 1
-    say(["theorykit", "--no-cache", "derive", "--layers", "2"])
-    derivation._derive.cache_clear()
+def test_disabling_works(tmp_path, monkeypatch, capsys):
+    for word in ("off", "OFF", "0"):
+        monkeypatch.setenv("THEORYKIT_CACHE", word)
+        assert theorykit.enable_cache() is None and theorykit.enable_cache(tmp_path / "mine") is None
+    monkeypatch.delenv("THEORYKIT_CACHE")
+    monkeypatch.setattr(sys, "argv", ["theorykit", "--no-cache", "derive", "--layers", "2"])
     cli.main()
-    assert len(derivations) == 2 and capsys.readouterr().out == printed[0]
+    assert "S" in capsys.readouterr().out
+    monkeypatch.delenv("THEORYKIT_CACHE", raising=False)
+    theorykit.disable_cache()
+    assert theorykit.enable_cache() is None
+    assert jax.config.jax_compilation_cache_dir is None and list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_is_the_named_one_or_that_of_the_user(tmp_path, monkeypatch):
+    assert theorykit.enable_cache() == tmp_path / "home"
+    monkeypatch.setenv("THEORYKIT_CACHE", str(tmp_path / "variable"))
+    assert theorykit.enable_cache() == tmp_path / "variable"
+    assert theorykit.enable_cache(tmp_path / "named") == tmp_path / "named"
+
+
+def test_jax_keeps_its_functions_there_unless_it_has_a_folder(tmp_path):
+    theorykit.enable_cache(tmp_path / "a")
+    jax.jit(lambda x: 3 * x + 17)(jnp.arange(5.0)).block_until_ready()
+    kept = entries(tmp_path / "a")
+    assert kept and all(path.parent == Path(jax.config.jax_compilation_cache_dir) for path in kept)
+    # The code in this folder is run.
+    assert all(path.parent.stat().st_mode & 0o077 == 0 for path in kept)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "of JAX"))
+    theorykit.enable_cache(tmp_path / "b")
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "of JAX")
+
+
+def test_the_cache_is_limited(tmp_path, monkeypatch):
+    (tmp_path / "jax" / "one").mkdir(parents=True)
+    for number in range(4):
+        path = tmp_path / "jax" / "one" / f"{number}"
+        path.write_bytes(bytes(1000))
+        os.utime(path, (number, number))
+    # A third of the limit is for compiled functions.
+    monkeypatch.setenv("THEORYKIT_CACHE_SIZE", "7500")
+    assert theorykit.enable_cache(tmp_path) == tmp_path
+    assert sorted(path.name for path in entries(tmp_path)) == ["2", "3"]
+    with pytest.raises(ValueError, match="size_limit"):
+        theorykit.enable_cache(tmp_path, size_limit=-1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="folder must be a folder"):
+        theorykit.enable_cache(tmp_path / "file")
+
+
+def test_compiled_functions_are_the_same_within_transformations():
+    def square(x):
+        return jnp.sum(x**2)
+
+    compiled, points = theorykit.jit(square), jnp.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(compiled))(points), jnp.sum(points**2, axis=1))
+    np.testing.assert_array_equal(jax.grad(compiled)(points), 2 * points)
+    few = theorykit.jit(square, of_numbers=lambda x: x.size < 3)
+    assert few(points[0]) == square(points[0]) and few(points) == square(points)
+
+
+# ---- saved actions
+
+
+@pytest.mark.parametrize("name", ["one layer", "two layers", *slow(["skips between", "a skip at two outputs"])])
+def test_a_saved_action_is_read_as_it_was_derived(name, tmp_path):
+    derived, path = action(name), tmp_path / "action.json"
+    bpkr.save_action(derived, path)
+    read = bpkr.load_action(path)
+    assert all(getattr(read, field.name) == getattr(derived, field.name) for field in fields(derived))
+    assert bpkr.render_latex(read) == bpkr.render_latex(derived)
+    with pytest.raises(FileExistsError):
+        bpkr.save_action(derived, path)
+
+
+def test_a_false_step_is_found_in_a_saved_action(tmp_path):
+    derived = action("one layer")
+    first, *others = derived.derivation.steps
+    false = replace(derived.derivation, steps=(replace(first, after=2 * first.after), *others))
+    bpkr.save_action(replace(derived, derivation=false), tmp_path / "action.json")
+    failures = bpkr.load_action(tmp_path / "action.json").derivation.verify().failures
+    assert [item.step.rule for item in failures] == [first.rule]
+
+
+def test_files_that_are_no_whole_action_are_refused_by_name(tmp_path):
+    path = tmp_path / "mine.json"
+    bpkr.save_action(action("one layer"), path)
+    whole = path.read_bytes()
+    places = np.random.default_rng(0).integers(0, len(whole), 40)
+    flips = [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in places]
+    for content in (b"", b"{}", pickle.dumps(1), json.dumps([1]).encode(), whole[:-9], cut([whole])[0], *flips):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"mine\.json"):
+            bpkr.load_action(path)
+
+
+# ---- pickles and copies
+
+
+MODEL = bpkr.Architecture((bpkr.Attention(2), bpkr.Dense()), 3, temperature=0.3, outputs=2)
+DATA = bpkr.Data(FEATURES, np.stack([LABELS, -LABELS], axis=1))
+OBJECTS: dict[str, Callable[[], object]] = {
+    "architecture": lambda: MODEL,
+    "layers": lambda: (bpkr.Attention(2), bpkr.Skip(bpkr.Attention(1), 0.5)),
+    "data": lambda: DATA,
+    "moments": lambda: DATA.moments,
+    "order parameters": lambda: bpkr.gp_limit(MODEL),
+    "saddle": lambda: bpkr.solve(bpkr.Architecture((2,), 3.0, temperature=0.3), bpkr.Data(FEATURES, LABELS)),
+    "prediction": lambda: bpkr.Prediction(jnp.arange(3.0), jnp.ones(3)),
+    "heads": lambda: bpkr.heads(key_query=[np.ones((2, 3, 3))]),
+    "network": lambda: dmft.self_attention_limit(dmft.published_weights(), 4),
+    "window": lambda: dmft.Window(np.zeros((4, 3)), 1),
+}
+COPIES = {"pickle": lambda it: pickle.loads(pickle.dumps(it)), "deepcopy": copy.deepcopy}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_pickles_and_copies_equal_the_original(name):
+    it = OBJECTS[name]()
+    for copied in (make(it) for make in COPIES.values()):
+        assert type(copied) is type(it) and repr(copied) == repr(it)
+        assert eqx.tree_equal(*(eqx.filter(each, eqx.is_array) for each in (copied, it)))
+
+
+@pytest.mark.parametrize("derive", [lambda: action("one layer"), dmft.derive], ids=["action", "mean field"])
+def test_pickles_of_derivations_equal_the_original(derive):
+    it = derive()
+    again = COPIES["pickle"](it)
+    assert again.derivation.steps == it.derivation.steps
+    for name in ("total", "kernel", "overlap", "attention", "saddle_point_equations"):
+        assert getattr(again, name, None) == getattr(it, name, None)

@@ -1,7 +1,6 @@
 """The API reference lists every public name of the package once."""
 
 import ast
-import pkgutil
 import re
 from collections import Counter
 from pathlib import Path
@@ -79,11 +78,3 @@ def test_the_reference_lists_every_public_name_once():
     expected = BESIDE.union(*(public(path, name) for name, path in faces().items()))
     assert len(expected) > 300
     assert set(names) == expected
-
-
-def test_nothing_is_described_twice():
-    """A name that two packages export has its docstring on one page, and is described after a colon on the other."""
-    with_docstring = [line for line in lines_of_the_reference() if ":" not in line]
-    objects = Counter(f"{each.__module__}.{each.__qualname__}" for each in map(pkgutil.resolve_name, with_docstring))
-    assert len(objects) > 200
-    assert [name for name, times in objects.items() if times > 1] == []

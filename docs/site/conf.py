@@ -88,7 +88,7 @@ _SEARCHED = {
     "docs/assumptions": {"Assumptions and limits": ("assumptions", "limits", "where it fails", "does it apply")},
     "docs/own-layer": {"Write a layer": ("add a layer", "new layer", "custom layer")},
     "docs/own-action": {"Write your own action": ("new action", "custom action", "phase diagram")},
-    "docs/parallel": {"A cluster": ("cluster", "dask"), "SLURM": ("SLURM",), "One GPU": ("GPU", "one GPU")},
+    "docs/parallel": {"A cluster": ("cluster", "dask", "SLURM"), "One GPU": ("GPU", "one GPU")},
     "docs/validation": {
         "Attention paths: Tiberi et al., arXiv 2405.15926": ("reproduce",),
         "Figures 2 and 5: hidden Markov chains": ("Fig. 2", "Fig. 5", "figure 2", "figure 5"),

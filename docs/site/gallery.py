@@ -14,38 +14,11 @@ from kept import EXAMPLES
 
 # Sections of the gallery with their examples.
 SECTIONS = {
-    "First looks": ("hidden_markov_chains", "derive_three_layers", "self_attention_dynamics"),
-    "What the theory says": (
-        "wide_limit",
-        "lazy_to_rich",
-        "narrow_limit",
-        "where_the_theory_holds",
-        "choose_by_evidence",
-        "learn_attention_by_evidence",
-    ),
-    "Images and trained transformers": ("one_shot_images", "pretrained_layer", "recorded_attention"),
-    "Your own actions": (
-        "hopfield_retrieval",
-        "phase_diagrams",
-        "ridge_replicas",
-        "in_context_learning",
-        "learned_attention",
-        "learned_attention_finite_size",
-        "empirical_risk",
-    ),
-    "Special cases": (
-        "deep_linear_networks",
-        "gated_networks",
-        "graph_convolutions",
-        "linear_convolutions",
-        "local_kernels",
-    ),
-    "Extend theorykit": (
-        "new_layer_kinds",
-        "find_my_mistake",
-        "self_attention_bifurcations",
-        "self_attention_fluctuations",
-    ),
+    "Attention paths": ("derive_three_layers", "wide_limit", "hidden_markov_chains"),
+    "Your own layers": ("new_layer_kinds", "find_my_mistake", "special_cases"),
+    "Learn from data": ("lazy_to_rich", "choose_by_evidence", "recorded_attention"),
+    "Your own actions": ("phase_diagrams", "ridge_replicas", "in_context_learning"),
+    "Dynamics of self-attention": ("self_attention_bifurcations", "self_attention_fluctuations"),
 }
 _GRID = "::::{grid} 1 2 2 2\n:gutter: 3\n"
 _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}

@@ -1,6 +1,6 @@
 """The papers' experiments. Each turns settings into one labelled result, its table and its figures.
 
-    python examples/papers hidden-markov
+    python examples/papers/fig2_hidden_markov.py
     python examples/papers one-shot
     python examples/papers self-attention-dynamics
 

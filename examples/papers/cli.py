@@ -3,10 +3,6 @@
 from theorykit.cli import Command, run
 
 COMMANDS = {
-    "hidden-markov": Command(
-        "papers.commands.hidden_markov:hidden_markov",
-        "Classify hidden Markov chains at many widths: Figs. 2 b-e and 5 b-c of Tiberi et al.",
-    ),
     "one-shot": Command(
         "papers.commands.one_shot:one_shot",
         "Run one-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.",

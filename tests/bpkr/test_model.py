@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from functools import cache, partial
+from functools import cache
 
 import jax
 import matplotlib.pyplot as plt
@@ -20,10 +20,9 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 
 import theorykit
-from tests.checkpoints.files import safetensors
+from tests.readme import safetensors
 from theorykit import bpkr, checkpoints
 from theorykit.bpkr import sweeps
-from theorykit.bpkr.model import _sequences
 from theorykit.bpkr.sweeps.runs import Runs
 
 TRAINING, TEST, TOKENS, FEATURES = 24, 12, 3, 4
@@ -256,31 +255,6 @@ def test_it_shows_its_parameters_and_then_what_it_found():
     assert f"{model.log_evidence_:.6g}" in text and "24 examples, classes down, up" in text and "converged" in text
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: bpkr.Model().predict(INPUTS), ValueError, "not fitted yet: call fit"),
-        (lambda: bpkr.Model().set_params(width=3), ValueError, "width is not a parameter of Model; use layers"),
-        (lambda: bpkr.Model().fit(INPUTS[:, 0], TEXT), ValueError, r"got .*: pass inputs\[None\] for a single"),
-        (lambda: fitted().predict(INPUTS[0]), ValueError, r"got .*: pass inputs\[None\] for a single"),
-        (lambda: bpkr.Model(random_state=-1).fit(INPUTS, TEXT), ValueError, "random_state must be at least 0"),
-        (lambda: bpkr.Model(heads="good").fit(INPUTS, TEXT), TypeError, "heads must be 'random'"),
-        (lambda: bpkr.Model().fit(INPUTS, TEXT[1:]), ValueError, "labels has 23 examples, but inputs has 24"),
-        (lambda: bpkr.Model().fit(INPUTS, pd.DataFrame({"label": TEXT})), TypeError, "DataFrame .* pass one column"),
-        (lambda: bpkr.Model().fit(INPUTS, NUMBERS[:, None]), ValueError, "must have shape .* give its one column"),
-        (
-            lambda: fitted().score(INPUTS, ["left", *TEXT[1:]]),
-            ValueError,
-            "is 'left', not one of the classes 'down'",
-        ),
-        (lambda: fitted().score(INPUTS, NUMBERS > 0), ValueError, "is .*, not one of the classes 'down'"),
-    ],
-)
-def test_mistakes_are_refused_by_name(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
-
-
 def test_inputs_without_lengths_are_warned_of_if_the_training_data_had_lengths():
     model = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT, LENGTHS)
     for call in (
@@ -322,19 +296,6 @@ def fitted():
     return bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
 
 
-@pytest.mark.parametrize(
-    "column", [list, partial(np.array, dtype=object), pd.Series, partial(pd.Series, dtype="string")]
-)
-@pytest.mark.parametrize("missing", ["", None, math.nan, pd.NA])
-@pytest.mark.parametrize("place", [0, 5])
-def test_missing_labels_are_refused_by_their_index(column, missing, place):
-    labels = [*TEXT[:place].tolist(), missing, *TEXT[place + 1 :].tolist()]
-    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is not a class"):
-        bpkr.Model(**SETTINGS).fit(INPUTS, column(labels))
-    with pytest.raises(ValueError, match=rf"labels\[{place}\] is .*, which is not a class"):
-        fitted().score(INPUTS, column(labels))
-
-
 def test_a_column_of_pandas_is_a_list_of_text():
     of_column, of_list = (bpkr.Model(**SETTINGS).fit(INPUTS, labels) for labels in (pd.Series(TEXT), TEXT.tolist()))
     assert of_column.problem_.data.classes.names == of_list.problem_.data.classes.names == ("down", "up")
@@ -358,22 +319,6 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch):
 RAGGED = [each[:count] for each, count in zip(INPUTS, LENGTHS, strict=True)]
 
 
-def test_sequences_of_different_lengths_are_refused_with_the_lengths_to_give():
-    inputs, said = (
-        np.empty(len(RAGGED), dtype=object),
-        r"inputs has sequences of 1 to 3 tokens: pad them to 3 .*=\[\d, \d,",
-    )
-    inputs[:] = RAGGED
-    with pytest.raises(TypeError, match=said):
-        bpkr.Model(**SETTINGS).fit(inputs, NUMBERS)
-    for method in ("predict", "predict_distribution", "kernel"):
-        with pytest.raises(TypeError, match=said):
-            getattr(fitted(), method)(inputs)
-    for listed in (RAGGED, [each.tolist() for each in RAGGED]):
-        with pytest.raises(TypeError, match=said):
-            _sequences(listed)
-
-
 @pytest.mark.parametrize("padding", [7.0, math.nan, math.inf])
 def test_padded_sequences_are_as_the_message_says(padding):
     padded = np.full_like(INPUTS, padding)
@@ -389,23 +334,6 @@ def test_padded_sequences_are_as_the_message_says(padding):
     padded[5, 0, 0] = math.nan
     with pytest.raises(ValueError, match=r"inputs is not finite in 1 entry, the first nan at index \(5, 0, 0\)"):
         found.predict(padded, LENGTHS)
-
-
-def test_methods_that_return_values_of_python_are_refused_in_transformations():
-    model = fitted()
-    refused = {
-        "fit": lambda inputs: bpkr.Model(**SETTINGS).fit(inputs, NUMBERS),
-        "predict": model.predict,
-        "score": lambda inputs: model.score(inputs, TEXT),
-        "predict_proba": model.predict_proba,
-    }
-    for name, method in refused.items():
-        with pytest.raises(ValueError, match=rf"Model.{name} .* so it cannot run in jax.jit"):
-            jax.jit(lambda inputs, method=method: method(inputs) and None)(INPUTS)
-    with pytest.raises(ValueError, match=r"Model.fit .* so it cannot run in jax.jit"):
-        jax.grad(lambda T: bpkr.Model((2,), 20, T).fit(INPUTS, NUMBERS).log_evidence_)(0.1)
-    mean = jax.jit(lambda inputs: model.predict_distribution(inputs).mean)(TEST_INPUTS)
-    np.testing.assert_allclose(mean, model.predict_distribution(TEST_INPUTS).mean, rtol=1e-9)
 
 
 def test_models_of_older_versions_are_read():

@@ -331,27 +331,6 @@ def test_a_network_has_the_outputs_of_this_parameterisation():
     assert_close(jnp.sum(one.path_outputs(features), axis=1), one(tokens), 1e-10)
 
 
-BAD = {
-    "negative": ({"richness": -1.0}, "richness must be finite and >= 0"),
-    "infinite": ({"richness": math.inf}, "richness must be finite"),
-    "several": ({"richness": np.ones(2)}, "richness must be a number"),
-    "beyond double precision": ({"richness": 1e80}, "richness must have a square"),
-    "zero at a finite width": ({"richness": 0}, "infinite variance"),
-    "nonlinear units": ({"richness": 1.0, "embedding": "relu"}, "linear hidden units"),
-    "one infinite width": ({"widths": (math.inf, 5), "richness": 1.0}, "all finite or all infinite"),
-    "infinite without richness": ({"widths": math.inf}, "give a richness"),
-    "ratios of finite widths": ({"richness": 1.0, "width_ratios": 2.0}, "finite widths have their own ratios"),
-    "too many ratios": ({"widths": math.inf, "richness": 1.0, "width_ratios": (1, 2, 3)}, "width_ratios must have 2"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_by_name(name):
-    changes, message = BAD[name]
-    with pytest.raises((ValueError, TypeError), match=message):
-        bpkr.Architecture((2,), **{"widths": 10, "temperature": 0.1, **changes})
-
-
 def test_what_needs_finite_widths_or_the_standard_parameterisation_says_so():
     wide, rich = small_problem(math.inf), small_problem(20)
     refused = {

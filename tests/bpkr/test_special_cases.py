@@ -8,6 +8,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import Dense
 
+from ..marks import slow
 from .cases import assert_close
 
 P, N0, T = 12, 5, 0.2
@@ -25,6 +26,7 @@ def stationary(action, at, step=1e-6):
     return max(abs(action(at + step * unit) - action(at - step * unit)) / (2 * step) for unit in np.eye(len(at)))
 
 
+@pytest.mark.slow
 def test_deep_linear_networks():
     inputs, labels = RNG.normal(size=(P, 1, N0)), RNG.normal(size=P)
     widths, variances = (20.0, 30.0, 15.0), (1.2, 0.8, 1.1, 0.9)
@@ -41,6 +43,7 @@ def test_deep_linear_networks():
     assert stationary(action, ratios) < 1e-5
 
 
+@pytest.mark.slow
 def test_gated_linear_networks():
     inputs, labels, gates = RNG.normal(size=(P, 1, N0)), RNG.normal(size=P), RNG.normal(size=(P, 3))
     architecture = bpkr.Architecture((3,), 20.0, temperature=T)
@@ -53,6 +56,7 @@ def test_gated_linear_networks():
     assert_close(found.energy, free_energy(kernel, labels))
 
 
+@pytest.mark.slow
 def test_graph_convolutions():
     count = 3
     adjacency = np.abs(RNG.normal(size=(6, 6)))
@@ -65,6 +69,7 @@ def test_graph_convolutions():
         assert_close(features[:, hop], powers[hop].T @ tokens / np.sqrt(count * N0), 1e-12)
 
 
+@pytest.mark.slow
 def test_linear_convolutions():
     signals = RNG.normal(size=(P, 7, 1))
     shifts = np.stack([np.eye(7, k=shift) for shift in range(3)])
@@ -74,7 +79,7 @@ def test_linear_convolutions():
         assert_close(features[:, shift, 0], signals[:, 6 - shift, 0] / np.sqrt(3), 1e-12)
 
 
-@pytest.mark.parametrize("function", ["identity", "erf"])
+@pytest.mark.parametrize("function", ["identity", *slow(["erf"])])
 def test_local_kernels(function):
     patches, labels = RNG.normal(size=(P, 3, N0)), RNG.normal(size=P)
     architecture = bpkr.Architecture((), 20.0, (1.3, 0.8), temperature=T, read_tokens=3, embedding=function)

@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from theorykit import cli
-
 CONFIG = """
 [architecture]
 layers = [2, 1]
@@ -47,12 +45,15 @@ warmup = 20
 """
 
 
-def run(monkeypatch, *arguments: str, main: Callable[[], None] = cli.main) -> None:
+def run(monkeypatch, *arguments: str, main: Callable[[], None] | None = None) -> None:
+    # `conftest.py` imports this module before the type checks of `--types` are installed.
+    from theorykit import cli
+
     monkeypatch.setattr(sys, "argv", ["program", *arguments])
-    main()
+    (main or cli.main)()
 
 
-def refused(monkeypatch, *arguments: str, main: Callable[[], None] = cli.main) -> str:
+def refused(monkeypatch, *arguments: str, main: Callable[[], None] | None = None) -> str:
     with pytest.raises(SystemExit) as leaving:
         run(monkeypatch, *arguments, main=main)
     assert isinstance(leaving.value.code, str)

@@ -1,4 +1,4 @@
-"""Attention, masks and biases of [data]: what bpkr makes of the same arrays, and combinations that are refused."""
+"""Attention, masks and biases of [data] give what `bpkr` gives for the same arrays."""
 
 import msgspec
 import numpy as np
@@ -104,32 +104,3 @@ def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
     assert not np.allclose(of_second.features, data.features)
     with pytest.raises(ValueError, match=r"select one by the beginning of its names, such as prefix='a\.'"):
         read_data(config, one, tmp_path)
-
-
-REFUSED = {
-    "a checkpoint alone": ({"checkpoint": "model.npz"}, "must have both `checkpoint` and `layer`"),
-    "a layer alone": ({"layer": 0}, "must have both `checkpoint` and `layer`"),
-    "a layout alone": ({"layout": "gpt2"}, "`layout`, but no `checkpoint`"),
-    "a checkpoint and heads": ({"checkpoint": "a", "layer": 0, "key_query": "W1"}, "both `checkpoint` and `key_query`"),
-    "a checkpoint and maps": ({"checkpoint": "a", "layer": 0, "attention": "A1"}, "both `attention` and `checkpoint`"),
-    "biases of products": ({"key_query": "W1", "query_bias": "b1"}, "`query_bias`, but no `query` and `key`"),
-    "heads and attention": ({"attention": "A1", "key_query": "W1"}, "both `attention` and `key_query`"),
-    "no test attention": ({"attention": "A1", "test_inputs": "x_test"}, "no `test_attention`"),
-    "no inputs to mask": ({"test_mask": "causal"}, "`test_mask`, but no `test_inputs`"),
-    "no test mask": ({**HEADS, "mask": "lengths", "test_inputs": "x_test"}, "no `test_mask` for the `test_inputs`"),
-    "causal once": (
-        {**HEADS, "mask": "causal", "test_inputs": "x_test", "test_mask": "real_test"},
-        'has the `mask` "causal", but its `test_mask` is not "causal"',
-    ),
-    "causal attention": ({"attention": "A1", "mask": "causal"}, "`attention` already contains the mask"),
-    "two lengths": ({**HEADS, "mask": ("lengths", "lengths")}, "has 2 arrays that state which tokens are real"),
-    "a mask of maps": ({"attention": ("Q1", "Q2"), "mask": "x"}, "may only state which tokens are real"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_keys_that_do_not_belong_together_are_refused(name, folder):
-    keys, message = REFUSED[name]
-    with pytest.raises(ValueError) as refusal:
-        read_data(DataConfig("data.npz", "y", inputs="x", **keys), ARCHITECTURE, folder)
-    assert message in str(refusal.value)

@@ -36,5 +36,3 @@ def test_a_missing_figure_is_drawn_from_the_result_that_is_there(small, command,
     if command == "sweep":
         assert f"{stem}.nc exists" in refused(monkeypatch, command, "mine.toml")
         assert not figure.exists(), "a result of other settings is not drawn"
-    result.write_bytes(written[: len(written) // 2])
-    assert f"{stem}.nc" in refused(monkeypatch, command, "mine.toml")

@@ -85,24 +85,6 @@ def test_derive_shows_and_verifies_every_step(monkeypatch, capsys):
         assert f"{len(derivation.steps)} steps, none failed" in printed.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("none", "--embedding", "sin"), "sin"),
-        (("none", "--read-tokens", "0"), "read_tokens"),
-        (("none", "2"), "`none` alone"),
-        (("dense:sin",), "sin"),
-        (("2", "0"), "0"),
-        (("2", "--format", "python", "--steps"), "steps"),
-        (("2", "--format", "html", "--output", "action.md"), ".html"),
-        (("2", "--fragment"), "--format latex"),
-        *(((layer,), repr(layer.removeprefix("skip:"))) for layer in ("relu", "skip", "skip:", "-1", "2.0")),
-    ],
-)
-def test_derive_refuses_what_it_does_not_know(arguments, named, monkeypatch):
-    assert named in refused(monkeypatch, "derive", "--layers", *arguments)
-
-
 def test_derive_writes_a_fragment_for_another_article(monkeypatch, capsys):
     run(monkeypatch, "derive", "--layers", "2", "--format", "latex", "--fragment")
     printed = capsys.readouterr().out

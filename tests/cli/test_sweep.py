@@ -1,9 +1,8 @@
-"""`theorykit sweep`: single solves over a grid, extended, and mistakes that are named."""
+"""`theorykit sweep`: single solves over a grid, and extended grids."""
 
 import re
 import shutil
 
-import distributed
 import numpy as np
 import pytest
 import xarray as xr
@@ -99,26 +98,6 @@ def test_a_sweep_of_which_every_point_fails_says_why(folder, monkeypatch):
     assert not (folder / "mine-sweep.nc").exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "old", "new", "named"),
-    [
-        ("sweep", "temperatures", "temperaturs", "did you mean `temperatures`?"),
-        ("sweep", "[sweep]", "[swep]", "did you mean `sweep`?"),
-        ("sweep", "widths = [[20, 15, 10], 40]\ntemperatures = [0.2, 1]", "", "must have `widths` or `temperatures`"),
-        ("sweep", "temperatures = [0.2, 1]", "", "[architecture] needs the key `temperature`"),
-        ("sweep", "[0.2, 1]", "[0.2, -1]", "temperature"),
-        ("sweep", "[0.2, 1]", "[]", "temperatures must not be empty"),
-        ("sweep", "[20, 15, 10]", "[20, 15]", "widths"),
-        ("sweep", SWEEP[SWEEP.index("[sweep]") :], "", "no table [sweep]"),
-        ("solve", "", "", "[architecture] needs the key `widths`"),
-    ],
-)
-def test_a_mistaken_sweep_is_named(folder, monkeypatch, command, old, new, named):
-    (folder / "mine.toml").write_text(SWEEP.replace(old, new, 1))
-    assert named in refused(monkeypatch, command, "mine.toml")
-    assert not list(folder.glob("*.nc"))
-
-
 @pytest.mark.slow
 def test_a_sweep_by_several_processes_is_the_same(folder, monkeypatch):
     (folder / "mine.toml").write_text(SWEEP)
@@ -129,26 +108,3 @@ def test_a_sweep_by_several_processes_is_the_same(folder, monkeypatch):
     beside = store.read(folder / "mine-sweep.nc").to_dataset()
     # linear algebra rounds by the number of its threads, which is that of a worker's cores
     xr.testing.assert_allclose(beside.drop_vars("seconds"), alone.drop_vars("seconds"), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--workers", "0"), "count must be"),
-        (("--workers", "1", "--scheduler", "tcp://127.0.0.1:1"), "--workers or --scheduler, not both"),
-        (("--scheduler", "tcp://127.0.0.1:1"), r"no dask scheduler answers at tcp://127\.0\.0\.1:1"),
-        (("--scheduler", "nowhere"), "no dask scheduler answers at nowhere"),
-    ],
-    ids=" ".join,
-)
-def test_workers_that_there_are_not_are_named(folder, monkeypatch, options, named):
-    monkeypatch.setattr("theorykit.workers._PATIENCE", 1.0)
-    (folder / "mine.toml").write_text(SWEEP)
-    assert re.search(named, refused(monkeypatch, "sweep", "mine.toml", *options))
-
-
-def test_a_scheduler_without_workers_is_refused(folder, monkeypatch):
-    (folder / "mine.toml").write_text(SWEEP)
-    with distributed.LocalCluster(n_workers=0, protocol="tcp", dashboard_address=":0") as cluster:
-        told = refused(monkeypatch, "sweep", "mine.toml", "--scheduler", cluster.scheduler_address)
-    assert "has no workers; start some with dask worker tcp://" in told

@@ -286,33 +286,3 @@ def test_a_wrong_numeric_function_is_refused_at_the_point_where_it_is_wrong(f, d
     with pytest.raises(ValueError, match=message):
         numeric_function("f", f, df)
     assert numeric_function("mended", WRONG, lambda x: sympy.cos(x))(X).diff(X).func.__name__ == "cos"
-
-
-REFUSED = {
-    "undefined": (sp.Function("f")(X), "numeric_function"),
-    "derivative": (sp.Function("f")(X).diff(X), "Derivative"),
-    "sum": (sympy.Sum(X**Y, (Y, 0, 3)), "doit"),
-    "integral": (sympy.Integral(sp.exp(-(Y**2) * X), (Y, 0, sp.oo)), "gaussian_average"),
-    "zeta": (sympy.zeta(X), r"numeric_function\('zeta'"),
-    "rewritten": (sympy.erfcinv(X), r"write erfinv\(1 - x\)"),
-    "imaginary": (sympy.I * X, "real"),
-    "complex": (sympy.re(sp.Symbol("y")) * X, "real=True"),
-    "entry": (sp.MatrixSymbol("A", 2, 2)[0, 1] * X, "quadratic_form"),
-    "determinant": (sympy.Determinant(sp.MatrixSymbol("A", 2, 2)) * X, "log_det"),
-    "not definite": (log_det(sp.MatrixSymbol("A", 2, 2)) + X, "positive definite"),
-    "order": (sympy.besseli(Y, X), "a whole order"),
-    "inside": (GaussianAverage(sp.Function("f")(X + Y), Y), "numeric_function"),
-    "of entries": (
-        sum_of_entries(entrywise(lambda entry: sp.Function("f")(entry * X), sp.MatrixSymbol("A", 2, 2))),
-        "numeric_function",
-    ),
-}
-
-
-@pytest.mark.quick(7)
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_covered_is_refused_when_the_action_is_made(name):
-    expression, advice = REFUSED[name]
-    with pytest.raises(ValueError, match=advice):
-        y = sp.Symbol("y") if name == "complex" else Y
-        saddle.Action(expression, {X: saddle.Real()}, [y, sp.MatrixSymbol("A", 2, 2)])

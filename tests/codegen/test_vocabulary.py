@@ -371,10 +371,7 @@ def test_a_steep_average_of_log_cosh_has_a_slope():
     assert error < 1e-13
 
 
-def test_functions_know_their_symmetries_and_signs_and_how_they_are_written():
-    assert latex(log_normal_cdf(X)) == r"\log\Phi\left(x\right)"
-    assert latex(log_normal_cdf(X) ** 2) == r"\left(\log\Phi\left(x\right)\right)^{2}"
-    assert latex(log_cosh(X)) == r"\log\left(\cosh{\left(x \right)}\right)"
+def test_functions_know_their_symmetries_and_signs():
     assert log_cosh(-X) == log_cosh(X) and log_cosh(Integer(0)) == 0
     assert log_cosh(X).is_nonnegative and log_normal_cdf(X).is_negative
     assert log_cosh(X).rewrite("log").func.__name__ == "log"

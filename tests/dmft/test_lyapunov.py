@@ -177,20 +177,6 @@ def test_a_batch_on_several_cores_is_that_on_one(monkeypatch):
     np.testing.assert_allclose(cut.blocks, whole.blocks, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "asked, message",
-    [
-        ({"steps": 101, "every": 2}, "steps=101 must be a multiple of every=2"),
-        ({"steps": 100, "blocks": 1}, "for each of blocks=1, and blocks must be at least 2"),
-        ({"steps": 40, "orthonormalise": lambda vectors: gram_schmidt(vectors[:1])}, "orthonormalise must return"),
-    ],
-)
-def test_blocks_and_bases_that_cannot_be_are_refused(asked, message):
-    model, parameters, window = small_case()
-    with pytest.raises(ValueError, match=message):
-        dmft.lyapunov_spectrum(model, parameters, window, **asked)
-
-
 WEIGHTS = dmft.published_weights()
 
 

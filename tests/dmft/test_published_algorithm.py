@@ -60,8 +60,3 @@ def test_growth_of_every_step_is_that_of_the_published_program(case, exponents):
     np.testing.assert_allclose(
         growth[:, :exponents], numbers["S_i_first50"][:, :exponents], rtol=0, atol=1e-10, equal_nan=False
     )
-
-
-def test_four_patterns_are_refused():
-    with pytest.raises(ValueError, match="4 patterns"):
-        published.parameters_of(np.ones((4, 4, 10)), 2, beta=1.0, gamma=1.0, epsilon=0.0)

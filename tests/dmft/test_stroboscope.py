@@ -80,6 +80,7 @@ def one_pattern(correlation):
     return dmft.Stroboscope(model, dmft.Parameters(1.0, 3.0, 0.0), tokens=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [1.0, 0.6])
 def test_the_pitchfork_of_one_pattern_is_located_from_either_branch(correlation):
     """A = c tanh(beta A) at a fixed point, where all tokens are alike: they meet at beta = 1 / c."""
@@ -118,6 +119,7 @@ def cold_cycle():
     return find_cycle(TURN, np.zeros((1, CONTEXT * 3)), 0.5, 1)
 
 
+@pytest.mark.slow
 def test_multipliers_are_the_exponents_of_the_orbit_on_a_cycle():
     """lambda = log |mu| / tokens: of complex pairs in the mean, once perturbations have turned to their planes."""
     cycle = cold_cycle()
@@ -131,6 +133,7 @@ def test_multipliers_are_the_exponents_of_the_orbit_on_a_cycle():
     np.testing.assert_allclose(of_pairs, exponents[[0, 2]], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_cycle_of_the_positions_gives_way_to_a_torus():
     """Beside the Neimark-Sacker bifurcation orbits are periodic, or turn by its angle: the peak of their spectrum."""
     branch = follow(TURN, cold_cycle(), (0.5, 1.3))

@@ -67,12 +67,3 @@ def test_a_tree_without_values_has_the_usual_representation(objects):
         if not isinstance(shown, dmft.Weights | dmft.MeanField | type(column_law(WEIGHTS))):
             traced = jax.eval_shape(lambda values: values, jax.tree.map(np.asarray, shown))
             assert repr(traced).startswith(f"{type(shown).__name__}(")
-
-
-def test_a_window_and_a_state_in_each_other_s_place_are_told_how_to_convert(objects):
-    model, parameters = dmft.self_attention_limit(WEIGHTS, 4), objects["gamma    127 "]
-    start, window = objects["1 of 4 tokens remembered"], objects["Window of the 4 most recent attentions."]
-    with pytest.raises(TypeError, match=r"state_from_window.*got a Window"):
-        dmft.run(model, parameters, window, steps=1)
-    with pytest.raises(TypeError, match=r"discard_transient.*got a State"):
-        dmft.lyapunov_spectrum(model, parameters, start, steps=40)

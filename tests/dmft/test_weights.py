@@ -68,38 +68,3 @@ def test_iid_weights_are_fair_and_independent():
     covariance = flat @ flat.T / flat.shape[1]
     assert np.abs(covariance - np.eye(12)).max() < 5 / np.sqrt(flat.shape[1])
     assert np.abs(flat.mean(axis=1)).max() < 5 / np.sqrt(flat.shape[1])
-
-
-ONES = np.ones((4, 2, 5), dtype=int)
-
-
-@pytest.mark.parametrize(
-    "semantic, positional, message",
-    [
-        (ONES * 2, ONES, "must be \\+1 or -1, got 40 other values, such as 2"),
-        (ONES, 0 * ONES, "positional weights must be \\+1 or -1"),
-        (ONES[:, :0], ONES[:, :0], "must be \\(4, patterns, bits\\)"),
-        (ONES[:3], ONES, "must be \\(4, patterns, bits\\)"),
-        (ONES, ONES[:, :1], "semantic weights have 2 patterns, but positional weights have 1"),
-    ],
-)
-def test_bad_weights_are_refused(semantic, positional, message):
-    with pytest.raises(ValueError, match=message):
-        dmft.Weights(semantic, positional)
-
-
-def test_positions_that_the_bits_do_not_tell_apart_are_refused():
-    with pytest.raises(ValueError, match="context=5 must be at most 4, the number of positions"):
-        dmft.self_attention_limit(dmft.published_weights(position_bits=2), 5)
-    one = np.ones((2, 6), dtype=int)
-    with pytest.raises(ValueError, match="position_bits=6 must be less than the 6 columns"):
-        dmft.weights_from_arrays(one, one, one, one, 6)
-
-
-def test_more_positional_bits_than_semantic_signs_to_take_them_from_are_refused():
-    """With segments the published program takes the last semantic signs: at most as many as there are neurons."""
-    for position_bits in (0, 100, 200):
-        with pytest.raises(ValueError, match="position_bits"):
-            dmft.published_weights(position_bits=position_bits)
-    assert dmft.published_weights(position_bits=99).position_bits == 99
-    assert dmft.published_weights(position_bits=200, segments=None).position_bits == 200

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Array
 
-from theorykit.dynamics.branches import Event, double_period, follow
+from theorykit.dynamics.branches import double_period, follow
 from theorykit.dynamics.cycles import NoCycleError, cycle_near, find_cycle
 from theorykit.store import read, write
 
@@ -141,18 +141,6 @@ def test_the_ghost_of_a_cycle_is_not_taken_for_one():
     window = cycle_near(logistic, np.array([0.3]), fold + 1e-7, 3, transient=100_000)
     with pytest.raises(NoCycleError, match="no cycle of period 3 was found"):
         cycle_near(logistic, window.points[0], fold - 1e-8, 3, transient=0, tolerance=1e-3)
-
-
-def test_impossible_questions_are_refused():
-    with pytest.raises(ValueError, match="it maps shape"):
-        find_cycle(lambda state, parameter: state[:1] * parameter, np.array([0.1, 0.2]), 1.0, 1)
-    cycle = find_cycle(logistic, np.array([0.6]), 2.8, 1)
-    with pytest.raises(ValueError, match="outside the bounds"):
-        follow(logistic, cycle, (3, 4))
-    with pytest.raises(NoCycleError, match="take it from find_cycle with the same step"):
-        follow(logistic, eqx.tree_at(lambda c: c.points, cycle, jnp.array([[1e200]])), (2, 4))
-    with pytest.raises(ValueError, match="must be a period doubling, got a fold"):
-        double_period(logistic, Event("fold", cycle.points, cycle.parameter, jnp.array(1.0 + 0j)))
 
 
 # branches

@@ -30,6 +30,7 @@ def test_they_are_the_factors_of_every_instance(orthonormalise, shape, batch, se
         np.testing.assert_allclose(np.log(np.abs(np.diag(triangle))), logarithms[(..., *instance)], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_reflections_stay_orthogonal_where_vectors_are_strongly_graded():
     rng = np.random.default_rng(0)
     directions = np.linalg.qr(rng.normal(size=(6, 6)))[0]
@@ -38,6 +39,7 @@ def test_reflections_stay_orthogonal_where_vectors_are_strongly_graded():
     np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-13)
 
 
+@pytest.mark.slow
 def test_panels_of_many_vectors_are_as_orthogonal_as_pairs():
     """Of a part of the batch after the other, the last one not full, and of the same digits whatever the batch."""
     rng = np.random.default_rng(1)
@@ -56,6 +58,7 @@ def test_panels_of_many_vectors_are_as_orthogonal_as_pairs():
     np.testing.assert_allclose(np.stack(few), basis[..., :3], atol=1e-7)
 
 
+@pytest.mark.slow
 @METHODS
 def test_a_vector_in_the_span_of_others_has_logarithm_minus_infinity_and_no_nan(orthonormalise):
     first = jnp.array([1.0, 0.0])[:, None]

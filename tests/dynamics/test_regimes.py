@@ -125,20 +125,6 @@ def test_a_label_holds_for_every_spectrum_within_the_error_bars(seed):
     assert set(labels) <= set(regimes.REGIMES)
 
 
-@pytest.mark.parametrize(
-    ("exponents", "errors", "message"),
-    [
-        ((0.1,), None, "at least 2"),
-        ((np.nan, 0.0), None, r"nan at index \(0,\).*diverge"),
-        ((0.1, 0.0), (0.1,), r"\(1,\) do not fit exponents of shape \(2,\)"),
-        ((0.1, 0.0), (0.1, -0.1), r"errors: -0.1 at index \(1,\)"),
-    ],
-)
-def test_impossible_exponents_and_errors_are_refused(exponents, errors, message):
-    with pytest.raises(ValueError, match=message):
-        label(exponents, errors)
-
-
 # ---- regimes by levels
 
 

@@ -148,18 +148,3 @@ def test_slow_drift_is_no_period():
     drifting = 1e-4 * np.arange(100)
     assert time_series.detect_period(drifting, 20, tolerance=1e-3) == 0
     assert time_series.detect_period(drifting, 20, tolerance=1e-2) == 1
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: time_series.zero_one_test(np.zeros(99), key=KEY), r"at least 100 steps.*\(99,\)"),
-        (lambda: time_series.autocorrelation(np.ones((2, 5)), 2), r"at index \(0,\) is constant, 1.0"),
-        (lambda: time_series.autocorrelation(np.arange(5.0), 5), "lags must be from 0 to 4"),
-        (lambda: time_series.amplitude_spectrum(np.zeros((2, 5))), "1 axes of series before time"),
-        (lambda: time_series.detect_period(np.zeros(200), 101), "at least 202"),
-    ],
-)
-def test_what_cannot_be_computed_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -1,20 +1,15 @@
 """Panels for figures of one's own: what they draw is in the result, in new axes or in those given."""
 
-from itertools import pairwise
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
-from hypothesis import strategies as st
 
 import theorykit
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.plots.test_comparison import compared
 from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
-from theorykit.plots import panels
 from theorykit.summaries import over_seeds
 
 
@@ -88,25 +83,6 @@ def result(kind: str) -> xr.Dataset:
     return sweeps.sweep(architecture, data, **options, progress=False)
 
 
-def test_selections_of_a_sweep_are_drawn_or_refused_by_what_they_lack(sweep):
-    best = sweep.assign_coords(temperature=[0.1, 1.0])
-    chosen = best.sel(temperature=xr.DataArray([0.1, 1.0, 0.1], dims="width", coords={"width": best["width"]}))
-    for draw in DRAWN:
-        draw(chosen)
-        with pytest.raises(ValueError, match=r"has no axis width: select widths with a list, such as result\.sel"):
-            draw(sweep.isel(width=0))
-    assert "selected T" in repr(theorykit.summary(chosen))
-    assert "best T" in repr(theorykit.summary(chosen))
-    label = f"{float(chosen['test_accuracy'].sel(width=20)):.2f} +- "
-    assert label in repr(theorykit.summary(chosen))
-
-
-def test_a_limit_without_a_value_is_not_in_the_legend(sweep):
-    axes = plots.draw_scores_over_width(sweep, score="action")
-    assert np.isnan(sweep["action"].sel(width=np.inf)).all()
-    assert "infinite width" not in [text.get_text() for text in axes.get_legend().get_texts()]
-
-
 def test_seeds_without_a_number_do_not_count():
     mean, error = over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
     assert (float(mean), float(error)) == (2.0, 1.0)
@@ -135,61 +111,6 @@ def test_seeds_are_drawn_as_their_mean_with_its_standard_error():
     np.testing.assert_allclose(heights, at.std("seed", ddof=1) / 3**0.5)
     axes = plots.draw_order_parameters_over_width(found)
     assert len(axes.containers) == found.sizes["path_1"]
-
-
-def names_of_ticks(axes) -> list[str]:
-    return [label.get_text() for label in axes.get_xticklabels()]
-
-
-def test_ticks_are_the_widths_with_infinite_width_apart_and_the_legend_beside(sweep):
-    axes = plots.draw_scores_over_width(sweep)
-    axes.figure.canvas.draw()
-    assert names_of_ticks(axes) == ["20", "80", r"$\infty$"] and not axes.get_xticks(minor=True).size
-    *finite, infinite = axes.get_xticks()
-    assert finite == [20, 80] and infinite > 80
-    marks = [line for line in axes.lines if line.get_marker() == "D" and len(line.get_xdata())]
-    assert [mark.get_xdata()[0] for mark in marks] == [infinite] * 2
-    limits = sweep["test_accuracy"].sel(width=np.inf)
-    assert [mark.get_ydata()[0] for mark in marks] == limits.sel(temperature=[0.1, 1.0]).values.tolist()
-    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1
-    assert names_of_ticks(plots.draw_scores_over_width(result("infinite width alone"))) == [r"$\infty$"]
-
-
-@pytest.mark.parametrize("widths", [(10, 20, 50, 100, 200, 500), tuple(np.geomspace(5, 2000, 20).round()), (99, 100)])
-def test_every_width_has_a_tick_and_names_do_not_overlap(sweep, widths):
-    chosen = sweep.isel(width=[0] * len(widths)).assign_coords(width=list(widths))
-    with plots.style.use_style():
-        drawn = plots.sweep.figure(xr.concat([chosen, sweep.sel(width=[np.inf])], "width", data_vars="all"))
-        drawn.canvas.draw()
-    for axes in drawn.axes:
-        assert axes.get_xticks()[:-1].tolist() == list(widths)
-        named = [label for label in axes.get_xticklabels() if label.get_text()]
-        assert {f"{widths[-1]:g}", r"$\infty$"} <= {label.get_text() for label in named}
-        assert len(named) > min(len(widths), 7)
-        boxes = [label.get_window_extent() for label in named]
-        assert all(before.x1 < after.x0 for before, after in pairwise(boxes))
-
-
-@pytest.mark.parametrize("heads", [(2, 2), (6, 6), (8, 8)])
-@pytest.mark.parametrize("inches", [2.0, 5.0])
-def test_labels_of_many_paths_do_not_overprint(heads, inches):
-    labels = [f"{a}{b}" for a in range(1, heads[0] + 1) for b in range(1, heads[1] + 1)]
-    one = xr.Dataset(
-        {"U_1": (("path_1", "other_path_1"), np.eye(len(labels)))}, {"path_1": labels, "other_path_1": labels}
-    )
-    axes = plots.draw_order_parameters(one, plt.figure(figsize=(inches, inches)).subplots())
-    axes.figure.canvas.draw()
-    for ticks, along in ((axes.get_xticklabels(), 0), (axes.get_yticklabels(), 1)):
-        boxes = sorted(tick.get_window_extent().get_points()[:, along].tolist() for tick in ticks if tick.get_text())
-        assert len(boxes) >= min(len(labels), 10)
-        assert all(before[1] <= after[0] + 1 for before, after in pairwise(boxes))
-
-
-@pytest.mark.parametrize("draw", [plots.draw_scores_over_width, plots.draw_order_parameters_over_width])
-def test_one_temperature_of_a_sweep_is_drawn_as_it_is_beside_others(sweep, draw):
-    every, one = draw(sweep.sel(temperature=[0.1])), draw(sweep.sel(temperature=0.1))
-    for line, alone in zip(every.lines, one.lines, strict=True):
-        np.testing.assert_array_equal(alone.get_xydata(), line.get_xydata())
 
 
 def test_scores_have_their_standard_errors(sweep):
@@ -251,36 +172,3 @@ def test_orbits_are_drawn_over_any_parameter(over):
     assert columns.tolist() == sorted(columns) and len(set(rows)) == 3
     with pytest.raises(ValueError, match=f"values of over='{over}' must ascend in equal steps"):
         plots.draw_orbits(orbits(over, (1.0, 1.2, 2.0)), over=over)
-
-
-@given(st.sampled_from([(3, 5), (8, 8), (13, 7)]), st.sampled_from([(1, 1), (2, 3), (4, 4)]), st.integers(0, 2**32 - 1))
-def test_a_pixel_is_inked_if_and_only_if_a_mark_falls_into_it(shape, side, seed):
-    marks = np.random.default_rng(seed).integers(0, 2, shape) * (np.random.default_rng(seed + 1).random(shape) < 0.3)
-    image = panels._ink(marks, side)
-    for (i, j), ink in np.ndenumerate(image):
-        cell = marks[i * side[0] : (i + 1) * side[0], j * side[1] : (j + 1) * side[1]]
-        assert ink == pytest.approx(0.5 + 0.5 * cell.sum() / np.prod(side) if cell.any() else 0)
-    assert image.shape == tuple(-(-size // step) for size, step in zip(shape, side, strict=True))
-
-
-@pytest.mark.parametrize(("values", "levels"), [(7, 41), (4001, 2001), (1601, 421)])
-def test_a_single_mark_is_drawn_where_it_belongs(values, levels):
-    _, axes = plt.subplots()
-    marks = np.zeros((values, levels))
-    marks[values // 3, levels // 4] = marks[-1, levels // 2] = 1
-    beta, level = np.linspace(1, 2, values), np.linspace(-1, 1, levels)
-    panels.draw_marks(axes, xr.DataArray(marks, {"beta": beta, "level": level}))
-    (shown,) = axes.images
-    image, (left, right, bottom, top) = np.asarray(shown.get_array()), shown.get_extent()
-    assert image.shape[0] <= 420
-    assert image.shape[1] <= 1600
-    for at_beta, at_level in ((beta[values // 3], level[levels // 4]), (beta[-1], level[levels // 2])):
-        column = int((at_beta - left) / (right - left) * image.shape[1])
-        row = int((at_level - bottom) / (top - bottom) * image.shape[0])
-        assert image[row, column] > 0
-        assert axes.get_xlim()[0] < at_beta < axes.get_xlim()[1]
-        assert axes.get_ylim()[0] < at_level < axes.get_ylim()[1]
-    assert np.count_nonzero(image) == 2
-    assert np.diff(axes.get_ylim()) < 1  # cropped to what is visited
-    panels.draw_marks(axes, xr.DataArray(0 * marks, {"beta": beta, "level": level}))
-    assert not np.any(axes.images[-1].get_array())

@@ -87,6 +87,7 @@ def test_the_phase_diagram_of_the_three_spin_ferromagnet_is_known_in_closed_form
     assert np.all(np.abs(line.order_parameters[0]["m"] - line.order_parameters[1]["m"])[temperature < 2.3] > 0.1)
 
 
+@pytest.mark.slow
 def test_a_phase_diagram_is_labelled_drawn_and_shown(magnet):
     labelled = magnet.to_xarray()
     assert labelled["m"].dims == ("point", "solution")
@@ -267,6 +268,7 @@ def test_two_solutions_coexist_where_their_actions_are_equal():
     assert "First-order transition" in repr(found)
 
 
+@pytest.mark.slow
 def test_two_solutions_on_one_branch_have_no_transition():
     up, down = solutions(0.05)
     with pytest.raises(ValueError, match=r"same branch, at m = 0.88\d+ and at m = 0.93\d+, so no transition"):
@@ -275,6 +277,7 @@ def test_two_solutions_on_one_branch_have_no_transition():
         transition(down, down, h, (-0.1, 0.3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", (0.4, pytest.param(0.5, marks=pytest.mark.slow)))
 def test_the_stated_error_of_a_continuous_transition_covers_the_true_one(temperature):
     values = {"T": temperature, "Delta": 0.2}
@@ -317,6 +320,7 @@ def test_a_landscape_has_its_stationary_points():
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_a_landscape_over_two_order_parameters_has_saddles():
     x, y = symbols("x y", real=True)
     action = Action((x**2 - 1) ** 2 / 4 + a * y**2 / 2 + x * 0, {x: Real(), y: Real()}, [a])
@@ -327,5 +331,3 @@ def test_a_landscape_over_two_order_parameters_has_saddles():
     axes = action.plot_landscape({x: (-1.5, 1.4), y: (-1, 1), a: 1.0})
     assert axes.get_ylabel() == "$y$"
     plt.close(axes.figure)
-    with pytest.raises(ValueError, match="range"):
-        landscape(action, {x: 0.0, y: 0.0, a: 1.0})

@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from sympy import MatrixSymbol, Symbol
 
 from theorykit.checks import refuse_known
 from theorykit.saddle import Between, Positive, PositiveDefinite, Real, Symmetric
-from theorykit.symbolic import positive_definite, symmetric
 
 from ..bpkr.cases import SEEDS, assert_close
 
@@ -50,22 +48,3 @@ def test_steps_have_the_length_of_the_metric(name, seed):
     value, change = jax.jvp(after, (0.0,), (1.0,))
     assert_close(value, domain.value(coordinates, shape), 1e-13)
     assert_close(length(np.asarray(value), np.asarray(change)), np.linalg.norm(step), 1e-8)
-
-
-@pytest.mark.parametrize(
-    ("domain", "symbol", "message"),
-    [
-        (Real(), Symbol("q", positive=True), "q is declared positive, but"),
-        (Real(), positive_definite("U", 2), "U is declared symmetric, but"),
-        (Positive(), Symbol("q", negative=True), "declared not to be positive"),
-        (Between(-1, 1), Symbol("q", positive=True), "extends down to -1"),
-        (Between(-1, 1), Symbol("q", negative=True), "extends up to 1"),
-        (Positive(), positive_definite("U", 2), "U is a matrix"),
-        (PositiveDefinite(), symmetric("U", 2), "made by positive_definite"),
-        (Symmetric(), MatrixSymbol("U", 2, 2), "made by symmetric"),
-        (Symmetric(), positive_definite("U", 2), "use PositiveDefinite"),
-    ],
-)
-def test_a_domain_that_contradicts_its_symbol_is_refused(domain, symbol, message):
-    with pytest.raises(ValueError, match=message):
-        domain.check_symbol(symbol)

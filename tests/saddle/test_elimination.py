@@ -137,13 +137,6 @@ REFUSED = {
     "none in the domain": (Action(X**2 + X + Y**2, {X: Between(0, 1), Y: Real()}), [X], "has no solution for x"),
     "several": (Action(X**4 - X**2 * A**2 + Y**2, {X: Real(), Y: Real()}, [A]), [X], "3 solutions"),
     "transcendental": (Action(log_cosh(A * X) + X**3 + Y**2, {X: Real(), Y: Real()}, [A]), [X], "x cannot be"),
-    "no order parameter": (
-        Action(X**2 + A * Y**2, {X: Real(), Y: Real()}, [A]),
-        [A],
-        "must be among the order parameters",
-    ),
-    "none named": (Action(X**2, {X: Real()}), [], "name at least one"),
-    "all": (Action(X**2 + Y**2, {X: Real(), Y: Real()}), [X, Y], "leave at least one"),
     "a multiplier of constants": (
         Action(X * A + Y**2, {X: Real(), Y: Real()}, [A]),
         [X],

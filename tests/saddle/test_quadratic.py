@@ -16,11 +16,12 @@ from theorykit.saddle.problem import Expansion
 from theorykit.saddle.solvers.quadratic_model import QuadraticModel
 
 from ..bpkr.cases import ALL_SKIPS, SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close
+from ..marks import slow
 
 SIZE = 4
 
 
-@pytest.mark.parametrize("case", (TWO_LAYERS, TWO_OUTPUTS, SKIP_FIRST, ALL_SKIPS))
+@pytest.mark.parametrize("case", (ALL_SKIPS, *slow((TWO_LAYERS, TWO_OUTPUTS, SKIP_FIRST))))
 def test_a_step_multiplies_the_factors_of_the_order_parameters(case):
     architecture = case.architecture()
     rng = np.random.default_rng(0)
@@ -62,6 +63,7 @@ def test_the_step_is_the_least_point_of_the_model_within_the_radius(seed, expone
     assert -lowered <= values.min() + 0.01 * abs(lowered)
 
 
+@pytest.mark.slow
 @given(seed=SEEDS)
 def test_what_remains_is_what_a_newton_step_gains(seed):
     model, *_ = a_model(seed)

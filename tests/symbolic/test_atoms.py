@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatrixSymbol, Symbol, Trace, log
 
-from tests.expressions import A, B, F, H, L, N, P, R, W, X, assert_close, random_numbers, s, square, v
+from tests.expressions import A, B, H, L, N, R, W, X, assert_close, random_numbers, s, square, v
 from theorykit.codegen import interpret
 from theorykit.symbolic import (
     Diagonal,
-    Softmax,
-    SquareRoot,
     gradient,
     log_det,
     partial_trace,
@@ -18,7 +16,7 @@ from theorykit.symbolic import (
     quadratic_form,
     trace,
 )
-from theorykit.symbolic.atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, PrincipalBlock
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PositiveDefiniteSymbol
 
 FACTORS = (H, N)
 
@@ -78,32 +76,6 @@ def test_traces_are_written_in_their_simplest_form():
     assert trace(Trace(L) * X) == Trace(L) * Trace(X)
     assert partial_trace(s * X, FACTORS, 0) == s * PartialTrace(X, FACTORS, 0)
     assert partial_trace(MatMul(-1, X, W), FACTORS, 1) == -PartialTrace(X * W, FACTORS, 1)
-
-
-WRONG = {
-    "log-determinant": lambda: LogDet(F),
-    "log-determinant of a scalar": lambda: LogDet(s),
-    "diagonal": lambda: Diagonal(F),
-    "square root": lambda: SquareRoot(F),
-    "factors that do not fit": lambda: PartialTrace(X, (H, P), 0),
-    "a scalar": lambda: PartialTrace(s, FACTORS, 0),
-    "three factors": lambda: PartialTrace(X, (H, N, 1), 0),
-    "no such factor": lambda: PartialTrace(X, FACTORS, 2),
-    "blocks that do not fit": lambda: PrincipalBlock(W, (H, N), 0),
-    "a block of no size": lambda: PrincipalBlock(W, (H * N, 0), 0),
-    "no such block": lambda: PrincipalBlock(W, (H, H * N - H), 2),
-    "a quadratic form that does not fit": lambda: quadratic_form(MatrixSymbol("z", 5, 1), MatrixSymbol("Z", 6, 6)),
-    "a quadratic form of several columns": lambda: quadratic_form(X, W),
-    "softmax of several columns": lambda: Softmax(X),
-    "a trace": lambda: trace(MatrixSymbol("Z", 4, 6)),
-    "a partial trace": lambda: partial_trace(F, FACTORS, 0),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_wrong_shapes_are_refused_by_name(wrong):
-    with pytest.raises((TypeError, ValueError), match=r"matri|value|vector|column|sizes|dimensions|traced|index"):
-        wrong()
 
 
 def test_factors_may_be_expressions_of_sizes():

@@ -196,12 +196,3 @@ def test_a_batch_has_functions_of_several_matrices():
 def test_sums_are_written_with_indices(expression, expected):
     assert latex(expression) == expected
     assert mathml(expected)
-
-
-def test_matrices_of_other_shapes_are_refused():
-    with pytest.raises(ValueError, match="one shape"):
-        entrywise(lambda x, y: x * y, U, X)
-    with pytest.raises(ValueError, match="of 2 numbers"):
-        Entrywise(sp.Lambda(z, z), U, V)
-    with pytest.raises(TypeError, match="function must map 2 expressions"):
-        entrywise(lambda x: x, U, V)

@@ -81,7 +81,7 @@ def _by_taylor(kind, power, offset, slope, by_offset, by_slope):
     )
 
 
-@pytest.mark.quick("erf-2", "Abs-2")
+@pytest.mark.quick("Abs-2")
 @pytest.mark.parametrize("power", [*slow([0, 1]), 2])
 @pytest.mark.parametrize("kind", [*KINKED, erf, *slow([kind for kind in SMOOTH if kind is not erf])])
 def test_every_row_has_its_limit_for_zero_slope_and_its_derivatives(kind, power):

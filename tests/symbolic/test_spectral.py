@@ -76,6 +76,7 @@ def test_generated_code_gives_what_the_interpreter_gives(expression, spectrum, s
     assert_close(compiled(expression)(values), interpret(expression, values), 1e-9)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA)
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
 def test_gradients_are_those_of_automatic_differentiation_and_of_differences(expression, spectrum):
@@ -132,6 +133,7 @@ def test_many_matrices_at_once_have_the_same_derivatives():
     assert_close(jax.grad(total(ours))(matrices), symmetrised, 1e-12)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-6, 1e-2, 0.7])
 @pytest.mark.parametrize("centre", [0.02, 1.0])
 def test_second_derivatives_are_accurate_whatever_the_distance_of_the_eigenvalues(gap, centre):
@@ -237,6 +239,7 @@ ROOTS = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA)
 @pytest.mark.parametrize("name", ["in a product", *slow(["trace", "of a sum"])])
 def test_square_roots_have_derivatives_where_eigenvalues_agree(name, spectrum):

@@ -198,29 +198,6 @@ def test_the_stated_error_of_an_average_covers_the_true_one():
     assert float(steep - spectral_average(lambda x: jnp.tanh(1e4 * (x - 1.234)), 0.5, 0.4)) > 1e-6
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: marchenko_pastur(-1), "ratio of a Marchenko-Pastur law must be positive, got -1"),
-        (lambda: semicircle(0), "variance of a semicircle law must be positive, got 0"),
-        (lambda: MP * -2, "factor of a law must be positive, got -2"),
-        (lambda: MP + marchenko_pastur(3), "free Poisson laws of one size of jumps"),
-    ],
-)
-def test_no_law(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
-
-
-@pytest.mark.parametrize("values", [{"Delta": -0.7, "kappa": 1.6}, {"Delta": 0.7, "kappa": -1.6}])
-@pytest.mark.parametrize("kind", ["average", "cube_of_density"])
-def test_the_interpreter_refuses_negative_parameters(kind, values):
-    value = SUM.average(lambda x: sp.exp(-x)) if kind == "average" else SUM.cube_of_density()
-    assert np.isfinite(float(interpret(value, {name: abs(each) for name, each in values.items()})))
-    with pytest.raises(ValueError, match="negative"):
-        interpret(value, values)
-
-
 @pytest.mark.slow
 def test_parameters_that_are_no_law_give_nan():
     function = compile_expressions("f", {"value": SUM.cube_of_density()}, [NOISE, RATIO])

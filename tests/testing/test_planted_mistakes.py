@@ -404,3 +404,36 @@ def test_the_report_says_what_was_tried():
     assert "at 2, 3 and 5 heads, widths 5 to 7, 11 to 5 and 41 to 37, 7, 11 and 29 tokens" in said
     for place in ("alone (widths 5, 7)", "below attention", "above a dense layer", "between others (widths 4, 5, 6,"):
         assert place in said
+
+
+SUSPICIOUS = {
+    "no 1/sqrt(N)": (
+        stated(lambda layer: layer.weights(1) * layer.hidden),
+        "divided by sqrt(layer.width)",
+        "is missing",
+    ),
+    "a parameter that is not used": (
+        stated(
+            lambda layer: layer.weights(1) * layer.hidden / sqrt(layer.width),
+            parameters=lambda layer: {layer.number("g"): 1.0},
+        ),
+        "every parameter has a separate symbol",
+        "was forgotten in `forward`",
+    ),
+    "a map that the theory does not cover": (
+        stated(lambda layer: (layer.weights(1) * layer.hidden / sqrt(layer.width)).applyfunc(tanh)),
+        "the theory covers the specification",
+        "a nonlinear function",
+    ),
+    "a prior that is not definite": (
+        CorrelatedHeads(np.ones((2, 2)), 2),
+        "the theory covers the specification",
+        "eigenvalue that is not positive",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUSPICIOUS)
+def test_mistakes_are_found_without_a_reference(name):
+    kind, check, meaning = SUSPICIOUS[name]
+    assert_found(testing.check_layer(kind, checks=[]), check, "", meaning)

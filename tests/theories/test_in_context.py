@@ -1,6 +1,5 @@
 """Learning in context: closed forms without ridge, the transition, and networks of finite size, trained by a solve."""
 
-import jax
 import mpmath
 import numpy as np
 import pytest
@@ -127,24 +126,6 @@ def test_networks_of_finite_size_extrapolate_to_the_theory():
     assert np.all(np.abs(limit - expected) < 2 * error) and np.all(error < 0.04)
     # The smallest networks alone differ significantly.
     assert np.all(np.abs(means[0] - expected) > 5 * errors[0])
-
-
-@pytest.mark.parametrize("name", ["alpha", "tau", "kappa", "ridge"])
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
-def test_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=name):
-        in_context.errors(**{**AT, name: value})
-    with pytest.raises(ValueError, match="rho"):
-        in_context.errors(**{**AT, "rho": -0.1})
-
-
-def test_messages_say_what_to_give_instead():
-    with pytest.raises(ValueError, match=r"ridge must be above zero \(1e-12 is the ridgeless limit\), got 0.0$"):
-        in_context.errors(**{**AT, "ridge": 0.0})
-    with pytest.raises(ValueError, match=r"tau must be above zero, got -1.0 at index \(1,\)$"):
-        in_context.errors(**{**AT, "tau": [0.5, -1.0]})
-    with pytest.raises(ValueError, match=r"errors returns NumPy arrays, so it cannot run in jax.jit"):
-        jax.jit(lambda ridge: in_context.errors(**{**AT, "ridge": ridge}))(0.1)
 
 
 def test_points_without_a_solution_are_named(monkeypatch):

@@ -1,11 +1,9 @@
 """Attention-indexed models: reference errors, thresholds, the steps of the derivation, and planted mistakes."""
 
-import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from sympy import Rational, S
@@ -49,36 +47,6 @@ def test_no_error_is_left_above_the_threshold():
 def test_without_data_the_error_is_the_variance_of_the_prior():
     # the mean square of S is 1 + rho, and that of its mean is rho
     assert learned_attention.mmse(1e-7, 0.5, 2) == pytest.approx(1, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((0.3, 0.5, 2), "alpha must be below the recovery threshold 0.1875"),
-        ((-0.1, 0.5, 2), "alpha must be"),
-        ((0.1, 0.0, 2), "rho must be"),
-        ((0.1, np.nan, 2), "rho must be"),
-        ((0.1, 0.5, 1), "tokens must be at least 2"),
-    ],
-)
-def test_bad_input_is_refused_by_name(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        learned_attention.solve(*arguments)
-
-
-def test_each_function_takes_one_number_that_is_not_traced():
-    for function in (learned_attention.mmse, learned_attention.solve):
-        with pytest.raises(TypeError, match=r"alpha must be a number, got an array .* of shape \(2,\)"):
-            function(np.array([0.1, 0.15]), 0.5)
-        # The tests check types, and traced values are not of type float.
-        unchecked = inspect.unwrap(function)
-        for transform in (jax.jit, jax.grad):
-            with pytest.raises(ValueError, match=rf"{function.__name__} .* so it cannot run in jax.jit"):
-                transform(lambda alpha, unchecked=unchecked: unchecked(alpha, 0.5))(0.1)
-    with pytest.raises(ValueError, match=r"recovery_threshold .* so it cannot run in jax.jit"):
-        jax.jit(inspect.unwrap(learned_attention.recovery_threshold))(0.5)
-    # Known numbers may appear in compiled code.
-    assert jax.jit(lambda x: x * learned_attention.recovery_threshold(0.5))(1.0) == 0.1875
 
 
 def test_the_action_passes_the_checks_of_any_action():

@@ -1,6 +1,5 @@
 """One pass over the data: the same sums whatever the batches, their source and the workers; resumed, and refused."""
 
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -248,60 +247,3 @@ def test_every_value_that_was_done_is_compared_of_arrays_in_memory_and_iterables
                     again()
     same = jnp.asarray(data["features"]), np.asfortranarray(data["labels"])
     assert_identical(Data.of_batches(batches_of(*same, 6), checkpoint=path).moments, whole)
-
-
-GOOD = (np.ones((3, PATHS, FEATURES)), np.ones(3))
-BAD_BATCHES = {
-    "not a pair": (np.ones((3, PATHS, FEATURES)), "batch 1 must be a pair (features, labels), got ndarray"),
-    "flat features": ((np.ones((3, 12)), np.ones(3)), "batch 1: features must have shape (examples, paths, features)"),
-    "no examples": ((np.ones((0, PATHS, FEATURES)), np.ones(0)), "without zeros, got (0, 4, 3)"),
-    "labels of three axes": ((GOOD[0], np.ones((3, 1, 1))), "batch 1: labels must have shape (examples) or"),
-    "lengths": ((GOOD[0], np.ones(4)), "batch 1: features has 3 examples, but labels has 4"),
-    "other paths": ((np.ones((3, 2, 6)), np.ones(3)), "batch 1 has (paths, features, outputs) ="),
-    "other outputs": ((GOOD[0], np.ones((3, 2))), "= (4, 3, 2), but the batches before it have (4, 3, 1)"),
-    "complex": (
-        (GOOD[0] * 1j, np.ones(3)),
-        "batch 1: features must be an array of real numbers, got an array of complex128",
-    ),
-    "text": ((GOOD[0], ["a", "b", "c"]), "batch 1: labels must be an array of real numbers, got ['a', 'b', 'c']"),
-    "nan": (
-        (changed(GOOD[0], (1, 2, 0), np.nan), np.ones(3)),
-        "batch 1: features is not finite in 1 entry, the first nan at index (1, 2, 0)",
-    ),
-    "infinite label": ((GOOD[0], changed(GOOD[1], 2, -np.inf)), "batch 1: labels is not finite in 1 entry"),
-    "too large": ((1e200 * GOOD[0], np.ones(3)), "products of values as large as 1e+200 exceed the range"),
-}
-
-
-@pytest.mark.parametrize(("batch", "message"), BAD_BATCHES.values(), ids=BAD_BATCHES)
-def test_bad_batches_are_refused_by_number_and_value(batch, message):
-    with ThreadPoolExecutor(2) as pool:
-        for executor in (None, pool):
-            for batches_per_task in (1, 4):
-                with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-                    Data.of_batches(
-                        iter([GOOD, batch]), executor=executor, batches_per_task=batches_per_task, progress=False
-                    )
-
-
-def test_bad_jobs_are_refused():
-    features, labels = random_data()
-    with refused("batches is empty"):
-        Data.of_batches([])
-    with refused("need equal numbers of examples"):
-        Data.of_arrays(features, labels[:-1])
-    with refused("need equal numbers of examples"):
-        Data.of_arrays(features[:0], labels[:0])
-
-
-def test_statistics_whose_shapes_do_not_fit_are_refused():
-    good = {"gram": np.eye(12), "projection": np.ones((12, 1)), "label_square": 1.0, "examples": 3, "paths": 4}
-    for wrong, message in (
-        ({"gram": np.ones((12, 11))}, "gram must have shape (columns, columns)"),
-        ({"projection": np.ones((11, 1))}, "projection (columns, outputs), got (12, 12) and (11, 1)"),
-        ({"paths": 5}, "12 columns, which is not a multiple of 5 paths"),
-    ):
-        with refused(message):
-            FeatureStatistics(**{**good, **wrong})
-    with refused("(4, 3, 1) and (2, 6, 1) cannot be added"):
-        FeatureStatistics(**good) + FeatureStatistics(**{**good, "paths": 2})

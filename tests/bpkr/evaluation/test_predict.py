@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +94,7 @@ def test_at_zero_temperature_the_network_interpolates(case, seed):
     assert np.max(prediction.variance) < 1e-9 * np.max(prior_variance(on_training_set))
 
 
+@pytest.mark.slow
 @given(seed=SEEDS)
 def test_repeating_every_example_is_halving_the_noise(seed):
     problem = random_problem(TWO_LAYERS, seed)

@@ -22,6 +22,7 @@ def test_an_architecture_with_data_is_the_same_as_their_problem():
     assert bpkr.solve(ARCHITECTURE, DATA).action == bpkr.solve(PROBLEM).action
 
 
+@pytest.mark.slow
 def test_moments_give_the_same_numbers_as_the_arrays():
     saddle = bpkr.solve(PROBLEM)
     moments = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_arrays(FEATURES, LABELS, progress=False))
@@ -51,30 +52,9 @@ def test_a_problem_can_be_pickled_and_differentiated_through():
     assert_close(jax.grad(action)(0.1), slope, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("data", "named"),
-    [
-        (bpkr.Data(FEATURES), "data has no labels, which all functions but bpkr.kernel need"),
-        (bpkr.Data(FEATURES, LABELS, test_labels=LABELS), "test_labels need test_features"),
-        (
-            bpkr.Data(FEATURES, LABELS, moments=bpkr.Data.of_arrays(FEATURES, LABELS, progress=False).moments),
-            "moments replace the training data",
-        ),
-    ],
-    ids=["no labels", "labels of no test", "arrays and moments"],
-)
-def test_data_that_are_not_meant_are_refused(data, named):
-    with refused(named):
-        bpkr.solve(ARCHITECTURE, data)
-
-
 def test_a_kernel_needs_no_labels_and_a_problem_no_data_twice():
     kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), bpkr.gp_limit(ARCHITECTURE))
     assert_close(kernel, bpkr.kernel(PROBLEM, bpkr.gp_limit(ARCHITECTURE)), 1e-12)
-    with pytest.raises(TypeError, match="data can only be given with an architecture"):
-        bpkr.solve(PROBLEM, DATA)
-    with pytest.raises(TypeError, match="data must be given too"):
-        bpkr.solve(ARCHITECTURE)
 
 
 def test_evaluate_works_under_jit_and_vmap():

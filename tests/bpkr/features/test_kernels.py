@@ -165,23 +165,6 @@ def test_features_of_given_kernels_have_them_for_products():
     assert_close(of_one[:, 0] @ of_one[:, 0].T, kernels[0, 0], 1e-12)
 
 
-def test_kernels_that_are_of_no_features_are_refused():
-    with refused(
-        "kernels are not positive semidefinite, so no features have these inner products: the smallest eigenvalue is -1"
-    ):
-        bpkr.features_of_kernels(np.diag([1.0, -1.0, 2.0]))
-    with refused("kernels are not symmetric"):
-        bpkr.features_of_kernels(np.array([[1.0, 0.5], [0.0, 1.0]]))
-    with refused("kernels must have shape (paths, paths, examples, examples)"):
-        bpkr.features_of_kernels(np.ones((2, 3, 4, 4)))
-    vectors = RNG.normal(size=(6, 3))
-    low_rank = (vectors @ vectors.T).astype(np.float32)
-    asymmetric = low_rank * np.triu(np.full((6, 6), 1 + 1e-6, np.float32)) + np.tril(low_rank, -1)
-    for made in (low_rank, asymmetric):
-        with refused("the entries have single precision (relative rounding 6e-8)"):
-            bpkr.features_of_kernels(made)
-
-
 @pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])
 def test_functions_that_are_not_square_integrable_are_refused(function):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function)
@@ -203,15 +186,3 @@ def test_what_takes_features_alone_refuses_kernels_in_words(take):
     # the type checks of the test run refuse some of them first
     with pytest.raises(TypeError, match=r"takes path features, but these are kernels between paths|ImplicitFeatures"):
         calls[take]()
-
-
-def test_features_of_other_functions_are_refused():
-    erf, relu = (bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function) for function in ("erf", "relu"))
-    features, labels = bpkr.path_features(INPUTS, ATTENTION, erf), np.ones(EXAMPLES)
-    with refused("features are for the activations erf, but the architecture"):
-        bpkr.solve(relu, bpkr.Data(features, labels))
-    with refused("features are an array, but the architecture has nonlinear hidden units"):
-        bpkr.solve(relu, bpkr.Data(np.ones((EXAMPLES, 2, 3)), labels))
-    broken = ImplicitFeatures(features.tokens * np.nan, *jax.tree.leaves(features)[1:], erf.activations)
-    with refused("entries of tokens are infinite or not a number"):
-        bpkr.solve(erf, bpkr.Data(broken, labels))

@@ -2,10 +2,8 @@
 
 import itertools
 import math
-from functools import partial
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +12,7 @@ from theorykit.testing import random_inputs
 from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
 from .. import cases
-from ..cases import assert_close, changed, explicit_branches, random_key_queries, refused
+from ..cases import assert_close, explicit_branches, random_key_queries, refused
 
 ANY_CASE = st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR)
 ANY_READOUT = st.sampled_from(cases.READOUTS)
@@ -78,47 +76,3 @@ def test_a_network_without_attention_takes_none():
     assert bpkr.attention(inputs, key_query=()) == ()
     with refused("attention has 1 layer, but the architecture has 0 with heads"):
         bpkr.path_features(inputs, [np.ones((EXAMPLES, 1, TOKENS, TOKENS))], architecture)
-
-
-QUERY = [np.ones((2, 3, 4))]
-WRONG_HEADS = {
-    "nothing": ({}, "give either key_query=[...], or both query=[...] and key=[...]"),
-    "queries alone": ({"query": QUERY}, "give either key_query=[...], or both query=[...] and key=[...]"),
-    "both": ({"key_query": QUERY, "query": QUERY, "key": QUERY}, "give either key_query=[...], or both"),
-    "a bias of products": ({"key_query": QUERY, "key_bias": QUERY}, "with or without query_bias and key_bias"),
-    "not square": ({"key_query": QUERY}, "key_query[0] must have shape (heads, features, features), got (2, 3, 4)"),
-    "no heads": ({"key_query": [np.ones((0, 3, 3))]}, "key_query[0] has zero heads"),
-    "NaN": ({"key_query": [changed(np.ones((2, 3, 3)), (1, 0, 2), np.nan)]}, "key_query[0] is not finite in 1 entry"),
-    "no keys": ({"query": QUERY, "key": []}, "key must have the shapes [(2, 3, 4)], to fit query, got []"),
-    "other keys": ({"query": QUERY, "key": [np.ones((2, 5, 4))]}, "key must have the shapes [(2, 3, 4)], to fit query"),
-    "short": (
-        {"query": QUERY, "key": QUERY, "key_bias": [np.ones(3)]},
-        "key_bias[0] must have shape (heads, G)",
-    ),
-    "other biases": (
-        {"query": QUERY, "key": QUERY, "query_bias": [np.ones((2, 2))]},
-        "query_bias must have the shapes [(2, 3)], to fit query, got [(2, 2)]",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_HEADS)
-def test_heads_that_do_not_fit_each_other_are_refused(name):
-    arguments, message = WRONG_HEADS[name]
-    for call in (bpkr.heads, partial(bpkr.attention, np.ones((1, TOKENS, INPUT_FEATURES)))):
-        with refused(message):
-            call(**arguments)
-
-
-def test_inputs_must_fit_heads_and_architecture():
-    rng, architecture = np.random.default_rng(0), cases.TWO_LAYERS.architecture()
-    inputs, heads = random_inputs(rng), random_key_queries(cases.TWO_LAYERS.heads, rng)
-    attention = bpkr.attention(inputs, key_query=heads)
-    with refused(f"heads for {INPUT_FEATURES} features do not fit inputs of shape (5, 4, 3)"):
-        bpkr.attention(inputs[:, :, :3], key_query=heads)
-    with refused("inputs is not finite in 1 entry, the first nan at index (0, 1, 2)"):
-        bpkr.attention(changed(inputs, (0, 1, 2), np.nan), key_query=heads)
-    with refused("attention[0] must have shape (5, 3, 3, 3), or (3, 3, 3) if it is the same for all examples"):
-        bpkr.path_features(inputs[:, :3], attention, architecture)
-    with refused("attention[1] must have shape (5, 2, 4, 4), or (2, 4, 4) if it is the same for all examples"):
-        bpkr.path_features(inputs, [attention[0], attention[1][:, :1]], architecture)

@@ -133,12 +133,6 @@ def test_a_position_is_read_in_each_example():
     np.testing.assert_array_equal(features(np.zeros(EXAMPLES, dtype=int)), features("first"))
     with refused("readout[1] is token 1, which is padding according to real_tokens"):
         features(np.ones(EXAMPLES, dtype=int))
-    for wrong in (np.ones(3, dtype=int), np.ones(EXAMPLES), 2):
-        with refused("readout must be one of 'first', 'last', 'mean'"):
-            features(wrong)
-    for position in (-1, TOKENS):
-        with refused(f"readout[0] must be one of the 4 tokens, from 0, got {position}"):
-            features(np.full(EXAMPLES, position))
 
 
 def test_attention_that_is_shared_is_that_of_every_example():
@@ -154,39 +148,6 @@ def test_attention_that_is_shared_is_that_of_every_example():
     jaxpr = jax.make_jaxpr(lambda maps: bpkr.path_features(inputs, maps, ARCHITECTURE))(shared)
     sizes = [var.aval.size for equation in jaxpr.eqns for var in equation.outvars]
     assert max(sizes) < copied[0].size
-
-
-BIG = np.full((1, 1, TOKENS, TOKENS), 1e308)
-WRONG_MASKS = {
-    "another word": (("casual",), "mask[0] must be 'causal'"),
-    "an empty tuple": ((), "got an empty tuple"),
-    "lengths of others": (LENGTHS[:3], "mask must be the number of real tokens of each example (5,)"),
-    "a length of zero": (LENGTHS * 0, "mask[0] must be from 1 to the 4 tokens of inputs, got 0"),
-    "a length too great": (("causal", LENGTHS + 1), "mask[1][0] must be from 1 to the 4 tokens of inputs, got 5"),
-    "no real token": (REAL & (LENGTHS > 1)[:, None], "mask[1] marks no token of the example as real"),
-    "other numbers": (REAL * 2, "mask must be True or False, or 1 or 0, for each token"),
-    "of other tokens": (REAL[:, :3], "mask must be the number of real tokens of each example (5,)"),
-    "without an axis": (np.array(CAUSAL), 'mask must be "causal"'),
-    "causal, queries first": (np.tri(TOKENS, dtype=bool), 'Pass mask="causal", layout="torch"'),
-    "added, queries first": (np.triu(np.full((TOKENS, TOKENS), -np.inf), 1)[None, None], "its axes are in the other"),
-    "of other heads": (np.ones((1, 3, TOKENS, TOKENS), dtype=bool), "does not fit attention"),
-    "not a number": (np.full((1, 1, 1, 1), np.nan), "mask adds NaN or infinity"),
-    "infinity": (np.full((1, 1, 1, 1), np.inf), "mask adds NaN or infinity"),
-    "numbers beyond double precision": ((BIG, BIG), "mask adds NaN or infinity"),
-    "no key left": (
-        ("causal", np.flip(REAL, axis=1)),
-        "mask leaves query 0 of example 1, head 0, counted from 0, without any key to attend to",
-    ),
-    "zeros and ones": (CAUSAL[:, None] * 1.0, "adds only 0 and 1 to scores; give booleans if 1 means allowed"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_MASKS)
-def test_wrong_masks_are_refused(name):
-    mask, message = WRONG_MASKS[name]
-    inputs = random_inputs(np.random.default_rng(0))
-    with refused(message):
-        bpkr.attention(inputs, key_query=[np.zeros((2, INPUT_FEATURES, INPUT_FEATURES))], mask=mask)
 
 
 def test_transposed_attention_is_refused_unless_it_is_meant():

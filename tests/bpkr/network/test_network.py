@@ -191,12 +191,3 @@ def test_weight_blocks_have_the_covariance_of_their_prior(case):
         covariance = explicit_covariance(layer, variance)
         entries = np.stack([block.ravel() for block in np.split(np.asarray(weights), len(covariance), axis=1)], axis=1)
         assert_mean_is(entries[:, :, None] * entries[:, None, :], covariance)
-
-
-@pytest.mark.parametrize("shapes", [[1], [3], [2, 2], []])
-def test_networks_that_do_not_fit_the_architecture_are_refused(shapes):
-    architecture, halves = (bpkr.Architecture((2,), (4.0, width), temperature=0.1) for width in (4, 2.5))
-    with pytest.raises(ValueError, match="heads"):
-        sampled(architecture, key_query_heads(tuple(shapes), np.random.default_rng(0)), 0)
-    with pytest.raises(ValueError, match=r"whole numbers of hidden units.*2\.5"):
-        sampled(halves, key_query_heads((2,), np.random.default_rng(0)), 0)

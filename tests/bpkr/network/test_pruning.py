@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sympy import Identity, KroneckerProduct, sqrt
 
 from theorykit import bpkr
-from theorykit.bpkr import AbstractHeads, AbstractLayer, Attention, Dense, Head, Skip
+from theorykit.bpkr import AbstractLayer, Attention, Dense, Head, Skip
 from theorykit.testing import random_inputs
 from theorykit.testing.problems import INPUT_FEATURES
 
@@ -207,51 +207,6 @@ def test_kinds_of_layers_that_are_not_known_with_fewer_heads_are_refused(layer, 
     np.testing.assert_array_equal(bpkr.without_heads(network, [Head(2, 1)]).weights[0], network.weights[0])
 
 
-@pytest.mark.parametrize(
-    ("case", "removed", "message"),
-    [
-        (TWO_BY_TWO, [Head(0, 1)], "there is no layer 0, head 1: the network has 2 layers, counted from 1"),
-        (TWO_BY_TWO, [Head(1, 1), Head(2, 3)], "there is no layer 2, head 3: layer 2 has 2 heads, counted from 1"),
-        (TWO_BY_TWO, [Head(1, 0)], "there is no layer 1, head 0: layer 1 has 2 heads, counted from 1"),
-        (MIXTURE, [Head(2, 1)], "there is no layer 2, head 1: layer 2 has 0 heads"),
-        (TWO_BY_TWO, [Head(1, 2), Head(2, 1), Head(1, 2)], "layer 1, head 2 occurs more than once"),
-        (
-            TWO_BY_TWO,
-            [Head(2, 2), Head(2, 1)],
-            "cannot remove all 2 heads of layer 2 (Attention), which leaves an output of zero; keep at least one",
-        ),
-        (
-            ALL_SKIPS,
-            [Head(2, 1)],
-            "cannot remove all 1 heads of layer 2 (Skip), which leaves only its skip connection",
-        ),
-    ],
-)
-def test_heads_that_cannot_be_removed_are_refused(case, removed, message):
-    with refused(message):
-        bpkr.without_heads(sampled(case), removed)
-    if "there is no" in message or "more than once" in message:
-        with refused(message):
-            bpkr.removable_heads(removed, case.heads)
-
-
-def test_heads_of_an_unknown_sort_are_refused():
-    class Random(AbstractHeads):
-        table: tuple[jax.Array, ...]
-
-        @property
-        def layers(self):
-            return self.table
-
-        def unchecked_logits(self, inputs):
-            raise NotImplementedError
-
-    network = sampled(TWO_BY_TWO)
-    other = eqx.tree_at(lambda network: network.heads, network, Random(2 * (jnp.ones((2, INPUT_FEATURES)),)))
-    with refused("cannot remove Random: use KeyQueryHeads or ProjectionHeads"):
-        bpkr.without_heads(other, [Head(1, 1)])
-
-
 @given(data=st.data())
 def test_a_ranking_has_every_head_once_in_order_of_its_score(data):
     counts = data.draw(st.lists(st.integers(0, 4), max_size=3))
@@ -261,12 +216,6 @@ def test_a_ranking_has_every_head_once_in_order_of_its_score(data):
     assert sorted(ranked) == all_heads(counts)
     keys = [(scores[layer - 1][head - 1], layer, head) for layer, head in ranked]
     assert keys == sorted(keys)
-
-
-@pytest.mark.parametrize("bad", [np.array([0.5, np.nan]), np.array(1.0), np.ones((2, 2))])
-def test_scores_that_are_none_are_refused(bad):
-    with refused("scores of layer 2 must be finite and of shape (heads,)"):
-        bpkr.rank_heads((np.array([1.0]), bad))
 
 
 @given(data=st.data())

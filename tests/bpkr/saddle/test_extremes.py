@@ -52,6 +52,58 @@ def test_what_double_precision_can_hold_is_solved(numbers):
     assert solved(**numbers).converged
 
 
+SINGULAR = {
+    "less than one unit": {"widths": 0.1},
+    "opposite variances": {"prior_variances": (1e-6, 1e6, 1.0, 1.0)},
+    "variances that cancel": {"prior_variances": (1.0, 1e6, 1e-6, 1.0)},
+    "unequal widths": {"widths": (1.0, 1000.0, 3.0)},
+    "interpolation": {"temperature": 0.0},
+    "a tiny temperature": {"temperature": 1e-12},
+    "a huge temperature": {"temperature": 1e4},
+    "a huge width": {"widths": 2e5},
+}
+
+
+@pytest.mark.quick("interpolation", "opposite variances")
+@pytest.mark.parametrize("name", SINGULAR)
+def test_extreme_numbers_and_data_are_solved_without_warnings(name):
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(20, 4, 6)) / np.sqrt(24), rng.choice([-1.0, 1.0], size=20)
+    architecture = bpkr.Architecture((2, 2), **{"widths": 10.0, "temperature": 0.1, **SINGULAR[name]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
+    assert saddle.converged and saddle.gradient_norm <= 1e-9 and saddle.min_hessian_eigenvalue > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", (0.0, 1e-150, 1.0))
+def test_equal_paths_and_vanishing_features_are_solved(factor):
+    paths = (factor * FEATURES)[:, [0, 0, 2, 2]]
+    for labels in (LABELS, np.zeros(12), 1e6 * LABELS):
+        saddle = bpkr.solve(bpkr.Architecture((2, 2), 10.0, temperature=0.1), bpkr.Data(paths, labels))
+        assert saddle.converged and np.isfinite(saddle.action)
+
+
+def test_singular_order_parameters_have_a_kernel_and_no_action():
+    problem = bpkr.Problem(bpkr.Architecture((2, 2), 8.0, temperature=0.1), bpkr.Data(FEATURES, LABELS))
+    singular = bpkr.OrderParameters((np.diag([1.0, 1.0, 1.0, 0.0]), np.eye(2)), 1.0)
+    assert np.all(np.isfinite(bpkr.kernel(problem, singular)))
+    with pytest.raises(ValueError, match="U_1 is not positive definite: smallest eigenvalue 0"):
+        bpkr.evaluate(problem, singular)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-20])
+def test_equal_examples_need_a_temperature_whatever_rounding_does(temperature):
+    """Rounding may leave the singular kernel a Cholesky factor."""
+    for seed in range(20):
+        features = np.random.default_rng(seed).normal(size=(5, 4, 6))
+        features[4] = features[1]
+        architecture = bpkr.Architecture((2, 2), 8.0, temperature=temperature)
+        with pytest.raises(ValueError, match=r"temperature=0 needs|not positive definite to double precision"):
+            bpkr.Problem(architecture, bpkr.Data(features, LABELS[:5]))
+
+
 @pytest.mark.slow
 def test_large_labels_are_blamed_where_they_spoil_the_accuracy():
     with pytest.warns(bpkr.ConvergenceWarning, match="Likely cause: the labels are large"):
@@ -77,6 +129,7 @@ def test_examples_in_principal_axes_have_the_same_energy(case, repeated):
         assert there.label_count == energy.label_count
 
 
+@pytest.mark.slow
 def test_a_problem_that_newtons_method_gave_up_is_solved():
     features = np.random.default_rng(0).standard_normal((40, 4, 20)) * 1e7
     labels = np.sign(np.random.default_rng(1).standard_normal(40))

@@ -88,6 +88,7 @@ def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
     assert_close(costs.infinite_width_scores[0], np.ones(3))
 
 
+@pytest.mark.slow
 def test_moments_of_features_give_the_same():
     problem = problem_of((2,))
     data = problem.data
@@ -98,6 +99,7 @@ def test_moments_of_features_give_the_same():
         assert_close(getattr(sums, name)[0], getattr(arrays, name)[0], 1e-7)
 
 
+@pytest.mark.slow
 def test_without_its_only_head_a_network_knows_nothing():
     """Of an embedding by error functions, whose features are kernels."""
     architecture = bpkr.Architecture((1,), 7.0, temperature=0.5, embedding="erf")
@@ -125,6 +127,7 @@ def test_the_table_has_a_row_per_head_and_the_cheapest_first():
     assert "expected accuracy lost" in repr(costs) and "±" in costs.summary()._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_failed_solve_is_no_number():
     problem = problem_of((2,))
     with pytest.warns(bpkr.ConvergenceWarning, match="2 of 2 solves failed: layer 1, head 1: "):
@@ -132,6 +135,7 @@ def test_a_failed_solve_is_no_number():
     assert np.all(np.isnan(costs.log_evidence[0]))
 
 
+@pytest.mark.slow
 def test_what_has_no_heads_to_leave_out_is_refused():
     problem = problem_of((bpkr.Dense(),))
     with refused("no head can be left out, because the architecture has no heads"):

@@ -12,6 +12,8 @@ from theorykit.bpkr.evaluation import prediction
 from theorykit.bpkr.evaluation.energies import energy_of
 from theorykit.bpkr.saddle import saddle
 
+from ...marks import slow
+
 
 @given(st.integers(1, 10**6))
 def test_a_size_grows_by_less_than_an_eighth(size):
@@ -48,6 +50,7 @@ def test_zeros_do_not_change_energy_and_curvature(features, outputs):
     assert padded.label_count == plain.label_count == 17 * outputs
 
 
+@pytest.mark.quick("kernel")
 @pytest.mark.parametrize("features", [17, 2], ids=["kernel", "dual"])
 def test_solutions_are_those_of_the_data(features):
     here = problem(17, features)
@@ -78,13 +81,14 @@ def test_similar_sizes_share_a_program():
     assert len(saddle._minimise.programs.programs) == len(before) + 1
 
 
+@pytest.mark.slow
 def test_nothing_is_added_at_zero_temperature():
     here = problem(17, 17, temperature=0.0)
     assert saddle._in_shared_sizes(here).features.shape == (17, 4, 17)
     assert bpkr.solve(here).converged
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("outputs", [1, *slow([2])])
 def test_predictions_are_those_of_the_data(outputs):
     here, test = problem(17, 17, outputs=outputs), np.random.default_rng(1).normal(size=(5, 4, 17))
     point = bpkr.gp_limit(here.architecture)
@@ -94,6 +98,7 @@ def test_predictions_are_those_of_the_data(outputs):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_solutions_and_predictions_of_constants_within_a_traced_function():
     here, test = problem(17, 17), np.random.default_rng(1).normal(size=(5, 4, 17))
     point = bpkr.gp_limit(here.architecture)

@@ -81,6 +81,7 @@ def test_moments_are_those_of_the_points():
     np.testing.assert_allclose(moments.scatter / 39, np.cov(points.T), atol=1e-13)
 
 
+@pytest.mark.slow
 def test_the_student_law_is_that_of_scipy():
     rng = np.random.default_rng(0)
     factor, mean = np.tril(rng.normal(size=(3, 3))) + 2 * np.eye(3), rng.normal(size=3)
@@ -95,6 +96,7 @@ def test_the_student_law_is_that_of_scipy():
     assert stats.kstest(np.sum(white**2, axis=0) / 3, stats.f(3, 30).cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", ("by proposals", "by NUTS"))
 def test_a_chain_stays_as_long_as_weights_tell(seen):
     """The mean weight over the posterior is that over proposals, weighted by it."""
@@ -108,6 +110,7 @@ def test_a_chain_stays_as_long_as_weights_tell(seen):
     np.testing.assert_allclose(trial.stay(steps), expected, rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", (np.full(_BESIDE, -np.inf), np.full(_BESIDE, np.nan)))
 def test_no_proposal_is_taken_where_none_has_weight(weights):
     trial = NO_TRIAL.with_proposals(jnp.asarray(weights)).with_walk(jnp.array(0.0))
@@ -127,6 +130,7 @@ def test_draws_are_of_the_posterior():
         assert stats.kstest(column, stats.loggamma(shape).cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("posterior", "warmup"), [(LogGamma(), 0), pytest.param(LogGamma(), 5, marks=pytest.mark.slow), (Ridges(), 100)]
 )
@@ -156,6 +160,7 @@ class Meeting(LogGamma):
         return super().log_density(coordinates)
 
 
+@pytest.mark.slow
 def test_threads_may_trace_a_sampler_at_the_same_time():
     """NumPyro has one stack of handlers for all threads."""
     sampler = NoUTurnSampler(Meeting(), NoUTurn(), warmup=3)

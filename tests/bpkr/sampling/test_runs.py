@@ -1,17 +1,16 @@
-"""Runs: labelled and diagnosed, resumed exactly, refused with the reason."""
+"""Runs: labelled and diagnosed, refused with the reason."""
 
 import re
 import warnings
-from functools import partial
 
 import jax
 import numpy as np
 import pytest
 import xarray as xr
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr import sampling
-from theorykit.bpkr.sampling import Schedule, chains
+from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.chains import Draws
 from theorykit.bpkr.sampling.results import STATISTICS, accuracy_estimate, label_draws, summarise
 
@@ -19,47 +18,6 @@ from .problems import problem, quietly
 
 SAMPLERS = (sampling.sample_order_parameters, sampling.sample_weights_by_gibbs, sampling.sample_weights)
 SHORT = {"schedule": Schedule(chains=2, warmup=60, draws=120)}
-every_sampler = pytest.mark.parametrize("sample", SAMPLERS, ids=lambda sample: sample.__name__)
-
-
-@pytest.mark.quick("sample_weights_by_gibbs")
-@every_sampler
-def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, monkeypatch):
-    run = partial(quietly, sample, *problem()[:3])
-    whole = run(**SHORT)
-    assert whole.attrs["seconds"] > 0
-    if sample is not sampling.sample_weights_by_gibbs:
-        assert {"energy", "diverging", "n_steps"} <= set(whole["sample_stats"].data_vars)
-    monkeypatch.setattr(store, "CHECKPOINT_SECONDS", 0.0)
-    advance, calls = chains._advance, []
-
-    def killed(*arguments):
-        calls.append(arguments)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        return advance(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(chains, "_advance", killed)
-        run(folder=tmp_path, **SHORT)
-    resumed = run(folder=tmp_path, **SHORT)
-    for group in ("posterior", "sample_stats"):
-        assert resumed[group].to_dataset().drop_attrs().equals(whole[group].to_dataset().drop_attrs())
-    more = run(folder=tmp_path, schedule=Schedule(chains=2, warmup=60, draws=150))
-    np.testing.assert_array_equal(more["posterior"]["U_1"][:, :120], whole["posterior"]["U_1"])
-    assert more["posterior"].sizes["draw"] == 150
-
-
-def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
-    run = partial(quietly, sampling.sample_weights_by_gibbs, *problem()[:3], folder=tmp_path, **SHORT)
-    run()
-    with pytest.raises(FileExistsError, match="key"):
-        run(seed=1)
-    # of the second chain, or of all on an accelerator
-    kept = sorted(tmp_path.glob("*.npz"))[-1]
-    kept.write_bytes(b"not draws")
-    with pytest.raises(ValueError, match=rf"{kept.name} is not a checkpoint of a run of chains"):
-        run()
 
 
 def test_draws_are_labelled():

@@ -146,19 +146,6 @@ def test_a_forward_map_that_is_not_covered_is_refused_with_the_reason(forward, r
     assert "Kind" in str(refusal.value)
 
 
-PRIORS = {
-    "a number": (lambda layer: layer.variance, "not a square matrix"),
-    "not square": (lambda layer: OneMatrix(1, 2), "not a square matrix"),
-    "of more blocks": (lambda layer: layer.variance * Identity(2), "which have one block per row of the prior"),
-}
-
-
-@pytest.mark.parametrize(("prior", "reason"), PRIORS.values(), ids=PRIORS)
-def test_a_prior_that_does_not_fit_is_refused_with_the_reason(prior, reason):
-    with pytest.raises(ValueError, match=reason):
-        bpkr.Architecture((kind(dense, prior, heads=0),), 8, temperature=1.0)
-
-
 def test_functions_of_numbers_and_sizes_are_welcome():
     gain = Symbol("g_1", positive=True)
 

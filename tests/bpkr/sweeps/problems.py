@@ -1,9 +1,7 @@
-"""A small problem, of one compilation, that tests of sweeps and the processes they start share."""
+"""A small problem, of one compilation, that tests of sweeps share."""
 
-import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from theorykit import bpkr
@@ -25,8 +23,3 @@ def random_data(seed: int) -> bpkr.Data:
 def swept(data: bpkr.Data, folder: Path | None = None, **settings):
     """The sweep of `data` over GRID, or another grid in `settings`."""
     return sweeps.sweep(ARCHITECTURE, data, **{**GRID, "folder": folder, "progress": False, **settings})
-
-
-if __name__ == "__main__":
-    jax.config.update("jax_enable_x64", True)
-    swept(random_data(0), Path(sys.argv[1]))

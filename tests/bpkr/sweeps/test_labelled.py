@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.bpkr.cases import ALL_SKIPS, ONE_HEAD, OWN_KINDS, THREE_LAYERS, Case, random_problem, refused
+from tests.bpkr.cases import ALL_SKIPS, ONE_HEAD, OWN_KINDS, THREE_LAYERS, Case, random_problem
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
 from theorykit import bpkr, store
 from theorykit.bpkr import Dense, Skip, sweeps
@@ -61,19 +61,6 @@ def test_everything_the_solve_found_is_there(uneven):
     scores = bpkr.head_scores(architecture, saddle.order_parameters)
     np.testing.assert_array_equal(dataset["head_score_3"], scores[2])
     assert "head_score_2" not in dataset, "layer 2 has no heads"
-
-
-def test_what_does_not_fit_is_refused(uneven):
-    architecture, _, dataset = uneven
-    with refused(".sel(width=...)"):
-        sweeps.order_parameters_of(architecture, dataset.expand_dims(width=[1, 2]))
-    with refused("no U_2"):
-        sweeps.order_parameters_of(architecture, dataset.drop_vars("U_2"))
-    other = bpkr.Architecture((Dense(), Skip(2), 3), 25, temperature=1.0, outputs=2)
-    with refused("but architecture has the paths"):
-        sweeps.order_parameters_of(other, dataset)
-    with refused("not finite"):
-        sweeps.order_parameters_of(architecture, dataset.assign(U_1=dataset["U_1"] * np.nan))
 
 
 def test_errors_of_predictions():

@@ -1,22 +1,16 @@
 """Sweeps: what single solves give, by neighbours; nothing solved is lost or solved twice, nothing of others is used."""
 
 import math
-import multiprocessing
 import os
-import subprocess
-import sys
-import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from tests.bpkr.sweeps import problems
-from tests.bpkr.sweeps.problems import ARCHITECTURE, GRID, TEMPERATURES, WIDTHS, random_data, swept
+from tests.bpkr.sweeps.problems import ARCHITECTURE, TEMPERATURES, WIDTHS, random_data, swept
 from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
 from theorykit.bpkr.sweeps.run import Grid, GridPoint, grid_of, nearest
@@ -151,28 +145,6 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     np.testing.assert_array_equal(sweeps.best_temperatures(result), [0.5, 0.5])
 
 
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_and_loses_nothing(tmp_path, result, starts):
-    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    command = [sys.executable, "-m", problems.__name__, str(tmp_path)]
-    root = Path(__file__).parents[3]
-    with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and len(list((tmp_path / "points").glob("width*.nc"))) < 3:
-            time.sleep(0.002)
-        process.kill()
-    there = {path: path.stat().st_mtime_ns for path in (tmp_path / "points").glob("width*.nc")}
-    assert 3 <= len(there) < 30
-    leftover = tmp_path / "points" / ".width=5,temperature=0.02.nc.1"
-    leftover.write_bytes(b"half a file, of a process that was killed while it wrote")
-    resumed = swept(DATA, tmp_path)
-    assert len(starts) == 30 - len(there), "points that were there are not solved again"
-    assert all(path.stat().st_mtime_ns == written for path, written in there.items())
-    assert_same(resumed, result)
-    starts.clear()
-    assert_same(swept(DATA, tmp_path), result)
-    assert starts == []
-
-
 def test_a_sweep_is_extended(tmp_path, starts, result):
     swept(DATA, tmp_path, **SMALL)
     starts.clear()
@@ -237,29 +209,6 @@ def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts, compiled_as_by
         starts.clear()
         xr.testing.assert_equal(swept(DATA, tmp_path / f"{number}", **SMALL), shared)
         assert starts == []
-
-
-def test_executors_that_fork_are_refused():
-    executor = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
-    with pytest.raises(ValueError, match="spawn"):
-        sweeps.sweep_seeds(ARCHITECTURE, random_data, (3,), **SMALL, executor=executor)
-    with pytest.raises(ValueError, match="without repetitions"):
-        sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 3), **SMALL)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "named"),
-    [
-        ({"widths": (10, 10.0)}, ValueError, "widths must not repeat values, got 10 more than once"),
-        ({"widths": ((10, math.inf),)}, ValueError, r"widths\[0\] is infinite for only some layers"),
-        ({"data": replace(DATA, test_features=None)}, ValueError, "need test_features"),
-        ({"tolerence": 1e-6}, TypeError, "tolerence"),
-    ],
-)
-def test_mistakes_are_named_before_the_first_solve(monkeypatch, change, error, named):
-    monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved"))
-    with pytest.raises(error, match=named):
-        swept(**{"data": DATA, **GRID, **change})
 
 
 def test_the_best_temperature_is_the_lowest_of_the_most_accurate():

@@ -26,22 +26,3 @@ def test_biases_of_queries_and_keys_come_back_too():
         heads = bpkr.heads(**queries_and_keys, **biases)
         network = bpkr.sample_network(architecture, heads, input_features=5, key=jax.random.key(0))
         assert eqx.tree_equal(network, network_from(architecture, label_network(network)))
-
-
-def test_weights_of_another_architecture_are_refused():
-    network = initial_network(bpkr.Architecture((2, 2), 6, temperature=0.1), 3, 5, key=jax.random.key(0))
-    weights = label_network(network)
-    with pytest.raises(ValueError, match=r"weights must have the shapes .* of the architecture, got"):
-        network_from(bpkr.Architecture((2, 2), 7, temperature=0.1), weights)
-    with pytest.raises(ValueError, match=r"weights have \(2, 2\) heads per layer, but the architecture has"):
-        network_from(bpkr.Architecture((3, 2), 6, temperature=0.1), weights)
-    with pytest.raises(ValueError, match="have no values_3, which an architecture of 3 layers needs"):
-        network_from(bpkr.Architecture((2, 2, 2), 6, temperature=0.1), weights)
-
-
-def test_heads_without_queries_and_keys_are_refused():
-    architecture = bpkr.Architecture((2,), 6, temperature=0.1)
-    heads = bpkr.heads(key_query=[jax.random.normal(jax.random.key(1), (2, 5, 5))])
-    network = bpkr.sample_network(architecture, heads, input_features=5, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="must have queries and keys, got KeyQueryHeads"):
-        label_network(network)

@@ -1,4 +1,4 @@
-"""Orbits in blocks: every orbit once, finished blocks kept, nothing computed twice."""
+"""Orbits in blocks: every orbit once and in order, in blocks that suit the device."""
 
 import threading
 
@@ -42,31 +42,6 @@ def test_an_accelerator_has_larger_blocks_but_goes_on_with_those_that_are_kept(t
         found = in_blocks(squares(calls["again"]), 5000, settings=OF["a"], folder=tmp_path / device)
         np.testing.assert_array_equal(found["square"], np.arange(5000) ** 2.0)
     assert list(map(len, calls["again"])) == [250, 2500]
-
-
-def test_finished_blocks_are_kept_and_a_stopped_run_goes_on(tmp_path):
-    def fails_late(block: np.ndarray) -> xr.Dataset:
-        if block[0] >= 6:
-            raise RuntimeError("stopped")
-        return squares([])(block)
-
-    asked = {"settings": OF["a"], "folder": tmp_path, "orbits_per_block": 3}
-    with pytest.raises(RuntimeError, match="stopped"):
-        in_blocks(fails_late, 10, **asked)
-    assert len(list(tmp_path.glob("*.nc"))) == 2
-    calls: list[np.ndarray] = []
-    found = in_blocks(squares(calls), 10, **asked)
-    assert sorted(int(block[0]) for block in calls) == [6, 9]
-    np.testing.assert_array_equal(found["square"], np.arange(10) ** 2.0)
-    xr.testing.assert_identical(in_blocks(fails_late, 10, **asked), found)
-
-
-def test_blocks_of_other_settings_are_refused_before_any_is_computed(tmp_path):
-    in_blocks(squares([]), 4, settings=OF["a"], folder=tmp_path)
-    calls: list[np.ndarray] = []
-    with pytest.raises(FileExistsError, match="holds another squares, which differs in of: 'a' there, 'b' now"):
-        in_blocks(squares(calls), 4, settings=OF["b"], folder=tmp_path)
-    assert not calls
 
 
 @pytest.mark.parametrize(

@@ -141,38 +141,6 @@ def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
     assert np.sum(regimes.differ(found["regime"].values, by_levels)) >= 4
 
 
-def test_too_few_tokens_for_errors_are_refused():
-    with pytest.raises(ValueError, match="recorded must be at least 20 tokens"):
-        diagrams.OrbitSettings(recorded=5)
-
-
-def windows_at(parameters):
-    windows = diagrams.nearby_windows(window(), 2, 0.1, key=jax.random.key(0))
-    return diagrams.coexisting_attractors(published(), parameters, windows)
-
-
-NO_PHASES = r"such as Parameters\(betas, gammas\[:, None\], 0\.02\); got shapes"
-ONE_AXIS = dmft.Parameters(np.ones(3), GAMMA, 0.02)
-SECTION = diagrams.OrbitSettings(transient=0, recorded=20, exponents=0, sections=((0, 5),))
-
-
-@pytest.mark.parametrize(
-    "diagram, parameters, settings, message",
-    [
-        (diagrams.orbit_diagram, dmft.Parameters(1.0, 1.0, 0.0), SHORT, "must have one batch axis"),
-        (diagrams.orbit_diagram, ONE_AXIS, SECTION, "sections"),
-        (diagrams.continuation_diagram, ONE_AXIS, diagrams.OrbitSettings(transient=101), "multiple of the context"),
-        (diagrams.phase_diagram, ONE_AXIS, None, NO_PHASES),
-        (diagrams.phase_diagram, dmft.Parameters(np.ones((2, 1)), np.ones(3), 0.02), None, NO_PHASES),
-        (diagrams.phase_diagram, dmft.Parameters(np.ones(2), np.ones((3, 1)), np.full(2, 0.02)), None, NO_PHASES),
-        (lambda model, parameters, *_: windows_at(parameters), ONE_AXIS, None, "one set of parameters"),
-    ],
-)
-def test_diagrams_of_other_axes_or_settings_are_refused(diagram, parameters, settings, message):
-    with pytest.raises(ValueError, match=message):
-        diagram(published(), parameters, from_window(), settings)
-
-
 def test_a_state_that_all_orbits_share_is_whole_though_there_are_as_many_orbits_as_slots():
     """Of 64 orbits in two blocks: the slots of a context of 64 are not taken for orbits."""
     weights = dmft.iid_weights(1, 12, 6, key=jax.random.key(0))

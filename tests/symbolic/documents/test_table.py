@@ -7,7 +7,6 @@ import sympy
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sympy import Add, Basic, Float, Integer, Lambda, MatrixSymbol, Mul, Pow, Rational, S, Symbol
-from sympy.core.symbol import Str
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from theorykit import dmft, symbolic
@@ -153,27 +152,3 @@ class Own(sympy.Function):
 def test_an_expression_of_another_kind_is_named(expression, named):
     with pytest.raises(ValueError, match=named):
         ExpressionTable().enter(1 + expression)
-
-
-GOOD = [["Symbol", "x", {"positive": True}], ["Integer", 2], ["Str", "A"], ["MatrixSymbol", 2, 1, 1]]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        *([], {}, "Symbol", ["eval", "1"], ["__import__", "os"], ["Symbol"], ["Symbol", "", {}], ["Symbol", "x", []]),
-        *(["Symbol", "x", {"positive": 1.5}], ["Symbol", "x", {"positive": True, "negative": True}], ["Integer", "2"]),
-        *(["Integer", 2.0], ["Integer", True], ["Rational", 1, 0], ["Rational", 2, 4], ["Rational", 4, 1]),
-        *(["Float", 1, 2], ["Add", 0], ["Add", 0, 4], ["Add", 0, -1], ["Add", 0, "1"], ["Add", 3, 0], ["Pow", 0]),
-        *(["Pi", 0], ["MatrixSymbol", 2, 1], ["Inverse", 0], ["LogDet", 0], ["MatMul", 1], ["KroneckerProduct", 0, 1]),
-        *(["BlockMatrix", 2, 3], ["BlockMatrix", 0], ["BlockMatrix"], ["PartialTrace", 3, 1, 1]),
-    ],
-    ids=str,
-)
-def test_a_row_that_is_none_is_refused(row):
-    with pytest.raises(ValueError, match="row 4"):
-        read_expressions([*GOOD, row])
-
-
-def test_the_rows_beside_it_are_read():
-    assert read_expressions(GOOD) == [Symbol("x", positive=True), Integer(2), Str("A"), MatrixSymbol("A", 2, 2)]

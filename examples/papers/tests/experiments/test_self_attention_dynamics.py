@@ -98,6 +98,7 @@ def test_the_diagram_marks_what_the_trajectory_visits(result):
     assert result["zoom"].to_dataset().sel(beta=1.28)["regime"].item() == "chaotic"
 
 
+@pytest.mark.slow
 def test_both_diagrams_are_over_evenly_spaced_betas(result):
     for name in ("diagram", "zoom"):
         over = getattr(SETTINGS, name)
@@ -105,12 +106,14 @@ def test_both_diagrams_are_over_evenly_spaced_betas(result):
         assert result[name].sizes["number"] == SETTINGS.exponents
 
 
+@pytest.mark.slow
 def test_a_second_run_reads_what_the_first_left(result, partial, computing_forbidden):
     again = experiment.run(SETTINGS, partial)
     for name in ("trajectories", "diagram", "zoom"):
         xr.testing.assert_identical(again[name].to_dataset(), result[name].to_dataset())
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_computes_the_missing_orbit_alone(result, partial, monkeypatch, computing_forbidden):
     (partial / "trajectories" / "000001-000001.nc").unlink()
     computed = []
@@ -128,6 +131,7 @@ def test_an_interrupted_run_computes_the_missing_orbit_alone(result, partial, mo
 _orbit = experiment.orbit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "differs"),
     [
@@ -144,12 +148,14 @@ def test_other_settings_do_not_resume_from_it(result, partial, computing_forbidd
     assert there == {path: path.read_bytes() for path in partial.rglob("*.nc")}
 
 
+@pytest.mark.slow
 def test_the_reference_is_of_the_published_network_only(result):
     assert result["reference"].to_dataset()["exponent"].sel(beta=1.28).item() == 0.146
     assert not any(replace(SETTINGS, **{name: 2.0}).is_published for name in ("attention", "start"))
     assert not replace(SETTINGS, seed=2).is_published
 
 
+@pytest.mark.slow
 def test_one_file_holds_everything(result, tmp_path):
     store.write(result, tmp_path / "result.nc")
     read = store.read(tmp_path / "result.nc")
@@ -158,6 +164,7 @@ def test_one_file_holds_everything(result, tmp_path):
     assert '"betas":[0.5,1.28]' in read.attrs["settings"]
 
 
+@pytest.mark.slow
 def test_phases_are_over_both_inverse_temperatures(result):
     phases = result["phases"]
     np.testing.assert_allclose(phases["gamma"], [0, 300 / np.sqrt(3)])

@@ -31,6 +31,7 @@ def shown(examples: int, seed: int = 0):
     return np.asarray(IMAGES.pixels)[np.asarray(rows), 0, 0].astype(int), np.asarray(labels), np.asarray(answers)
 
 
+@pytest.mark.slow
 def test_the_third_image_is_another_one_of_the_class_that_the_label_names():
     greys, labels, answers = shown(2000)
     classes = greys // 10
@@ -43,6 +44,7 @@ def test_the_third_image_is_another_one_of_the_class_that_the_label_names():
     assert (greys[:, 2:] != greys[:, :2]).all()
 
 
+@pytest.mark.slow
 def test_classes_images_labels_and_answers_are_uniform_and_independent():
     greys, labels, answers = shown(8000, seed=1)
     for position in range(3):
@@ -72,6 +74,7 @@ def test_tokens_are_patches_positions_and_labels():
     np.testing.assert_allclose(relabelled[8:], labels[2])
 
 
+@pytest.mark.slow
 def test_patches_are_normalised_whatever_ink_and_paper():
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (2, 3, 8, 8), dtype=np.uint8)
@@ -84,6 +87,7 @@ def test_patches_are_normalised_whatever_ink_and_paper():
     np.testing.assert_allclose(inverted, -patches, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_episodes_are_a_pytree_that_a_key_determines():
     drawn = episodes(TASK, IMAGES)
     first = drawn(5, key=jax.random.key(2))
@@ -108,6 +112,7 @@ def test_a_selection_of_classes_keeps_their_images():
     np.testing.assert_array_equal(np.asarray(chosen.pixels)[:, 0, 0], [20, 21, 22, 23, 24, 0, 1, 2])
 
 
+@pytest.mark.slow
 def test_images_without_a_class_are_refused():
     pixels = np.zeros((2, 8, 8), dtype=np.uint8)
     with pytest.raises(ValueError, match="class 'b' has no images"):

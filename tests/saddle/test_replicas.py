@@ -1,0 +1,71 @@
+"""Six replica actions against closed forms and roots by Brent's method, at eight points of the benchmark's grids."""
+
+import jax
+import numpy as np
+import pytest
+from sympy import symbols
+
+from benchmarks.replicas import ABSOLUTE, PROBLEMS, RELATIVE
+from theorykit.saddle import Action, Real, minimise, stationary
+
+from ..marks import slow
+
+# Eight of the 16 x 16 points, with eight values on either axis.
+POINTS = slice(16, None, 34)
+CLOSED = ("Curie-Weiss", "spherical 3-spin", "ridge regression")
+
+
+@pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
+@pytest.mark.parametrize("name", [*CLOSED, *slow(name for name in PROBLEMS if name not in CLOSED)])
+def test_replica_actions_are_solved_over_a_grid(name):
+    problem = PROBLEMS[name]()
+    grid = {key: values[POINTS] for key, values in problem.grid.items()}
+
+    @jax.jit
+    @jax.vmap
+    def solve(values):
+        call = {"initial": problem.start}
+        if problem.index:
+            found = stationary(problem.action, values, index=problem.index, **call)
+        else:
+            found = minimise(problem.action, values, **call)
+        return found[problem.order_parameter], found.converged
+
+    values, converged = map(np.asarray, solve(grid))
+    points = [dict(zip(grid, point, strict=True)) for point in zip(*grid.values(), strict=True)]
+    np.testing.assert_allclose(values, [problem.truth(**at) for at in points], rtol=RELATIVE, atol=ABSOLUTE)
+    assert np.all(converged)
+
+
+def test_effects_of_rounding_on_the_perceptron_are_computed():
+    """Its slopes contain sqrt(1 - q), which SymPy does not know to be real. All sums are 1 - q, with parts 1 and -q."""
+    q, u = 0.3, 0.7
+    action = PROBLEMS["perceptron"]().action.with_nodes(20)
+    effects = action.compiled_rounding(q=q, alpha=0.8, kappa=0.5)
+    of_action = sorted(float(effect) for name, effect in effects.items() if name.startswith("action_"))
+    of_slope = [float(effect) for name, effect in effects.items() if name.startswith("slope_0_")]
+    # The terms log(u) / 2 and q / (2 u) have the derivatives 1 / (2 u) and -q / (2 u^2) in u = 1 - q.
+    expected = [1 / (2 * u), -q / (2 * u), -q / (2 * u**2), q**2 / (2 * u**2)]
+    np.testing.assert_allclose(of_action, sorted(expected), rtol=1e-12)
+    # The gradient has the term q / (2 u^2), and averages with powers of u as factors.
+    assert np.min(np.abs(np.array(of_slope) + q / u**3)) < 1e-12
+    np.testing.assert_allclose(of_slope[1::2], -q * np.array(of_slope[::2]), rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_perceptron_with_a_margin_is_solved():
+    problem = PROBLEMS["perceptron"]()
+    at = {"alpha": 0.8, "kappa": 0.5}
+    found = minimise(problem.action, at, initial=problem.start)
+    assert found.converged
+    assert abs(found["q"] - problem.truth(**at)) < 1e-9
+
+
+@pytest.mark.parametrize("field", [0.0, 0.7])
+def test_an_action_without_sums_within_its_terms_is_solved(field):
+    """Such an action has no effects of rounding."""
+    m, h = symbols("m h", real=True)
+    action = Action(m**2 / 2 + field * h * m, {m: Real()}, [h] if field else [])
+    found = minimise(action, {"h": 2.0} if field else {})
+    assert found.converged
+    assert abs(found["m"] + 2.0 * field) < 1e-12

@@ -1,0 +1,430 @@
+"""Common mistakes of users: every error names the argument, and the value or its shape."""
+
+import re
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
+
+from theorykit import bpkr, cli, dmft, dynamics, saddle, store
+from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
+from theorykit.dmft import diagrams
+from theorykit.symbolic import gaussian_average, log_det, numeric_function, positive_definite
+from theorykit.theories import in_context, learned_attention
+
+RNG = np.random.default_rng(0)
+NAN, INF = float("nan"), float("inf")
+
+
+def changed(array, index, value):
+    """A copy with one entry, or one example, replaced."""
+    copy = np.array(array)
+    copy[index] = value
+    return copy
+
+
+def raises(call, *words):
+    """Check that `call` raises an error that a user can act on, with all of these words."""
+    with pytest.raises((ValueError, TypeError, OSError)) as error:
+        call()
+    assert not [word for word in words if word not in str(error.value)], str(error.value)
+
+
+# The model of the quickstart.
+INPUTS = RNG.normal(size=(24, 10, 3))
+TEXT = np.where(INPUTS[:, 0, 0] > 0, "rise", "fall")
+MISSING = [*TEXT[:2].tolist(), None, *TEXT[3:].tolist()]
+RAGGED = np.empty(24, dtype=object)
+RAGGED[:] = [each[:count] for each, count in zip(INPUTS, [3, 5] * 12, strict=True)]
+
+
+def fit(inputs=INPUTS, labels=TEXT, lengths=None, **settings):
+    return bpkr.Model(**{"layers": (2,), "temperature": 0.3, **settings}).fit(inputs, labels, lengths)
+
+
+MODEL = {
+    "predict before fit": (lambda: bpkr.Model().predict(INPUTS), "not fitted", "fit"),
+    "set an unknown parameter": (lambda: bpkr.Model().set_params(width=3), "width", "widths"),
+    "one sequence instead of many": (lambda: fit(INPUTS[0], TEXT[:1]), "inputs", "(10, 3)"),
+    "too few labels": (lambda: fit(labels=TEXT[1:]), "labels", "23", "24"),
+    "a missing label": (lambda: fit(labels=MISSING), "labels[2]", "None"),
+    "a single class": (lambda: fit(labels=["rise"] * 24), "labels", "'rise'"),
+    "sequences of different lengths": (lambda: fit(RAGGED), "inputs", "3 to 5 tokens"),
+    "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
+    "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
+    "a length above the number of tokens": (lambda: fit(lengths=np.full(24, 11)), "lengths", "11"),
+    "layers as one number": (lambda: fit(layers=4), "layers", "4"),
+    "a width of zero": (lambda: fit(widths=0), "widths", "0"),
+    "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
+    "an unknown readout": (lambda: fit(readout="middle"), "readout", "'middle'"),
+    "unknown heads": (lambda: fit(heads="trained"), "heads", "'trained'"),
+    "a negative richness": (lambda: fit(richness=-1.0), "richness", "-1.0"),
+    "heads of other inputs": (lambda: fit(heads=[np.ones((2, 4, 4))]), "heads", "4 features", "(24, 10, 3)"),
+}
+
+# Networks and data.
+FEATURES, LABELS = RNG.normal(size=(5, 4, 6)), np.ones(5)
+EQUAL = changed(FEATURES, 4, FEATURES[1])
+NETWORK = bpkr.Architecture((2, 2), 8.0, temperature=0.1)
+LIMIT = bpkr.gp_limit(NETWORK)
+
+WITH_SKIP = bpkr.Architecture((Skip(1, 0.5),), 8.0, temperature=0.1)
+TWICE = bpkr.OrderParameters((2 * bpkr.gp_limit(WITH_SKIP).matrices[0],), 3.0)
+
+
+def architecture(layers=(2, 2), **numbers):
+    return bpkr.Architecture(layers, **{"widths": 8.0, "temperature": 0.1, **numbers})
+
+
+def bind(features=FEATURES, labels=LABELS, network=NETWORK, **test):
+    return bpkr.Problem(network, bpkr.Data(features, labels, **test))
+
+
+def at(first=LIMIT.matrices[0], readout=1.0):
+    return bpkr.evaluate(bind(), bpkr.OrderParameters((first, LIMIT.matrices[1]), readout))
+
+
+def sweep(**grid):
+    return sweeps.sweep(NETWORK, bpkr.Data(FEATURES, LABELS), progress=False, **grid)
+
+
+def classes(**changes):
+    return bpkr.Data.of_classes(FEATURES, list("abcab"), FEATURES, changes.get("test_labels"))
+
+
+NETWORKS = {
+    "too few widths": (lambda: architecture(widths=(8, 9)), "widths", "2"),
+    "an infinite width": (lambda: architecture(widths=INF), "widths", "inf"),
+    "a negative width": (lambda: architecture(widths=(8, -9, 8)), "widths[1]", "-9"),
+    "text instead of a number": (lambda: architecture(temperature="0.1"), "temperature", "'0.1'"),
+    "a variance of zero": (lambda: architecture(prior_variances=(1, 0, 1, 1)), "prior_variances[1]", "0"),
+    "heads as a float": (lambda: architecture((2, 2.5)), "layers", "2.5"),
+    "a layer without heads": (lambda: architecture((2, 0)), "layers", "0"),
+    "an unknown embedding": (lambda: architecture(embedding="gelu"), "embedding", "'gelu'"),
+    "a negative gain": (lambda: architecture((2, Skip(2, -0.5))), "s_2", "-0.5"),
+    "a skip between two widths": (lambda: architecture((Skip(2),), widths=(8, 9)), "skip", "9"),
+    "flat features": (lambda: bind(FEATURES.reshape(5, 24)), "features", "(5, 24)"),
+    "too few paths": (lambda: bind(FEATURES[:, :3]), "features", "3 paths", "(5, 3, 6)"),
+    "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
+    "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "4 examples", "5"),
+    "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
+    "NaN in a batch": (lambda: bpkr.Data.of_batches([(FEATURES, [1, NAN, 1, 1, 1])]), "batch 0", "labels", "nan"),
+    "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
+    "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
+    "no data": (lambda: bpkr.solve(NETWORK), "data"),
+    "no temperature for equal examples": (lambda: bind(EQUAL, network=architecture(temperature=0)), "temperature=0"),
+    "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),
+    "classes that are new in the test": (lambda: classes(test_labels=list("abcxb")), "test_labels[3]", "'x'"),
+    "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "3 outputs", "outputs=1"),
+    "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 6)"),
+    "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
+    "an order parameter against a skip": (lambda: bpkr.head_scores(WITH_SKIP, TWICE), "U_1", "skip"),
+    "a negative readout": (lambda: at(readout=-1.0), "u", "-1.0"),
+    "a sweep that repeats widths": (lambda: sweep(widths=(10, 10.0), temperatures=(1.0,)), "widths", "10"),
+    "a sweep without temperatures": (lambda: sweep(widths=(10,), temperatures=()), "temperatures"),
+    "an unknown option": (lambda: sweep(widths=(10,), temperatures=(1.0,), tolerence=1e-6), "tolerence"),
+}
+
+# Attention, masks and layouts.
+TOKENS = RNG.normal(size=(5, 4, 6))
+WEIGHTS = [RNG.normal(size=(2, 6, 6)), RNG.normal(size=(2, 6, 6))]
+MAPS = [np.asarray(each) for each in bpkr.attention(TOKENS, key_query=WEIGHTS)]
+CAUSAL = np.where(np.tri(4, dtype=bool), 0.0, -INF)
+
+
+def attend(inputs=TOKENS, weights=WEIGHTS, **options):
+    return bpkr.attention(inputs, **({"key_query": weights} if weights else {}), **options)
+
+
+def paths(maps=MAPS, *options, **named):
+    return bpkr.path_features(TOKENS, maps, NETWORK, *options, **named)
+
+
+ATTENTION = {
+    "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
+    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query[0]", "(2, 3, 6)"),
+    "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
+    "NaN in tokens": (lambda: attend(changed(TOKENS, (0, 1, 2), NAN)), "inputs", "nan", "(0, 1, 2)"),
+    "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
+    "a mask of other examples": (lambda: attend(mask=np.array([1, 2, 3])), "mask", "(5,)"),
+    "a mask of torch": (lambda: attend(mask=CAUSAL), "mask", 'layout="torch"'),
+    "attention of torch": (lambda: paths([each.swapaxes(2, 3) for each in MAPS]), "attention[0]", "transposed"),
+    "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
+    "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "example 1"),
+    "kernels that are not definite": (lambda: bpkr.features_of_kernels(np.diag([1.0, -1.0])), "kernels", "-1"),
+    "an array for nonlinear units": (lambda: bind(network=architecture(embedding="erf")), "features", "erf"),
+    "an unknown token": (lambda: paths(MAPS, "middle"), "readout", "middle"),
+}
+
+# A custom action.
+m, h, beta, q, x = *symbols("m h", real=True), *symbols("beta q", positive=True), Symbol("x", real=True)
+ENERGY = m**2 / 2 - log(2 * cosh(beta * (m + h))) / beta
+CURIE_WEISS = saddle.Action(ENERGY, {m: saddle.Real()}, [beta, h])
+U, K = positive_definite("U", 3), positive_definite("K", 3)
+PLAIN = MatrixSymbol("U", 2, 2)
+WISHART = saddle.Action(Trace(K * U) - log_det(U), {U: saddle.PositiveDefinite()}, [K])
+
+
+def action(expression, domain=None, of=m, parameters=()):
+    return saddle.Action(expression, {of: domain or saddle.Real()}, list(parameters))
+
+
+def wishart(data, **options):
+    return saddle.minimise(WISHART, {K: data}, **options)
+
+
+ACTIONS = {
+    "a symbol that is not declared": (lambda: action(m**2 + beta * m), "beta"),
+    "a symbol with other assumptions": (lambda: action(Symbol("beta") * m, parameters=[beta]), "beta"),
+    "an expression that is a matrix": (lambda: action(U, saddle.PositiveDefinite(), U), "expression", "scalar"),
+    "a domain weaker than the symbol": (lambda: action(q**2, of=q), "q", "positive"),
+    "a domain that the symbol excludes": (lambda: action(q**2, saddle.Between(-1, 1), q), "q", "-1"),
+    "an ordinary matrix": (lambda: action(Trace(PLAIN), saddle.PositiveDefinite(), PLAIN), "U", "positive_definite"),
+    "a function that is not covered": (lambda: action(m**2 + zeta(m)), "zeta(m)"),
+    "an infinite average": (lambda: gaussian_average(exp(x**2), x), "infinite", "exp(x**2)"),
+    "a wrong derivative": (lambda: numeric_function("wrong", jnp.tanh, jnp.tanh), "wrong", "df"),
+    "elimination of a parameter": (lambda: CURIE_WEISS.eliminate(h), "h", "order parameters"),
+    "a missing parameter": (lambda: saddle.minimise(CURIE_WEISS, {beta: 1.0}), "values", "h"),
+    "an unknown parameter": (lambda: CURIE_WEISS(m=0.3, beta=1.0, h=0.0, g=1.0), "'g'", "m, beta, h"),
+    "a value given twice": (lambda: CURIE_WEISS({m: 0.3, beta: 1.0, h: 0.0}, m=0.2), "values", "'m'"),
+    "NaN as a value": (lambda: CURIE_WEISS(m=[0.3, NAN], beta=1.0, h=0.0), "m", "nan"),
+    "text as a value": (lambda: CURIE_WEISS(m="0.3", beta=1.0, h=0.0), "m", "'0.3'"),
+    "a negative value": (lambda: saddle.minimise(CURIE_WEISS, {beta: -1.0, h: 0.0}), "values[beta]", "-1.0"),
+    "a matrix of another size": (lambda: wishart(np.eye(2)), "values[K]", "(2, 2)", "(3, 3)"),
+    "a start outside the domain": (lambda: wishart(np.eye(3), initial={U: -np.eye(3)}), "initial[U]", "positive"),
+    "a parameter that is not definite": (lambda: wishart(np.diag([1.0, 1.0, -2.0])), "values[K]", "-2"),
+    "a negative index": (lambda: saddle.stationary(CURIE_WEISS, {beta: 1.0, h: 0.0}, index=-1), "index", "-1"),
+    "a landscape without a range": (lambda: saddle.landscape(CURIE_WEISS, {m: 0.0, beta: 1.0, h: 0.0}), "range"),
+}
+
+
+# A custom layer.
+class Layer(AbstractLayer):
+    """A dense layer that a user changes in one place."""
+
+    scale: float = 2.0
+    change: str = eqx.field(default="", static=True)
+    heads: int = eqx.field(default=0, static=True)
+
+    def forward(self, layer):
+        dense = layer.weights(1) * layer.hidden / sqrt(layer.width)
+        if self.change == "value":
+            return self.scale * dense
+        return {
+            "unnamed": layer.number("g") * dense,
+            "parameter": layer.number("g") * dense,
+            "bias": dense + OneMatrix(layer.next_width, layer.tokens),
+            "activation": dense.applyfunc(tanh),
+            "learned attention": dense * layer.hidden.T * layer.hidden,
+            "heads": Attention(2).forward(layer),
+        }.get(self.change, dense)
+
+    def prior(self, layer):
+        blocks = {"blocks": 2, "heads": layer.heads}.get(self.change, 1)
+        by_width = layer.width if self.change == "width" else 1
+        return layer.variance * Identity(blocks) / by_width
+
+    def parameters(self, layer):
+        return {layer.number("g"): self.scale} if self.change == "parameter" else {}
+
+
+def layer(change, **options):
+    return architecture((Layer(change=change, **options),))
+
+
+LAYERS = {
+    "the value of a parameter in a formula": (lambda: layer("value"), "layer.number(name)"),
+    "a parameter without a value": (lambda: layer("unnamed"), "g_1", "Layer"),
+    "a parameter out of range": (lambda: layer("parameter", scale=-1.0), "g_1", "-1.0"),
+    "a bias": (lambda: layer("bias"), "Layer", "bias"),
+    "an activation function": (lambda: layer("activation"), "Layer", "nonlinear"),
+    "attention to hidden activations": (lambda: layer("learned attention"), "Layer", "hidden activations"),
+    "attention without heads": (lambda: layer("heads"), "Layer", "heads=0"),
+    "heads without attention": (lambda: layer("", heads=2), "Layer", "heads=2"),
+    "a prior of other blocks": (lambda: layer("blocks"), "Layer", "prior"),
+    "a prior that depends on the width": (lambda: layer("width"), "Layer", "prior", "N_1"),
+}
+
+# Dynamics of self-attention, and published theories.
+PUBLISHED = dmft.published_weights()
+MODEL_OF_4 = dmft.self_attention_limit(PUBLISHED, context=4)
+POINT = dmft.Parameters(beta=0.5, gamma=10.0, epsilon=0.02)
+START = dmft.window_start(MODEL_OF_4, POINT, dmft.pattern_prompt(PUBLISHED))
+IN_CONTEXT = {"alpha": 1.0, "tau": 1.0, "kappa": 1.0, "ridge": 0.1, "rho": 0.1}
+SMALL = dmft.published_weights(position_bits=2)
+SIGNS = RNG.choice([-1, 1], size=(4, 3, 8))
+
+
+def begin(network, parameters):
+    return dmft.window_start(network, parameters, dmft.pattern_prompt(PUBLISHED))
+
+
+def spectrum(window):
+    return dmft.lyapunov_spectrum(MODEL_OF_4, POINT, window, steps=40)
+
+
+def begin_with(window):
+    return dmft.state_from_window(MODEL_OF_4, POINT, dmft.Window(window))
+
+
+DYNAMICS = {
+    "weights that are not signs": (lambda: dmft.weights_from_arrays(*(2 * SIGNS), position_bits=2), "output weights"),
+    "too few bits for the context": (lambda: dmft.self_attention_limit(SMALL, context=5), "context=5", "4"),
+    "a share above one": (lambda: dmft.Parameters(1.0, 1.0, 1.5), "epsilon", "1.5"),
+    "an infinite gain": (lambda: dmft.Parameters(1.0, INF, 0.0), "gamma", "inf"),
+    "a prompt of other neurons": (lambda: dmft.prompt(PUBLISHED, np.ones(100)), "bits", "99"),
+    "a window of another context": (lambda: begin_with(np.zeros((3, 3))), "window", "(3, 3)", "(4, 3)"),
+    "too few tokens for a window": (lambda: dmft.discard_transient(MODEL_OF_4, POINT, START, 3), "context, 4", "3"),
+    "a state instead of a window": (lambda: spectrum(START), "discard_transient", "State"),
+    "too few tokens for errors": (lambda: diagrams.OrbitSettings(recorded=5), "recorded", "5"),
+    "a diagram of one point": (
+        lambda: diagrams.orbit_diagram(MODEL_OF_4, POINT, begin, progress=False),
+        "parameters",
+        "axis",
+    ),
+    "data above the threshold of recovery": (lambda: learned_attention.solve(0.3, 0.5, 2), "alpha", "0.1875"),
+    "no ridge": (lambda: in_context.errors(**{**IN_CONTEXT, "ridge": 0.0}), "ridge", "0.0"),
+    "a single exponent": (lambda: dynamics.classify(np.array([0.1])), "exponents", "at least 2"),
+}
+
+MISTAKES = {
+    f"{group}: {name}": row
+    for group, rows in {
+        "model": MODEL,
+        "network": NETWORKS,
+        "attention": ATTENTION,
+        "action": ACTIONS,
+        "layer": LAYERS,
+        "dynamics": DYNAMICS,
+    }.items()
+    for name, row in rows.items()
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_errors_name_the_argument_and_its_value(mistake):
+    call, *words = MISTAKES[mistake]
+    raises(call, *words)
+
+
+def test_values_are_checked_in_compiled_code():
+    evaluate = jax.jit(lambda beta: CURIE_WEISS(m=0.3, beta=beta, h=0.0))
+    with pytest.raises((ValueError, RuntimeError), match="beta must be above zero"):
+        evaluate(-1.0).block_until_ready()
+    width = eqx.filter_jit(lambda width: architecture(widths=width).widths[0])
+    with pytest.raises(RuntimeError, match=re.escape("widths[0] must be finite and")):
+        width(jnp.array(-1.0)).block_until_ready()
+
+
+def test_single_precision_is_an_error_that_says_what_to_call():
+    with jax.enable_x64(False), pytest.raises(RuntimeError, match=r"theorykit\.enable_float64\(\)"):
+        bpkr.attention(TOKENS, key_query=WEIGHTS)
+
+
+def test_existing_files_are_kept(tmp_path):
+    path = tmp_path / "mine"
+    path.write_text("mine")
+    raises(lambda: sweep(widths=(10,), temperatures=(1.0,), folder=path), "mine")
+    raises(lambda: bpkr.load_action(path), "mine")
+    raises(lambda: bpkr.Data.of_files([tmp_path / "none.npz"]), "none.npz")
+    assert path.read_text() == "mine"
+
+
+# The command line.
+CONFIG = """
+[architecture]
+layers = [2, 1]
+widths = [20, 15, 10]
+temperature = 0.2
+
+[data]
+file = "data.npz"
+inputs = "x"
+key_query = ["W1", "W2"]
+readout = "mean"
+labels = "y"
+test_inputs = "x_test"
+test_labels = "y_test"
+"""
+# Each row replaces a part of the configuration.
+CONFIGURATIONS = {
+    "a misspelt key": ("temperature", "temprature", "temprature"),
+    "an unknown option of a layer": ("[2, 1]", '[2, {kind = "dense", skipp = 0.7}]', "skipp"),
+    "an unknown kind of layer": ("[2, 1]", '[2, {kind = "atention", heads = 1}]', "atention"),
+    "a number as text": ("0.2", '"0.2"', "temperature", "0.2"),
+    "a negative temperature": ("0.2", "-1.0", "temperature", "-1.0"),
+    "too few widths": ("[20, 15, 10]", "[20, 15]", "widths", "2"),
+    "a width of zero": ("[20, 15, 10]", "[20, 15, 0]", "widths[2]", "0"),
+    "layers without brackets": ("[2, 1]", "2", "layers", "2"),
+    "layers of other heads": ("[2, 1]", "[2, 3]", "3", "1"),
+    "an unknown readout": ('"mean"', '"middle"', "readout", "middle"),
+    "an array that is not there": ('"y"', '"z"', "'z'", "data.npz"),
+    "a file that is not there": ("data.npz", "nowhere.npz", "nowhere.npz"),
+    "a file of another format": ("data.npz", "mine.toml", "mine.toml"),
+    "no inputs": ('inputs = "x"', "", "inputs"),
+    "one class as labels": ('readout = "mean"', 'readout = "mean"\nclasses = true', "y", "1.0"),
+    "broken TOML": ("[data]", "[data", "line 7"),
+    "an output that is an input": ("[data]", '[output]\nfile = "mine.toml"\n[data]', "mine.toml"),
+}
+COMMANDS = {
+    "a misspelt command": (["slove", "mine.toml"], 2, "slove"),
+    "a misspelt option": (["solve", "mine.toml", "--overwirte"], 2, "overwirte"),
+    "no configuration": (["solve"], 2, "PATH"),
+    "a configuration that is not there": (["solve", "nowhere.toml"], 1, "nowhere.toml"),
+    "a sweep without a grid": (["sweep", "mine.toml"], 1, "sweep"),
+    "an existing result": (["solve", "mine.toml"], 1, "mine.nc", "overwrite"),
+    "an unknown format": (["derive", "--layers", "2", "--format", "pdf"], 2, "pdf"),
+    "an output of another format": (["derive", "--layers", "2", "--output", "a.txt"], 1, "a.txt"),
+}
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run the command in a folder with data, and return its exit code and message."""
+    arrays = {"x": RNG.normal(size=(14, 4, 5)), "y": np.ones(14), "y_test": np.ones(6)}
+    arrays |= {"x_test": arrays["x"][:6], "W1": np.ones((2, 5, 5)), "W2": np.ones((1, 5, 5))}
+    np.savez(tmp_path / "data.npz", **arrays)
+    (tmp_path / "mine.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    for name in ("solve", "derive"):
+        monkeypatch.setattr(bpkr, name, lambda *_, **__: pytest.fail("the command computed something"))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["theorykit", *arguments])
+        with pytest.raises(SystemExit) as leaving:
+            cli.main()
+        code = leaving.value.code
+        message = capsys.readouterr().err
+        return (1, message + code) if isinstance(code, str) else (code, message)
+
+    return run
+
+
+@pytest.mark.parametrize("mistake", CONFIGURATIONS)
+def test_errors_name_the_key_of_a_configuration(mistake, command, tmp_path):
+    old, new, *words = CONFIGURATIONS[mistake]
+    (tmp_path / "mine.toml").write_text(CONFIG.replace(old, new, 1))
+    code, message = command("solve", "mine.toml")
+    assert code == 1 and not [word for word in words if word not in message], message
+    assert not (tmp_path / "mine.nc").exists()
+
+
+@pytest.mark.parametrize("mistake", COMMANDS)
+def test_errors_name_the_mistake_in_a_command(mistake, command, tmp_path):
+    arguments, expected, *words = COMMANDS[mistake]
+    if mistake == "an existing result":
+        store.write(xr.Dataset({"precious": 1.0}), tmp_path / "mine.nc")
+    code, message = command(*arguments)
+    assert code == expected and not [word for word in words if word not in message], message
+
+
+def test_damaged_data_are_named(command, tmp_path):
+    whole = (tmp_path / "data.npz").read_bytes()
+    (tmp_path / "data.npz").write_bytes(whole[:-100])
+    code, message = command("solve", "mine.toml")
+    assert code == 1 and "data.npz" in message and "Traceback" not in message
