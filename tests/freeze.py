@@ -325,7 +325,7 @@ def problems() -> Iterator[Case]:
     few = _network([2], 10.0, [1.1, 0.8, 1.3], 0.2)
     yield _problem("few paths", few, _linear(few, 130), "limit", quick=True)
     yield _problem("narrow", few | {"widths": 1.0}, _linear(few, 131))
-    yield _problem("wide", few | {"widths": 1e5}, _linear(few, 132), "first order")
+    yield _problem("wide", few | {"widths": 1e5}, _linear(few, 132), "first order", loosened=30.0)
     yield _problem("large labels", few, _linear(few, 133, scale=30.0))
     yield _problem("cold", few | {"temperature": 1e-8}, _linear(few, 134, examples=8), "fluctuations")
     yield _problem("interpolation", few | {"temperature": 0.0}, _linear(few, 135, examples=8))
