@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from scipy.interpolate import CubicSpline
-from sympy import srepr
 from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from theorykit import bpkr, dmft, dynamics, saddle, symbolic
 from theorykit.bpkr import nonlinear, sampling, sweeps
@@ -37,6 +37,14 @@ from .saddle.confirmation import claim_of, error_of_action, objection
 Results = Mapping[str, Any]
 KINDS: dict[str, Callable[[dict, dict[str, np.ndarray]], Results]] = {}
 
+# What names mean in the `srepr` of an expression, and in formulas.
+NAMES = {
+    **{name: each for module in (atoms, averages, functions, matrix_functions) for name, each in vars(module).items()},
+    **vars(sp),
+    **{each.__name__: each for each in (ElementwiseApplyFunction, ExprCondPair, Str)},
+    **{name: getattr(symbolic, name) for name in symbolic.__all__},
+}
+
 
 def kind(function: Callable) -> Callable:
     """Register a function under its name."""
@@ -50,8 +58,6 @@ def kind(function: Callable) -> Callable:
 _OWN_LAYERS = {each.__name__: each for each in (CorrelatedHeads, Pooling, TiedHeads)}
 # Functions of hidden units that the package knows by name; others are expressions in h.
 _NAMED_FUNCTIONS = ("identity", "erf", "relu", "quadratic")
-# Everything that a `srepr` of an action names.
-_NAMESPACE = {**vars(sp), "Str": Str, **vars(atoms)}
 _SAMPLERS = {
     "order parameters": sampling.sample_order_parameters,
     "weights": sampling.sample_weights,
@@ -61,7 +67,7 @@ _SAMPLERS = {
 
 def are_equal_expressions(expected: str, found: str) -> bool:
     """Return whether two `srepr` are of expressions whose difference expands to zero."""
-    first, second = (eval(text, dict(_NAMESPACE)) for text in (expected, found))
+    first, second = (eval(text, dict(NAMES)) for text in (expected, found))
     if first.is_Matrix != second.is_Matrix or getattr(first, "shape", None) != getattr(second, "shape", None):
         return False
     if first.is_Matrix:
@@ -401,29 +407,6 @@ def sample(spec, arrays):
 
 # ---- Own actions and theories ----
 
-# What names mean in the `srepr` of an expression.
-NAMES = {
-    **vars(sp),
-    "ExprCondPair": ExprCondPair,
-    "Str": Str,
-    "AssumedPositiveDefinite": matrix_functions.AssumedPositiveDefinite,
-    "GaussianAverage": averages.GaussianAverage,
-    "LogCosh": functions.LogCosh,
-    "LogDet": atoms.LogDet,
-    "LogNormalCDF": functions.LogNormalCDF,
-    "NormalVariable": atoms.NormalVariable,
-    "PositiveDefiniteSymbol": atoms.PositiveDefiniteSymbol,
-    "SymmetricSymbol": atoms.SymmetricSymbol,
-    # functions of formulas
-    "assume_positive_definite": symbolic.assume_positive_definite,
-    "gaussian_average": symbolic.gaussian_average,
-    "inverse": symbolic.inverse,
-    "log_cosh": symbolic.log_cosh,
-    "log_det": symbolic.log_det,
-    "log_normal_cdf": symbolic.log_normal_cdf,
-    "positive_definite": symbolic.positive_definite,
-    "symmetric": symbolic.symmetric,
-}
 CONVERGED, NOT_CONVERGED, REFUSED = 0, 1, 2
 
 
@@ -767,7 +750,7 @@ def mean_field_equations(spec, arrays):
     theory = dmft.derive()
     expressions = {name: getattr(theory, name) for name in spec["names"]}
     values = {name: array[()] for name, array in arrays.items()}
-    return {name: srepr(expression) for name, expression in expressions.items()} | {
+    return {name: sp.srepr(expression) for name, expression in expressions.items()} | {
         f"{name}_value": interpret(expression, values) for name, expression in expressions.items()
     }
 
