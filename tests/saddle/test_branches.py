@@ -88,7 +88,7 @@ def test_a_branch_that_turns_back_shows_how_far_it_went():
     assert down[1] == "1.2" and float(down[3]) == pytest.approx(1, abs=0.01) == float(up[1]) and up[3] == "1.3"
 
 
-@pytest.mark.quick("None")
+@pytest.mark.quick("0.001")
 @pytest.mark.parametrize("largest_step", [None, 0.001])
 def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_step):
     """Blume and Capel: past a fold, the magnetisation vanishes at exp(Delta / T) = 2 (1 - T) / T."""
