@@ -239,6 +239,7 @@ def badly_conditioned(rows: int) -> np.ndarray:
     return draw.normal(size=(rows, 6)) * np.logspace(0, -12, 6) @ draw.normal(size=(6, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [8, 60])
 def test_the_qr_of_many_rows_is_that_of_each_devices_rows_first(four_devices, rows):
     """Also where a device has fewer rows than there are columns."""

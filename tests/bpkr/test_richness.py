@@ -114,7 +114,7 @@ def test_the_first_order_is_the_limit_of_differences():
     assert errors[1e4] < 1e-3 and errors[1e2] / errors[1e3] > 50 and errors[1e3] / errors[1e4] > 50
 
 
-@pytest.mark.quick("2", "1")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("depth", sorted({case["depth"] for case in DEEP_LINEAR}))
 def test_deep_linear_networks_have_their_closed_form(depth):
     data = bpkr.Data(np.eye(4)[:, None], np.array([0.5, -0.5, 0.5, 0.5]))
@@ -263,6 +263,7 @@ def test_kernels_of_tokens_have_the_solution_of_arrays(width):
     assert_close(one.log_evidence, other.log_evidence, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", ["signs", "numbers"])
 def test_costs_of_heads_at_infinite_width_are_limits(labels):
     problem = small_problem(math.inf)
@@ -434,6 +435,7 @@ def test_a_sweep_resumes_with_more_values_and_not_with_another_architecture(tmp_
         sweeps.sweep(small_problem(10, 3.0).architecture, problem.data, **grid)
 
 
+@pytest.mark.slow
 def test_models_take_a_richness():
     rng = np.random.default_rng(6)
     inputs = rng.normal(size=(30, 3, 4))

@@ -149,6 +149,7 @@ BUGS = {
 }
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     ("rule", "bug", "name"),
     [

@@ -127,6 +127,7 @@ def test_another_minimiser_finds_the_same_minimum():
     assert_close(other.order_parameters.matrices[0], solved(problem).order_parameters.matrices[0], 1e-4)
 
 
+@pytest.mark.slow
 def test_a_minimiser_content_with_less_is_not_believed():
     problem = random_problem(TWO_LAYERS, 0)
     with pytest.warns(bpkr.ConvergenceWarning, match="its own tolerance"):

@@ -52,6 +52,7 @@ def capacity(y):
     return root**2
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("load", "strength"), [(0.5, 0.1), (1.0, 0.01), (2.0, 0.3)])
 def test_the_error_of_ridge_regression_is_that_of_random_matrix_theory(load, strength):
     values = {alpha: load, ridge: strength, noise: 0.25}

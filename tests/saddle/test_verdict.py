@@ -204,6 +204,7 @@ def test_an_edge_is_judged_along_the_valley_of_the_order_parameters_inside(coupl
     assert solution.converged or not is_minimum
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("field", [1e-2, 1e-4, 1e-6])
 def test_small_overlaps_are_known_to_rounding(field):
     solution = stationary(GLASS, {beta: 0.5, h: field}, index=1, initial={q: 0.5})

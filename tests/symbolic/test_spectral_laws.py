@@ -71,7 +71,7 @@ EXPRESSIONS = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_values_and_derivatives_are_those_of_the_interpreter_and_of_differences(name):
     expression = EXPRESSIONS[name]
@@ -184,6 +184,7 @@ def test_the_edges_and_the_gap():
         assert np.sum(np.abs(np.diff(inside.astype(int)))) == (4 if has_gap else 2)
 
 
+@pytest.mark.slow
 def test_the_stated_error_of_an_average_covers_the_true_one():
     # the pole at -1e-6 is just below the hard edge at zero
     expression = marchenko_pastur(sp.S.One).average(lambda s: 1 / (s + sp.Float(1e-6)) ** 2)

@@ -158,7 +158,7 @@ def test_an_action_that_is_right_comes_out_clean(name):
     assert "nothing wrong was found" in str(report)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", [*(name for name in PLANTED if name != "unbounded"), *slow(["unbounded"])])
 def test_a_planted_mistake_is_found_and_named(name):
     action, given, words = PLANTED[name]

@@ -154,7 +154,7 @@ BUGS = {
 }
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", BUGS)
 def test_what_is_wrong_in_the_package_is_found_at_its_place(name, monkeypatch):
     bug, check, claim, said = BUGS[name]

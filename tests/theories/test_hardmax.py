@@ -64,6 +64,7 @@ def mean_squared_slopes(q, V):
     return total
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("q", [0.05, 0.9, 1.47])
 def test_slope_of_the_information_is_the_mean_square_of_derivatives(information, q):
     error = 1.5 - q

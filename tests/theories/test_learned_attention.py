@@ -25,7 +25,7 @@ def test_the_reference_errors():
         assert learned_attention.mmse(row["alpha"], row["rho"], row["tokens"]) == pytest.approx(row["mmse"], abs=1e-10)
 
 
-@pytest.mark.quick("2.0-2")
+@pytest.mark.slow
 @pytest.mark.parametrize(("rho", "tokens"), [(0.1, 3), (0.5, 2), (1.0, 5), (2.0, 2)])
 def test_a_branch_ends_at_the_recovery_threshold(rho, tokens):
     exact = (2 * rho - rho**2 if rho < 1 else 1.0) / (tokens**2 + tokens - 2)

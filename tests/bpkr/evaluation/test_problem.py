@@ -34,6 +34,7 @@ def test_moments_give_the_same_numbers_as_the_arrays():
     assert_close(ours.variance, theirs.variance, 1e-8)
 
 
+@pytest.mark.slow
 def test_test_examples_are_those_of_the_data_unless_others_are_given():
     saddle = bpkr.solve(PROBLEM)
     assert_close(bpkr.predict(PROBLEM, saddle).mean, bpkr.predict(PROBLEM, saddle, FEATURES[:3]).mean, 1e-12)

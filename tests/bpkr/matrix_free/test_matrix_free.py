@@ -135,6 +135,7 @@ def test_with_basis_vectors_for_probes_the_estimate_is_exact(two_outputs):
     assert_close(estimate.slopes.minus_misfit_gradient, minus_misfit_gradient, 1e-8)
 
 
+@pytest.mark.slow
 def test_a_preconditioner_of_full_rank_is_exact(moderate):
     log_det, misfit, logdet_gradient, minus_misfit_gradient = moderate.exact()
     estimate = moderate.estimate(0, MatrixFree(jax.random.key(0), probes=4, rank=1000))
@@ -181,6 +182,7 @@ def test_runs_in_a_space_that_is_soon_invariant_are_exact():
     assert_close(runs.roots, starts @ (vectors / np.sqrt(values)) @ vectors.T, 1e-10)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", ["plain", "outputs"])
 def test_the_stated_errors_cover_the_truth(case, moderate, two_outputs):
     example, options = (moderate, OPTIONS) if case == "plain" else (two_outputs, ALL_PROBES)
@@ -281,6 +283,7 @@ def test_no_temperature_and_traced_data_are_refused(moderate):
         jax.jit(lambda labels: estimate(moderate.architecture, labels))(moderate.labels[:10])
 
 
+@pytest.mark.slow
 def test_a_solve_cut_short_says_so(moderate):
     options = replace(OPTIONS, repeats=3)
     with pytest.warns(bpkr.ConvergenceWarning, match="a step still changes a coordinate"):

@@ -89,7 +89,7 @@ def smaller(case, removed):
     return dataclasses.replace(case, layers=layers)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("make_heads", "readout"), [(key_query, "first"), (key_query, "last"), (projections, "mean")])
 @every_case
 def test_the_output_is_that_of_zero_blocks(case, removed, make_heads, readout):

@@ -64,7 +64,7 @@ SINGULAR = {
 }
 
 
-@pytest.mark.quick("interpolation", "opposite variances")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SINGULAR)
 def test_extreme_numbers_and_data_are_solved_without_warnings(name):
     rng = np.random.default_rng(0)

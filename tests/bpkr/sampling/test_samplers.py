@@ -85,7 +85,7 @@ def test_without_information_the_prior_is_sampled(sampler):
         assert np.max(np.abs(value.values - np.asarray(expected)) / error.values) < 4.5
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sampled_weights_are_those_of_the_network(name):
     """The draw's output by paths is that of the Equinox network, layer by layer."""

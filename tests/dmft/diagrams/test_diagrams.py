@@ -19,6 +19,7 @@ def diagram():
     return diagrams.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), SHORT)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("1")
 @pytest.mark.parametrize("orbit", range(len(BETAS)))
 def test_marks_are_the_levels_that_an_orbit_visits(diagram, orbit):

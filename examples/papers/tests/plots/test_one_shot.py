@@ -53,6 +53,7 @@ def assert_bars(container, values) -> None:
     np.testing.assert_allclose(spans, np.stack([mean - error, mean + error], axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.quick("heads3-2-unseen3")
 @pytest.mark.parametrize(
     ("heads", "seeds", "unseen"),
@@ -68,6 +69,7 @@ def test_every_shape_has_all_panels_and_a_table(heads, seeds, unseen, panels):
     assert rows and (seeds > 1 or all("sampled" in row for row in rows))
 
 
+@pytest.mark.slow
 def test_accuracy_over_width_is_that_at_the_chosen_temperatures(panels):
     stages = variant(seeds=3)
     (axes,) = panels(stages)["b"]
@@ -92,6 +94,7 @@ def test_accuracy_over_width_is_that_at_the_chosen_temperatures(panels):
     np.testing.assert_allclose(bands, np.stack([mean - error, mean + error], axis=1))
 
 
+@pytest.mark.slow
 def test_what_is_no_solution_is_crossed_out(panels):
     stages = variant()
     stages["theory"]["converged"][1, 0, 1] = False
@@ -105,6 +108,7 @@ def test_what_is_no_solution_is_crossed_out(panels):
     assert "\n    10*" in text and text.count("* not a solution") == 1
 
 
+@pytest.mark.slow
 def test_kernel_components_are_of_the_smallest_width_and_the_limit(panels):
     stages = variant()
     (axes,) = panels(stages)["c"]
@@ -112,6 +116,7 @@ def test_kernel_components_are_of_the_smallest_width_and_the_limit(panels):
     np.testing.assert_allclose(heights, stages["kernel"]["alignment"].values[[0, 2], :50])
 
 
+@pytest.mark.slow
 def test_order_parameters_have_scales_of_their_own(panels):
     stages = variant(mixed=0)
     axes = panels(stages)["d"]
@@ -163,6 +168,7 @@ def test_heads_stand_in_ascending_order_with_accuracy_without_each(panels):
     np.testing.assert_allclose(whole.get_ydata(), 0.855)
 
 
+@pytest.mark.slow
 def test_accuracy_over_heads_removed_by_order_and_what_is_left(panels):
     stages = variant((3, 3))
     inside, outside, left = panels(stages)["f"]
@@ -287,6 +293,7 @@ def test_heads_can_go_as_long_as_none_before_them_costs_much(accuracies, count):
     assert f"{count} of 6 can go" in one_shot.table(tree(some=stages))
 
 
+@pytest.mark.slow
 def test_several_networks_are_drawn_and_told_apart(panels):
     stages = networks(3)
     drawn = panels(stages)
