@@ -22,6 +22,7 @@ from tests.derivation.architectures import action
 from tests.marks import slow
 from tests.processes import call
 from theorykit import bpkr, cli, dmft
+from theorykit.bpkr.action import kept
 
 JAX_SETTINGS = (
     "jax_compilation_cache_dir",
@@ -105,6 +106,14 @@ def test_cached_results_are_those_without_a_cache(filled, monkeypatch):
     assert filled[1][:2] == energies and energies[0] != energies[1]
     # Processes may compile with other options, and so end at another point within the tolerance of the solver.
     assert filled[1][2:] == pytest.approx([value, mean], rel=1e-6)
+
+
+def test_an_action_that_other_code_derived_is_not_read(monkeypatch):
+    """The name of an entry contains a checksum of the code that derives actions."""
+    form = action("one layer").form
+    before = kept.name_of(form)
+    monkeypatch.setattr(kept, "_program", lambda: "other code")
+    assert kept.name_of(form) != before
 
 
 @pytest.mark.slow
