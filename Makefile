@@ -14,7 +14,7 @@ demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2; 
 	$(BIN)/python examples/papers/fig2_hidden_markov.py --output demo --overwrite
 
 test: $(INSTALLED)  ## Run all tests except the slow ones
-	@echo "Running all tests except the slow ones, on every core: six to twelve minutes on two cores."
+	@echo "Running all tests except the slow ones, on every core: four to fifteen minutes on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: $(INSTALLED)  ## Run every test, and check annotations at run time
