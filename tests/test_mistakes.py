@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
+from tests.cli.terminal import CONFIG
 from theorykit import bpkr, cli, dmft, dynamics, saddle, store
 from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
 from theorykit.dmft import diagrams
@@ -336,21 +337,6 @@ def test_existing_files_are_kept(tmp_path):
 
 
 # The command line.
-CONFIG = """
-[architecture]
-layers = [2, 1]
-widths = [20, 15, 10]
-temperature = 0.2
-
-[data]
-file = "data.npz"
-inputs = "x"
-key_query = ["W1", "W2"]
-readout = "mean"
-labels = "y"
-test_inputs = "x_test"
-test_labels = "y_test"
-"""
 # Each row replaces a part of the configuration.
 CONFIGURATIONS = {
     "a misspelt key": ("temperature", "temprature", "temprature"),
