@@ -1,11 +1,13 @@
 """Random matrix and scalar expressions over a few fixed symbols, and random values of these symbols."""
 
+from collections import Counter
 from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
+from jax.extend.core import jaxprs_in_params
 from sympy import (
     Identity,
     Inverse,
@@ -60,6 +62,22 @@ def generate(expression):
     """The generated JAX function of `expression`, of a dictionary of values by name."""
     function = compile_expressions("generated", {"value": expression}, SYMBOLS)
     return lambda values: function(**{symbol.name: jnp.asarray(values[symbol.name]) for symbol in SYMBOLS})["value"]
+
+
+def primitives_of(outputs, arguments, values):
+    """How often each JAX operation occurs in the compiled function, counted in its jaxpr."""
+
+    def count(jaxpr):
+        found = Counter(equation.primitive.name for equation in jaxpr.eqns)
+        for equation in jaxpr.eqns:
+            # A solve contains the product and the substitutions that it may use.
+            inner = () if equation.primitive.name == "custom_linear_solve" else jaxprs_in_params(equation.params)
+            found += sum(map(count, inner), Counter())
+        return found
+
+    function = compile_expressions("counted", outputs, arguments)
+    arrays = {each.name: jnp.asarray(values[each.name]) for each in arguments}
+    return count(jax.make_jaxpr(lambda given: function(**given))(arrays).jaxpr)
 
 
 def assert_close(actual, expected, tolerance=1e-9):

@@ -14,7 +14,7 @@ from sympy import Integer, Max, Min, Symbol
 
 from tests.expressions import assert_close
 from theorykit.codegen import BATCH, average_errors, compile_expressions, interpret
-from theorykit.codegen.emission import MATRICES
+from theorykit.codegen.jax_algebra import Jax
 from theorykit.codegen.functions import ROWS as ALL_ROWS
 from theorykit.codegen.functions import TABLE
 from theorykit.symbolic import (
@@ -164,8 +164,8 @@ def node_and_numbers(row, point):
     return row.kind(*arguments), values
 
 
-def compiled(expressions, names, **vocabulary):
-    return compile_expressions("f", expressions, [s for s in (X, Y, Z) if s.name in names], **vocabulary)
+def compiled(expressions, names, **options):
+    return compile_expressions("f", expressions, [s for s in (X, Y, Z) if s.name in names], **options)
 
 
 COMPILED_BIVARIATE = jax.jit(lambda **values: compiled({"value": LogBivariateNormalCDF(X, Y, Z)}, "xyz")(**values))
@@ -245,7 +245,7 @@ def test_every_row_is_written_and_runs_on_a_batch(row):
     node, points = next(iter(nodes(row).items()))
     arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
     expected = [interpret(node, values) for values, _ in points]
-    assert_close(compiled({"value": node}, list(arrays), vocabulary=BATCH)(**arrays)["value"], expected, 1e-12)
+    assert_close(compiled({"value": node}, list(arrays), algebra=BATCH)(**arrays)["value"], expected, 1e-12)
 
 
 @pytest.mark.slow
@@ -381,8 +381,8 @@ def test_largest_and_smallest():
     y = Symbol("y", real=True)
     for point, other in ((0.3, -2.0), (-0.7, 1.5)):
         values = {"x": point, "y": other}
-        for vocabulary in (MATRICES, BATCH):
-            both = compile_expressions("f", {"max": Max(X, y, 0), "min": X * Min(X, y)}, (X, y), vocabulary)(**values)
+        for algebra in (Jax, BATCH):
+            both = compile_expressions("f", {"max": Max(X, y, 0), "min": X * Min(X, y)}, (X, y), algebra)(**values)
             assert both == {"max": max(point, other, 0), "min": point * min(point, other)}
         assert interpret(Max(X, y, 0), values) == max(point, other, 0)
         slope = gradient(X * Max(X, y), X)

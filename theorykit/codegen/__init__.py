@@ -1,10 +1,11 @@
-"""Compile SymPy expressions to JAX functions, and interpret them in NumPy. This package contains no theory.
+"""Compile SymPy expressions to JAX functions, and evaluate them in NumPy. This package contains no theory.
 
-The pipeline is `compile_expressions`: expressions -> `lower` (Program) -> `emit` (source) -> callable.
+One table of rules evaluates every node (`evaluate`), under an algebra: NumPy, JAX, or text that is pasted elsewhere.
 """
 
-from .emission import BATCH, CompiledFunction, compile_expressions
+from .batch import Batch as BATCH
+from .compiled import CompiledFunction, compile_expressions
 from .errors import average_errors, quadrature_error
-from .lowering import interpret
+from .literal import interpret
 
 __all__ = ["BATCH", "CompiledFunction", "average_errors", "compile_expressions", "interpret", "quadrature_error"]

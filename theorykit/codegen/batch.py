@@ -1,21 +1,23 @@
-"""Operations of generated code on a batch of small matrices.
+"""Compiled functions of a batch of small matrices.
 
 A matrix is a grid of entries. An entry is the array of its values over the batch, with an axis of length one if all
-values agree. XLA can then compile a whole program to a few vectorised loops. A dimension that is too long for a grid
+values agree. XLA can then compile a whole function to a few vectorised loops. A dimension that is too long for a grid
 becomes an axis of the entries, before the batch axes. Scalars are also arrays over the batch.
 """
 
+from __future__ import annotations
+
+import operator
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from operator import add as plus
+from typing import Any
 
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-# Scalars are arrays over the batch, so these functions of numbers apply to them unchanged.
-from .gaussian_means import adaptive_gaussian_mean, adaptive_gaussian_means, gaussian_mean  # noqa: F401
+from .jax_algebra import Jax
 
 Entry = Float[Array, "*_"]
 Grid = tuple[tuple[Entry, ...], ...]
@@ -33,6 +35,39 @@ class Matrix:
     grid: Grid
     long_rows: bool = False
     long_columns: bool = False
+    # NumPy leaves operations with matrices to this class.
+    __array_ufunc__ = None
+
+    def __add__(self, other):
+        return entrywise(operator.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other):
+        return entrywise(operator.sub, self, other)
+
+    def __mul__(self, other):
+        return entrywise(operator.mul, self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other):
+        return entrywise(operator.truediv, self, other)
+
+    def __matmul__(self, other):
+        return matmul(self, other)
+
+    @property
+    def T(self) -> Matrix:
+        """The transpose."""
+        return Matrix(tuple(zip(*self.grid, strict=True)), self.long_columns, self.long_rows)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        entry = self.grid[0][0]
+        rows = entry.shape[0] if self.long_rows else len(self.grid)
+        return rows, entry.shape[0] if self.long_columns else len(self.grid[0])
 
     @property
     def column(self) -> tuple[Entry, ...]:
@@ -55,22 +90,21 @@ def long_matrix(columns: Sequence[Float[Array, "n *batch"]]) -> Matrix:
     return Matrix((tuple(columns),), long_rows=True)
 
 
-def add(*matrices: Matrix) -> Matrix:
-    """Add matrices."""
-    rows = zip(*(each.grid for each in matrices), strict=True)
-    total = tuple(tuple(reduce(plus, found) for found in zip(*row, strict=True)) for row in rows)
-    return replace(matrices[0], grid=total)
+def entrywise(function: Callable[..., Any], *operands: Matrix | Entry | float | int) -> Matrix:
+    """Apply `function` to corresponding entries. A single row, a single column or a number applies to all entries."""
+    matrices = [each for each in operands if isinstance(each, Matrix)]
+    rows, columns = max(len(each.grid) for each in matrices), max(len(each.grid[0]) for each in matrices)
 
+    def entry(of: Any, i: int, j: int) -> Any:
+        if not isinstance(of, Matrix):
+            return of
+        row = of.grid[i if len(of.grid) > 1 else 0]
+        return row[j if len(row) > 1 else 0]
 
-def scale(by: Entry | float | int, matrix: Matrix) -> Matrix:
-    """Multiply `matrix` by the scalar `by`."""
-    return entrywise(lambda entry: by * entry, matrix)
-
-
-def entrywise(function: Callable[..., Entry | float | int], *matrices: Matrix) -> Matrix:
-    """Apply `function` to corresponding entries."""
-    rows = zip(*(matrix.grid for matrix in matrices), strict=True)
-    return replace(matrices[0], grid=tuple(tuple(map(function, *row)) for row in rows))
+    grid = tuple(
+        tuple(function(*(entry(each, i, j) for each in operands)) for j in range(columns)) for i in range(rows)
+    )
+    return Matrix(grid, any(each.long_rows for each in matrices), any(each.long_columns for each in matrices))
 
 
 def squares(matrix: Matrix) -> Entry:
@@ -83,39 +117,58 @@ def length(matrix: Matrix) -> Entry:
     return jnp.sqrt(squares(matrix))
 
 
-def transpose(matrix: Matrix) -> Matrix:
-    """Transpose a matrix."""
-    return Matrix(tuple(zip(*matrix.grid, strict=True)), matrix.long_columns, matrix.long_rows)
-
-
 def matmul(left: Matrix, right: Matrix) -> Matrix:
     """Return left @ right."""
     if left.long_rows and right.long_columns:
         raise NotImplementedError("a batch cannot have matrices with two long dimensions")
     columns = tuple(zip(*right.grid, strict=True))
     product = tuple(
-        tuple(reduce(plus, (a * b for a, b in zip(row, column, strict=True))) for column in columns)
+        tuple(reduce(operator.add, (a * b for a, b in zip(row, column, strict=True))) for column in columns)
         for row in left.grid
     )
     found = Matrix(product, left.long_rows, right.long_columns)
     return entrywise(lambda entry: jnp.sum(entry, axis=0), found) if left.long_columns else found
 
 
-def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:
-    """Return diag(by) matrix, for a column `by`."""
-    rows = zip(by.column, matrix.grid, strict=True)
-    return replace(matrix, grid=tuple(tuple(factor * entry for entry in row) for factor, row in rows))
+class _Module:
+    """`jax.numpy`, with the functions of matrices that rules use."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(jnp, name)
+
+    @staticmethod
+    def exp(value: Any) -> Any:
+        """Return exp of a number or of each entry."""
+        return entrywise(jnp.exp, value) if isinstance(value, Matrix) else jnp.exp(value)
+
+    @staticmethod
+    def swapaxes(matrix: Matrix, *_: int) -> Matrix:
+        """Transpose a matrix."""
+        return matrix.T
+
+    @staticmethod
+    def max(matrix: Matrix, axis: int, keepdims: bool) -> Matrix:
+        """Return the largest entry of a column."""
+        return _reduced(matrix, jnp.max, jnp.maximum)
+
+    @staticmethod
+    def sum(matrix: Matrix, axis: int, keepdims: bool) -> Matrix:
+        """Return the sum of the entries of a column."""
+        return _reduced(matrix, jnp.sum, operator.add)
 
 
-def softmax(of: Matrix) -> Matrix:
-    """Return the softmax of a column."""
-    # Stop gradients of the shift, on which the result does not depend. Otherwise the derivative would be 0/0 if fused
-    # code rounds scores differently.
-    if of.long_rows:
-        ((scores,),) = of.grid
-        weights = jnp.exp(scores - stop_gradient(jnp.max(scores, axis=0)))
-        return replace(of, grid=((weights / jnp.sum(weights, axis=0),),))
-    largest = stop_gradient(reduce(jnp.maximum, of.column))
-    weights = tuple(jnp.exp(entry - largest) for entry in of.column)
-    total = reduce(plus, weights)
-    return column([weight / total for weight in weights])
+def _reduced(matrix: Matrix, over_axis: Callable, of_two: Callable) -> Matrix:
+    columns = zip(*matrix.grid, strict=True)
+    return Matrix((tuple(over_axis(c[0], axis=0) if matrix.long_rows else reduce(of_two, c) for c in columns),))
+
+
+class Batch(Jax):
+    """Evaluate functions of a batch of small matrices."""
+
+    xp = _Module()
+    operations = sys.modules[__name__]
+
+    @staticmethod
+    def stop_gradient(value: Any) -> Any:
+        """Stop derivatives of each entry."""
+        return entrywise(Jax.stop_gradient, value) if isinstance(value, Matrix) else Jax.stop_gradient(value)

@@ -13,9 +13,7 @@ from ..checks import by_name, checked_instance
 from ..precision import require_float64
 from ..symbolic.atoms import bound_outside
 from ..symbolic.averages import GaussianAverage, bounded
-from .emission import CompiledFunction, compile_expressions
-from .names import symbols_of
-from .program import bound_sizes
+from .compiled import CompiledFunction, bound_sizes, compile_expressions, symbols_of
 
 # Number of error bounds to add to the averages, 1 or -1. It is a symbol, so one compiled function gives both ends.
 _SIDE = Symbol("stated_errors", real=True)

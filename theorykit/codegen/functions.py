@@ -50,7 +50,8 @@ class ScalarFunction:
     - `arguments`: one letter per argument: x for any number, n for a known whole number, and p for a number of which a
       zero is known when code is generated.
     - `domain`: description of the domain in the documentation. The default is all real numbers.
-    - `value`: JAX code without derivatives, or None for functions of `jnp`, whose derivatives are correct.
+    - `jax`: JAX code with correct derivatives, or None.
+    - `value`: JAX code whose derivatives are those of the SymPy class, or None.
     - `is_shown`: whether the documentation lists the function. Users do not write the other functions themselves.
     """
 
@@ -61,10 +62,25 @@ class ScalarFunction:
     domain: str = ""
     value: Callable[..., Any] | None = None
     is_shown: bool = True
+    jax: Callable[..., Any] | None = None
 
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
         """Return the positions of whole-number arguments."""
         return tuple(i for i, letter in enumerate(self.arguments[: len(node.args)]) if letter == "n")
+
+
+# The derivatives of exp, cosh and sinh are set to zero beyond this number. Otherwise the derivative of 1/(1 + exp x)
+# would be zero times infinity if exp x, or exp x times the derivative of x, overflows.
+_LARGEST_EXPONENT = 690.0
+
+
+def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    def value(number):
+        inside = jnp.clip(number, -_LARGEST_EXPONENT, _LARGEST_EXPONENT)
+        beyond = jnp.abs(number) > _LARGEST_EXPONENT
+        return jnp.where(beyond, function(jax.lax.stop_gradient(number)), function(inside))
+
+    return value
 
 
 # JAX code, without derivatives, for functions of arrays that `jax.numpy` lacks.
@@ -555,7 +571,7 @@ def _of_law(kind: type) -> Callable:
 
 def _jnp(kind: type, name: str, domain: str = "") -> ScalarFunction:
     """Make the row of a function that has the same name in NumPy and `jax.numpy`, and correct derivatives there."""
-    return ScalarFunction(kind, "abs" if name == "abs" else f"jnp.{name}", getattr(np, name), domain=domain)
+    return ScalarFunction(kind, f"jnp.{name}", getattr(np, name), domain=domain, jax=getattr(jnp, name))
 
 
 def _both(kind: type, function: Callable, arguments: str = "x", domain: str = "") -> ScalarFunction:
@@ -570,11 +586,11 @@ def _own(kind: type, value: Callable, numpy: Callable, arguments: str = "x", dom
 
 
 ROWS = (
-    ScalarFunction(sympy.exp, "exp", _quiet(np.exp)),
+    ScalarFunction(sympy.exp, "jnp.exp", _quiet(np.exp), jax=_bounded(jnp.exp)),
     _jnp(sympy.log, "log", "x > 0"),
     _jnp(sympy.Abs, "abs"),
     _jnp(sympy.sign, "sign"),
-    ScalarFunction(sympy.Heaviside, "jnp.heaviside", np.heaviside, "xx"),
+    ScalarFunction(sympy.Heaviside, "jnp.heaviside", np.heaviside, "xx", jax=jnp.heaviside),
     _jnp(sympy.floor, "floor"),
     _jnp(sympy.ceiling, "ceil"),
     _both(sympy.frac, lambda np, x: np.mod(x, 1.0)),
@@ -592,8 +608,8 @@ ROWS = (
     _both(sympy.asec, lambda np, x: np.arccos(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
     _both(sympy.acsc, lambda np, x: np.arcsin(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
     _both(sympy.atan2, lambda np, y, x: np.arctan2(y, x), "xx"),
-    ScalarFunction(sympy.sinh, "sinh", _quiet(np.sinh)),
-    ScalarFunction(sympy.cosh, "cosh", _quiet(np.cosh)),
+    ScalarFunction(sympy.sinh, "jnp.sinh", _quiet(np.sinh), jax=_bounded(jnp.sinh)),
+    ScalarFunction(sympy.cosh, "jnp.cosh", _quiet(np.cosh), jax=_bounded(jnp.cosh)),
     _jnp(sympy.tanh, "tanh"),
     _own(sympy.sech, sech, _quiet(lambda x: 1 / np.cosh(x))),
     _own(sympy.csch, csch, _quiet(lambda x: 1 / np.sinh(x)), domain="x != 0"),
@@ -606,8 +622,8 @@ ROWS = (
     _both(sympy.acoth, lambda np, x: np.arctanh(np.divide(1.0, x)), domain="x < -1 or x > 1"),
     _own(LogCosh, log_cosh, _log_cosh),
     _own(Logistic, jax.nn.sigmoid, scipy.special.expit, is_shown=False),
-    ScalarFunction(sympy.erf, "erf", lambda x: scipy.special.erf(x)),
-    ScalarFunction(sympy.erfc, "erfc", lambda x: scipy.special.erfc(x)),
+    ScalarFunction(sympy.erf, "erf", lambda x: scipy.special.erf(x), jax=special.erf),
+    ScalarFunction(sympy.erfc, "erfc", lambda x: scipy.special.erfc(x), jax=special.erfc),
     _own(sympy.erfi, erfi, lambda x: scipy.special.erfi(x)),
     _own(sympy.erfinv, special.erfinv, lambda x: scipy.special.erfinv(x), domain="-1 < x < 1"),
     _own(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sympy import sympify
 
-from ..symbolic.atoms import bound_outside, matrix_scalars
+from ..symbolic.atoms import EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.envelopes import MoreauEnvelope
 from ..symbolic.envelopes import derivative as derivative_of_loss
@@ -45,7 +45,7 @@ def mean_of_average(node, at):
     rest, tilt = exponential_factor(node)
 
     def of_variable(expression):
-        return lambda points: at.where({node.variable: points})(expression)
+        return at.function((node.variable,), expression)
 
     if any(map(bound_outside, matrix_scalars(node.integrand))):
         return normal_mean(lambda points: np.array([of_variable(node.integrand)(point) for point in points]))
@@ -53,28 +53,28 @@ def mean_of_average(node, at):
     shape = np.broadcast_shapes(*(np.shape(at(each)) for each in outside))
     places = []
     for function in [*breaks(node), *singularities(node)]:
-        if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
+        if any(variable != node.variable and not at.is_bound(variable) for variable in bound_outside(function)):
             continue
         if polynomial := coefficients(function, node.variable):
             places += _roots(*(np.broadcast_to(at(each), shape) for each in polynomial))
             continue
         points = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
-        values = np.broadcast_to(at.where({node.variable: points})(function), (len(points), *shape))
+        values = np.broadcast_to(of_variable(function)(points), (len(points), *shape))
         changes = np.sign(values[1:]) != np.sign(values[:-1])
         for number in range(int(np.max(np.sum(changes, axis=0), initial=0))):
             is_next = changes & (np.cumsum(changes, axis=0) == number + 1)
             low = np.broadcast_to(points[:-1], changes.shape)
             left = np.where(np.any(is_next, axis=0), np.sum(np.where(is_next, low, 0.0), axis=0), 0.0)
             right = left + 0.02
-            above = np.sign(at.where({node.variable: left[None]})(function))
+            above = np.sign(of_variable(function)(left[None]))
             for _ in range(60):
                 middle = (left + right) / 2
-                is_left = (np.sign(at.where({node.variable: middle[None]})(function)) == above)[0]
+                is_left = (np.sign(of_variable(function)(middle[None])) == above)[0]
                 left, right = np.where(is_left, middle, left), np.where(is_left, right, middle)
             places.append((left + right) / 2)
     # Around these points a function of a + b z + c z^2 may vary rapidly.
     for polynomial in features(rest, node.variable):
-        if any(variable not in at.symbols for each in polynomial for variable in bound_outside(each)):
+        if any(not at.is_bound(variable) for each in polynomial for variable in bound_outside(each)):
             continue
         a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
         # A width is infinite if the function is constant.
@@ -186,6 +186,13 @@ def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int])
     return _slope(lambda v, c: _over_support(lambda x, g: function(x), v, c), [float(v), float(c)], orders)
 
 
+def mean_of_law(node: Any, at: Any) -> float:
+    """Evaluate a `SpectralAverage`. The function `at` evaluates expressions."""
+    own = EntryVariable("eigenvalue")
+    function = at.function((own,), node.function.expr.xreplace({node.function.variables[0]: own}))
+    return mean_over_law(function, *map(at, node.parameters), tuple(map(int, node.orders)))
+
+
 def _over_support(function: Callable, v: float, c: float) -> float:
     """Integrate a function of x and g with the density, interval by interval. g solves x = 1/g + v g + c / (1 - g)."""
     polynomial = [v, -2 * v, v + c - 1, 2, -1] if c else [v, 0, -1]
@@ -242,9 +249,8 @@ def value_of_loss(node: Any, at: Any) -> Any:
 
     def of_loss(order: int) -> Callable[..., np.ndarray]:
         expression = derivative_of_loss(node.loss, order)
-        return lambda point, *given: np.broadcast_to(
-            at.where({x: point, **dict(zip(parameters, given, strict=True))})(expression), np.shape(point)
-        )
+        function = at.function((x, *parameters), expression)
+        return lambda point, *given: np.broadcast_to(function(point, *given), np.shape(point))
 
     loss, slope = of_loss(0), of_loss(1)
 

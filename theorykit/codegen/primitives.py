@@ -8,11 +8,6 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
-from .gaussian_means import adaptive_gaussian_mean, adaptive_gaussian_means, gaussian_mean  # noqa: F401
-from .spectral import eigendecomposition, eigenvalue_sum, spectral_function  # noqa: F401
-
-Scalar = Float[Array, ""] | float | int
-
 
 class Factorised(NamedTuple):
     """A symmetric positive definite matrix and its lower Cholesky factor.
@@ -51,24 +46,33 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
     return jax.lax.custom_linear_solve(lambda unknown: of.matrix @ unknown, right, by_factor, symmetric=True)
 
 
-identity = jnp.eye
+@jax.custom_jvp
+def square_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Return the positive definite square root."""
+    eigenvalues, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
+    return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T
+
+
+@square_root.defjvp
+def _square_root_jvp(primals, tangents):
+    # The change X of the root S solves S X + X S = change of the matrix. Unlike derivatives of eigenvectors, it is
+    # finite for degenerate eigenvalues.
+    (matrix,), (change,) = primals, tangents
+    root = square_root(matrix)
+
+    def solved(_, right):
+        eigenvalues, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(root))
+        rotated = vectors.T @ right @ vectors
+        return vectors @ (rotated / (eigenvalues[:, None] + eigenvalues)) @ vectors.T
+
+    return root, jax.lax.custom_linear_solve(lambda x: root @ x + x @ root, change, solved, symmetric=True)
+
+
 kron = jnp.kron
 trace = jnp.trace
 """Return the trace."""
 # tr(left^T right) as a contraction. For all pairs of two batches, this is one matrix product.
 trace_of_product = jnp.vdot
-sum_of_entries = jnp.sum
-"""Return the sum of all entries."""
-
-
-def zeros(rows: int, columns: int) -> Float[Array, "n m"]:
-    """Return the zero matrix."""
-    return jnp.zeros((rows, columns))
-
-
-def add_identity(matrix: Float[Array, "n n"], scale: Scalar) -> Float[Array, "n n"]:
-    """Return matrix + scale I."""
-    return matrix + scale * jnp.eye(matrix.shape[0])
 
 
 def kron_left_matmul(left: Float[Array, "a b"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
@@ -98,21 +102,6 @@ def entrywise(function: Callable[..., Array | float | int], *matrices: Float[Arr
     return jnp.broadcast_to(function(*matrices), matrices[0].shape)
 
 
-def scale_rows(by: Float[Array, "n 1"], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Return diag(by) matrix."""
-    return by * matrix
-
-
-def diagonal_matrix(of: Float[Array, "n 1"]) -> Float[Array, "n n"]:
-    """Return diag(of)."""
-    return jnp.diag(of[:, 0])
-
-
-def softmax(of: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
-    """Return the softmax of a column."""
-    return jax.nn.softmax(of, axis=0)
-
-
 def sum_of_blocks(matrix: Float[Array, "m m"], outer: int) -> Float[Array, "n n"]:
     """Return the sum of the `outer` diagonal blocks, which is the partial trace over the first factor."""
     inner = matrix.shape[0] // outer
@@ -135,42 +124,3 @@ def trace_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"
     """Return `trace_of_blocks(left^T right, inner)`."""
     shape = (left.shape[0], left.shape[1] // inner, inner)
     return jnp.einsum("pai,pbi->ab", left.reshape(shape), right.reshape(shape))
-
-
-def ones(rows: int, columns: int) -> Float[Array, "n m"]:
-    """Return the matrix of ones."""
-    return jnp.ones((rows, columns))
-
-
-def stacked(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"]:
-    """Turn [A_1 | ... | A_k] into [A_1; ...; A_k]."""
-    rows, columns = matrix.shape
-    parts = matrix.reshape(rows, blocks, columns // blocks)
-    return parts.transpose(1, 0, 2).reshape(rows * blocks, -1)
-
-
-def side_by_side(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"]:
-    """Turn [A_1; ...; A_k] into [A_1 | ... | A_k]."""
-    rows, columns = matrix.shape
-    parts = matrix.reshape(blocks, rows // blocks, columns)
-    return parts.transpose(1, 0, 2).reshape(-1, blocks * columns)
-
-
-def beside(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
-    """Return [A | B | ...]."""
-    return jnp.concatenate(matrices, axis=1)
-
-
-def below(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
-    """Return [A; B; ...]."""
-    return jnp.concatenate(matrices, axis=0)
-
-
-def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
-    """Return the first `size` rows and columns."""
-    return matrix[:size, :size]
-
-
-def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
-    """Return the rows and columns after the first `size`."""
-    return matrix[size:, size:]

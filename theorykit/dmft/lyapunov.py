@@ -45,7 +45,7 @@ from ..checks import (
     has_entries,
     is_traced,
 )
-from ..codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
+from ..codegen.batch import Matrix, column, entrywise, length, matrix, squares
 from ..dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
 from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..settings import usual_settings
@@ -441,7 +441,7 @@ def _tangent_step(
 
     def blocks(weights, row, values: Matrix, keys: Matrix, here) -> Matrix:
         rows = {"s": weights, "g": column(row), "q": of_query, "gamma": gamma, "D_v": values, "D_k": keys}
-        return add(compiled("row_response")(**rows)["J"], entrywise(lambda entry: here * entry, newest))
+        return compiled("row_response")(**rows)["J"] + entrywise(lambda entry: here * entry, newest)
 
     jacobian = _by_slots(blocks, weights, row, Matrix(values), Matrix(keys), _marks(state, slot))
     largest_key = jnp.sqrt(jnp.max(squares(tokens["K"]), axis=0))

@@ -35,9 +35,7 @@ from ..checks import (
     shown,
 )
 from ..codegen import CompiledFunction, compile_expressions
-from ..codegen.lowering import check_covered
-from ..codegen.names import check_name
-from ..codegen.program import bound_sizes
+from ..codegen.compiled import bound_sizes, check_covered
 from ..compilation import jit
 from ..derivation import Derivation, Recorder, rules
 from ..precision import require_float64
@@ -66,7 +64,6 @@ _NONE = 1000
 
 def _checked_symbol(name: str, symbol: Any) -> Expr:
     checked_instance(name, symbol, (Symbol, MatrixSymbol))
-    check_name(name, symbol.name)
     return symbol
 
 
@@ -151,7 +148,7 @@ class Action(DisplayMixin):
         for name in ("expression", "scale"):
             try:
                 check_covered(getattr(self, name))
-            except ValueError as error:
+            except (NotImplementedError, ValueError) as error:
                 raise ValueError(f"{name} cannot be compiled: {error}") from error
         if idle := ", ".join(symbol.name for symbol in self.order_parameters if symbol not in free):
             raise ValueError(f"the action does not depend on the order parameter {idle}: {shown(self.expression)}")

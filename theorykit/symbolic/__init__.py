@@ -23,9 +23,7 @@ from .functions import bivariate_normal_cdf, log_bivariate_normal_cdf, log_cosh,
 from .gaussian_table import gaussian_average
 from .matrix_functions import (
     assume_positive_definite,
-    eigenvalue_sum,
     entrywise,
-    spectral_function,
     sum_of_entries,
 )
 from .numeric import numeric_function
@@ -47,7 +45,6 @@ __all__ = [
     "as_markdown",
     "assume_positive_definite",
     "bivariate_normal_cdf",
-    "eigenvalue_sum",
     "entrywise",
     "gaussian_average",
     "gradient",
@@ -68,7 +65,6 @@ __all__ = [
     "proximal",
     "quadratic_form",
     "semicircle",
-    "spectral_function",
     "sum_of",
     "sum_of_entries",
     "symmetric",

@@ -28,7 +28,6 @@ from .atoms import (
 from .averages import GaussianAverage
 from .matrix_functions import (
     AssumedPositiveDefinite,
-    EigenvalueSum,
     SumOfEntries,
     assume_positive_definite,
     coefficient_and_factors,
@@ -38,7 +37,7 @@ Factors = tuple[MatrixExpr, ...]
 """Factors of a product of matrices, in order."""
 
 # These scalars are not expanded inside.
-_KEPT_WHOLE = (EigenvalueSum, GaussianAverage, SumOfEntries)
+_KEPT_WHOLE = (GaussianAverage, SumOfEntries)
 # These atoms are linear in their first argument.
 _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 

@@ -160,6 +160,10 @@ class LogDet(sp.Expr):
     def __new__(cls, matrix):
         return super().__new__(cls, checked_square("matrix", matrix))
 
+    def value(self, at):
+        """Evaluate with the factorisation of the algebra."""
+        return at.algebra.log_det(self.matrix, at)
+
 
 class FunctionOfMatrix(MatrixExpr):
     """Matrix-valued function of its first argument. Its entries are not expanded."""
@@ -204,6 +208,13 @@ class PartialTrace(FunctionOfMatrix):
     def _eval_transpose(self):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
 
+    def value(self, at):
+        """Sum over the indices of one factor."""
+        outer, inner = map(at.size, self.dimensions)
+        matrix = at(self.matrix)
+        blocks = at.xp.reshape(matrix, (*matrix.shape[:-2], outer, inner, outer, inner))
+        return at.xp.einsum("...hahb->...ab" if self.traced == 0 else "...aibi->...ab", blocks)
+
 
 class PrincipalBlock(FunctionOfMatrix):
     """One of the two diagonal blocks of a square matrix. The blocks have `sizes` (n_0, n_1)."""
@@ -220,6 +231,12 @@ class PrincipalBlock(FunctionOfMatrix):
     def _eval_transpose(self):
         return principal_block(self.matrix.T, self.sizes, self.index)
 
+    def value(self, at):
+        """Take the rows and columns of the block."""
+        split = at.size(self.sizes[0])
+        kept = slice(None, split) if self.index == 0 else slice(split, None)
+        return at(self.matrix)[..., kept, kept]
+
 
 class Diagonal(FunctionOfMatrix):
     """Diagonal of a square matrix, as a column."""
@@ -229,12 +246,20 @@ class Diagonal(FunctionOfMatrix):
     def _entry(self, i, j, **kwargs):
         return self.matrix[i, i]
 
+    def value(self, at):
+        """Take the diagonal."""
+        return at.xp.diagonal(at(self.matrix), 0, -2, -1)[..., None]
+
 
 class SquareRoot(FunctionOfMatrix):
     """Positive definite square root of a positive definite matrix."""
 
     def _eval_transpose(self):
         return self
+
+    def value(self, at):
+        """Evaluate with the decomposition of the algebra."""
+        return at.algebra.square_root(self.matrix, at)
 
 
 class Softmax(FunctionOfMatrix):
@@ -247,6 +272,13 @@ class Softmax(FunctionOfMatrix):
 
     def __new__(cls, column):
         return MatrixExpr.__new__(cls, checked_column("column", column))
+
+    def value(self, at):
+        """Subtract the largest entry first. The result does not depend on it, so neither do derivatives."""
+        column = at(self.column)
+        largest = at.algebra.stop_gradient(at.xp.max(column, axis=-2, keepdims=True))
+        weights = at.xp.exp(column - largest)
+        return weights / at.xp.sum(weights, axis=-2, keepdims=True)
 
 
 class _Regrouped(FunctionOfMatrix):
@@ -272,6 +304,10 @@ class Stacked(_Regrouped):
         rows, columns = self.matrix.shape
         return (sp.expand(rows * self.blocks), _divide(columns, self.blocks))
 
+    def value(self, at):
+        """Rearrange the blocks."""
+        return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-1), -2)
+
 
 class SideBySide(_Regrouped):
     """The matrix `[A_1; ...; A_k]` rearranged as `[A_1 | ... | A_k]`."""
@@ -281,6 +317,10 @@ class SideBySide(_Regrouped):
         """Return the shape with k times the columns."""
         rows, columns = self.matrix.shape
         return (_divide(rows, self.blocks), sp.expand(columns * self.blocks))
+
+    def value(self, at):
+        """Rearrange the blocks."""
+        return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-2), -1)
 
 
 @lru_cache

@@ -40,13 +40,10 @@ from .averages import GaussianAverage, mean_slope
 from .functions import JUMPING, partial_derivative
 from .matrix_functions import (
     AssumedPositiveDefinite,
-    EigenvalueSum,
     Entrywise,
     KernelMatrix,
-    SpectralFunction,
     SumOfEntries,
     coefficient_and_factors,
-    of_eigenvalues,
     of_entries,
     sum_of_entries,
 )
@@ -256,37 +253,6 @@ def _spectral_average(node, cotangent):
             yield parameter, cotangent * node.slope(i)
 
 
-def _eigenvalue_sum(node, cotangent):
-    (variable,) = node.function.variables
-    slope, numbers = _slopes(node.function.expr, (variable,))
-    # d sum f(l_i) = tr(f'(K) dK), even for degenerate eigenvalues (Hellmann and Feynman).
-    yield node.matrix, cotangent * of_eigenvalues(slope(variable), variable, node.matrix)
-    for leaf, symbol in numbers:
-        yield leaf, cotangent * EigenvalueSum(sp.Lambda(variable, slope(symbol)), node.matrix)
-
-
-def _spectral_function(node, cotangent):
-    """Differentiate if the cotangent is a function of the same matrix alone, so that both share eigenvectors."""
-    coefficient, rest = split_coefficient(cotangent.doit())
-    _, factors = coefficient_and_factors(sp.MatMul(rest))
-    if not all(_is_function_of(factor, node.matrix) for factor in factors):
-        raise NotImplementedError(
-            f"the matrix differential has no rule for SpectralFunction (in {node}) in a product with other matrices"
-        )
-    (variable,) = node.function.variables
-    slope, numbers = _slopes(node.function.expr, (variable,))
-    yield node.matrix, (coefficient * rest * of_eigenvalues(slope(variable), variable, node.matrix)).doit()
-    for leaf, symbol in numbers:
-        yield leaf, trace((cotangent.T * of_eigenvalues(slope(symbol), variable, node.matrix)).doit())
-
-
-def _is_function_of(factor: MatrixExpr, matrix: MatrixExpr) -> bool:
-    if isinstance(factor, sp.Inverse):
-        return _is_function_of(factor.arg, matrix)
-    spectral = isinstance(factor, SpectralFunction) and factor.matrix == matrix
-    return spectral or factor == matrix or isinstance(factor, sp.Identity)
-
-
 def _block_diagonal(node, cotangent):
     if len(node.diag) != 2:
         raise NotImplementedError(f"the matrix differential supports only block diagonals of two blocks, got {node}")
@@ -313,7 +279,6 @@ _RULES = (
     ),
     (KernelMatrix, lambda node, cotangent: [(node.entries, cotangent)]),
     (Softmax, _softmax),
-    (SpectralFunction, _spectral_function),
     (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),
     (PrincipalBlock, lambda node, cotangent: [(node.matrix, embed(cotangent, node.sizes, node.index))]),
     (BlockDiagMatrix, _block_diagonal),
@@ -321,7 +286,6 @@ _RULES = (
     (SideBySide, lambda node, cotangent: [(node.matrix, Stacked(cotangent, node.blocks))]),
     (sp.Trace, lambda node, cotangent: [(node.arg, cotangent * sp.Identity(node.arg.shape[0]))]),
     (LogDet, lambda node, cotangent: [(node.matrix, cotangent * sp.Inverse(node.matrix).T)]),
-    (EigenvalueSum, _eigenvalue_sum),
     (
         GaussianAverage,
         lambda node, cotangent: _through_numbers(

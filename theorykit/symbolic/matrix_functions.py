@@ -1,4 +1,4 @@
-"""Functions of the entries or eigenvalues of matrices, and properties that follow from the form of a matrix.
+"""Functions of the entries of matrices, and properties that follow from the form of a matrix.
 
 The code generator uses a Cholesky factorisation only if these functions prove that a matrix is positive definite.
 """
@@ -64,6 +64,10 @@ class Entrywise(MatrixExpr):
     def _eval_transpose(self):
         return Entrywise(self.function, *(matrix.T for matrix in self.matrices))
 
+    def value(self, at):
+        """Apply the function to the entries."""
+        return at.algebra.entrywise(at.function(self.function.variables, self.function.expr), *map(at, self.matrices))
+
 
 class SumOfEntries(sp.Expr):
     """Sum of all entries of a matrix."""
@@ -74,12 +78,24 @@ class SumOfEntries(sp.Expr):
     def __new__(cls, matrix):
         return super().__new__(cls, checked_matrix("matrix", matrix))
 
+    def value(self, at):
+        """Sum the entries."""
+        return at.xp.sum(at(self.matrix), axis=(-2, -1))
 
-class _WithFunction(FunctionOfMatrix):
-    """Symmetric matrix made of a function (the first argument) and a matrix of the same shape."""
+
+class KernelMatrix(FunctionOfMatrix):
+    """Matrix with entries k(C_ii, C_ij, C_jj), a kernel of Gaussian numbers g with covariance matrix C.
+
+    `function` k is a SymPy `Lambda` of three numbers. It must have the form E[f(g_i) f(g_j)] for some f, and `matrix`
+    must be a covariance matrix. Neither is checked: the result is assumed to be positive semidefinite.
+    """
 
     function = property(lambda self: self.args[0])
     matrix = property(lambda self: self.args[1])
+
+    def __new__(cls, function, matrix):
+        function = checked_lambda(function, 3, "three numbers")
+        return MatrixExpr.__new__(cls, function, checked_square("matrix", matrix))
 
     def _eval_transpose(self):
         return self
@@ -88,41 +104,15 @@ class _WithFunction(FunctionOfMatrix):
         """Evaluate the matrix alone, as `Entrywise.doit` does."""
         return self.func(self.function, self.matrix.doit(**hints))
 
-
-class KernelMatrix(_WithFunction):
-    """Matrix with entries k(C_ii, C_ij, C_jj), a kernel of Gaussian numbers g with covariance matrix C.
-
-    `function` k is a SymPy `Lambda` of three numbers. It must have the form E[f(g_i) f(g_j)] for some f, and `matrix`
-    must be a covariance matrix. Neither is checked: the result is assumed to be positive semidefinite.
-    """
-
-    def __new__(cls, function, matrix):
-        function = checked_lambda(function, 3, "three numbers")
-        return MatrixExpr.__new__(cls, function, checked_square("matrix", matrix))
-
     @property
     def entries(self) -> MatrixExpr:
         """Return the kernel as a function of the entries of three matrices."""
         own = Diagonal(self.matrix) * sp.OneMatrix(1, self.matrix.shape[0])
         return entrywise(self.function, own, self.matrix, own.T)
 
-
-class EigenvalueSum(sp.Expr):
-    """sum_i f(l_i) over the eigenvalues l_i of a symmetric `matrix`. `function` f is a SymPy `Lambda` of one number."""
-
-    is_commutative = True
-    function = property(lambda self: self.args[0])
-    matrix = property(lambda self: self.args[1])
-
-    def __new__(cls, function, matrix):
-        return super().__new__(cls, *_checked_spectral(function, matrix))
-
-
-class SpectralFunction(_WithFunction):
-    """f(K) = V diag(f(l_1), ..., f(l_n)) V^T of a symmetric `matrix` K = V diag(l_1, ..., l_n) V^T."""
-
-    def __new__(cls, function, matrix):
-        return MatrixExpr.__new__(cls, *_checked_spectral(function, matrix))
+    def value(self, at):
+        """Evaluate the entries."""
+        return at(self.entries)
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
@@ -197,43 +187,6 @@ def kernel_matrix(function: Callable[[sp.Expr, sp.Expr, sp.Expr], sp.Expr], matr
     return matrix if value == variables[1] else KernelMatrix(sp.Lambda(variables, value), matrix)
 
 
-def eigenvalue_sum(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> sp.Expr:
-    """Sum a function over the eigenvalues of a symmetric matrix.
-
-    Raises:
-        ValueError: If the matrix is not provably symmetric.
-
-    Example:
-        >>> from theorykit.symbolic import eigenvalue_sum, gradient, symmetric
-        >>> K = symmetric("K", 3)
-        >>> gradient(eigenvalue_sum(lambda x: x**2, K), K)
-        2*K
-    """
-    return EigenvalueSum(sp.Lambda(ENTRY, value_of(function, (ENTRY,))), matrix)
-
-
-def spectral_function(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
-    """Apply a function to the eigenvalues of a symmetric matrix, and keep its eigenvectors.
-
-    Scalar coefficients are moved to the front. The function f(x) = 1 gives the identity, and f(x) = x gives the matrix.
-
-    Raises:
-        ValueError: If the matrix is not provably symmetric.
-    """
-    checked = SpectralFunction(sp.Lambda(ENTRY, value_of(function, (ENTRY,))), matrix)
-    return of_eigenvalues(checked.function.expr, ENTRY, matrix)
-
-
-def of_eigenvalues(value: sp.Expr, variable: EntryVariable, matrix: MatrixExpr) -> MatrixExpr:
-    """Apply `value`, a function of `variable`, to the eigenvalues of the matrix, in simplest form."""
-    coefficient, rest = value.as_independent(variable, as_Add=False)
-    if rest == variable:
-        return coefficient * matrix
-    if not rest.has_free(variable):
-        return value * sp.Identity(matrix.shape[0])
-    return coefficient * SpectralFunction(sp.Lambda(variable, rest), matrix)
-
-
 class AssumedPositiveDefinite(FunctionOfMatrix):
     """A symmetric matrix that is positive definite at the points of interest, though its form does not prove it.
 
@@ -248,6 +201,10 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
 
     def _eval_transpose(self):
         return self
+
+    def value(self, at):
+        """Return the matrix. NumPy finds its smallest eigenvalue, and a Cholesky factor is NaN in JAX."""
+        return at.algebra.assumed_definite(at(self.matrix))
 
 
 def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
@@ -302,10 +259,6 @@ def checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
         own = (*own, new_variable(EntryVariable, variable.name, expression))
         expression = expression.xreplace({variable: own[-1]})
     return sp.Lambda(own, expression)
-
-
-def _checked_spectral(function: sp.Lambda, matrix: MatrixExpr) -> tuple[sp.Lambda, MatrixExpr]:
-    return checked_lambda(function, 1, "one number"), _checked_symmetric(matrix)
 
 
 def _checked_symmetric(matrix: MatrixExpr) -> MatrixExpr:

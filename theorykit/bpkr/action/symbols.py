@@ -6,7 +6,7 @@ from functools import cached_property
 
 from sympy import Expr, Integer, MatrixSymbol, Symbol
 
-from ...codegen.program import bound_sizes
+from ...codegen.compiled import bound_sizes
 
 
 @dataclass(frozen=True)

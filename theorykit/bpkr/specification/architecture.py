@@ -39,7 +39,6 @@ from ...checks import (
     shown,
 )
 from ...codegen import interpret
-from ...codegen.names import check_name
 from ...memory import check_fits
 from ...precision import require_float64
 from ...symbolic.atoms import split_coefficient
@@ -536,7 +535,6 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         raise ValueError(f"{layer} has no value for {', '.join(missing)}: `parameters` must name every symbol")
     for symbol, value in values.items():
         name = f"parameter {symbol.name} of {layer}"
-        check_name(f"a parameter of {layer}", symbol.name)
         if re.sub(rf"_{symbols.index}$", "", symbol.name) in _TAKEN:
             raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning; rename it")
         if symbol.is_Matrix:

@@ -20,7 +20,7 @@ from sympy.printing.printer import Printer
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, PartialTrace, SideBySide, SquareRoot, Stacked
 from ..functions import AngleBetween, LogBivariateNormalCDF
-from ..matrix_functions import AssumedPositiveDefinite, EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries
+from ..matrix_functions import AssumedPositiveDefinite, Entrywise, SumOfEntries
 
 _INDICES = "ijklmnpqrs"
 
@@ -59,7 +59,7 @@ class _Rules:
         matrix = matrix.matrix if isinstance(matrix, AssumedPositiveDefinite) else matrix
         text = self._print(matrix)
         compound = isinstance(
-            matrix, (sp.KroneckerProduct, sp.MatAdd, sp.MatMul, PartialTrace, SideBySide, SpectralFunction, Stacked)
+            matrix, (sp.KroneckerProduct, sp.MatAdd, sp.MatMul, PartialTrace, SideBySide, Stacked)
         )
         if isinstance(matrix, ElementwiseApplyFunction):
             compound = not matrix.function.expr.is_Function
@@ -188,21 +188,9 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         is_sum = isinstance(expr.matrix, (ElementwiseApplyFunction, Entrywise)) and expr.matrix.function.expr.is_Add
         return rf"\sum_{{{indices}}} " + (rf"\left({entry}\right)" if is_sum else entry)
 
-    def _print_EigenvalueSum(self, expr):
-        return rf"\sum_{{i}} {self._of_eigenvalue(expr)}"
-
-    def _print_SpectralFunction(self, expr):
-        return rf"\sum_{{i}} {self._of_eigenvalue(expr)} \, v_{{i}} v_{{i}}^{{T}}"
-
-    def _of_eigenvalue(self, expr):
-        """Print the function of eigenvalue i of a matrix, with eigenvector v_i."""
-        eigenvalue = rf"\lambda_{{i}}\left({self._print(expr.matrix)}\right)"
-        text = self._named(expr.function, eigenvalue)
-        return rf"\left({text}\right)" if expr.function.expr.is_Add else text
-
     def _needs_mul_brackets(self, expr, first=False, last=False):
         # Add brackets, because factors after a sum would be read as part of it.
-        sums = isinstance(expr, (EigenvalueSum, SumOfEntries)) and not last
+        sums = isinstance(expr, SumOfEntries) and not last
         return sums or super()._needs_mul_brackets(expr, first=first, last=last)
 
     def _indices(self, matrix):
@@ -238,14 +226,14 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         if coefficient.could_extract_minus_sign():
             return f"- {self._coefficient(-coefficient)}"
         text = self._print(coefficient)
-        ambiguous = coefficient.is_Add or coefficient.has(EigenvalueSum, sp.Trace, LogDet, SumOfEntries)
+        ambiguous = coefficient.is_Add or coefficient.has(sp.Trace, LogDet, SumOfEntries)
         return rf"\left({text}\right) " if ambiguous else f"{text} "
 
     def _print_KroneckerProduct(self, expr):
         return r" \otimes ".join(map(self._matrix_factor, expr.args))
 
     def _print_Pow(self, expr):
-        if isinstance(expr.base, (EigenvalueSum, LogDet, SumOfEntries, sp.Trace)):
+        if isinstance(expr.base, (LogDet, SumOfEntries, sp.Trace)):
             return _power(self._print(expr.base), self._print(expr.exp))
         return super()._print_Pow(expr)
 
@@ -367,12 +355,6 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
     def _print_KernelMatrix(self, expr):
         name = sp.sstr(expr.matrix) if isinstance(expr.matrix, sp.MatrixSymbol) else f"({sp.sstr(expr.matrix)})"
         return self._enclosed(self._of(expr.function, *(f"{name}_{place}" for place in ("ii", "ij", "jj"))), "[]")
-
-    def _print_SpectralFunction(self, expr):
-        return self._of(expr.function, expr.matrix)
-
-    def _print_EigenvalueSum(self, expr):
-        return prettyForm(*prettyForm("tr ").right(self._enclosed(self._of(expr.function, expr.matrix))))
 
     def _print_LogNormalCDF(self, expr):
         order = f"^({expr.order})" if expr.order else ""

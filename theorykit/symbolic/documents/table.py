@@ -49,7 +49,7 @@ _KNOWN = {
     **_named("SymmetricSymbol PositiveSemidefiniteSymbol PositiveDefiniteSymbol LogDet PartialTrace Diagonal", atoms),
     **_named("SquareRoot Softmax Stacked SideBySide PrincipalBlock", atoms),
     **_named(
-        "Entrywise SumOfEntries EigenvalueSum KernelMatrix SpectralFunction AssumedPositiveDefinite", matrix_functions
+        "Entrywise SumOfEntries KernelMatrix AssumedPositiveDefinite", matrix_functions
     ),
     **_named("SpectralAverage", spectral_laws),
     **{each.__name__: each for each in (BlockDiagMatrix, ElementwiseApplyFunction, GaussianAverage, ExprCondPair)},

@@ -12,7 +12,7 @@ from sympy import Expr, MatrixSymbol
 
 from ...checks import Index, checked_arguments
 from ...codegen import compile_expressions, interpret
-from ...codegen.program import bound_sizes
+from ...codegen.compiled import bound_sizes
 from ...saddle import Action
 from ...saddle.bound_action import BoundAction, Values, bind, named
 from ...saddle.problem import Coordinates

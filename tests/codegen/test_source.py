@@ -1,0 +1,176 @@
+"""The source of a function: it runs where this package is not installed, and factorises every matrix once."""
+
+import ast
+import os
+import subprocess
+import sys
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sympy as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.expressions import (
+    SYMBOLS,
+    A,
+    B,
+    F,
+    H,
+    L,
+    N,
+    P,
+    W,
+    X,
+    assert_close,
+    matrices,
+    primitives_of,
+    random_numbers,
+    random_values,
+    s,
+    scalars,
+    t,
+    v,
+    y,
+)
+from theorykit import bpkr
+from theorykit.codegen import compile_expressions, interpret
+from theorykit.derivation.sampling import random_values as values_of
+from theorykit.symbolic import (
+    GaussianAverage,
+    Softmax,
+    SquareRoot,
+    entrywise,
+    log_cosh,
+    log_normal_cdf,
+    quadratic_form,
+    sum_of_entries,
+)
+from theorykit.symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, below, beside
+
+DEPTHS = range(1, 5)
+REGULARISED = F * W * F.T + t * sp.Identity(P)
+z = sp.Symbol("z", real=True)
+
+# The process sees a package of this name that cannot be imported.
+RUN = """
+import json, sys
+sys.modules["theorykit"] = None
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+folder = sys.argv[1]
+sys.path.insert(0, folder)
+import written
+arrays = {name: value if value.shape else float(value) for name, value in np.load(f"{folder}/values.npz").items()}
+found = written.action(**arrays)
+slope = jax.grad(lambda u: written.action(**{**arrays, "U_1": u})["total"])(arrays["U_1"])
+np.savez(f"{folder}/found.npz", slope=slope, **found)
+"""
+
+
+@cache
+def action_of(depth):
+    return bpkr.derive(bpkr.Architecture(layers=(2,) * depth, widths=10.0, temperature=0.1))
+
+
+@cache
+def values_of_action(depth):
+    symbols = action_of(depth).symbols
+    sizes = {**dict.fromkeys(symbols.heads, 2), symbols.input_features: 3, symbols.examples: 4}
+    values = values_of([action_of(depth).total], sizes, np.random.default_rng(1))
+    return {each.name: values[each.name] for each in symbols.arguments}
+
+
+def executed(source):
+    """The function that a source defines last."""
+    namespace = {}
+    exec(compile(source, "written", "exec"), namespace)
+    name = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)][-1]
+    return namespace[name]
+
+
+def test_the_source_of_an_action_runs_without_this_package(tmp_path):
+    action, values = action_of(2), values_of_action(2)
+    (tmp_path / "written.py").write_text(bpkr.generate_source(action))
+    np.savez(tmp_path / "values.npz", **values)
+    command = [sys.executable, "-c", RUN, str(tmp_path)]
+    subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": ""})
+    found = np.load(tmp_path / "found.npz")
+    arrays = {name: jnp.asarray(value) for name, value in values.items()}
+    terms = bpkr.compile_action(action).terms
+    for name, value in terms(**arrays).items():
+        assert_close(found[name], value, 1e-13)
+    slope = jax.grad(lambda u: terms(**{**arrays, "U_1": u})["total"])(arrays["U_1"])
+    assert_close(found["slope"] + found["slope"].T, slope + slope.T, 1e-12)
+
+
+def imports_in(source):
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return {name for node in nodes for name in ([node.module] if isinstance(node, ast.ImportFrom) else [node.names[0].name])}
+
+
+EXPRESSIONS = [
+    *(LogDet(REGULARISED) + quadratic_form(y, sp.Inverse(REGULARISED)), sp.Trace(sp.Inverse(W) * X) * s),
+    *(sp.exp(-s) * sp.cos(t) + sp.log(1 + sp.exp(s - t)) / 3, sp.Max(s, t) ** 2 - sp.Abs(s - 1), log_cosh(s * t)),
+    *(sp.Piecewise((s, s > t), (t**2, True)), log_normal_cdf(s - 2), s ** sp.Rational(3, 2) / sp.sqrt(s + t)),
+    *(sum_of_entries(entrywise(lambda a, b: sp.tanh(a) * b - s, X, W)), sp.Trace(X.applyfunc(sp.erf))),
+    *(GaussianAverage(sp.tanh(s * z + t), z), sp.Trace(PrincipalBlock(X, (H, H * N - H), 1))),
+    *(sum_of_entries(Stacked(X, H)), sum_of_entries(SideBySide(X, H) * 2), sp.Trace(Softmax(v).T * v)),
+    *(sum_of_entries(beside(X, W)), sum_of_entries(below(L, A)), sp.Trace(sp.KroneckerProduct(A, B) * X)),
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda each: type(each).__name__)
+def test_the_source_imports_jax_alone_and_has_the_value_of_the_expression(expression):
+    function = compile_expressions("written", {"value": expression}, SYMBOLS)
+    assert {name.split(".")[0] for name in imports_in(function.source)} == {"jax"}
+    values = random_values((2, 3, 4), 5)
+    given = {name: jnp.asarray(values[name]) for name in (each.name for each in SYMBOLS)}
+    assert_close(executed(function.source)(**given)["value"], interpret(expression, values), 1e-12)
+
+
+@given(st.one_of(matrices(), scalars()), random_numbers)
+def test_the_source_of_any_expression_has_its_value(expression, values):
+    function = compile_expressions("written", {"value": expression}, SYMBOLS)
+    given = {each.name: jnp.asarray(values[each.name]) for each in SYMBOLS}
+    assert_close(executed(function.source)(**given)["value"], interpret(expression, values))
+
+
+def test_a_square_root_of_a_matrix_is_pasted():
+    function = compile_expressions("written", {"value": SquareRoot(W)}, (W,))
+    values = random_values((2, 3, 4), 5)
+    found = executed(function.source)(W=jnp.asarray(values["W"]))["value"]
+    assert_close(found @ found, values["W"], 1e-12)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_every_matrix_is_factorised_once(depth):
+    action = action_of(depth)
+    terms = bpkr.compile_action(action).terms
+    counts = primitives_of(terms.outputs, terms.arguments, values_of_action(depth))
+    assert counts["cholesky"] == depth + 1
+    assert terms.source.count("jnp.linalg.cholesky(") == depth + 1
+    assert "inv(" not in terms.source and "det(" not in terms.source.replace("log_det(", "")
+
+
+def test_operations_of_an_action_grow_linearly_in_depth():
+    lengths = [len(bpkr.compile_action(action_of(depth)).terms.source.splitlines()) for depth in range(1, 6)]
+    increments = np.diff(lengths)[1:]
+    assert max(increments) <= 10
+
+
+def test_arguments_and_results_come_by_name():
+    long = sum((s + power) ** power / (1 + power * s) for power in range(1, 30))
+    outputs = {"trace": sp.Trace(A), "matrix": A * L, "number": s, "long": long}
+    function = compile_expressions("several", outputs, (A, L, s))
+    assert "def several(*, A, L, s):" in function.source
+    assert max(map(len, function.source.splitlines())) <= 100
+    arguments = {"A": jnp.eye(2), "L": jnp.ones((2, 2)), "s": 3.0}
+    for found in (function(**arguments), executed(function.source)(**arguments)):
+        assert list(found) == list(outputs) and (found["trace"], found["number"]) == (2, 3)
+        assert_close(found["long"], sum((3.0 + k) ** k / (1 + k * 3.0) for k in range(1, 30)), 1e-14)
+    with pytest.raises(TypeError, match="takes the arguments A, L, s, got A, L"):
+        function(A=1, L=2)

@@ -1,0 +1,303 @@
+"""Compile expressions to a JAX function of named arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from sympy import (
+    Basic,
+    Dummy,
+    Expr,
+    Inverse,
+    KroneckerProduct,
+    Lambda,
+    MatMul,
+    MatrixBase,
+    MatPow,
+    MatrixSymbol,
+    Mul,
+    Number,
+    NumberSymbol,
+    Symbol,
+    Tuple,
+    factor,
+)
+from sympy.core.symbol import Str
+from sympy.functions.elementary.piecewise import ExprCondPair
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+
+from ..checks import by_name, checked_instance, checked_sequence, checked_text, shown
+from ..symbolic import Heading, Text
+from ..symbolic.atoms import BoundVariable, LogDet, SquareRoot, check_matrices_are_fixed
+from ..symbolic.averages import GaussianAverage
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Code, Folded, Table
+from ..symbolic.envelopes import FunctionOfLoss
+from ..symbolic.matrix_functions import Entrywise
+from .evaluate import Algebra, At, as_number, refuse
+from .functions import TABLE, ScalarFunction
+from .jax_algebra import Jax
+from .literal import Numpy
+from .source import source_of
+from .structured import check_definite, factors_of_power
+
+# Largest order of a derivative or of a function of whole order.
+_MOST_ORDERS = 64
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class CompiledFunction(DisplayMixin):
+    """A pure JAX function of named arrays and numbers. It returns a dictionary.
+
+    - `name`: its name.
+    - `outputs`: the expressions that it evaluates, by name.
+    - `arguments`: the symbols of its arguments.
+    - `algebra`: the operations that it uses.
+    """
+
+    name: str
+    outputs: Mapping[str, Expr]
+    arguments: tuple[Expr, ...]
+    algebra: type[Algebra]
+
+    def __call__(self, /, **arguments: Any) -> dict[str, Any]:
+        names = {each.name for each in self.arguments}
+        if arguments.keys() != names:
+            raise TypeError(
+                f"{self.name} takes the arguments {', '.join(sorted(names))}, got {', '.join(sorted(arguments))}"
+            )
+        at = At({**arguments, **sizes_of(self._bindings, arguments)}, self.algebra)
+        return {name: at(expression) for name, expression in self.outputs.items()}
+
+    def call_from(self, values: Mapping[str | Expr, Any]) -> dict[str, Any]:
+        """Call the function with arguments from `values`, by symbol or by name. Other entries are ignored."""
+        given = by_name("values", values, "numbers and arrays by name")
+        if missing := sorted({argument.name for argument in self.arguments} - set(given)):
+            raise ValueError(f"values has no entries for {', '.join(missing)}, arguments of {self.name}")
+        return self(**{argument.name: given[argument.name] for argument in self.arguments})
+
+    @cached_property
+    def _bindings(self) -> tuple[SizeBinding, ...]:
+        return bind_sizes(self.arguments)
+
+    @cached_property
+    def source(self) -> str:
+        """Python source of the function that imports nothing but `jax` and can be pasted into other code."""
+        return source_of(self.name, self.outputs, self.arguments, self._bindings, {})
+
+    def _view(self):
+        yield Heading(f"{self.name}: compiled function", 1)
+        matrices = [each for each in self.arguments if isinstance(each, MatrixSymbol)]
+        numbers = ", ".join(each.name for each in self.arguments if each not in matrices)
+        rows = [(each.name, " x ".join(map(str, each.shape))) for each in matrices]
+        yield Table((*rows, *([("numbers", numbers)] if numbers else [])), ("argument", "shape"))
+        yield Text(f"Returns {', '.join(f'`{name}`' for name in self.outputs)}, by name.")
+        yield Folded("Its source: `.source`", (Code(self.source),))
+
+
+def compile_expressions(
+    name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr], algebra: type[Algebra] = Jax
+) -> CompiledFunction:
+    """Compile expressions to one JAX function.
+
+    Args:
+        name: name of the function.
+        outputs: expressions by name. The function returns their values in a dictionary.
+        arguments: symbols that become arguments of the function, by name.
+        algebra: operations that the function uses. With `BATCH` it takes batches of small matrices,
+            `theorykit.codegen.batch.Matrix`.
+
+    Raises:
+        ValueError: a symbol is neither an argument nor a size of an argument, or two symbols have the same name.
+        NotImplementedError: an expression contains a function that is not covered. The message suggests a replacement.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from sympy import MatrixSymbol, Trace, symbols
+        >>> from theorykit.codegen import compile_expressions
+        >>> n = symbols("n", integer=True, positive=True)
+        >>> A = MatrixSymbol("A", n, n)
+        >>> square = compile_expressions("square", {"trace": Trace(A * A.T)}, [A])
+        >>> float(square(A=jnp.eye(3))["trace"])
+        3.0
+    """
+    checked_text("name", name)
+    arguments = checked_sequence("arguments", arguments, "SymPy symbols")
+    for i, argument in enumerate(arguments):
+        checked_instance(f"arguments[{i}]", argument, (Symbol, MatrixSymbol))
+    for output, expression in checked_instance("outputs", outputs, Mapping, "expressions by name").items():
+        checked_instance(f"outputs[{shown(output)}]", expression, Expr, "a SymPy expression")
+    for expression in outputs.values():
+        check_covered(expression)
+    check_symbols(name, outputs.values(), arguments)
+    return CompiledFunction(name, dict(outputs), tuple(arguments), algebra)
+
+
+def check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[Expr]) -> None:
+    """Raise `ValueError` unless every symbol is an argument or a size, and symbols of the same name are equal."""
+    if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
+        raise ValueError(f"{name}: arguments occur twice: {', '.join(repeated)}")
+    sides = {size for argument in arguments for side in getattr(argument, "shape", ()) for size in side.free_symbols}
+    wanted = {symbol for expression in expressions for symbol in symbols_of(expression)}
+    named: dict[str, Expr] = {}
+    for symbol in sorted({*arguments, *sides, *wanted}, key=lambda symbol: symbol.name):
+        if isinstance(symbol, Dummy):
+            raise ValueError(f"{name}: the dummy symbol {symbol} has no unique name; use a Symbol")
+        # Values are given by name, which could not distinguish such symbols.
+        if (other := named.setdefault(symbol.name, symbol)) != symbol:
+            raise ValueError(
+                f"{name}: two different symbols are named {symbol.name!r} ({_described(other)}, and "
+                f"{_described(symbol)}); rename one, or give both the same assumptions and shape"
+            )
+    known = {*arguments, *bound_sizes(arguments)}
+    if unknown := sorted(symbol.name for symbol in wanted if symbol not in known):
+        raise ValueError(f"{name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine")
+
+
+def _described(symbol: Expr) -> str:
+    if isinstance(symbol, MatrixSymbol):
+        return f"{type(symbol).__name__} {' x '.join(map(str, symbol.shape))}"
+    assumed = [f"{key}={value}" for key, value in sorted(symbol.assumptions0.items())]
+    return f"Symbol with {', '.join(assumed[:4])}"
+
+
+def symbols_of(expression: Expr) -> set[Expr]:
+    """Return the symbols whose values an expression needs. Bound variables, and sizes of symbols, are left out."""
+    found: set[Expr] = set()
+    seen: set[tuple[Basic, frozenset]] = set()
+
+    def visit(node: Basic, bound: frozenset) -> None:
+        if (node, bound) in seen:
+            return
+        seen.add((node, bound))
+        if isinstance(node, Lambda):
+            visit(node.expr, bound | set(node.variables))
+        elif isinstance(node, (Symbol, MatrixSymbol)):
+            found.update({node} - bound if not isinstance(node, BoundVariable) else ())
+        if not isinstance(node, (Lambda, MatrixSymbol)):
+            for each in node.args:
+                visit(each, bound)
+
+    visit(expression, frozenset())
+    return found
+
+
+# Parts of nodes that have no value of their own.
+_STRUCTURE = (ExprCondPair, Lambda, MatrixBase, Str, Tuple)
+
+
+def check_covered(expression: Expr) -> None:
+    """Raise an error for a node that cannot be compiled, with a suggestion what to write instead.
+
+    It is a `NotImplementedError` if there is no rule, and a `ValueError` for a number that double precision cannot
+    hold.
+    """
+    seen: set[Basic] = set()
+
+    def visit(node: Basic) -> None:
+        if node in seen or isinstance(node, (MatrixSymbol, Str)):
+            return
+        seen.add(node)
+        parts = node.args
+        if isinstance(node, (Number, NumberSymbol)):
+            if not node.is_real:
+                raise ValueError(f"{node} is not a real number: actions are finite and real")
+            as_number(node)
+        elif isinstance(node, GaussianAverage):
+            check_matrices_are_fixed(node.integrand)
+            parts = (node.integrand, node.side)
+        elif isinstance(node, FunctionOfLoss):
+            parts = (node.loss, *node.numbers)
+        elif isinstance(node, (ElementwiseApplyFunction, Entrywise)):
+            check_matrices_are_fixed(node.function.expr)
+        elif isinstance(node, (Inverse, LogDet, SquareRoot)) and not isinstance(node.args[0], KroneckerProduct):
+            check_definite(node.args[0])
+        elif isinstance(node, MatPow):
+            visit(MatMul(*factors_of_power(node), evaluate=False))
+        elif isinstance(node, Lambda):
+            parts = (node.expr,)
+        elif (row := TABLE.get(type(node))) is not None:
+            _check_row(row, node)
+        elif not isinstance(node, _STRUCTURE) and Jax.rule(type(node)) is refuse:
+            refuse(node)
+        for each in parts:
+            visit(each)
+
+    visit(expression)
+
+
+def _check_row(row: ScalarFunction, node: Expr) -> None:
+    name = type(node).__name__
+    if len(node.args) > len(row.arguments):
+        raise NotImplementedError(f"{name} (in {shown(node)}) may have only {len(row.arguments)} arguments")
+    for order in (node.args[i] for i in row.whole_numbers(node)):
+        if not (order.is_Integer and abs(order) <= _MOST_ORDERS):
+            raise NotImplementedError(f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}")
+
+
+class SizeBinding(NamedTuple):
+    """A size that follows from a dimension of an argument: `size = dimension // divisor`.
+
+    The divisor is a dimension of an argument, or a function of sizes that are known before.
+    """
+
+    size: Symbol
+    dimension: tuple[str, int]
+    divisor: Expr | tuple[str, int]
+
+
+def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
+    """Return the symbols whose values are known from `arguments`, which are scalar arguments and sizes."""
+    arguments = list(arguments)
+    return frozenset({binding.size for binding in bind_sizes(arguments)} | {a for a in arguments if a.is_Symbol})
+
+
+def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
+    """Bind every size symbol that the shapes determine. Each binding depends only on earlier ones.
+
+    A dimension is a product of sizes, or of sums of sizes. If its quotient by another dimension, or by a product of
+    known sizes, is a single symbol, this symbol becomes known. Scalar arguments are known from the start.
+    """
+    arguments = list(arguments)
+    known = {argument for argument in arguments if isinstance(argument, Symbol)}
+    places = {
+        (argument.name, axis): factor(side)
+        for argument in arguments
+        if isinstance(argument, MatrixSymbol)
+        for axis, side in enumerate(argument.shape)
+    }
+    bindings: list[SizeBinding] = []
+    while found := [
+        SizeBinding(size, place, divisor)
+        for place, side in places.items()
+        for size, divisor in _quotients(side, places, known)
+    ]:
+        # Bind one size at a time. Sizes that are dimensions themselves come before sizes that need a division.
+        best = min(found, key=lambda binding: 0 if binding.divisor == 1 else 2 - isinstance(binding.divisor, tuple))
+        bindings.append(best)
+        known.add(best.size)
+    return tuple(bindings)
+
+
+def _quotients(side: Expr, places: Mapping[tuple[str, int], Expr], known: Collection[Expr]) -> Iterator[tuple]:
+    """Yield unknown symbols that are quotients of a dimension and known sizes, with the divisor."""
+    of_known = Mul(*(part for part in Mul.make_args(side) if part.free_symbols <= set(known)))
+    for divisor, text in [(of_known, of_known), *((other, place) for place, other in places.items())]:
+        quotient = side / divisor
+        if isinstance(quotient, Symbol) and quotient not in known:
+            yield quotient, text
+
+
+def sizes_of(bindings: Sequence[SizeBinding], arguments: Mapping[str, Any]) -> dict[str, int]:
+    """Return the values of bound sizes by name."""
+    sizes: dict[str, int] = {}
+    for size, (name, axis), divisor in bindings:
+        if isinstance(divisor, tuple):
+            by = arguments[divisor[0]].shape[divisor[1]]
+        else:
+            by = int(At({**arguments, **sizes}, Numpy)(divisor))
+        sizes[size.name] = arguments[name].shape[axis] // by
+    return sizes

@@ -1,0 +1,301 @@
+"""Evaluate expressions node by node, under an algebra that supplies the operations.
+
+    expression -> evaluate(expression, values, algebra) -> value
+
+There is one rule per kind of node. A rule computes the value of a node from the values of its arguments. Atoms of this
+package have their rule as a method, `value`. The rules of SymPy's own nodes are in the table of this module. An algebra
+may override rules: `Numpy` evaluates every node as written, by LU, and is the oracle. `Jax` exploits the structure of
+products and factorises each matrix once. `Source` records the text of the operations of `Jax`. The prime field of
+`theorykit.derivation` proves identities.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache, reduce
+from typing import Any
+
+import numpy as np
+import sympy as sp
+from sympy.core.numbers import ImaginaryUnit
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+from sympy.matrices.expressions.blockmatrix import BlockMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
+
+from ..checks import shown
+from ..symbolic.atoms import BoundVariable, EntryVariable
+from ..symbolic.stable import stable_form
+from .functions import TABLE
+
+# All integers up to this number are exact in float64.
+_LARGEST_EXACT = 2**53
+
+
+class At:
+    """Values of expressions at one point, under an algebra. Every node is evaluated once.
+
+    - `values`: values of symbols by name, and of bound variables by the variable itself.
+    - `algebra`: the operations.
+    - `outer`: the point outside the average or the function whose variables have `values`.
+    """
+
+    def __init__(self, values: Mapping[Any, Any], algebra: Any, outer: At | None = None):
+        self.values, self.algebra, self.outer = values, algebra, outer
+        self.known: dict[Any, Any] = {}
+
+    @property
+    def xp(self) -> Any:
+        """The module of array functions: `numpy`, `jax.numpy` or one with the same names."""
+        return self.algebra.xp
+
+    def __call__(self, node: sp.Basic) -> Any:
+        """Return the value of a node. Raises `NotImplementedError`, which names a node without a rule."""
+        point: At | None = self
+        while point is not None:
+            if node in point.known:
+                return point.known[node]
+            point = point.outer
+        self.known[node] = self.algebra.rule(type(node))(node, self)
+        return self.known[node]
+
+    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Return a value that several nodes share, such as a factor of a matrix without bound variables."""
+        if self.outer is not None:
+            return self.outer.once(key, compute)
+        if key not in self.known:
+            self.known[key] = compute()
+        return self.known[key]
+
+    def is_bound(self, variable: BoundVariable) -> bool:
+        """Return whether a bound variable has a value."""
+        return variable in self.values or (self.outer is not None and self.outer.is_bound(variable))
+
+    def size(self, side: sp.Expr) -> Any:
+        """Return the value of a size: a whole number, unless the algebra records text."""
+        return self.algebra.size(self(side))
+
+    def function(self, variables: Sequence[BoundVariable], expression: sp.Expr) -> Callable[..., Any]:
+        """Return an expression as a function of its bound variables, which may be arrays.
+
+        Subexpressions without these variables are evaluated here, before the function is called: values from inside a
+        loop of a compiled function must not be used outside it.
+        """
+        if self.algebra.is_traced:
+            _evaluate_outside(expression, frozenset(variables), self, set())
+        return lambda *numbers: At(dict(zip(variables, numbers, strict=True)), self.algebra, self)(expression)
+
+
+def _evaluate_outside(node: sp.Basic, variables: frozenset[BoundVariable], at: At, seen: set) -> None:
+    if node in seen or not node.args:
+        return
+    seen.add(node)
+    inside = variables_in(node)
+    if not inside.isdisjoint(variables):
+        for each in node.args:
+            _evaluate_outside(each, variables, at, seen)
+    elif isinstance(node, sp.Expr) and all(map(at.is_bound, inside)):
+        at(node)
+
+
+@lru_cache(maxsize=2**16)
+def variables_in(node: sp.Basic) -> frozenset[BoundVariable]:
+    """Return the free variables of a node that an enclosing average or function binds."""
+    if isinstance(node, BoundVariable):
+        return frozenset([node])
+    return frozenset().union(*map(variables_in, node.args)).difference(getattr(node, "bound_symbols", ()))
+
+
+def evaluate(expression: sp.Expr, values: Mapping[str, Any], algebra: Any) -> Any:
+    """Return the value of an expression for values of its symbols and sizes by name."""
+    return At(values, algebra)(expression)
+
+
+# Rules of SymPy's own nodes.
+
+
+def _symbol(node, at):
+    key = node if isinstance(node, BoundVariable) else node.name
+    point = at
+    while key not in point.values:
+        point = point.outer
+        if point is None:
+            raise ValueError(
+                f"values must be a mapping with a number or an array for {node.name}, got {shown(at.values)}"
+            )
+    return point.values[key]
+
+
+def _of_arguments(function: Callable) -> Callable:
+    return lambda node, at: function(*map(at, node.args))
+
+
+def _fold(function: Callable) -> Callable:
+    return lambda node, at: reduce(function, map(at, node.args))
+
+
+def _of_module(name: str) -> Callable:
+    return lambda node, at: reduce(getattr(at.xp, name), map(at, node.args))
+
+
+def as_number(number: sp.Expr) -> float | int:
+    """Convert a SymPy number to Python, or raise `ValueError` if it over- or underflows in double precision."""
+    if isinstance(number, sp.Integer) and abs(number.p) <= _LARGEST_EXACT:
+        return int(number)
+    try:
+        value = number.p / number.q if isinstance(number, sp.Rational) else float(number)
+    except OverflowError:
+        value = math.inf
+    if math.isinf(value) and not number.is_infinite:
+        raise ValueError(f"the number {sp.Float(number, 6)} exceeds the range of double precision, 1.8e308")
+    if value == 0 and not number.is_zero:
+        raise ValueError(f"the number {sp.Float(number, 6)} is below the range of double precision, 4.9e-324")
+    return value
+
+
+def _power(node, at):
+    base, exponent = at(node.base), node.exp
+    if exponent.is_Float and float(exponent).is_integer():
+        exponent = sp.Integer(int(exponent))
+    # Whole exponents and square roots have derivatives without a pole, and fewer rounding errors.
+    if exponent.is_Integer:
+        return base ** at.algebra.number(exponent)
+    if exponent.is_Rational and exponent.q == 2:
+        root = at.xp.sqrt(base)
+        return root if exponent.p == 1 else root ** int(exponent.p)
+    return base ** at(exponent)
+
+
+def _blocks(node, at):
+    rows, columns = node.blocks.shape
+    grid = [[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)]
+    joined = [row[0] if columns == 1 else at.algebra.joined(row, -1) for row in grid]
+    return joined[0] if rows == 1 else at.algebra.joined(joined, -2)
+
+
+@lru_cache(maxsize=4096)
+def _function_of_entries(node: ElementwiseApplyFunction) -> tuple[tuple[BoundVariable, ...], sp.Expr]:
+    """Return the variable and the value of a function of the entries, which SymPy allows to be any symbol."""
+    (old,) = node.function.variables
+    own = old if isinstance(old, BoundVariable) else EntryVariable("entry")
+    return (own,), node.function.expr.xreplace({old: own})
+
+
+def _entrywise(node, at):
+    return at.algebra.entrywise(at.function(*_function_of_entries(node)), at(node.expr))
+
+
+def _scalar_function(node, at):
+    return at.algebra.function(TABLE[type(node)], node, at)
+
+
+def _in_stable_form(rule: Callable) -> Callable:
+    def stable_rule(node, at):
+        found = stable_form(node)
+        return rule(node, at) if found is None else at(found)
+
+    return stable_rule
+
+
+RULES: dict[type, Callable[[Any, At], Any]] = {
+    sp.Symbol: _symbol,
+    sp.MatrixSymbol: _symbol,
+    sp.Number: lambda node, at: at.algebra.number(node),
+    sp.NumberSymbol: lambda node, at: at.algebra.number(node),
+    ImaginaryUnit: lambda node, at: 1j,
+    sp.Add: _fold(operator.add),
+    sp.Mul: _in_stable_form(_fold(operator.mul)),
+    sp.Pow: _in_stable_form(_power),
+    sp.Piecewise: lambda node, at: at.algebra.piecewise(node, at),
+    BooleanTrue: lambda node, at: True,
+    BooleanFalse: lambda node, at: False,
+    sp.StrictGreaterThan: _of_arguments(operator.gt),
+    sp.GreaterThan: _of_arguments(operator.ge),
+    sp.StrictLessThan: _of_arguments(operator.lt),
+    sp.LessThan: _of_arguments(operator.le),
+    sp.Equality: _of_arguments(operator.eq),
+    sp.Unequality: _of_arguments(operator.ne),
+    sp.And: _of_module("logical_and"),
+    sp.Or: _of_module("logical_or"),
+    sp.Not: lambda node, at: at.xp.logical_not(at(node.args[0])),
+    sp.Max: _of_module("maximum"),
+    sp.Min: _of_module("minimum"),
+    **dict.fromkeys(TABLE, _scalar_function),
+    **dict.fromkeys((sp.log, sp.asin), _in_stable_form(_scalar_function)),
+    sp.MatrixBase: lambda node, at: at.algebra.matrix([[at(node[i, j]) for j in range(node.cols)] for i in range(node.rows)]),
+    sp.Identity: lambda node, at: at.xp.eye(at.size(node.shape[0])),
+    sp.ZeroMatrix: lambda node, at: at.xp.zeros(tuple(map(at.size, node.shape))),
+    sp.OneMatrix: lambda node, at: at.xp.ones(tuple(map(at.size, node.shape))),
+    BlockMatrix: _blocks,
+    ElementwiseApplyFunction: _entrywise,
+    DiagMatrix: lambda node, at: at(node.args[0]) * at.xp.eye(at.size(node.shape[0])),
+    sp.Transpose: lambda node, at: at.xp.swapaxes(at(node.arg), -2, -1),
+    sp.MatAdd: _fold(operator.add),
+    sp.Inverse: lambda node, at: at.algebra.inverse(node.arg, at),
+    sp.MatPow: lambda node, at: at.algebra.power(node, at),
+    sp.MatMul: lambda node, at: at.algebra.product(node, at),
+    sp.KroneckerProduct: lambda node, at: reduce(at.algebra.kron, map(at, node.args)),
+    sp.Trace: lambda node, at: at.algebra.trace(node.arg, at),
+}
+"""The rule of each kind of SymPy node. The rule of the closest base class applies."""
+
+
+class Algebra:
+    """Operations in which algebras may differ. All methods are static: an algebra has no state."""
+
+    xp: Any = np
+    rules: Mapping[type, Callable] = {}
+    """Rules of this algebra that replace those of the table."""
+    is_traced = False
+    """Whether values may belong to a loop of a compiled function."""
+
+    @classmethod
+    @cache
+    def rule(cls, kind: type[sp.Basic]) -> Callable[[Any, At], Any]:
+        """Return the rule of the closest base class. Raises `NotImplementedError`, which names the kind."""
+        for each in kind.__mro__:
+            if each in cls.rules:
+                return cls.rules[each]
+            if "value" in vars(each):
+                return each.value
+            if each in RULES:
+                return RULES[each]
+        return refuse
+
+    @staticmethod
+    def number(number: sp.Expr) -> Any:
+        """Convert a SymPy number."""
+        return as_number(number)
+
+    @staticmethod
+    def size(value: Any) -> Any:
+        """Convert the value of a size."""
+        return int(value)
+
+
+def refuse(node, at=None):
+    """Raise `NotImplementedError`, which names the node."""
+    raise NotImplementedError(refusal(node))
+
+
+# What to write instead of a node that has no rule.
+_REMEDIES: Iterable[tuple[type | tuple[type, ...], str]] = (
+    (sp.Determinant, "write log(det(A)) as symbolic.log_det(A)"),
+    ((sp.Derivative, sp.Subs, sp.Integral, sp.Sum, sp.Product), "evaluate it, for example with .doit()"),
+    ((ImaginaryUnit, sp.conjugate, sp.re, sp.im, sp.arg), "actions are real: declare its symbols with real=True"),
+    (sp.DiracDelta, "it is not a function of numbers"),
+    (sp.Function, "define it with symbolic.numeric_function(name, f), where f is JAX code"),
+    (
+        sp.MatrixExpr,
+        "write it with sums, products, inverses, Kronecker products, symbolic.entrywise and matrices of "
+        "theorykit.symbolic",
+    ),
+)
+
+
+def refusal(node: sp.Basic) -> str:
+    """Say that a node has no rule, and what to write instead."""
+    remedy = next((each for kind, each in _REMEDIES if isinstance(node, kind)), "it is not a function of numbers")
+    return f"{type(node).__name__} (in {shown(node)}) is not covered: {remedy}"

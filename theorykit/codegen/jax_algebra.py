@@ -1,0 +1,248 @@
+"""The algebra of compiled functions: JAX arrays and the structure of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array
+from sympy import Expr, Integer, Lambda, Piecewise, Symbol
+
+from ..symbolic.atoms import EntryVariable, matrix_scalars
+from ..symbolic.averages import (
+    GaussianAverage,
+    breaks,
+    coefficients,
+    exponential_factor,
+    features,
+    singularities,
+)
+from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
+from ..symbolic.functions import partial_derivative
+from ..symbolic.numeric import NumericFunction, slope_along
+from ..symbolic.spectral_laws import SpectralAverage
+from . import primitives
+from .evaluate import At, evaluate
+from .functions import ScalarFunction, least_proximal_point, proximal_point
+from .gaussian_means import adaptive_gaussian_mean, gaussian_mean
+from .spectral_laws import spectral_average
+from .structured import Structured
+
+
+def differentiable(value: Callable, node: Callable[..., Expr], places: Sequence[int]) -> Callable[..., Array]:
+    """Add symbolic derivatives to `value`, an elementwise function of arrays.
+
+    `node` returns the expression of the function for symbols. `places` are the positions of these symbols among the
+    arguments of the expression, from 1.
+    """
+    symbols = [Symbol(f"x_{k}", real=True) for k in range(len(places))]
+
+    @cache
+    def slope(i: int) -> Callable[..., Array]:
+        expression = partial_derivative(node(*symbols), places[i])
+        names = [symbol.name for symbol in symbols]
+        return lambda *numbers: evaluate(expression, dict(zip(names, numbers, strict=True)), Jax)
+
+    return with_slopes(value, slope)
+
+
+def with_slopes(value: Callable, slope: Callable[[int], Callable[..., Array]]) -> Callable[..., Array]:
+    """Add derivatives to `value`, an elementwise function of arrays: `slope(i)` with respect to argument i."""
+    function = jax.custom_jvp(value)
+
+    @partial(function.defjvp, symbolic_zeros=True)
+    def rule(primals, tangents):
+        result = function(*primals)
+        # Skip zero tangents, because their product with an infinite derivative would be NaN.
+        changes = [
+            slope(i)(*primals) * tangent for i, tangent in enumerate(tangents) if not isinstance(tangent, SymbolicZero)
+        ]
+        return result, jnp.broadcast_to(sum(changes), result.shape)
+
+    return lambda *numbers: function(*(jnp.asarray(number, float) for number in numbers))
+
+
+@cache
+def _of_row(row: ScalarFunction, known: tuple[tuple[int, int], ...], count: int) -> Callable[..., Array]:
+    """Return a function of the table with derivatives, for `known` whole numbers by position."""
+    whole = dict(known)
+    places = [i for i in range(count) if i not in whole]
+
+    def filled(numbers, as_number):
+        given = iter(numbers)
+        return [as_number(whole[i]) if i in whole else next(given) for i in range(count)]
+
+    return differentiable(
+        lambda *numbers: row.value(*filled(numbers, int)),
+        lambda *symbols: row.kind(*filled(symbols, Integer)),
+        [i + 1 for i in places],
+    )
+
+
+class _Cases(NamedTuple):
+    leaves: tuple[Expr, ...]
+    variables: tuple[EntryVariable, ...]
+    pairs: tuple[tuple[Expr, Expr], ...]
+
+
+@lru_cache(maxsize=4096)
+def _cases(node: Piecewise) -> _Cases:
+    """Write the values and conditions of the cases as functions of the numbers in them."""
+    leaves: dict[Expr, EntryVariable] = {}
+
+    def visit(each):
+        is_leaf = each.is_Symbol or isinstance(each, (GaussianAverage, SpectralAverage)) or each in held
+        if is_leaf and each not in leaves:
+            leaves[each] = EntryVariable(f"case {len(leaves)}")
+        elif not is_leaf:
+            for argument in each.args:
+                visit(argument)
+
+    held = set(matrix_scalars(node))
+    visit(node)
+    pairs = tuple((condition.xreplace(leaves), value.xreplace(leaves)) for value, condition in node.args)
+    return _Cases(tuple(leaves), tuple(leaves.values()), pairs)
+
+
+def _piecewise(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callable]]) -> Array:
+    """Return the value of the first case whose condition holds, or NaN.
+
+    The derivative contains only this case. The derivative of another case may be infinite there, and zero times
+    infinity would be NaN.
+    """
+
+    def value(*numbers):
+        result = jnp.nan
+        for condition, of_case in reversed(cases):
+            result = jnp.where(condition(*numbers), of_case(*numbers), result)
+        return jnp.asarray(result, float)
+
+    def slope(i: int) -> Callable[..., Array]:
+        slopes = [(condition, slope_along(of_case, i)) for condition, of_case in cases]
+        return lambda *numbers: _piecewise(numbers, slopes)
+
+    return with_slopes(value, slope)(*numbers)
+
+
+class _Quadrature(NamedTuple):
+    rest: Expr
+    tilt: tuple[Expr, Expr, Expr] | None
+    kinks: tuple[Expr, ...]
+    features: tuple[tuple[Expr, ...], ...]
+
+
+@lru_cache(maxsize=1024)
+def _quadrature(node: GaussianAverage) -> _Quadrature:
+    """Return what a quadrature rule needs to know about the integrand."""
+    rest, tilt = exponential_factor(node)
+    kinks = breaks(node)
+    if node.is_adaptive:
+        kinks += [each for each in singularities(node) if each not in kinks]
+    return _Quadrature(rest, tilt, tuple(kinks), tuple(features(rest, node.variable)))
+
+
+def _of_loss(node: FunctionOfLoss, at: At) -> Array:
+    return _function_of_loss(type(node), node.loss, node.takes_least)(*map(at, node.numbers))
+
+
+@cache
+def _function_of_loss(kind: type, loss: Lambda, least: bool) -> Callable[..., Array]:
+    """Return a proximal point or an envelope as a function of omega, V and the parameters of the loss."""
+    orders = [derivative(loss, order) for order in range(2 if least else 3)]
+
+    @jax.jit
+    def value(omega, variance, *parameters):
+        omega, variance, *parameters = jnp.broadcast_arrays(omega, variance, *parameters)
+
+        def of_loss(order: int, x: Array) -> Array:
+            values = dict(zip(loss.variables, (x, *parameters), strict=True))
+            return jnp.broadcast_to(At(values, Jax)(orders[order]), x.shape)
+
+        functions = [partial(of_loss, order) for order in range(len(orders))]
+        find = partial(least_proximal_point, *functions[:2]) if least else partial(proximal_point, *functions[1:])
+        point = find(omega, variance)
+        if kind is ProximalPoint:
+            return point
+        return variance * functions[1](point) ** 2 / 2 + functions[0](point)
+
+    return differentiable(
+        value,
+        lambda omega, variance, *parameters: kind(omega, variance, loss, Integer(least), *parameters),
+        (1, 2, *range(5, 4 + len(loss.variables))),
+    )
+
+
+def _numeric_function(node: NumericFunction, at: At) -> Array:
+    return _implementation(type(node), len(node.args))(*map(at, node.args))
+
+
+@cache
+def _implementation(kind: type[NumericFunction], count: int) -> Callable[..., Array]:
+    return differentiable(kind.implementation, kind, range(1, count + 1))
+
+
+def _spectral_average(node: SpectralAverage, at: At) -> Array:
+    (variable,) = node.function.variables
+    own = EntryVariable("eigenvalue")
+    function = at.function((own,), node.function.expr.xreplace({variable: own}))
+    return spectral_average(function, *map(at, node.parameters), *map(int, node.orders))
+
+
+class Jax(Structured):
+    """Evaluate in JAX. Functions of this algebra can be compiled, differentiated and mapped."""
+
+    xp = jnp
+    operations: Any = primitives
+    is_traced = True
+    stop_gradient = staticmethod(jax.lax.stop_gradient)
+    rules = {
+        **Structured.rules,
+        FunctionOfLoss: _of_loss,
+        NumericFunction: _numeric_function,
+        SpectralAverage: _spectral_average,
+    }
+
+    @staticmethod
+    def function(row: ScalarFunction, node: Expr, at: At) -> Array:
+        """Evaluate a scalar function of the table."""
+        if row.value is None:
+            return row.jax(*map(at, node.args))
+        letters = row.arguments[: len(node.args)]
+        is_known = [k == "n" or (k == "p" and each.is_Integer) for k, each in zip(letters, node.args, strict=True)]
+        known = tuple((i, int(each)) for i, each in enumerate(node.args) if is_known[i])
+        others = (at(each) for i, each in enumerate(node.args) if not is_known[i])
+        return _of_row(row, known, len(node.args))(*others)
+
+    @staticmethod
+    def piecewise(node: Piecewise, at: At) -> Array:
+        """Return the value of the first case that holds."""
+        leaves, variables, pairs = _cases(node)
+
+        def of_leaves(expression):
+            return lambda *numbers: At(dict(zip(variables, numbers, strict=True)), Jax)(expression)
+
+        return _piecewise(list(map(at, leaves)), [tuple(map(of_leaves, pair)) for pair in pairs])
+
+    @staticmethod
+    def average(node: GaussianAverage, at: At) -> Array:
+        """Average over a standard normal variable by quadrature."""
+        form, variable = _quadrature(node), (node.variable,)
+
+        def numbers(polynomial):
+            *lower, last = polynomial
+            return tuple(map(at, lower if last == 0 else polynomial))
+
+        def zeros(expression):
+            polynomial = coefficients(expression, node.variable)
+            return numbers(polynomial) if polynomial else at.function(variable, expression)
+
+        function, kinks = at.function(variable, form.rest), list(map(zeros, form.kinks))
+        tilt = form.tilt and (at.function(variable, form.tilt[0]), *map(at, form.tilt[1:]))
+        if not node.is_adaptive:
+            return gaussian_mean(function, node.nodes, kinks, tilt)
+        side = int(node.side) if node.side.is_Integer else at(node.side)
+        return adaptive_gaussian_mean(function, side, kinks, list(map(numbers, form.features)), tilt)
