@@ -229,7 +229,7 @@ def derive() -> MeanField:
     attention = V.T * softmax  # Eq. (2)
     (V_last, _), (K_last, _), (sigma, weights), (_, average) = s.attention_definitions(last - 1)
     names = (V, V_last), (K, K_last), (q, P_q * s.overlap(last - 1)), (ell, s.mask(last - 1))
-    say("named", average.xreplace({sigma: weights}), attention, Equal(names), "2")
+    say("attention at any time", average.xreplace({sigma: weights}), attention, Equal(names), "2")
 
     section = "Responses"
     a, b, z = MatrixSymbol("a", PATTERNS, 1), MatrixSymbol("b", CONTEXT, 1), s.exponents
@@ -268,7 +268,7 @@ def derive() -> MeanField:
     claim = SpinCovariance(s.spins(last), sqrt(N) * s.overlap_of_spins(last))
     say("covariance over spins", normal(of_bits[last]), covariance, claim)
     named = covariance.xreplace({A_last: A})
-    say("named", covariance, named, Equal(((A, A_last),)))
+    say("attention named", covariance, named, Equal(((A, A_last),)))
     X, Xbar = of_map.columns, of_map.column_sums
     noise = sum_of([share**2 * X.T * slopes * Xbar])  # Eq. (9)
     claim = NeuronsGathered(B, ((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N)))
