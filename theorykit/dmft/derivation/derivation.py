@@ -177,7 +177,8 @@ def derive() -> MeanField:
     definitions: tuple[tuple[MatrixSymbol, MatrixExpr], ...] = ()
     responses: dict[MatrixSymbol, MatrixExpr] = {}
     for t in reversed(s.times):
-        m, mhat, K, V, sigma = s.overlap(t), s.conjugate(t), s.keys(t), s.values(t), s.attention_weights(t)
+        m, mhat = s.overlap(t), s.conjugate(t)
+        K, V, sigma = s.keys(t), s.values(t), s.attention_weights(t)
         if t < last:
             bits, free_bits = entrywise(tanh, fields[t + 1]), entrywise(tanh, s.drive(t + 1))
             forces[t] = sum_of([-2 * beta * W_o * bits, 2 * beta * W_o * free_bits])
@@ -185,7 +186,7 @@ def derive() -> MeanField:
             of_softmax = sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])
             responses = {s.attention_response(t): of_softmax, **responses}
         # The overlaps act as value and key in this attention and in later ones, and as query in this one.
-        terms = [2 * N * mhat]
+        terms = [ZeroMatrix(*mhat.shape)]
         for later in range(t, last):
             F, G, e_d = s.force(later), s.attention_response(later), s.row(later - t)
             terms.append(P_v.T * F * s.attention_weights(later).T * e_d)
@@ -193,16 +194,18 @@ def derive() -> MeanField:
         if t < last:
             terms.append(gamma * P_q.T * K.T * s.attention_response(t) * s.force(t))
         on_overlaps = constraints[t] + Add(*(of_fields[later + 1] for later in range(t, last)))
-        unnamed, gradient = dict(responses), sum_of(terms)
+        gradient = sum_of([2 * N * mhat, *terms])
+        unnamed = dict(responses)
         slope = sum_of([gradient.xreplace(unnamed)])
         say("differentiated", on_overlaps, slope, Gradient(m, definitions))
         for G, of_softmax in responses.items():
             del unnamed[G]
             named = sum_of([gradient.xreplace(unnamed)])
             slope = say("response named", slope, named, Equal(((G, of_softmax),)))
-        conjugates[t] = sum_of([-term / (2 * N) for term in terms[1:]] or [ZeroMatrix(*mhat.shape)])
+        conjugates[t] = sum_of([-term / (2 * N) for term in terms])
         say("solved", slope, conjugates[t], Solves(mhat), assumptions=_LAPLACE)
 
+    # Backwards in time: without a later conjugate there is no force, and without forces no conjugate.
     section = "Causality"
     for t in reversed(s.times[:-1]):
         no_force, no_conjugate = (ZeroMatrix(*symbol.shape) for symbol in (s.force(t), s.conjugate(t)))
@@ -233,7 +236,8 @@ def derive() -> MeanField:
 
     section = "Responses"
     a, b, z = MatrixSymbol("a", PATTERNS, 1), MatrixSymbol("b", CONTEXT, 1), s.exponents
-    slopes = DiagMatrix((beta * Omega * A).applyfunc(Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)))
+    variance = Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)  # of a bit, and the slope of its mean
+    slopes = DiagMatrix((beta * Omega * A).applyfunc(variance))
     overlap_response = sum_of([beta * share * C.T * slopes * Omega])  # D = dm/dA
     say("response of the overlaps", overlap, overlap_response, Response(a, ((A, a),)))
     sigma, of_exponents = Softmax(z), V.T * Softmax(z)
@@ -263,7 +267,7 @@ def derive() -> MeanField:
 
     # Derive N times the covariance of a token's overlaps in a finite network, given the previous attention.
     section = "Fluctuations"
-    variances = DiagMatrix(s.drive(last).applyfunc(Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)))
+    variances = DiagMatrix(s.drive(last).applyfunc(variance))
     covariance = sum_of([share**2 / N * W * variances * W.T])
     claim = SpinCovariance(s.spins(last), sqrt(N) * s.overlap_of_spins(last))
     say("covariance over spins", normal(of_bits[last]), covariance, claim)
