@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sympy import Integer, MatrixSymbol, Rational, Trace, sin, tanh
 
-from theorykit.derivation import Derivation, Step, claims, derivation_blocks, exact, verification_blocks
-from theorykit.derivation.exact import ANY_FUNCTIONS, PRIME, NotRational
+from theorykit.derivation import Derivation, Step, claims, derivation_blocks, field, verification_blocks
+from theorykit.derivation.field import ANY_FUNCTIONS, PRIME, NotRational
 from theorykit.derivation.step import Points, chance_of_mistake, written
 from theorykit.dmft.derivation.derivation import derive as derive_map
 from theorykit.symbolic import as_markdown, entrywise, inverse, positive_definite
@@ -148,8 +148,8 @@ def test_what_is_singular_everywhere_is_not_decided():
 @pytest.fixture
 def small_prime(monkeypatch):
     """So small that false identities hold by chance."""
-    monkeypatch.setattr(exact, "PRIME", 409)
-    kept = exact._fraction, exact.square_root, exact._root
+    monkeypatch.setattr(field, "PRIME", 409)
+    kept = field._fraction, field.square_root, field._root
     for function in kept:
         function.cache_clear()
     yield 409
