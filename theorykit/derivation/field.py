@@ -224,11 +224,8 @@ class Residues(_Arithmetic):
         other = as_value(other)
         if not isinstance(other, Residues):
             return NotImplemented
-        if self.is_matrix and other.is_matrix:
-            raise NotRational("a product of matrices, entry by entry")
-        if other.is_matrix:
-            self, other = other, self
-        return Residues(self.entries * other.entries % PRIME, self.above + other.above, self.below + other.below)
+        entries = _bilinear(operator.mul, self.entries, other.entries)
+        return Residues(entries % PRIME, self.above + other.above, self.below + other.below)
 
     def __matmul__(self, other):
         return Residues(self.entries @ other.entries % PRIME, self.above + other.above, self.below + other.below)
