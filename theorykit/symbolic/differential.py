@@ -14,7 +14,7 @@ import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
-from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.matrices.expressions.matexpr import MatrixElement, MatrixExpr
 
 from ..checks import Scalar, checked_arguments
 from .atoms import (
@@ -273,6 +273,13 @@ def _spectral_average(node, cotangent):
             yield parameter, cotangent * node.slope(i)
 
 
+def _entry(node, cotangent):
+    if not all(side.is_Integer for side in (*node.parent.shape, node.i, node.j)):
+        raise NotImplementedError(f"{node} has no gradient, because the size of {node.parent} is not a number")
+    unit = sp.Matrix(*node.parent.shape, lambda i, j: int((i, j) == (node.i, node.j))).as_immutable()
+    yield node.parent, cotangent * unit
+
+
 def _block_diagonal(node, cotangent):
     if len(node.diag) != 2:
         raise NotImplementedError(f"the matrix differential supports only block diagonals of two blocks, got {node}")
@@ -297,6 +304,7 @@ _RULES = (
     ),
     (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),
     (BlockDiagMatrix, _block_diagonal),
+    (MatrixElement, _entry),
     (sp.Trace, lambda node, cotangent: [(node.arg, cotangent * sp.Identity(node.arg.shape[0]))]),
     (
         GaussianAverage,

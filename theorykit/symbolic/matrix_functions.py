@@ -305,6 +305,8 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
     """
     if hasattr(matrix, "is_definite"):
         return matrix.is_definite(is_positive_definite)
+    if isinstance(matrix, sp.MatrixBase):
+        return bool(matrix.is_positive_definite)
     if isinstance(matrix, sp.Identity):
         return True
     if isinstance(matrix, (sp.Inverse, sp.Transpose)):
