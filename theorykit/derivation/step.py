@@ -1,6 +1,6 @@
 """Record of a derivation: steps with their claims, and the evidence that the claims hold.
 
-A rule computes `after` from `before` and returns a step. Its claim is checked without using the rule.
+A derivation states its steps one by one: the expressions before and after, and the claim that relates them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
 from ..threads import threads_for
-from .claims import Claim, residuals
+from .claims import Claim, Equal, EqualUpToConstant, residuals
 from .document import Show, statement
 from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
 from .sampling import random_values
@@ -97,6 +97,23 @@ class Recorder:
 
     def __post_init__(self):
         check_fields(self)
+
+    def say(self, rule: str, before: Expr, after: Expr, claim: Claim, **record) -> Expr:
+        """State that `claim` holds between `before` and `after`, append this step, and return `after`.
+
+        Equal sides of a claim of equality are no step, and are not recorded.
+
+        Args:
+            rule: name of the step.
+            before: the expression from which the step starts.
+            after: the expression at which it arrives.
+            claim: the relation between the two.
+            **record: fields of `Step` that replace the recorder's fields.
+        """
+        if not (isinstance(claim, (Equal, EqualUpToConstant)) and before == after):
+            kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
+            self.steps.append(Step(rule, before, after, claim, **(kept | record)))
+        return after
 
     def apply(self, rule: Callable[..., Step], *arguments, **record) -> Expr:
         """Apply a rule, append its step, and return `after`.
