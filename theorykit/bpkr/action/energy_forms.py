@@ -11,14 +11,25 @@ where M has as many rows as Phi has columns. The sum over examples is computed o
 T W^{-1}, the gradients have no cancellation, unlike M - M (T W^{-1} + M)^{-1} M.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Symbol, Trace, ZeroMatrix, expand, sqrt
+from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, S, Symbol, Trace, ZeroMatrix, expand, log, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder, Step, rules
-from ...symbolic import Diagonal, gradient, inverse, kronecker, positive_definite, positive_semidefinite, sum_of
+from ...derivation import Derivation, Recorder
+from ...derivation.claims import Equal
+from ...symbolic import (
+    Diagonal,
+    gradient,
+    inverse,
+    kronecker,
+    log_det,
+    normal,
+    positive_definite,
+    positive_semidefinite,
+    sum_of,
+)
 from ...symbolic.algebra import expand_products
 from ...symbolic.atoms import LogDet
 from .symbols import ActionSymbols
@@ -170,26 +181,44 @@ def dual_form(
     gram = positive_semidefinite("M", features.shape[1])
     projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)
     moments = {gram: features.T * features, projection: features.T * labels, label_square: Trace(labels.T * labels)}
-    # K + T I is Phi W Phi^T plus the inverse of `noise`.
-    noise, weights = Identity(features.shape[0]) / temperature, kronecker(u1, Identity(symbols.input_features))
-    small = sum_of([inverse(weights), features.T * features / temperature])
-    route = Recorder()
+    weights = kronecker(u1, Identity(symbols.input_features))
+    small = sum_of([inverse(weights), features.T * features / temperature])  # W^-1 + M/T
+    scaled = expand_products(temperature * small)
+    named = sum_of([temperature * inverse(weights), gram])  # T W^-1 + M
+    route, power = Recorder(section="Dual energy"), symbols.power
+    say = route.say
 
-    def write(expression: Expr, rules_to_small: Sequence[Callable[..., Step]], named: Iterable[Expr]) -> Expr:
-        for rule in rules_to_small:
-            expression = route.apply(rule, expression, noise, weights)
-        expression = route.apply(rules.rescale, expression, small, temperature)
-        return route.apply(rules.abbreviate, expression, {symbol: moments[symbol] for symbol in named})
+    def rescale(before: Expr, after: Expr, final: Expr, *symbols: Expr) -> Expr:
+        """Go from functions of W^-1 + M/T to functions of T W^-1 + M, and name the moments of the data."""
+        defined = tuple((symbol, moments[symbol]) for symbol in symbols)
+        rescaled = say("rescaled", before, after, Equal())
+        return say("named", rescaled, final, Equal(defined), definitions=defined)
 
-    route.section = "Dual energy"
-    # At infinite width the energy has no log-determinant.
-    of_determinant = [rules.determinant_lemma] if energy.has(LogDet) else []
-    dual = write(energy, [*of_determinant, rules.invert_update], moments)
-    log_determinants = rules.terms_without(dual, projection, label_square)
-    misfit = rules.terms_with(dual, projection, label_square)
-    route.section = "Dual predictor"
-    mean = write(mean, [rules.push_through], [gram, projection])
-    covariance = write(covariance, [rules.woodbury], [gram])
+    # The log-determinant is 0 at infinite width.
+    misfit = Add(*(term for term in Add.make_args(energy) if term.has(labels)))
+    of_weights, of_noise = log_det(weights), labels.shape[0] * log(temperature)
+    of_scale = -features.shape[1] * log(temperature)
+    determinants = [of_weights + log_det(small) + of_noise, of_weights + log_det(scaled) + of_noise + of_scale]
+    determinants = [normal(each) if energy.has(LogDet) else S.Zero for each in (*determinants, determinants[1])]
+    log_determinants = determinants[2].xreplace({log_det(scaled): log_det(named)})
+    lemma = say("matrix determinant lemma", energy, determinants[0] + misfit, Equal())
+    squares = power * Trace(labels.T * labels) / temperature
+    explained = power * Trace(labels.T * features * inverse(small) * features.T * labels) / temperature**2
+    inverted = say("Woodbury identity", lemma, determinants[0] + squares - explained, Equal())
+    explained = power * Trace(labels.T * features * inverse(scaled) * features.T * labels) / temperature
+    misfit = power * (label_square / temperature - Trace(projection.T * inverse(named) * projection) / temperature)
+    misfit = expand(misfit)
+    rescale(inverted, determinants[1] + squares - explained, log_determinants + misfit, gram, projection, label_square)
+
+    route.section, tested = "Dual predictor", symbols.test_features
+    after = tested * inverse(small) * features.T * labels / temperature
+    pushed = say("push-through identity", mean, after, Equal())
+    after = tested * inverse(scaled) * features.T * labels
+    mean = rescale(pushed, after, tested * inverse(named) * projection, gram, projection)
+    after = tested * inverse(small) * tested.T / power
+    inverted = say("Woodbury identity", covariance, after, Equal())
+    after, final = (temperature * tested * inverse(matrix) * tested.T / power for matrix in (scaled, named))
+    covariance = rescale(inverted, after, final, gram)
     return DualForm(
         derivation=Derivation(tuple(route.steps), tuple(sizes)),
         gram=gram,
