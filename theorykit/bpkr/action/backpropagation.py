@@ -15,20 +15,7 @@ from sympy import Add, Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, l
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder
-from ...derivation.claims import (
-    AverageIs,
-    Constrained,
-    Equal,
-    EqualUpToConstant,
-    GaussianAverage,
-    MatrixDerivative,
-    OrderParameterInserted,
-    SameMoments,
-    SourceDerivative,
-    Stationary,
-    SumOverRows,
-)
+from ...derivation import Derivation, Recorder, claims
 from ...symbolic import SquareRoot, entrywise, inverse, kronecker, latex, log_det, normal, positive_definite, sum_of
 from ...symbolic.algebra import as_number, expand_products, simplify_traces
 from ...symbolic.atoms import SideBySide, Stacked, beside, principal_block
@@ -98,7 +85,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     route.section = "Labels"
     residual, noise = MatrixSymbol("f", *y.shape) - y, Identity(y.shape[0]) / temperature
     squares, linear = Trace(residual.T * residual) / temperature, 2 * _I * Trace(t.T * residual)  # Eq. (8)
-    say("Hubbard-Stratonovich", squares, linear, AverageIs(t, noise), equations="37")
+    say("Hubbard-Stratonovich", squares, linear, claims.AverageIs(t, noise), equations="37")
     inner = _integrate_readout(route, t)
     for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
         inner = _integrate_layer(route, layer, layer_form, inner)
@@ -114,7 +101,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     kernel, between, of_test = phi * metric * phi.T, phi_test * metric * phi.T, phi_test * metric * phi_test.T
     of_data = normal(Trace(read.T * metric * read))
     side_by_side = of_blocks.xreplace({blocks: SideBySide(read, paths)})
-    say("matrices become columns", side_by_side, of_data, Equal(), equations="10")
+    say("matrices become columns", side_by_side, of_data, claims.Equal(), equations="10")
 
     route.section = "Training examples"
     resolvent = inverse(sum_of([temperature * Identity(y.shape[0]), kernel]))
@@ -124,12 +111,12 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     of_source = 2 * _I * Trace(j.T * mean) + normal(Trace(j.T * covariance * j))
     coupled = of_data - 2 * _I * Trace(t.T * y)
     integrated = energy + of_source - expand(y.shape[0] * log(temperature))
-    say("Gaussian integral", coupled, integrated, GaussianAverage(t, noise), equations="77")
-    constant = EqualUpToConstant((symbols.first, j))
+    say("Gaussian integral", coupled, integrated, claims.GaussianAverage(t, noise), equations="77")
+    constant = claims.EqualUpToConstant((symbols.first, j))
     say("constants dropped", integrated, energy + of_source, constant, equations="12")
     route.section = "Predictor"
-    say("source differentiated", of_source, mean, SourceDerivative(j, 1, -_I / 2), equations="9")
-    say("source differentiated twice", of_source, covariance, SourceDerivative(j, 2, S.Half), equations="30")
+    say("source differentiated", of_source, mean, claims.SourceDerivative(j, 1, -_I / 2), equations="9")
+    say("source differentiated twice", of_source, covariance, claims.SourceDerivative(j, 2, S.Half), equations="30")
     _state_meaning(route, inner, weights, blocks)
 
     route.section, route.equations, last = "Entropies", "32", symbols.overlaps[-1]
@@ -137,12 +124,12 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     for _, entropy in sorted(route.entropies.items()):
         variables = tuple(symbol for symbol in symbols.overlaps if entropy.has(symbol))
         kept = Add(*(term for term in Add.make_args(entropy) if term.has(*variables)))
-        entropies.append(say("constants dropped", entropy, kept, EqualUpToConstant(variables)))
+        entropies.append(say("constants dropped", entropy, kept, claims.EqualUpToConstant(variables)))
     # For one output, write u for U_{L+1}.
     for entropy in entropies if symbols.readout != last else ():
         number = ((last, symbols.readout * Identity(1)),)
         in_number = as_number(entropy, last, symbols.readout)
-        say("1 x 1 matrix as a number", entropy, in_number, Equal(number), definitions=number)
+        say("1 x 1 matrix as a number", entropy, in_number, claims.Equal(number), definitions=number)
     return Action(
         form=form,
         symbols=symbols,
@@ -170,19 +157,17 @@ def _replace_nonlinear_units(route: _Route, form: NetworkForm) -> None:
         weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
         tokens_in = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
         units = entrywise(lambda unit, phi=activation.function: phi.xreplace({UNIT: unit}), weights * tokens_in)
-        kernel, value = positive_definite(f"kappa_{layer}", tokens), kernel_of_covariance(
-            activation, tokens_in.T * tokens_in
-        )
+        kernel = positive_definite(f"kappa_{layer}", tokens)
+        value = kernel_of_covariance(activation, tokens_in.T * tokens_in)
         # SymPy prints the name Vtilde_0 with a tilde.
         equivalent = MatrixSymbol(f"Vtilde_{layer}", width, tokens)
-        inner, reading = positive_definite("M", symbols.first.shape[0]), MatrixSymbol("G", tokens, symbols.first.shape[0])
-        before, after = (
-            Trace(inner * (hidden * reading).T * (hidden * reading)) / width
-            for hidden in (units, equivalent * SquareRoot(kernel))
-        )
-        claim, text = SameMoments(weights, equivalent, kernel, value), _EQUIVALENCE.format(width=latex(width))
-        definitions, assumptions = ((kernel, value),), (text,)
-        route.say("Gaussian equivalence", before, after, claim, definitions=definitions, assumptions=assumptions)
+        inner = positive_definite("M", symbols.first.shape[0])
+        reading = MatrixSymbol("G", tokens, symbols.first.shape[0])
+        of_units, of_equivalent = units * reading, equivalent * SquareRoot(kernel) * reading
+        before, after = (Trace(inner * read.T * read) / width for read in (of_units, of_equivalent))
+        claim, text = claims.SameMoments(weights, equivalent, kernel, value), _EQUIVALENCE.format(width=latex(width))
+        defined = ((kernel, value),)
+        route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
 
 
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixExpr:
@@ -199,18 +184,18 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixExpr:
     v, r = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
 
     before, after = 2 * _I * Trace(t.T * output), 2 * _I * Trace(weights * hidden * fields) / sqrt(units)
-    coupling = say("blocks unstacked", before, after, Equal(), equations="4")
+    coupling = say("blocks unstacked", before, after, claims.Equal(), equations="4")
     after, defined = 2 * _I * Trace(weights * read) / sqrt(units), ((read, hidden * fields),)
-    named = say("named", coupling, after, Equal(defined), definitions=defined, equations="43")
-    rows = SumOverRows(((v, weights), (r, read.T)), symbols.outputs, "after")
+    named = say("named", coupling, after, claims.Equal(defined), definitions=defined, equations="43")
+    rows = claims.SumOverRows(((v, weights), (r, read.T)), symbols.outputs, "after")
     one_row = say("one row at a time", named, 2 * _I * Trace(v.T * r) / sqrt(units), rows, equations="43")
     prior, after = variance * Identity(units), variance * Trace(r.T * r) / units
-    averaged = say("Gaussian integral", one_row, after, GaussianAverage(v, prior), equations="44")
-    rows = SumOverRows(((r, read.T),), symbols.outputs, "before")
+    averaged = say("Gaussian integral", one_row, after, claims.GaussianAverage(v, prior), equations="44")
+    rows = claims.SumOverRows(((r, read.T),), symbols.outputs, "before")
     total = say("sum over rows", averaged, variance * Trace(read.T * read) / units, rows, equations="45")
     if tokens != 1:
         stacked = total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)})
-        say("blocks become path indices", stacked, variance * Trace(readings.T * readings) / width, Equal())
+        say("blocks become path indices", stacked, variance * Trace(readings.T * readings) / width, claims.Equal())
     return _state_induction(route, depth, readings, variance * Identity(readings.shape[1]))
 
 
@@ -221,7 +206,7 @@ def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixEx
     q = MatrixSymbol(f"q_{layer}", form.symbols.tokens, overlap.shape[0])
     through_blocks = form.weights * Stacked(form.hidden * form.block_reading(q), form.blocks) / sqrt(width)
     along_paths = form.gain * form.hidden * form.skip_reading(q) + through_blocks if form.has_skip else through_blocks
-    say("forward map read along paths", form.forward * q, along_paths, Equal(), equations="7")
+    say("forward map read along paths", form.forward * q, along_paths, claims.Equal(), equations="7")
 
     # The readings are V Z + gain R, where R is read through the skip connection.
     blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], overlap.shape[0])
@@ -236,7 +221,7 @@ def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixEx
     stacked = of_blocks.xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
     of_blocks = normal(Trace(path_covariance * through.T * through) / width)
     number = "56" if is_last else "67"
-    say("blocks become path indices", stacked, of_blocks, Equal(), equations=number)
+    say("blocks become path indices", stacked, of_blocks, claims.Equal(), equations=number)
     if not form.has_skip:
         _state_entropies(route, layer + 1, of_order_parameter, inner)
         return _state_induction(route, layer - 1, through, path_covariance)
@@ -245,7 +230,7 @@ def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixEx
     of_paths = BlockDiagMatrix(form.gain**2 * inverse(sum_of([inverse(inner), auxiliary])), path_covariance)
     joined = route.readings(layer - 1)
     after, defined = Trace(of_paths * joined.T * joined) / width, ((joined, beside(skip, through)),)
-    say("branches side by side", of_skip + of_blocks, after, Equal(defined), definitions=defined)
+    say("branches side by side", of_skip + of_blocks, after, claims.Equal(defined), definitions=defined)
     return _state_induction(route, layer - 1, joined, of_paths)
 
 
@@ -254,12 +239,20 @@ def _state_induction(route: _Route, layer: int, readings: MatrixSymbol, inner: M
     width, symbol = route.symbols.widths[layer], positive_definite(f"Lambda_{layer}", readings.shape[1])
     before, after = (Trace(matrix * readings.T * readings) / width for matrix in (inner, symbol))
     defined = ((symbol, inner),)
-    route.say("induction", normal(before), after, Equal(defined), definitions=defined, equations="69")
+    route.say("induction", normal(before), after, claims.Equal(defined), definitions=defined, equations="69")
     return inner
 
 
 def _integrate_weights(
-    route, number, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
+    route: _Route,
+    number: int,
+    weights: MatrixSymbol,
+    blocks: MatrixSymbol,
+    covariance: MatrixExpr,
+    inner: MatrixExpr,
+    equation: str = "",
+    gain: Expr = S.Zero,
+    readings: MatrixSymbol | None = None,
 ) -> tuple[Expr, Expr, Expr]:
     """Average over weights V with i.i.d. rows v ~ N(0, C), and introduce the order parameter U of `number`.
 
@@ -272,7 +265,7 @@ def _integrate_weights(
     if gain != 0:
         rows, whole, row = (*rows, (r, readings)), whole + gain * readings, row + gain * r
     before, after = Trace(inner * whole.T * whole) / width, normal(Trace(row.T * inner * row) / width)
-    one_row = say("one row at a time", before, after, SumOverRows(rows, width, "after"), equations=equation)
+    one_row = say("one row at a time", before, after, claims.SumOverRows(rows, width, "after"), equations=equation)
     # The weights have the precision C^-1 + Z M Z^T / N. The determinant lemma replaces it by M^-1 + Z^T C Z / N.
     precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
     product = expand_products(blocks.T * covariance * blocks / width)
@@ -283,58 +276,55 @@ def _integrate_weights(
         of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
     after = normal(log_det(covariance) + log_det(precision) + of_row)
-    averaged = say("Gaussian integral", one_row, after, GaussianAverage(v, covariance))
+    averaged = say("Gaussian integral", one_row, after, claims.GaussianAverage(v, covariance))
     determinants = normal(log_det(inner) + log_det(small))
-    lemma = say("matrix determinant lemma", averaged, determinants + normal(of_row), Equal())
-    lemma = say("Woodbury identity", lemma, determinants + of_small, Equal())
+    lemma = say("matrix determinant lemma", averaged, determinants + normal(of_row), claims.Equal())
+    lemma = say("Woodbury identity", lemma, determinants + of_small, claims.Equal())
     of_readings = S.Zero if gain == 0 else gain**2 * Trace(inverse(small) * readings.T * readings) / width
     after = expand(width * determinants) + of_readings
-    total = say("sum over rows", lemma, after, SumOverRows(rows[1:], width, "before"))
+    total = say("sum over rows", lemma, after, claims.SumOverRows(rows[1:], width, "before"))
     # Q = Z^T C Z / N by a delta function, whose Fourier variable is U.
     renewed = sum_of([inverse(inner), auxiliary])
     of_overlap = normal(width * (log_det(inner) + log_det(renewed) - Trace(auxiliary * overlap)))
     of_blocks = normal(width * Trace(overlap * product))
     of_readings = of_readings.xreplace({inverse(small): inverse(renewed)})
-    inserted = OrderParameterInserted(auxiliary, product, overlap, width)
+    inserted = claims.OrderParameterInserted(auxiliary, product, overlap, width)
     say("order parameter by a delta function", total, of_overlap + of_blocks + of_readings, inserted)
     return of_overlap, of_blocks, of_readings
 
 
 def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixExpr) -> None:
-    """State the entropy of U_l, given U_{l+1} of the layer's output, and those of the layers that wait for it.
+    """State the entropy of U_l given U_{l+1}, and the entropies that waited for it.
 
-    `terms` are those of U_l, with the overlap Q_l and the matrix M = `inner`. If a skip connection nests U_{l+1} in
-    U_l, the overlap Q_{l+1} occurs linearly and makes U_{l+1} the leading block of U_l.
+    `terms` are those of U_l, with the overlap Q_l and the matrix M = `inner`. A skip connection nests U_{l+1} in U_l:
+    the overlap Q_{l+1} then occurs linearly, and makes U_{l+1} the leading block of U_l.
     """
-    say = route.say
-
-    def eliminate(number: int, terms: Expr, inner: MatrixExpr, **record) -> Expr:
-        width, overlap, auxiliary = route.names(number)
-        solution = sum_of([inverse(overlap), -inverse(inner)])
-        entropy = _entropy(width, overlap, inner)
-        claim, defined = Stationary(auxiliary, solution), ((auxiliary, solution),)
-        say("eliminated at its saddle point", terms, entropy, claim, definitions=defined, **record)
-        return say("traces of smaller matrices", entropy, simplify_traces(entropy), Equal())
-
     assumption = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
-    entropy = eliminate(number, terms, inner, assumptions=(assumption,))
+    entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(assumption,))
     while route.waiting:
         above = route.waiting.pop()
-        width, overlap, _ = route.names(number)
-        _, outer, multiplier = route.names(above.number)
-        gain, size = above.form.gain, outer.shape[0]
-        parts = size, expand(overlap.shape[0] - size)
-        block, defined = principal_block(overlap, parts, 0) / gain**2, principal_block(overlap, parts, 1)
-        of_blocks = kronecker(above.form.covariance, outer)
-        own = log_det(of_blocks) + log_det(outer) - log_det(overlap) + Trace(inverse(of_blocks) * defined)
-        own = simplify_traces(width * (own + size * log(gain**2) + size - overlap.shape[0]))
+        (width, overlap, _), (_, outer, multiplier) = route.names(number), route.names(above.number)
+        size, rest = outer.shape[0], expand(overlap.shape[0] - outer.shape[0])
+        block = principal_block(overlap, (size, rest), 0) / above.form.gain**2
+        of_rest, covariance = principal_block(overlap, (size, rest), 1), kronecker(above.form.covariance, outer)
+        own = log_det(covariance) + log_det(outer) - log_det(overlap) + Trace(inverse(covariance) * of_rest)
+        own = simplify_traces(width * (own + size * log(above.form.gain**2) - rest))
         alone = simplify_traces(_entropy(width, outer, above.inner))
-        claim, defined = Constrained(multiplier, outer, block), ((outer, block),)
         before, after = normal(entropy + above.terms), normal(own + alone)
-        say("Lagrange multiplier", before, after, claim, definitions=defined)
-        route.nested[outer], route.entropies[number] = block, own
-        entropy, number = eliminate(above.number, above.terms, above.inner), above.number
+        constrained, defined = claims.Constrained(multiplier, outer, block), ((outer, block),)
+        route.say("Lagrange multiplier", before, after, constrained, definitions=defined)
+        route.nested[outer], route.entropies[number], number = block, own, above.number
+        entropy = _eliminate_overlap(route, number, above.terms, above.inner)
     route.entropies[number] = entropy
+
+
+def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixExpr, **record) -> Expr:
+    """Integrate over the overlap Q_l at its saddle point, and return the entropy of U_l."""
+    width, overlap, auxiliary = route.names(number)
+    entropy, solution = _entropy(width, overlap, inner), sum_of([inverse(overlap), -inverse(inner)])
+    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
+    route.say("eliminated at its saddle point", terms, entropy, claim, definitions=defined, **record)
+    return route.say("traces of smaller matrices", entropy, simplify_traces(entropy), claims.Equal())
 
 
 def _entropy(width: Expr, overlap: MatrixSymbol, inner: MatrixExpr) -> Expr:
@@ -350,19 +340,19 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     source = positive_definite("J", overlap.shape[0])
     # Write the form in r as a Gaussian average over path weights w, to which the source J couples.
     form, coupling = normal(Trace(r.T * inner * r) / width), 2 * _I * Trace(w.T * r) / sqrt(width)
-    say("read backwards as weights", form, coupling, AverageIs(w, inner), equations="81")
+    say("read backwards as weights", form, coupling, claims.AverageIs(w, inner), equations="81")
     # The average over w gives a log-determinant per hidden unit, and a form in r whose matrix depends on J.
     precision = sum_of([inverse(inner), source])
     of_unit = log_det(inner) + log_det(precision)
     sourced, after = coupling + Trace(w.T * source * w), of_unit + Trace(r.T * inverse(precision) * r) / width
-    say("Gaussian integral", sourced, normal(after), GaussianAverage(w, inner))
+    say("Gaussian integral", sourced, normal(after), claims.GaussianAverage(w, inner))
     # Integrate over the layer's weights with this matrix. The derivative with respect to J gives the mean of w w^T.
     covariance = Identity(weights.shape[1])
     terms, *_ = _integrate_weights(route, 1, weights, blocks, covariance, inverse(precision))
     solution = sum_of([inverse(overlap), -precision])
     after = normal(width * log_det(inner)) + _entropy(width, overlap, inverse(precision)) + width * log_det(precision)
-    claim, defined = Stationary(auxiliary, solution), ((auxiliary, solution),)
+    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
     of_source = say(
         "eliminated at its saddle point", normal(terms + width * of_unit), normal(after), claim, definitions=defined
     )
-    say("differentiated", of_source, width * overlap, MatrixDerivative(source), equations="13")  # Eq. (13)
+    say("differentiated", of_source, width * overlap, claims.MatrixDerivative(source), equations="13")  # Eq. (13)

@@ -16,19 +16,7 @@ from dataclasses import dataclass
 from sympy import Add, Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder
-from ...derivation.claims import (
-    Equal,
-    EqualUpToConstant,
-    GaussianAverage,
-    GaussianDensity,
-    GramVolume,
-    LeadingOrder,
-    MatrixDerivative,
-    Solves,
-    SolvesToFirstOrder,
-    SumOverRows,
-)
+from ...derivation import Derivation, Recorder, claims
 from ...symbolic import gradient, inverse, kronecker, latex, log_det, normal, positive_definite, sum_of
 from ...symbolic.algebra import expand_products, simplify_traces
 from ...symbolic.atoms import Stacked, embed, principal_block
@@ -75,31 +63,31 @@ def finite_width_prior(
 
         before = 2 * S.ImaginaryUnit * Trace(source.T * weights)
         after = 2 * S.ImaginaryUnit * Trace(form.weights * stacked * above) / sqrt(next_width)
-        coupling = say("blocks unstacked", before, after, Equal(), equations="6")
-        rows = SumOverRows(((v, form.weights), (r, above.T)), next_width, "after")
+        coupling = say("blocks unstacked", before, after, claims.Equal(), equations="6")
+        rows = claims.SumOverRows(((v, form.weights), (r, above.T)), next_width, "after")
         after = 2 * S.ImaginaryUnit * Trace(v.T * stacked * r) / sqrt(next_width)
         one_row = say("one row at a time", coupling, after, rows)
         after = normal(Trace(r.T * of_sources * r) / next_width)
-        averaged = say("Gaussian integral", one_row, after, GaussianAverage(v, covariance))
-        rows = SumOverRows(((r, above.T),), next_width, "before")
+        averaged = say("Gaussian integral", one_row, after, claims.GaussianAverage(v, covariance))
+        rows = claims.SumOverRows(((r, above.T),), next_width, "before")
         total = say("sum over rows", averaged, normal(Trace(above * above.T * of_sources) / next_width), rows)
         after, defined = normal(Trace(outer * of_sources)), ((outer, above * above.T / next_width),)
-        named = say("named", total, after, Equal(defined), definitions=defined, equations="13")
+        named = say("named", total, after, claims.Equal(defined), definitions=defined, equations="13")
         inner = kronecker(form.covariance, outer)
         characteristic = normal(Trace(inner * source * source.T))
-        say("blocks become path indices", named, characteristic, Equal())
+        say("blocks become path indices", named, characteristic, claims.Equal())
         priors.append(_density(route, characteristic, inner, source, overlap, outer, form.has_skip))
 
     # The columns of the readout weights A have the characteristic function of one Gaussian row per output.
     route.section, overlap, width, variance = "Readout", symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]
     weights, source = (MatrixSymbol(name, overlap.shape[0], width) for name in ("A", "G"))
     v, r = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
-    rows = SumOverRows(((v, weights), (r, source)), overlap.shape[0], "after")
+    rows = claims.SumOverRows(((v, weights), (r, source)), overlap.shape[0], "after")
     before, after = (2 * S.ImaginaryUnit * Trace(product) for product in (source.T * weights, v.T * r))
     one_row = say("one row at a time", before, after, rows)
-    prior = GaussianAverage(v, variance * Identity(width))
+    prior = claims.GaussianAverage(v, variance * Identity(width))
     averaged = say("Gaussian integral", one_row, variance * Trace(r.T * r), prior)
-    rows = SumOverRows(((r, source),), overlap.shape[0], "before")
+    rows = claims.SumOverRows(((r, source),), overlap.shape[0], "before")
     characteristic = say("sum over rows", averaged, variance * Trace(source * source.T), rows)
     inner = variance * Identity(overlap.shape[0])
     priors.append(_density(route, characteristic, inner, source, overlap, None, has_skip=False))
@@ -114,27 +102,27 @@ def _density(route, characteristic, inner, source, overlap, outer, has_skip) -> 
     """
     say, width, size = route.say, source.shape[1], overlap.shape[0]
     weights, g, x = MatrixSymbol("W", *source.shape), *(MatrixSymbol(name, source.shape[0], 1) for name in "gx")
-    columns = SumOverRows(((g, source.T),), width, "after")
+    columns = claims.SumOverRows(((g, source.T),), width, "after")
     one_column = say("one row at a time", characteristic, normal(Trace(g.T * inner * g)), columns)
     after = normal(log_det(inner) + Trace(x.T * inverse(inner) * x))
-    density = say("density of Gaussian columns", one_column, after, GaussianDensity(g, x))
+    density = say("density of Gaussian columns", one_column, after, claims.GaussianDensity(g, x))
     after = normal(width * log_det(inner) + Trace(inverse(inner) * weights * weights.T))
-    total = say("sum over rows", density, after, SumOverRows(((x, weights.T),), width, "before"))
+    total = say("sum over rows", density, after, claims.SumOverRows(((x, weights.T),), width, "before"))
     # The volume of n x N weights with the overlap U is det(U)^((N - n - 1)/2), divided by the volume of the given rows.
     block, volume = overlap, -(width - size - 1) * log_det(overlap)
     if has_skip:
         block = principal_block(overlap, (outer.shape[0], source.shape[0]), 1)
         volume += (width - outer.shape[0] - 1) * log_det(outer)
     after = normal(width * log_det(inner) + width * Trace(inverse(inner) * block) + volume)
-    claim = GramVolume(weights, overlap, width, outer if has_skip else None)
+    claim = claims.GramVolume(weights, overlap, width, outer if has_skip else None)
     wide = (f"width ${latex(width)}$ of at least ${latex(size)}$ units",)
     volume = say("volume of weights with an overlap", total, after, claim, assumptions=wide)
-    reduced = say("traces of smaller matrices", volume, simplify_traces(volume), Equal())
+    reduced = say("traces of smaller matrices", volume, simplify_traces(volume), claims.Equal())
     variables = (overlap,) if outer is None else (overlap, outer)
     exact = Add(*(term for term in Add.make_args(reduced) if term.has(*variables)))
-    say("constants dropped", reduced, exact, EqualUpToConstant(variables))
+    say("constants dropped", reduced, exact, claims.EqualUpToConstant(variables))
     leading, large = expand(exact - exact.subs(width, 0)), (f"width ${latex(width)}$ large",)
-    return exact, say("leading order", exact, leading, LeadingOrder(width), assumptions=large)
+    return exact, say("leading order", exact, leading, claims.LeadingOrder(width), assumptions=large)
 
 
 @dataclass(frozen=True)
@@ -182,7 +170,7 @@ def expand_about_infinite_width(
         along = gradient(Trace(gradient(entropies[number], variable) * moved), variable)
         balance = sum_of([along.xreplace({variable: mean}), force])
         displacement = expand_products(-mean * force * mean / symbols.widths[number])
-        route.say("linear response", balance, displacement, Solves(moved))
+        route.say("linear response", balance, displacement, claims.Solves(moved))
         if number < len(forms):
             form, outer = forms[number], overlaps[number + 1]
             if form.has_skip:
@@ -193,7 +181,7 @@ def expand_about_infinite_width(
             displacement = expand_products(displacement + form.prior_mean(displacements[number + 1]))
             of_mean = Trace(force * form.prior_mean(outer))
             on_outer = expand_products(gradient(of_mean, outer))
-            route.say("differentiated", of_mean, on_outer, MatrixDerivative(outer))
+            route.say("differentiated", of_mean, on_outer, claims.MatrixDerivative(outer))
             passed_on.append((forces[number + 1], on_outer))
         passed_back.append((displacements[number], displacement))
     # Forces from the input to the readout, then displacements back.
@@ -206,7 +194,7 @@ def expand_about_infinite_width(
     free = {variable: limit[variable] for variable in overlaps if variable not in nested}
     # `displaced` solves the recursion: the force on U_1 displaces the minimum in all order parameters.
     for variable in free:
-        claim = SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
+        claim = claims.SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
         route.say("first order in 1/N", total, displaced[variable], claim)
     moved = {variable: expand_products(limit[variable] + change) for variable, change in displaced.items()}
     return FirstOrder(Derivation(tuple(route.steps), sizes), forces[0], limit, recursion, moved)
