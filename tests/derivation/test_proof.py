@@ -51,7 +51,7 @@ def chance(step, sizes=SIZES, seed=0):
 
 
 @pytest.mark.parametrize("step", EXACT.values(), ids=EXACT)
-def test_the_identity_of_every_rule_is_proved(step):
+def test_every_identity_is_proved(step):
     for seed in (0, 1):
         assert 0 < chance(step, seed=seed) < 1e-33
 
@@ -70,7 +70,7 @@ def test_evidence_says_why_a_step_is_checked_on_numbers_only():
 
 # averages over hidden units take a second each
 @pytest.mark.parametrize("name", [name if name != RELU else slow([name])[0] for name in STEPS])
-def test_a_mistake_in_what_a_rule_arrives_at_is_refuted(name):
+def test_a_mistake_in_what_a_step_arrives_at_is_refuted(name):
     """Exactly; by numbers if the claim is no identity, or holds for some functions of entries and not for others."""
     for mistake, step in planted(STEPS[name]):
         try:
