@@ -238,7 +238,7 @@ PARTS = {
     ),
     "the partial trace": (
         back_propagated,
-        "traces of smaller matrices",
+        "written out",
         backpropagation,
         "simplify_traces",
         traced_over_the_other_factor,

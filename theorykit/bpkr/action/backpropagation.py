@@ -5,6 +5,8 @@ steps convert the readings R_l = sum over examples of X_l q_l t of the layer's o
 
     tr(M R_l^T R_l)/N_{l+1}  ->  entropy of U_{l+1}  +  tr(M' R_{l-1}^T R_{l-1})/N_l,   M' = covariance (x) U_{l+1}
 
+The steps of a layer contain M as the symbol Lambda_l. Its value is written out in the entropy.
+
 Equation numbers refer to Tiberi et al., arXiv 2405.15926. Actions S stand for integrands exp(-S/2).
 """
 
@@ -36,30 +38,21 @@ _EQUIVALENCE = (
 _I = S.ImaginaryUnit
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """Terms of an order parameter U_l that become its entropy when the layer below a skip connection is done.
-
-    - `number`: l.
-    - `terms`: the terms, in which the overlap Q_l is not yet eliminated.
-    - `inner`: the matrix M between the readings of the layer's output.
-    - `form`: the form of the layer with the skip connection.
-    """
-
-    number: int
-    terms: Expr
-    inner: MatrixExpr
-    form: LayerForm
-
-
 @dataclass(kw_only=True)
 class _Route(Recorder):
-    """The derivation in progress: its steps, and the results so far."""
+    """The derivation in progress: its steps, and the results so far.
+
+    - `values`: the value of each Lambda_l.
+    - `entropies`, `nested`: entropies by the number of their order parameter, and blocks that order parameters are.
+    - `waiting`: order parameters whose entropy is known when the layer below a skip connection is done: number, terms,
+      Lambda_l, and the form of the layer with the skip connection.
+    """
 
     symbols: ActionSymbols
+    values: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
     entropies: dict[int, Expr] = field(default_factory=dict)
     nested: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
-    waiting: list[_Waiting] = field(default_factory=list)
+    waiting: list[tuple[int, Expr, MatrixSymbol, LayerForm]] = field(default_factory=list)
 
     def names(self, number: int) -> tuple[Expr, MatrixSymbol, MatrixSymbol]:
         """Return the width N_l, the order parameter U_l and the overlap Q_l, whose Fourier conjugate is U_l."""
@@ -170,7 +163,7 @@ def _replace_nonlinear_units(route: _Route, form: NetworkForm) -> None:
         route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
 
 
-def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixExpr:
+def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the readout weights; return the matrix between the readings of the last layer's output."""
     route.section, say, symbols = "Readout", route.say, route.symbols
     tokens, depth, width = symbols.read_tokens, len(symbols.matrices), symbols.widths[-1]
@@ -199,7 +192,7 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixExpr:
     return _state_induction(route, depth, readings, variance * Identity(readings.shape[1]))
 
 
-def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> MatrixExpr:
+def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the weights of layer l and introduce U_{l+1}; return the matrix between the input's readings."""
     route.section, say, is_last = f"Layer {layer}", route.say, layer == len(route.symbols.matrices)
     width, _, overlap, _ = form.symbols.width, *route.names(layer + 1)
@@ -225,7 +218,7 @@ def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixEx
     if not form.has_skip:
         _state_entropies(route, layer + 1, of_order_parameter, inner)
         return _state_induction(route, layer - 1, through, path_covariance)
-    route.waiting.append(_Waiting(layer + 1, of_order_parameter, inner, form))
+    route.waiting.append((layer + 1, of_order_parameter, inner, form))
     _, _, auxiliary = route.names(layer + 1)
     of_paths = BlockDiagMatrix(form.gain**2 * inverse(sum_of([inverse(inner), auxiliary])), path_covariance)
     joined = route.readings(layer - 1)
@@ -234,12 +227,13 @@ def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixEx
     return _state_induction(route, layer - 1, joined, of_paths)
 
 
-def _state_induction(route: _Route, layer: int, readings: MatrixSymbol, inner: MatrixExpr) -> MatrixExpr:
-    """State the form with which layer l begins, tr(M R_l^T R_l)/N_{l+1}, and return M = `inner`."""
-    width, symbol = route.symbols.widths[layer], positive_definite(f"Lambda_{layer}", readings.shape[1])
-    before, after = (Trace(matrix * readings.T * readings) / width for matrix in (inner, symbol))
-    defined = ((symbol, inner),)
+def _state_induction(route: _Route, layer: int, readings: MatrixSymbol, value: MatrixExpr) -> MatrixSymbol:
+    """State the form with which layer l begins, tr(Lambda_l R_l^T R_l)/N_{l+1}, and return Lambda_l."""
+    width, inner = route.symbols.widths[layer], positive_definite(f"Lambda_{layer}", readings.shape[1])
+    before, after = (Trace(matrix * readings.T * readings) / width for matrix in (value, inner))
+    defined = ((inner, value),)
     route.say("induction", normal(before), after, claims.Equal(defined), definitions=defined, equations="69")
+    route.values[inner] = value
     return inner
 
 
@@ -293,7 +287,7 @@ def _integrate_weights(
     return of_overlap, of_blocks, of_readings
 
 
-def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixExpr) -> None:
+def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbol) -> None:
     """State the entropy of U_l given U_{l+1}, and the entropies that waited for it.
 
     `terms` are those of U_l, with the overlap Q_l and the matrix M = `inner`. A skip connection nests U_{l+1} in U_l:
@@ -302,29 +296,29 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixExpr)
     assumption = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
     entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(assumption,))
     while route.waiting:
-        above = route.waiting.pop()
-        (width, overlap, _), (_, outer, multiplier) = route.names(number), route.names(above.number)
+        above, waiting, inner, form = route.waiting.pop()
+        (width, overlap, _), (_, outer, multiplier) = route.names(number), route.names(above)
         size, rest = outer.shape[0], expand(overlap.shape[0] - outer.shape[0])
-        block = principal_block(overlap, (size, rest), 0) / above.form.gain**2
-        of_rest, covariance = principal_block(overlap, (size, rest), 1), kronecker(above.form.covariance, outer)
+        block = principal_block(overlap, (size, rest), 0) / form.gain**2
+        of_rest, covariance = principal_block(overlap, (size, rest), 1), kronecker(form.covariance, outer)
         own = log_det(covariance) + log_det(outer) - log_det(overlap) + Trace(inverse(covariance) * of_rest)
-        own = simplify_traces(width * (own + size * log(above.form.gain**2) - rest))
-        alone = simplify_traces(_entropy(width, outer, above.inner))
-        before, after = normal(entropy + above.terms), normal(own + alone)
+        own = simplify_traces(width * (own + size * log(form.gain**2) - rest))
+        before, after = normal(entropy + waiting), own + _entropy(width, outer, inner)
         constrained, defined = claims.Constrained(multiplier, outer, block), ((outer, block),)
         route.say("Lagrange multiplier", before, after, constrained, definitions=defined)
-        route.nested[outer], route.entropies[number], number = block, own, above.number
-        entropy = _eliminate_overlap(route, number, above.terms, above.inner)
+        route.nested[outer], route.entropies[number], number = block, own, above
+        entropy = _eliminate_overlap(route, number, waiting, inner)
     route.entropies[number] = entropy
 
 
-def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixExpr, **record) -> Expr:
+def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSymbol, **record) -> Expr:
     """Integrate over the overlap Q_l at its saddle point, and return the entropy of U_l."""
-    width, overlap, auxiliary = route.names(number)
+    (width, overlap, auxiliary), value = route.names(number), route.values[inner]
     entropy, solution = _entropy(width, overlap, inner), sum_of([inverse(overlap), -inverse(inner)])
     claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
     route.say("eliminated at its saddle point", terms, entropy, claim, definitions=defined, **record)
-    return route.say("traces of smaller matrices", entropy, simplify_traces(entropy), claims.Equal())
+    after, defined = simplify_traces(_entropy(width, overlap, value)), ((inner, value),)
+    return route.say("written out", entropy, after, claims.Equal(defined), definitions=defined)
 
 
 def _entropy(width: Expr, overlap: MatrixSymbol, inner: MatrixExpr) -> Expr:
