@@ -13,7 +13,7 @@ Equation numbers refer to Tiberi et al., arXiv 2405.15926. Actions S stand for i
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sympy import Add, Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, log, sqrt
+from sympy import Add, Expr, I, Identity, MatrixSymbol, S, Symbol, Trace, expand, log, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -34,8 +34,6 @@ _EQUIVALENCE = (
     "under the prior, and is an identity for linear units. At a fixed number of examples it is no more accurate than "
     "infinite width"
 )
-
-_I = S.ImaginaryUnit
 
 
 @dataclass(kw_only=True)
@@ -77,7 +75,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
 
     route.section = "Labels"
     residual, noise = MatrixSymbol("f", *y.shape) - y, Identity(y.shape[0]) / temperature
-    squares, linear = Trace(residual.T * residual) / temperature, 2 * _I * Trace(t.T * residual)  # Eq. (8)
+    squares, linear = Trace(residual.T * residual) / temperature, 2 * I * Trace(t.T * residual)  # Eq. (8)
     say("Hubbard-Stratonovich", squares, linear, claims.AverageIs(t, noise), equations="37")
     inner = _integrate_readout(route, t)
     for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
@@ -99,16 +97,16 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     route.section = "Training examples"
     resolvent = inverse(sum_of([temperature * Identity(y.shape[0]), kernel]))
     energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
-    mean = between * resolvent * y  # Eq. (9)
+    mean = between * resolvent * y  # Eqs. (9), (29)
     covariance = expand_products(of_test - between * resolvent * between.T)  # Eq. (30)
-    of_source = 2 * _I * Trace(j.T * mean) + normal(Trace(j.T * covariance * j))
-    coupled = of_data - 2 * _I * Trace(t.T * y)
+    of_source = 2 * I * Trace(j.T * mean) + normal(Trace(j.T * covariance * j))
+    coupled = of_data - 2 * I * Trace(t.T * y)
     integrated = energy + of_source - expand(y.shape[0] * log(temperature))
     say("Gaussian integral", coupled, integrated, claims.GaussianAverage(t, noise), equations="77")
     constant = claims.EqualUpToConstant((symbols.first, j))
     say("constants dropped", integrated, energy + of_source, constant, equations="12")
     route.section = "Predictor"
-    say("source differentiated", of_source, mean, claims.SourceDerivative(j, 1, -_I / 2), equations="9")
+    say("source differentiated", of_source, mean, claims.SourceDerivative(j, 1, -I / 2), equations="9")
     say("source differentiated twice", of_source, covariance, claims.SourceDerivative(j, 2, S.Half), equations="30")
     _state_meaning(route, inner, weights, blocks)
 
@@ -176,13 +174,13 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
     v, r = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
 
-    before, after = 2 * _I * Trace(t.T * output), 2 * _I * Trace(weights * hidden * fields) / sqrt(units)
+    before, after = 2 * I * Trace(t.T * output), 2 * I * Trace(weights * hidden * fields) / sqrt(units)
     coupling = say("blocks unstacked", before, after, claims.Equal(), equations="4")
-    after, defined = 2 * _I * Trace(weights * read) / sqrt(units), ((read, hidden * fields),)
+    after, defined = 2 * I * Trace(weights * read) / sqrt(units), ((read, hidden * fields),)  # Eq. (43)
     named = say("named", coupling, after, claims.Equal(defined), definitions=defined, equations="43")
     rows = claims.SumOverRows(((v, weights), (r, read.T)), symbols.outputs, "after")
-    one_row = say("one row at a time", named, 2 * _I * Trace(v.T * r) / sqrt(units), rows, equations="43")
-    prior, after = variance * Identity(units), variance * Trace(r.T * r) / units
+    one_row = say("one row at a time", named, 2 * I * Trace(v.T * r) / sqrt(units), rows, equations="43")
+    prior, after = variance * Identity(units), variance * Trace(r.T * r) / units  # Eq. (44)
     averaged = say("Gaussian integral", one_row, after, claims.GaussianAverage(v, prior), equations="44")
     rows = claims.SumOverRows(((r, read.T),), symbols.outputs, "before")
     total = say("sum over rows", averaged, variance * Trace(read.T * read) / units, rows, equations="45")
@@ -197,7 +195,7 @@ def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixSy
     route.section, say, is_last = f"Layer {layer}", route.say, layer == len(route.symbols.matrices)
     width, _, overlap, _ = form.symbols.width, *route.names(layer + 1)
     q = MatrixSymbol(f"q_{layer}", form.symbols.tokens, overlap.shape[0])
-    through_blocks = form.weights * Stacked(form.hidden * form.block_reading(q), form.blocks) / sqrt(width)
+    through_blocks = form.weights * Stacked(form.hidden * form.block_reading(q), form.blocks) / sqrt(width)  # Eq. (7)
     along_paths = form.gain * form.hidden * form.skip_reading(q) + through_blocks if form.has_skip else through_blocks
     say("forward map read along paths", form.forward * q, along_paths, claims.Equal(), equations="7")
 
@@ -213,8 +211,7 @@ def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixSy
     through = MatrixSymbol(f"R_{layer - 1}b" if form.has_skip else f"R_{layer - 1}", width, columns)
     stacked = of_blocks.xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
     of_blocks = normal(Trace(path_covariance * through.T * through) / width)
-    number = "56" if is_last else "67"
-    say("blocks become path indices", stacked, of_blocks, claims.Equal(), equations=number)
+    say("blocks become path indices", stacked, of_blocks, claims.Equal(), equations="56" if is_last else "67")
     if not form.has_skip:
         _state_entropies(route, layer + 1, of_order_parameter, inner)
         return _state_induction(route, layer - 1, through, path_covariance)
@@ -238,15 +235,7 @@ def _state_induction(route: _Route, layer: int, readings: MatrixSymbol, value: M
 
 
 def _integrate_weights(
-    route: _Route,
-    number: int,
-    weights: MatrixSymbol,
-    blocks: MatrixSymbol,
-    covariance: MatrixExpr,
-    inner: MatrixExpr,
-    equation: str = "",
-    gain: Expr = S.Zero,
-    readings: MatrixSymbol | None = None,
+    route: _Route, number: int, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
 ) -> tuple[Expr, Expr, Expr]:
     """Average over weights V with i.i.d. rows v ~ N(0, C), and introduce the order parameter U of `number`.
 
@@ -323,6 +312,7 @@ def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSym
 
 def _entropy(width: Expr, overlap: MatrixSymbol, inner: MatrixExpr) -> Expr:
     """Return N (logdet M - logdet U + tr(M^-1 U) - n), of U with the prior mean M = `inner`."""
+    # Eq. (32)
     divergence = log_det(inner) - log_det(overlap) + Trace(inverse(inner) * overlap) - overlap.shape[0]
     return normal(width * divergence)
 
@@ -333,7 +323,7 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     r, w = MatrixSymbol("r", overlap.shape[0], 1), MatrixSymbol("w", overlap.shape[0], 1)
     source = positive_definite("J", overlap.shape[0])
     # Write the form in r as a Gaussian average over path weights w, to which the source J couples.
-    form, coupling = normal(Trace(r.T * inner * r) / width), 2 * _I * Trace(w.T * r) / sqrt(width)
+    form, coupling = normal(Trace(r.T * inner * r) / width), 2 * I * Trace(w.T * r) / sqrt(width)
     say("read backwards as weights", form, coupling, claims.AverageIs(w, inner), equations="81")
     # The average over w gives a log-determinant per hidden unit, and a form in r whose matrix depends on J.
     precision = sum_of([inverse(inner), source])
@@ -346,7 +336,6 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     solution = sum_of([inverse(overlap), -precision])
     after = normal(width * log_det(inner)) + _entropy(width, overlap, inverse(precision)) + width * log_det(precision)
     claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
-    of_source = say(
-        "eliminated at its saddle point", normal(terms + width * of_unit), normal(after), claim, definitions=defined
-    )
+    before, after = normal(terms + width * of_unit), normal(after)
+    of_source = say("eliminated at its saddle point", before, after, claim, definitions=defined)
     say("differentiated", of_source, width * overlap, claims.MatrixDerivative(source), equations="13")  # Eq. (13)

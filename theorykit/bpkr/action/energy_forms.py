@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, S, Symbol, Trace, ZeroMatrix, expand, log, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder
-from ...derivation.claims import Equal
+from ...derivation import Derivation, Recorder, claims
 from ...symbolic import (
     Diagonal,
     gradient,
@@ -177,58 +176,67 @@ def dual_form(
     energy: Expr, mean: MatrixExpr, covariance: MatrixExpr, symbols: ActionSymbols, sizes: Sequence[Mapping[Expr, int]]
 ) -> DualForm:
     """Write energy, mean and covariance in second moments of the data. Every step can be tested at each of `sizes`."""
-    features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.first
-    gram = positive_semidefinite("M", features.shape[1])
-    projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)
-    moments = {gram: features.T * features, projection: features.T * labels, label_square: Trace(labels.T * labels)}
+    features, tested, y, u1 = symbols.features, symbols.test_features, symbols.labels, symbols.first
+    temperature, power, columns = symbols.temperature, symbols.power, features.shape[1]
+    gram, projection = positive_semidefinite("M", columns), MatrixSymbol("b", columns, 1)
+    label_square, read = Symbol("y2", positive=True), features.T * y
+    moments = {gram: features.T * features, projection: read, label_square: Trace(y.T * y)}
     weights = kronecker(u1, Identity(symbols.input_features))
     small = sum_of([inverse(weights), features.T * features / temperature])  # W^-1 + M/T
     scaled = expand_products(temperature * small)
     named = sum_of([temperature * inverse(weights), gram])  # T W^-1 + M
-    route, power = Recorder(section="Dual energy"), symbols.power
-    say = route.say
+    route = Recorder()
 
-    def rescale(before: Expr, after: Expr, final: Expr, *symbols: Expr) -> Expr:
-        """Go from functions of W^-1 + M/T to functions of T W^-1 + M, and name the moments of the data."""
-        defined = tuple((symbol, moments[symbol]) for symbol in symbols)
-        rescaled = say("rescaled", before, after, Equal())
-        return say("named", rescaled, final, Equal(defined), definitions=defined)
+    def state(expression: Expr, *steps: tuple) -> Expr:
+        """State steps of their rule, the expression after them, and the moments that they name."""
+        for rule, after, *symbols in steps:
+            defined = tuple((symbol, moments[symbol]) for symbol in symbols)
+            expression = route.say(rule, expression, after, claims.Equal(defined), definitions=defined)
+        return expression
 
-    # The log-determinant is 0 at infinite width.
-    misfit = Add(*(term for term in Add.make_args(energy) if term.has(labels)))
-    of_weights, of_noise = log_det(weights), labels.shape[0] * log(temperature)
-    of_scale = -features.shape[1] * log(temperature)
-    determinants = [of_weights + log_det(small) + of_noise, of_weights + log_det(scaled) + of_noise + of_scale]
-    determinants = [normal(each) if energy.has(LogDet) else S.Zero for each in (*determinants, determinants[1])]
-    log_determinants = determinants[2].xreplace({log_det(scaled): log_det(named)})
-    lemma = say("matrix determinant lemma", energy, determinants[0] + misfit, Equal())
-    squares = power * Trace(labels.T * labels) / temperature
-    explained = power * Trace(labels.T * features * inverse(small) * features.T * labels) / temperature**2
-    inverted = say("Woodbury identity", lemma, determinants[0] + squares - explained, Equal())
-    explained = power * Trace(labels.T * features * inverse(scaled) * features.T * labels) / temperature
-    misfit = power * (label_square / temperature - Trace(projection.T * inverse(named) * projection) / temperature)
-    misfit = expand(misfit)
-    rescale(inverted, determinants[1] + squares - explained, log_determinants + misfit, gram, projection, label_square)
+    def log_determinants(matrix: MatrixExpr, scale: Expr) -> Expr:
+        # logdet W + logdet(matrix / scale) + P log T, or 0 at infinite width
+        value = log_det(weights) + log_det(matrix) - columns * log(scale) + y.shape[0] * log(temperature)
+        return normal(value) if energy.has(LogDet) else S.Zero
 
-    route.section, tested = "Dual predictor", symbols.test_features
-    after = tested * inverse(small) * features.T * labels / temperature
-    pushed = say("push-through identity", mean, after, Equal())
-    after = tested * inverse(scaled) * features.T * labels
-    mean = rescale(pushed, after, tested * inverse(named) * projection, gram, projection)
-    after = tested * inverse(small) * tested.T / power
-    inverted = say("Woodbury identity", covariance, after, Equal())
-    after, final = (temperature * tested * inverse(matrix) * tested.T / power for matrix in (scaled, named))
-    covariance = rescale(inverted, after, final, gram)
+    def misfit(matrix: MatrixExpr, scale: Expr, square: Expr, read: MatrixExpr) -> Expr:
+        # g (y^T y - b^T (T matrix / scale)^-1 b) / T
+        return expand(power * (square - scale / temperature * Trace(read.T * inverse(matrix) * read)) / temperature)
+
+    of_labels = Add(*(term for term in Add.make_args(energy) if term.has(y)))
+    squares, of_small, of_scaled = Trace(y.T * y), log_determinants(small, S.One), log_determinants(scaled, temperature)
+    dual, dual_misfit = log_determinants(named, temperature), misfit(named, temperature, label_square, projection)
+    route.section = "Dual energy"
+    state(
+        energy,
+        ("matrix determinant lemma", of_small + of_labels),
+        ("Woodbury identity", of_small + misfit(small, S.One, squares, read)),
+        ("rescaled", of_scaled + misfit(scaled, temperature, squares, read)),
+        ("named", dual + dual_misfit, *moments),
+    )
+    route.section = "Dual predictor"
+    mean = state(
+        mean,
+        ("push-through identity", tested * inverse(small) * read / temperature),
+        ("rescaled", tested * inverse(scaled) * read),
+        ("named", tested * inverse(named) * projection, gram, projection),
+    )
+    covariance = state(
+        covariance,
+        ("Woodbury identity", tested * inverse(small) * tested.T / power),
+        ("rescaled", temperature * tested * inverse(scaled) * tested.T / power),
+        ("named", temperature * tested * inverse(named) * tested.T / power, gram),
+    )
     return DualForm(
         derivation=Derivation(tuple(route.steps), tuple(sizes)),
         gram=gram,
         projection=projection,
         label_square=label_square,
         examples=symbols.examples,
-        log_determinants=log_determinants,
-        misfit=misfit,
-        logdet_gradient=gradient(log_determinants, u1),
-        minus_misfit_gradient=gradient(-misfit, u1),
+        log_determinants=dual,
+        misfit=dual_misfit,
+        logdet_gradient=gradient(dual, u1),
+        minus_misfit_gradient=gradient(-dual_misfit, u1),
         mean=mean,
         variance=Diagonal(covariance),
     )

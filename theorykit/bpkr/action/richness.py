@@ -17,8 +17,7 @@ from dataclasses import replace
 
 from sympy import Add, Expr, Symbol, expand
 
-from ...derivation import Derivation, Recorder
-from ...derivation.claims import Equal, EqualUpToConstant, LeadingOrder
+from ...derivation import Derivation, Recorder, claims
 from ...symbolic import latex
 from ..specification.layer_form import NetworkForm
 from .action import Action, Predictor
@@ -41,16 +40,16 @@ def with_richness(action: Action, form: NetworkForm) -> Action:
     def in_units(before: Expr, after: Expr, claim) -> Expr:
         return route.say("order parameters rescaled", before.xreplace(scaled), after, claim, assumptions=(assumption,))
 
-    in_units(action.total, action.entropy + energy, EqualUpToConstant(variables))
-    mean = in_units(action.predictor.mean, action.predictor.mean, Equal())
-    covariance = in_units(action.predictor.covariance, action.predictor.covariance / power, Equal())
+    in_units(action.total, action.entropy + energy, claims.EqualUpToConstant(variables))
+    mean = in_units(action.predictor.mean, action.predictor.mean, claims.Equal())
+    covariance = in_units(action.predictor.covariance, action.predictor.covariance / power, claims.Equal())
     if form.is_infinite:
         scale = Symbol("N", positive=True)
         route.section = "Infinite width"
         wide = (action.entropy + energy).xreplace({width: scale * width for width in dict.fromkeys(symbols.widths)})
         fixed = f"widths large in fixed ratios to ${latex(symbols.widths[0])}$, number of examples fixed"
         leading = expand(wide - wide.subs(scale, 0))
-        route.say("leading order", wide, leading, LeadingOrder(scale), assumptions=(fixed,))
+        route.say("leading order", wide, leading, claims.LeadingOrder(scale), assumptions=(fixed,))
         energy = power * misfit
     steps = tuple(route.steps)
     return replace(
