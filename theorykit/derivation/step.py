@@ -34,13 +34,13 @@ _DRAWS = 20
 
 @dataclass(frozen=True, repr=False)
 class Step(DisplayMixin):
-    """One application of a rule, which turns `before` into `after`.
+    """One step of a derivation, from `before` to `after`.
 
-    - `rule`: name of the rule.
-    - `before`: the expression to which the rule was applied.
-    - `after`: the resulting expression.
+    - `rule`: name of the step.
+    - `before`: the expression from which the step starts.
+    - `after`: the expression at which it arrives.
     - `claim`: the relation between `before` and `after`.
-    - `equations`: the corresponding equation numbers in the paper.
+    - `equations`: the number of the corresponding equation in the paper.
     - `assumptions`: limits that were taken and the conditions for them, in words.
     - `definitions`: symbols that the step introduces, with their values.
     - `section`: the part of the derivation to which the step belongs.
