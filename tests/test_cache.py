@@ -5,6 +5,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -14,12 +15,15 @@ import numpy as np
 import platformdirs
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from sympy import Function
 
 import theorykit
 from tests.derivation.architectures import action
 from tests.marks import slow
 from tests.processes import call
 from theorykit import bpkr, cli, dmft
+from theorykit.bpkr.specification.activations import UNIT, Activation, stable_name
+from theorykit.symbolic import numeric_function
 
 JAX_SETTINGS = (
     "jax_compilation_cache_dir",
@@ -103,6 +107,23 @@ def test_cached_results_are_those_without_a_cache(filled, monkeypatch):
     assert filled[1][:2] == energies and energies[0] != energies[1]
     # Processes may compile with other options, and so end at another point within the tolerance of the solver.
     assert filled[1][2:] == pytest.approx([value, mean], rel=1e-6)
+
+
+def names_of_forms() -> list[str | None]:
+    return [stable_name(architecture.form) for architecture in architectures()]
+
+
+def test_programs_are_named_by_the_expressions_of_the_network():
+    first, second = names_of_forms()
+    assert first != second and call(names_of_forms) == [first, second]
+    renamed = replace(architectures()[0].form, has_richness=True)
+    assert stable_name(renamed) not in (first, second)
+
+
+def test_programs_with_python_code_have_no_name():
+    code = numeric_function("mine", jnp.tanh)
+    activations = (Activation("mine", code(UNIT)), Activation("other", Function("g")(UNIT)), Activation("h", UNIT**2))
+    assert [stable_name(each) is None for each in activations] == [True, True, False]
 
 
 @pytest.mark.slow
