@@ -13,7 +13,7 @@ and displacements propagate back.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
+from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, claims
@@ -61,11 +61,11 @@ def finite_width_prior(
         covariance = kronecker(form.covariance, Identity(width))
         of_sources = expand_products(stacked.T * covariance * stacked)
 
-        before = 2 * S.ImaginaryUnit * Trace(source.T * weights)
-        after = 2 * S.ImaginaryUnit * Trace(form.weights * stacked * above) / sqrt(next_width)
+        before = 2 * I * Trace(source.T * weights)
+        after = 2 * I * Trace(form.weights * stacked * above) / sqrt(next_width)
         coupling = say("blocks unstacked", before, after, claims.Equal(), equations="6")
         rows = claims.SumOverRows(((v, form.weights), (r, above.T)), next_width, "after")
-        after = 2 * S.ImaginaryUnit * Trace(v.T * stacked * r) / sqrt(next_width)
+        after = 2 * I * Trace(v.T * stacked * r) / sqrt(next_width)
         one_row = say("one row at a time", coupling, after, rows)
         after = normal(Trace(r.T * of_sources * r) / next_width)
         averaged = say("Gaussian integral", one_row, after, claims.GaussianAverage(v, covariance))
@@ -83,7 +83,7 @@ def finite_width_prior(
     weights, source = (MatrixSymbol(name, overlap.shape[0], width) for name in ("A", "G"))
     v, r = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
     rows = claims.SumOverRows(((v, weights), (r, source)), overlap.shape[0], "after")
-    before, after = (2 * S.ImaginaryUnit * Trace(product) for product in (source.T * weights, v.T * r))
+    before, after = (2 * I * Trace(product) for product in (source.T * weights, v.T * r))
     one_row = say("one row at a time", before, after, rows)
     prior = claims.GaussianAverage(v, variance * Identity(width))
     averaged = say("Gaussian integral", one_row, variance * Trace(r.T * r), prior)
@@ -166,11 +166,11 @@ def expand_about_infinite_width(
     passed_on, passed_back = [], []
     for number, (variable, mean, force) in enumerate(zip(overlaps, means, forces, strict=True)):
         # Linear response: the Hessian of the entropy, applied to the displacement, cancels the force.
-        moved = positive_definite("X", variable.shape[0])
-        along = gradient(Trace(gradient(entropies[number], variable) * moved), variable)
+        unknown = positive_definite("X", variable.shape[0])
+        along = gradient(Trace(gradient(entropies[number], variable) * unknown), variable)
         balance = sum_of([along.xreplace({variable: mean}), force])
         displacement = expand_products(-mean * force * mean / symbols.widths[number])
-        route.say("linear response", balance, displacement, claims.Solves(moved))
+        route.say("linear response", balance, displacement, claims.Solves(unknown))
         if number < len(forms):
             form, outer = forms[number], overlaps[number + 1]
             if form.has_skip:
