@@ -1,7 +1,5 @@
 """True steps of every kind, on small expressions, and the sizes to try them at."""
 
-from functools import cache
-
 from sympy import (
     Identity,
     Interval,
@@ -78,26 +76,6 @@ column, kappa = MatrixSymbol("z", n * m, 1), positive_definite("kappa", k)
 by_paths, of_columns = MatrixSymbol("W", k * n, N), MatrixSymbol("t", P * n, 1)
 first, second = MatrixSymbol("A", n, m), MatrixSymbol("X", m, P)
 gram, projection, square = positive_semidefinite("gram", n), MatrixSymbol("b", n, 1), Symbol("y2", positive=True)
-
-
-@cache
-def steps() -> dict[str, Step]:
-    """Return the step of every example, made once."""
-    return {name: Step(*parts) for name, parts in _PARTS.items()} | {
-        "eliminate": solving.eliminate(N * (LogDet(inverse(M) + Q) + LogDet(M) - Trace(U * Q)), Q),
-        "eliminate a number": solving.eliminate(scale**2 * Trace(M) - 2 * scale * T + N, scale),
-        "eliminate_constrained": solving.eliminate_constrained(Trace(Q * (2 * U - M)) + N * LogDet(U), Q, U),
-        "eliminate_constrained of numbers": solving.eliminate_constrained(
-            multiplier * (1 / scale - T) + scale**2 * T, multiplier, scale, {scale: Interval.open(0, oo)}
-        ),
-        "riccati": solving.riccati(
-            N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale, U
-        ),
-        "gaussian_equivalence": _equivalence(
-            erf, lambda a, c, b: 2 / pi * asin(2 * c / sqrt((1 + 2 * a) * (1 + 2 * b)))
-        ),
-        "gaussian_equivalence of a relu": _equivalence(lambda unit: Max(unit, 0), _relu_kernel),
-    }
 
 
 def _equivalence(function, kernel) -> Step:
@@ -419,4 +397,22 @@ _PARTS = {
         + Trace(_SOFTMAX.T * y) * M,
         claims.Response(w, ((Z, y * (M * w).T), (r, U * w), (v, B * w))),
     ),
+}
+
+# The step of every example.
+STEPS = {
+    **{name: Step(*parts) for name, parts in _PARTS.items()},
+    "eliminate": solving.eliminate(N * (LogDet(inverse(M) + Q) + LogDet(M) - Trace(U * Q)), Q),
+    "eliminate a number": solving.eliminate(scale**2 * Trace(M) - 2 * scale * T + N, scale),
+    "eliminate_constrained": solving.eliminate_constrained(Trace(Q * (2 * U - M)) + N * LogDet(U), Q, U),
+    "eliminate_constrained of numbers": solving.eliminate_constrained(
+        multiplier * (1 / scale - T) + scale**2 * T, multiplier, scale, {scale: Interval.open(0, oo)}
+    ),
+    "riccati": solving.riccati(
+        N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale, U
+    ),
+    "gaussian_equivalence": _equivalence(
+        erf, lambda a, c, b: 2 / pi * asin(2 * c / sqrt((1 + 2 * a) * (1 + 2 * b)))
+    ),
+    "gaussian_equivalence of a relu": _equivalence(lambda unit: Max(unit, 0), _relu_kernel),
 }

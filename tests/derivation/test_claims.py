@@ -11,10 +11,8 @@ from theorykit.derivation.sampling import random_values
 from theorykit.symbolic import SquareRoot, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 
-from .examples import SIZES, C, G, J, M, N, Q, T, U, W, Z, f, j, k, m, n, r, scale, steps, t, w, y
+from .examples import SIZES, STEPS, C, G, J, M, N, Q, T, U, W, Z, f, j, k, m, n, r, scale, t, w, y
 from .mistakes import is_caught, planted
-
-STEPS = steps()
 
 
 def test_mistakes_of_every_kind_are_planted_for_every_claim_but_that_of_the_expansion():

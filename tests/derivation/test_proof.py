@@ -18,10 +18,9 @@ from theorykit.symbolic.matrix_functions import sum_of_column
 
 from ..marks import slow
 from .architectures import action
-from .examples import SIZES, A, C, M, U, W, Z, m, n, r, scale, steps, v, w, y
+from .examples import SIZES, STEPS, A, C, M, U, W, Z, m, n, r, scale, v, w, y
 from .mistakes import is_caught, planted
 
-STEPS = steps()
 RELU = "gaussian_equivalence of a relu"
 # what the claims of these are about is no identity of rational functions
 NUMERIC = {
