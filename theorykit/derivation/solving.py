@@ -111,7 +111,7 @@ def eliminate_constrained(
     value = solve_for(slope, variable, ranges)
     zero = ZeroMatrix(*multiplier.shape) if isinstance(multiplier, MatrixSymbol) else S.Zero
     after = _with_value(before, {multiplier: zero, variable: value})
-    claim = claims.Constrained(multiplier, variable, value)
+    claim = claims.Stationary(variable, value, multiplier)
     return Step("eliminated by its constraint", before, after, claim, definitions=((variable, value),), **record)
 
 

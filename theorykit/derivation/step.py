@@ -21,8 +21,7 @@ from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
 from ..threads import threads_for
-from .claims import Claim, Equal, EqualUpToConstant, residuals
-from .document import Show, statement
+from .claims import Claim, Equal, EqualUpToConstant, Show, residuals
 from .field import ANY_FUNCTIONS, PRIME, NotRational, Point, SingularPoint, random_point
 from .sampling import random_values
 
@@ -62,7 +61,7 @@ class Step(DisplayMixin):
         yield replace(_step_block(self, None), is_open=True)
 
     def _repr_latex_(self) -> str:
-        formula = statement(self.claim, latex(self.before), latex(self.after), latex)
+        formula = self.claim.statement(latex(self.before), latex(self.after), latex)
         return rf"$\displaystyle {formula.left} {formula.relation} {formula.right}$"
 
     @checked_arguments
@@ -344,7 +343,7 @@ def _step_block(step: Step, number: int | None, show: Show = latex, evidence: Ev
     assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
     count, label = ("", "") if number is None else (f"{number}. ", f"step-{number}")
     caption = f"**{count}{step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
-    formula = replace(statement(step.claim, show(step.before), show(step.after), show), label=label)
+    formula = replace(step.claim.statement(show(step.before), show(step.after), show), label=label)
     # Omit symbols that are printed as their values.
     shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
     defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)

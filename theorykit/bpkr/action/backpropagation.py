@@ -76,7 +76,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     route.section = "Labels"
     residual, noise = MatrixSymbol("f", *y.shape) - y, Identity(y.shape[0]) / temperature
     squares, linear = Trace(residual.T * residual) / temperature, 2 * I * Trace(t.T * residual)  # Eq. (8)
-    say("Hubbard-Stratonovich", squares, linear, claims.AverageIs(t, noise), equations="37")
+    say("Hubbard-Stratonovich", squares, linear, claims.Average(t, noise, of="after"), equations="37")
     inner = _integrate_readout(route, t)
     for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
         inner = _integrate_layer(route, layer, layer_form, inner)
@@ -102,12 +102,12 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     of_source = 2 * I * Trace(j.T * mean) + normal(Trace(j.T * covariance * j))
     coupled = of_data - 2 * I * Trace(t.T * y)
     integrated = energy + of_source - expand(y.shape[0] * log(temperature))
-    say("Gaussian integral", coupled, integrated, claims.GaussianAverage(t, noise), equations="77")
+    say("Gaussian integral", coupled, integrated, claims.Average(t, noise), equations="77")
     constant = claims.EqualUpToConstant((symbols.first, j))
     say("constants dropped", integrated, energy + of_source, constant, equations="12")
     route.section = "Predictor"
-    say("source differentiated", of_source, mean, claims.SourceDerivative(j, 1, -I / 2), equations="9")
-    say("source differentiated twice", of_source, covariance, claims.SourceDerivative(j, 2, S.Half), equations="30")
+    say("source differentiated", of_source, mean, claims.Derivative(j, 1, -I / 2, at_zero=True), equations="9")
+    say("source differentiated twice", of_source, covariance, claims.Derivative(j, 2, S.Half, at_zero=True), equations="30")
     _state_meaning(route, inner, weights, blocks)
 
     route.section, route.equations, last = "Entropies", "32", symbols.overlaps[-1]
@@ -181,7 +181,7 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     rows = claims.SumOverRows(((v, weights), (r, read.T)), symbols.outputs, "after")
     one_row = say("one row at a time", named, 2 * I * Trace(v.T * r) / sqrt(units), rows, equations="43")
     prior, after = variance * Identity(units), variance * Trace(r.T * r) / units  # Eq. (44)
-    averaged = say("Gaussian integral", one_row, after, claims.GaussianAverage(v, prior), equations="44")
+    averaged = say("Gaussian integral", one_row, after, claims.Average(v, prior), equations="44")
     rows = claims.SumOverRows(((r, read.T),), symbols.outputs, "before")
     total = say("sum over rows", averaged, variance * Trace(read.T * read) / units, rows, equations="45")
     if tokens != 1:
@@ -259,7 +259,7 @@ def _integrate_weights(
         of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
     after = normal(log_det(covariance) + log_det(precision) + of_row)
-    averaged = say("Gaussian integral", one_row, after, claims.GaussianAverage(v, covariance))
+    averaged = say("Gaussian integral", one_row, after, claims.Average(v, covariance))
     determinants = normal(log_det(inner) + log_det(small))
     lemma = say("matrix determinant lemma", averaged, determinants + normal(of_row), claims.Equal())
     lemma = say("Woodbury identity", lemma, determinants + of_small, claims.Equal())
@@ -293,7 +293,7 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
         own = log_det(covariance) + log_det(outer) - log_det(overlap) + Trace(inverse(covariance) * of_rest)
         own = simplify_traces(width * (own + size * log(form.gain**2) - rest))
         before, after = normal(entropy + waiting), own + _entropy(width, outer, inner)
-        constrained, defined = claims.Constrained(multiplier, outer, block), ((outer, block),)
+        constrained, defined = claims.Stationary(outer, block, multiplier), ((outer, block),)
         route.say("Lagrange multiplier", before, after, constrained, definitions=defined)
         route.nested[outer], route.entropies[number], number = block, own, above
         entropy = _eliminate_overlap(route, number, waiting, inner)
@@ -324,12 +324,12 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     source = positive_definite("J", overlap.shape[0])
     # Write the form in r as a Gaussian average over path weights w, to which the source J couples.
     form, coupling = normal(Trace(r.T * inner * r) / width), 2 * I * Trace(w.T * r) / sqrt(width)
-    say("read backwards as weights", form, coupling, claims.AverageIs(w, inner), equations="81")
+    say("read backwards as weights", form, coupling, claims.Average(w, inner, of="after"), equations="81")
     # The average over w gives a log-determinant per hidden unit, and a form in r whose matrix depends on J.
     precision = sum_of([inverse(inner), source])
     of_unit = log_det(inner) + log_det(precision)
     sourced, after = coupling + Trace(w.T * source * w), of_unit + Trace(r.T * inverse(precision) * r) / width
-    say("Gaussian integral", sourced, normal(after), claims.GaussianAverage(w, inner))
+    say("Gaussian integral", sourced, normal(after), claims.Average(w, inner))
     # Integrate over the layer's weights with this matrix. The derivative with respect to J gives the mean of w w^T.
     covariance = Identity(weights.shape[1])
     terms, *_ = _integrate_weights(route, 1, weights, blocks, covariance, inverse(precision))
@@ -338,4 +338,4 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
     before, after = normal(terms + width * of_unit), normal(after)
     of_source = say("eliminated at its saddle point", before, after, claim, definitions=defined)
-    say("differentiated", of_source, width * overlap, claims.MatrixDerivative(source), equations="13")  # Eq. (13)
+    say("differentiated", of_source, width * overlap, claims.Derivative(source), equations="13")  # Eq. (13)

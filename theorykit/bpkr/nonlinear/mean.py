@@ -23,7 +23,7 @@ from sympy import Add, Inverse, MatrixSymbol, S, Trace, expand
 from ... import saddle
 from ...compilation import jit
 from ...derivation import Derivation, Step
-from ...derivation.claims import GaussianAverage
+from ...derivation.claims import Average
 from ...saddle.domains import Positive, PositiveDefinite
 from ...settings import usual_settings
 from ...symbolic import inverse, log_det, normal, positive_definite, sum_of
@@ -88,7 +88,7 @@ def _derive(base: Action) -> NonlinearAction:
     precision = sum_of([inverse(prior), covariance])
     before = normal(Trace(weights.T * covariance * weights) + 2 * S.ImaginaryUnit * Trace(mean.T * weights))
     after = normal(log_det(prior) + log_det(precision) + Trace(mean.T * inverse(precision) * mean))
-    claim = GaussianAverage(weights, prior)
+    claim = Average(weights, prior)
     step = Step("Gaussian integral", before, after, claim, assumptions=(_ASSUMPTION,), section="Mean")
     derivation = Derivation((step,), base.derivation.sizes)
     action = saddle.Action(expression, domains, parameters, symbols.widths[-1], derivation)
