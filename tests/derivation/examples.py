@@ -125,9 +125,14 @@ _PARTS = {
         "average",
         Trace((f - y).T * (f - y)) / T,
         2 * I * Trace(t.T * (f - y)),
-        claims.AverageIs(t, Identity(m) / T),
+        claims.Average(t, Identity(m) / T, of="after"),
     ),
-    "linearise_form": ("average", Trace(r.T * M * r) / N, 2 * I * Trace(w.T * r) / sqrt(N), claims.AverageIs(w, M)),
+    "linearise_form": (
+        "average",
+        Trace(r.T * M * r) / N,
+        2 * I * Trace(w.T * r) / sqrt(N),
+        claims.Average(w, M, of="after"),
+    ),
     "split_into_rows": (
         "one row",
         2 * I * Trace(V.T * R * B.T) + Trace(M * R.T * R) / N,
@@ -149,13 +154,13 @@ _PARTS = {
         + Trace(y.T * A * inverse(_PRECISION) * A.T * y)
         + Trace(r.T * M * r)
         + 3 * LogDet(U),
-        claims.GaussianAverage(v, scale * C),
+        claims.Average(v, scale * C),
     ),
     "gaussian_average of a linear form": (
         "average",
         2 * I * Trace(v.T * Z * r) / sqrt(N),
         Trace(r.T * Z.T * C * Z * r) / N,
-        claims.GaussianAverage(v, C),
+        claims.Average(v, C),
     ),
     "determinant_lemma": (
         "determinants",
@@ -268,7 +273,7 @@ _PARTS = {
         "multiplier",
         N * (scale**2 * Trace(Q * PartialTrace(U_all, (k, n), 0)) - Trace(Q * U)) + LogDet(U_all) - LogDet(U),
         LogDet(U_all) - LogDet(U),
-        claims.Constrained(Q, U, scale**2 * PartialTrace(U_all, (k, n), 0)),
+        claims.Stationary(U, scale**2 * PartialTrace(U_all, (k, n), 0), Q),
     ),
     "leading_order": (
         "leading order",
@@ -292,7 +297,7 @@ _PARTS = {
         "volume",
         N * LogDet(M) + Trace(W.T * inverse(M) * W),
         N * LogDet(M) + N * Trace(inverse(M) * U) - N * LogDet(U) + n * LogDet(U) + LogDet(U),
-        claims.GramVolume(W, U, N, None),
+        claims.Volume(W, U, N, None),
     ),
     "gram_volume with given rows": (
         "volume",
@@ -302,31 +307,31 @@ _PARTS = {
         - N * LogDet(U_both)
         + (n + k * n + 1) * LogDet(U_both)
         + (N - n - 1) * LogDet(U),
-        claims.GramVolume(by_paths, U_both, N, U),
+        claims.Volume(by_paths, U_both, N, U),
     ),
     "source_derivative": (
         "source",
         (Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y)) / scale,
         B.T * y / scale,
-        claims.SourceDerivative(j, 1, -I / 2),
+        claims.Derivative(j, 1, -I / 2, at_zero=True),
     ),
     "source_derivative of second order": (
         "source",
         Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y) + Trace(j.T * B.T * A.T * A * B * j),
         M + B.T * A.T * A * B,
-        claims.SourceDerivative(j, 2, S.Half),
+        claims.Derivative(j, 2, S.Half, at_zero=True),
     ),
     "derivative": (
         "differentiated",
         N * (Trace(inverse(M) * J) / scale - LogDet(J)),
         N * inverse(M) / scale - N * inverse(J),
-        claims.MatrixDerivative(J),
+        claims.Derivative(J),
     ),
     "derivative of a source": (
         "differentiated",
         LogDet(inverse(M) + 2 * J) - Trace(U * J * M),
         2 * inverse(inverse(M) + 2 * J) - U * M / 2 - M * U / 2,
-        claims.MatrixDerivative(J),
+        claims.Derivative(J),
     ),
     "linear_response": (
         "response",
@@ -344,44 +349,42 @@ _PARTS = {
         "sum over spins",
         _EXPONENT,
         N * LogDet(U) - 2 * N * log(2) - 2 * sum_of_column(entrywise(log_cosh, _FIELD)),
-        claims.SpinSum(s),
+        claims.Average(s, claims.SPINS),
     ),
     "covariance_over_spins": (
         "covariance over spins",
         _EXPONENT,
         scale**2 * V.T * DiagMatrix(_slope(_FIELD)) * V,
-        claims.SpinCovariance(s, scale * V.T * s + y),
+        claims.Average(s, claims.SPINS, value=scale * V.T * s + y),
     ),
     "gather_classes": (
         "classes",
         scale / N * W * _tanh(T * drive.T * y) + r,
         scale * correlations.T * _tanh(T * distinct * y) + r,
-        claims.NeuronsGathered(
-            assignment, ((drive, distinct.T * assignment), (correlations, assignment * W.T / N))
-        ),
+        claims.Equal(((drive, distinct.T * assignment), (correlations, assignment * W.T / N)), assignment),
     ),
     "gather_columns": (
         "classes",
         scale / N * M * W * DiagMatrix(_slope(T * drive.T * y)) * W.T,
         scale * M * columns.T * DiagMatrix(_slope(T * distinct * y)) * sums,
-        claims.NeuronsGathered(
-            assignment,
+        claims.Equal(
             ((drive, distinct.T * assignment), (W, columns.T * assignment), (sums, assignment * W.T / N)),
+            assignment,
         ),
     ),
     "slope": (
         "differentiated",
         Trace(r.T * M * w) - 3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w)) / N,
         M * w - 3 * W * _tanh(W.T * r + R * w) / N,
-        claims.Gradient(r),
+        claims.Derivative(r),
     ),
     "slope through definitions": (
         "differentiated",
         Trace(r.T * M * mean) + scale * sum_of_column(entrywise(log_cosh, W.T * mean)),
         M * mean + expand_products(M * B.T * _MEAN * Z * force),
-        claims.Gradient(
+        claims.Derivative(
             r,
-            (
+            definitions=(
                 (weights, Softmax(B * M * r + y)),
                 (mean, Z.T * weights),
                 (force, M * r + scale * W * _tanh(W.T * mean)),
@@ -395,7 +398,9 @@ _PARTS = {
             Z.T * _OF_SOFTMAX * (Z * U + y * r.T * M + B) + scale * W * DiagMatrix(_slope(W.T * r)) * W.T * U
         )
         + Trace(_SOFTMAX.T * y) * M,
-        claims.Response(w, ((Z, y * (M * w).T), (r, U * w), (v, B * w))),
+        claims.Derivative(
+            w, definitions=((Z, Z + y * (M * w).T), (r, r + U * w), (v, v + B * w)), at_zero=True
+        ),
     ),
 }
 
@@ -416,3 +421,14 @@ STEPS = {
     ),
     "gaussian_equivalence of a relu": _equivalence(lambda unit: Max(unit, 0), _relu_kernel),
 }
+
+
+def _concrete(kind):
+    for each in kind.__subclasses__():
+        yield from _concrete(each)
+        if not each.__abstractmethods__:
+            yield each
+
+
+# Kinds of claims of identities and averages. A limit of large matrices contains code, and has its own test.
+KINDS = {each for each in _concrete(claims.Claim) if each.__module__ == claims.__name__} - {claims.LargeSizeLimit}

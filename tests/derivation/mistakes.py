@@ -6,15 +6,16 @@ from dataclasses import replace
 from sympy import Add, Expr, MatAdd, MatrixSymbol, S, Symbol, sqrt
 
 from theorykit.derivation import Derivation, Step
-from theorykit.derivation.claims import AverageIs, EqualUpToConstant, GramVolume
+from theorykit.derivation.claims import Average, EqualUpToConstant, Volume
 from theorykit.symbolic.atoms import PositiveSemidefiniteSymbol
 
 
 def planted(step: Step) -> Iterator[tuple[str, Step]]:
     """`step` with one mistake in `after`, and which."""
-    for name, after in mistaken(step.after, isinstance(step.claim, (EqualUpToConstant, GramVolume))):
+    for name, after in mistaken(step.after, isinstance(step.claim, (EqualUpToConstant, Volume))):
         # the average of exp(-i t^T d) over a centred Gaussian t is the same for either sign
-        if not (isinstance(step.claim, AverageIs) and name.startswith("wrong sign")):
+        is_even = isinstance(step.claim, Average) and step.claim.of == "after"
+        if not (is_even and name.startswith("wrong sign")):
             yield name, replace(step, after=after)
 
 

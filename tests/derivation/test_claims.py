@@ -11,13 +11,13 @@ from theorykit.derivation.sampling import random_values
 from theorykit.symbolic import SquareRoot, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 
-from .examples import SIZES, STEPS, C, G, J, M, N, Q, T, U, W, Z, f, j, k, m, n, r, scale, t, w, y
+from .examples import KINDS, SIZES, STEPS, C, G, J, M, N, Q, T, U, W, Z, f, j, k, m, n, r, scale, t, w, y
 from .mistakes import is_caught, planted
 
 
 def test_mistakes_of_every_kind_are_planted_for_every_claim_but_that_of_the_expansion():
     found = [(type(step.claim), mistake) for step in STEPS.values() for mistake, _ in planted(step)]
-    assert {claim for claim, _ in found} == set(claims.KINDS) - {claims.SolvesToFirstOrder}
+    assert {claim for claim, _ in found} == KINDS - {claims.SolvesToFirstOrder}
     kinds = ("wrong sign", "factor 2", "factor 1/2", "too many", "too few", "dropped", "transposed", "squared")
     assert all(any(kind in mistake for _, mistake in found) for kind in kinds)
 
@@ -49,8 +49,8 @@ def with_other_root(after):
 _WITHOUT_DELTA = N * LogDet(inverse(M) + U) + N * LogDet(M)
 _SPINS = "covariance_over_spins"
 WRONG = {
-    "another covariance": lambda: claiming("gaussian_average", covariance=C),
-    "a covariance of the wrong power": lambda: claiming("gaussian_average", covariance=scale**2 * C),
+    "another covariance": lambda: claiming("gaussian_average", law=C),
+    "a covariance of the wrong power": lambda: claiming("gaussian_average", law=scale**2 * C),
     "no delta function": lambda: of("insert_order_parameter", lambda _: _WITHOUT_DELTA),
     "a delta function of the trace": lambda: of(
         "insert_order_parameter", lambda _: _WITHOUT_DELTA + N * Trace(Q) * (Trace(Z.T * C * Z) / N - Trace(U))
@@ -72,21 +72,21 @@ WRONG = {
     "another width": lambda: claiming("leading_order", width=n),
     "a wrong solution": lambda: claiming("eliminate", solution=inverse(U) + inverse(M)),
     "a wrong number": lambda: claiming("eliminate a number", solution=2 * STEPS["eliminate a number"].claim.solution),
-    "a wrong constraint": lambda: claiming("eliminate_constrained", value=M),
-    "a wrong constraint of numbers": lambda: claiming("eliminate_constrained of numbers", value=T),
+    "a wrong constraint": lambda: claiming("eliminate_constrained", solution=M),
+    "a wrong constraint of numbers": lambda: claiming("eliminate_constrained of numbers", solution=T),
     "a multiplier that holds something else": lambda: claiming(
-        "constrain", value=STEPS["constrain"].claim.value / scale
+        "constrain", solution=STEPS["constrain"].claim.solution / scale
     ),
     "a derivative of another order": lambda: claiming("source_derivative", factor=S.Half),
-    "spins that are not all": lambda: claiming("sum_over_spins", spins=r),
-    "a covariance over spins that are not all": lambda: claiming(_SPINS, spins=r),
+    "spins that are not all": lambda: claiming("sum_over_spins", variable=r),
+    "a covariance over spins that are not all": lambda: claiming(_SPINS, variable=r),
     "a covariance of something else": lambda: claiming(_SPINS, value=2 * STEPS[_SPINS].claim.value),
     "second moments that are no covariance": lambda: of(_SPINS, lambda after: after + scale * y * y.T),
     "a gradient of another shape": lambda: of("slope", lambda after: after.T),
     "a gradient that forgets what moves": lambda: claiming(
         "slope through definitions", definitions=defined("slope through definitions")[2:]
     ),
-    "a response to something else that moves": lambda: claiming("response", moved=STEPS["response"].claim.moved[1:]),
+    "a response to something else that moves": lambda: claiming("response", definitions=STEPS["response"].claim.definitions[1:]),
     "sums over classes that are not those": lambda: claiming(
         "gather_classes", definitions=defined("gather_classes")[:1]
     ),
@@ -166,7 +166,7 @@ def test_averages_that_almost_vanish_are_checked_sharply():
     """exp(-i y^T d) averages to almost nothing where d is large."""
     before = 2 * S.ImaginaryUnit * Trace(t.T * (f - y)) * 20
     after = 400 * Trace((f - y).T * (f - y)) * scale
-    step = Step("average", before, after, claims.GaussianAverage(t, scale * Identity(m)))
+    step = Step("average", before, after, claims.Average(t, scale * Identity(m)))
     sizes = ({m: 1}, {m: 2}, {m: 3})
     assert not is_caught(step, sizes)
     assert all(is_caught(replace(step, after=after * factor), (size,)) for factor in (2, S.Half) for size in sizes)

@@ -9,7 +9,7 @@ from theorykit.symbolic import Equation, as_latex, as_markdown
 from theorykit.symbolic.documents.document import Folded
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action
-from .examples import SIZES, STEPS
+from .examples import KINDS, SIZES, STEPS
 from .mistakes import is_caught, planted
 
 ROUTES = {
@@ -80,7 +80,7 @@ def test_all_kinds_of_claims_occur():
     steps += [step for name in SMALL for step in action(name)._riccati_steps]
     steps += derive_map().derivation.steps
     steps += action("a nonlinear embedding").derivation.steps
-    assert {type(step.claim) for step in steps} == set(claims.KINDS)
+    assert {type(step.claim) for step in steps} == KINDS
 
 
 @every_architecture
@@ -116,7 +116,7 @@ def test_documents_state_every_kind_of_claim_and_say_how_it_is_checked():
             assert isinstance(shown.parts[0], Equation), step
             assert shown.remark.startswith("Holds: error") and ", by " in shown.remark, step
             found.add(type(step.claim))
-    assert found == set(claims.KINDS)
+    assert found == KINDS
 
 
 @every_architecture

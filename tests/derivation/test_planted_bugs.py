@@ -292,7 +292,7 @@ def test_the_verification_fails_at_the_step_that_uses_a_wrong_part(
     monkeypatch.undo()
     first = next(evidence for evidence in derivation.evidence() if not evidence.holds)
     assert first.step.rule == rule
-    if not isinstance(first.step.claim, claims.GaussianAverage):
+    if not isinstance(first.step.claim, claims.Average):
         assert chance_of_mistake(first.step, Points(derivation.sizes, 0)) is None
 
 

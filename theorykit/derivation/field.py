@@ -468,6 +468,10 @@ class Point(At):
             return self.fresh(())
         return self.fresh(tuple(map(self.size, symbol.shape)), isinstance(symbol, SymmetricSymbol))
 
+    def is_zero(self, value: Value) -> bool:
+        """Return whether a value vanishes."""
+        return all(each.is_zero for each in value.zeros())
+
     def symmetric_matrix(self, size: int) -> Residues:
         """Draw a random symmetric matrix."""
         return self.fresh((size, size), symmetric=True)
