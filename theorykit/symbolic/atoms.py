@@ -32,6 +32,7 @@ from ..checks import (
     checked_whole_number,
     shown,
 )
+from .documents.notation import PRODUCT, enclosed, operand, operator
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
@@ -164,6 +165,11 @@ class LogDet(sp.Expr):
         """Evaluate with the factorisation of the algebra."""
         return at.algebra.log_det(self.matrix, at)
 
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        return rf"\log\det {operand(printer, self.matrix)}"
+
 
 class FunctionOfMatrix(MatrixExpr):
     """Matrix-valued function of its first argument. Its entries are not expanded."""
@@ -215,6 +221,11 @@ class PartialTrace(FunctionOfMatrix):
         blocks = at.xp.reshape(matrix, (*matrix.shape[:-2], outer, inner, outer, inner))
         return at.xp.einsum("...hahb->...ab" if self.traced == 0 else "...aibi->...ab", blocks)
 
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        return operator(printer, "tr", self.matrix, self.traced_dimension)
+
 
 class PrincipalBlock(FunctionOfMatrix):
     """One of the two diagonal blocks of a square matrix. The blocks have `sizes` (n_0, n_1)."""
@@ -237,6 +248,9 @@ class PrincipalBlock(FunctionOfMatrix):
         kept = slice(None, split) if self.index == 0 else slice(split, None)
         return at(self.matrix)[..., kept, kept]
 
+    def _latex(self, printer):
+        return rf"\left[{printer._print(self.matrix)}\right]_{{{self.index}{self.index}}}"
+
 
 class Diagonal(FunctionOfMatrix):
     """Diagonal of a square matrix, as a column."""
@@ -250,6 +264,9 @@ class Diagonal(FunctionOfMatrix):
         """Take the diagonal."""
         return at.xp.diagonal(at(self.matrix), 0, -2, -1)[..., None]
 
+    def _latex(self, printer):
+        return operator(printer, "diag", self.matrix)
+
 
 class SquareRoot(FunctionOfMatrix):
     """Positive definite square root of a positive definite matrix."""
@@ -260,6 +277,9 @@ class SquareRoot(FunctionOfMatrix):
     def value(self, at):
         """Evaluate with the decomposition of the algebra."""
         return at.algebra.square_root(self.matrix, at)
+
+    def _latex(self, printer):
+        return f"{operand(printer, self.matrix)}^{{1/2}}"
 
 
 class Softmax(FunctionOfMatrix):
@@ -280,6 +300,9 @@ class Softmax(FunctionOfMatrix):
         weights = at.xp.exp(column - largest)
         return weights / at.xp.sum(weights, axis=-2, keepdims=True)
 
+    def _latex(self, printer):
+        return rf"\operatorname{{softmax}}{enclosed(printer._print(self.column))}"
+
 
 class _Regrouped(FunctionOfMatrix):
     """Matrix of k blocks that are rearranged from a row to a column, or from a column to a row."""
@@ -294,9 +317,16 @@ class _Regrouped(FunctionOfMatrix):
             return matrix.matrix
         return MatrixExpr.__new__(cls, matrix, blocks)
 
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        return operator(printer, self.notation, self.matrix, self.blocks)
+
 
 class Stacked(_Regrouped):
     """The matrix `[A_1 | ... | A_k]` rearranged as `[A_1; ...; A_k]`."""
+
+    notation = "stack"
 
     @property
     def shape(self):
@@ -311,6 +341,8 @@ class Stacked(_Regrouped):
 
 class SideBySide(_Regrouped):
     """The matrix `[A_1; ...; A_k]` rearranged as `[A_1 | ... | A_k]`."""
+
+    notation = "row"
 
     @property
     def shape(self):

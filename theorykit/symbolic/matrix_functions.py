@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import sympy as sp
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.printing.precedence import precedence_traditional
 
 from ..checks import (
     are_equal_sizes,
@@ -34,6 +35,7 @@ from .atoms import (
     split_coefficient,
     with_value,
 )
+from .documents.notation import PRODUCT, enclosed, entry, indices, value_at
 
 ENTRY = EntryVariable("x")
 _NAMES = "xyzuvw"
@@ -68,6 +70,10 @@ class Entrywise(MatrixExpr):
         """Apply the function to the entries."""
         return at.algebra.entrywise(at.function(self.function.variables, self.function.expr), *map(at, self.matrices))
 
+    def _latex(self, printer):
+        at = indices(printer, self)
+        return rf"\left[{entry(printer, self, at)}\right]_{{{at}}}"
+
 
 class SumOfEntries(sp.Expr):
     """Sum of all entries of a matrix."""
@@ -81,6 +87,13 @@ class SumOfEntries(sp.Expr):
     def value(self, at):
         """Sum the entries."""
         return at.xp.sum(at(self.matrix), axis=(-2, -1))
+
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        at = indices(printer, self.matrix)
+        text, of_entries = entry(printer, self.matrix, at), getattr(self.matrix, "function", None)
+        return rf"\sum_{{{at}}} " + (enclosed(text) if of_entries is not None and of_entries.expr.is_Add else text)
 
 
 class KernelMatrix(FunctionOfMatrix):
@@ -113,6 +126,13 @@ class KernelMatrix(FunctionOfMatrix):
     def value(self, at):
         """Evaluate the entries."""
         return at(self.entries)
+
+    def _latex(self, printer):
+        row, column = indices(printer, self.matrix).split()
+        matrix = enclosed(printer._print(self.matrix))
+        places = (row + row, row + column, column + column)
+        text = value_at(printer, self.function, *(f"{matrix}_{{{place}}}" for place in places))
+        return rf"\left[{text}\right]_{{{row} {column}}}"
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
@@ -205,6 +225,13 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
     def value(self, at):
         """Return the matrix. NumPy finds its smallest eigenvalue, and a Cholesky factor is NaN in JAX."""
         return at.algebra.assumed_definite(at(self.matrix))
+
+    # Brackets are as for the matrix itself.
+    printed = property(lambda self: self.matrix)
+    precedence = property(lambda self: precedence_traditional(self.matrix))
+
+    def _latex(self, printer):
+        return printer._print(self.matrix)
 
 
 def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:

@@ -143,10 +143,10 @@ def _items(latex: str) -> list[_Item]:
     def group() -> str:
         """Return the argument that begins at token i, without braces."""
         nonlocal i
-        while tokens[i][0].isspace():
+        while i < len(tokens) and tokens[i][0].isspace():
             i += 1
         start, level = i, 0
-        while True:
+        while i < len(tokens):
             level += {"{": 1, "}": -1}.get(tokens[i][0], 0)
             i += 1
             if level == 0:
@@ -159,7 +159,7 @@ def _items(latex: str) -> list[_Item]:
         i += 1
         kind = "relation" if token in _RELATIONS else "sign" if token in _SIGNS else "symbol"
         if token in ("^", "_"):
-            size, last = _SCRIPT * width(group()), items.pop()
+            size, last = _SCRIPT * width(group()), items.pop() if items else _Item("symbol", 0, 0.0, depth)
             wide = max(last.width, size) if last.kind == "operator" else last.width + size
             items.append(last._replace(end=tokens[i - 1][1], width=wide))
             continue
