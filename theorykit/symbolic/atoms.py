@@ -32,7 +32,7 @@ from ..checks import (
     checked_whole_number,
     shown,
 )
-from .documents.notation import PRODUCT, enclosed, operand, operator
+from .notation import PRODUCT, enclosed, operand, operator
 
 
 class SymmetricSymbol(sp.MatrixSymbol):

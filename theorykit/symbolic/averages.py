@@ -12,8 +12,8 @@ from sympy.core.relational import Relational
 
 from ..checks import Expression, checked_arguments, checked_instance, checked_scalar, checked_whole_number, shown
 from .atoms import NormalVariable, hold, matrix_scalars, new_variable
-from .documents.notation import unused, with_names
 from .functions import SmoothedRamp
+from .notation import unused, with_names
 from .spectral_laws import SpectralAverage
 
 NODES = 64

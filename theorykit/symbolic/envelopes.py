@@ -25,8 +25,8 @@ from ..checks import Scalar, checked_arguments
 from .atoms import EntryVariable
 from .averages import coefficients, line_of
 from .differential import gradient
-from .documents.notation import enclosed, power, unused, value_at
 from .functions import JUMPING, Logistic, many_digits
+from .notation import enclosed, power, unused, value_at
 
 # Points at which a loss is tried, from -300 to 300. They are not round, because kinks often are.
 _TRIED = 0.013 + np.sinh(np.linspace(-6.4, 6.4, 33))

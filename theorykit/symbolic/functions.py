@@ -18,7 +18,7 @@ from sympy.core.function import ArgumentIndexError
 from sympy.core.logic import fuzzy_and
 
 from ..checks import Scalar, checked_arguments
-from .documents.notation import enclosed, power
+from .notation import enclosed, power
 from .numeric import NumericFunction
 
 

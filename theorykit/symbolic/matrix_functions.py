@@ -35,7 +35,7 @@ from .atoms import (
     split_coefficient,
     with_value,
 )
-from .documents.notation import PRODUCT, enclosed, entry, indices, value_at
+from .notation import PRODUCT, enclosed, entry, indices, value_at
 
 ENTRY = EntryVariable("x")
 _NAMES = "xyzuvw"

@@ -18,9 +18,9 @@ import mpmath
 import sympy as sp
 
 from ..checks import Scalar, checked_arguments, checked_scalar, checked_whole_number, shown
-from .documents.notation import enclosed, power, unused, value_at
 from .functions import WholeFunctionBase
 from .matrix_functions import ENTRY, checked_lambda, value_of
+from .notation import enclosed, power, unused, value_at
 
 
 class LawFunctionBase(WholeFunctionBase):

@@ -7,15 +7,15 @@ backslash before a punctuation mark makes it an ordinary character. Names that a
 import html
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
+from ..notation import escaped
 from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
-from .notation import escaped
 
 # Break an equation before its relation only if its left side is longer than this, in characters of LaTeX.
 _LONG_LEFT = 60
@@ -23,8 +23,10 @@ _LONG_LEFT = 60
 _LONG = 122
 # Width of text in a terminal, in characters.
 _COLUMNS = 100
-# An escaped character, code, a formula, or bold words. Stars after a word or a bracket denote a power.
-_MARKUP = re.compile(r"\\([!-/:-@[-`{-~])|`([^`]+)`|\$((?:\\.|[^\\$])+)\$|(?<![\w)\]])\*\*(.+?)\*\*(?!\w)", re.DOTALL)
+# An escaped character, code, a formula, bold words, or other text. Stars after a word or a bracket denote a power.
+_MARKUP = re.compile(
+    r"\\([!-/:-@[-`{-~])|`([^`]+)`|\$((?:\\.|[^\\$])+)\$|(?<![\w)\]])\*\*(.+?)\*\*(?!\w)|([^\\`$*]+|.)", re.DOTALL
+)
 _Level = Annotated[int, partial(checked_whole_number, least=1, most=6)]
 
 
@@ -145,97 +147,73 @@ def inline(
     literal: Callable[[str], str] | None = None,
 ) -> str:
     """Write text with a function for each kind of markup. `bold` has a place {} for the words."""
-    written, end = [], 0
-    for found in _MARKUP.finditer(text):
-        character, words_of_code, latex, words = found.groups()
-        written.append(plain(text[end : found.start()]))
-        if character:
-            written.append((literal or plain)(character))
-        elif words_of_code:
-            written.append(code(words_of_code))
-        elif latex:
-            written.append(formula(latex))
+
+    def bold_words(words: str) -> str:
+        return bold.format(inline(words, plain, code, formula, bold, literal))
+
+    kinds = (literal or plain, code, formula, bold_words, plain)
+    return _MARKUP.sub(lambda found: kinds[found.lastindex - 1](found[found.lastindex]), text)
+
+
+def write(blocks: Iterable[Block], form: Mapping[type, Callable[[Any], str]]) -> Iterator[str]:
+    """Yield the written parts of a document. `form` has a function for each kind of part.
+
+    Without a function for folded parts, these are written in full.
+    """
+    for block in blocks:
+        if isinstance(block, Folded) and Folded not in form:
+            yield from write((Text(block.summary), *block.parts), form)
         else:
-            written.append(bold.format(inline(words, plain, code, formula, bold, literal)))
-        end = found.end()
-    return "".join([*written, plain(text[end:])])
-
-
-class Writer(NamedTuple):
-    """Functions that write each kind of part. If there is no `fold`, folded parts are written in full."""
-
-    heading: Callable[[str, int], str]
-    text: Callable[[str], str]
-    items: Callable[[tuple[str, ...]], str]
-    equation: Callable[[Equation], str]
-    table: Callable[[Table], str]
-    code: Callable[[str], str]
-    fold: Callable[[Folded], str] | None = None
-
-    def parts(self, blocks: Iterable[Block]) -> Iterator[str]:
-        """Yield the written parts of a document."""
-        for block in blocks:
-            match block:
-                case Heading(text, level):
-                    yield self.heading(text, level)
-                case Text(text):
-                    yield self.text(text)
-                case Items(items):
-                    yield self.items(items)
-                case Equation():
-                    yield self.equation(block)
-                case Table():
-                    yield self.table(block)
-                case Code(text):
-                    yield self.code(text)
-                case Folded(summary, parts):
-                    yield from [self.fold(block)] if self.fold else self.parts((Text(summary), *parts))
+            yield form[type(block)](block)
 
 
 def as_markdown(blocks: "Iterable[Block]") -> str:
     """Write the document as Markdown, with equations between double dollar signs."""
-    return "\n\n".join(_markdown().parts(checked_blocks("blocks", blocks))) + "\n"
+    return "\n\n".join(write(checked_blocks("blocks", blocks), _MARKDOWN)) + "\n"
 
 
 def as_notebook_markdown(blocks: Iterable[Block]) -> str:
     """Write the document as Markdown for the output of a notebook, which can fold parts."""
 
+    def code(text: str) -> str:
+        return f"<code>{html.escape(text)}</code>"
+
     def fold(block: Folded) -> str:
-        formula = lambda latex: f"${html.escape(latex)}$"  # noqa: E731
-        code = lambda text: f"<code>{html.escape(text)}</code>"  # noqa: E731
-        summary = inline(block.summary, html.escape, code, formula, "<b>{}</b>")
-        parts = "\n\n".join(writer.parts(block.parts))
+        summary = inline(block.summary, html.escape, code, lambda latex: f"${html.escape(latex)}$", "<b>{}</b>")
+        parts = "\n\n".join(write(block.parts, form))
         return f"<details{' open' if block.is_open else ''}><summary>{summary}</summary>\n\n{parts}\n\n</details>"
 
-    writer = _markdown()._replace(fold=fold)
-    return "\n\n".join(writer.parts(checked_blocks("blocks", blocks))) + "\n"
+    form = {**_MARKDOWN, Folded: fold}
+    return "\n\n".join(write(checked_blocks("blocks", blocks), form)) + "\n"
 
 
-def _markdown() -> Writer:
-    def written(text: str) -> str:
-        # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
-        literal = lambda each: "<span>$</span>" if each == "$" else f"\\{each}"  # noqa: E731
-        return inline(text, str, "`{}`".format, "${}$".format, "**{}**", literal)
+def _markdown_text(text: str) -> str:
+    # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
+    literal = lambda each: "<span>$</span>" if each == "$" else f"\\{each}"  # noqa: E731
+    return inline(text, str, "`{}`".format, "${}$".format, "**{}**", literal)
 
-    def display(equation: Equation) -> str:
-        left, right = equation.left, equation.numbered
-        if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
-            return f"$${left} {right}$$"
-        return rf"$$\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}$$"
 
-    def table(table: Table) -> str:
-        header = table.header or ("",) * len(table.rows[0])
-        rows = [header, ("---",) * len(header), *table.rows]
-        return "\n".join(f"| {' | '.join(map(written, row))} |" for row in rows)
+def _markdown_equation(equation: Equation) -> str:
+    left, right = equation.left, equation.numbered
+    if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
+        return f"$${left} {right}$$"
+    return rf"$$\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}$$"
 
-    return Writer(
-        heading=lambda text, level: f"{'#' * level} {written(text)}",
-        text=written,
-        items=lambda items: "\n".join(f"- {written(item)}" for item in items),
-        equation=display,
-        table=table,
-        code=lambda text: f"```python\n{text}```",
-    )
+
+def _markdown_table(table: Table) -> str:
+    header = table.header or ("",) * len(table.rows[0])
+    rows = [header, ("---",) * len(header), *table.rows]
+    return "\n".join(f"| {' | '.join(map(_markdown_text, row))} |" for row in rows)
+
+
+_MARKDOWN: Mapping[type, Callable[[Any], str]] = {
+    Heading: lambda block: f"{'#' * block.level} {_markdown_text(block.text)}",
+    Text: lambda block: _markdown_text(block.text),
+    Items: lambda block: "\n".join(f"- {_markdown_text(item)}" for item in block.items),
+    Equation: _markdown_equation,
+    Table: _markdown_table,
+    Code: lambda block: f"```python\n{block.text}```",
+}
 
 
 def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
@@ -252,28 +230,28 @@ def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
     def written(text: str) -> str:
         return inline(text, escaped, lambda code: rf"\texttt{{{escaped(code)}}}", formula, r"\textbf{{{}}}")
 
-    def heading(text: str, level: int) -> str:
-        command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")
-        return f"\n\\{command}{{{written(text)}}}\n"
+    def heading(block: Heading) -> str:
+        command = {1: "section*", 2: "subsection*"}.get(block.level, "subsubsection*")
+        return f"\n\\{command}{{{written(block.text)}}}\n"
 
-    def items(texts: tuple[str, ...]) -> str:
-        lines = "\n".join(rf"\item {written(text)}" for text in texts)
+    def items(block: Items) -> str:
+        lines = "\n".join(rf"\item {written(text)}" for text in block.items)
         return f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n"
 
-    def table(table: Table) -> str:
-        rows = [table.header, *table.rows] if table.header else table.rows
+    def table(block: Table) -> str:
+        rows = [block.header, *block.rows] if block.header else block.rows
         lines = " \\\\\n".join(" & ".join(map(written, row)) for row in rows)
         return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
 
-    # Write an equation in the preceding paragraph, so that no page break separates the two.
-    writer = Writer(
-        heading=heading,
-        text=lambda text: f"\n{written(text)}\n",
-        items=items,
-        equation=lambda each: align_environment([each]),
-        table=table,
-        code=lambda text: f"\\begin{{verbatim}}\n{text}\\end{{verbatim}}\n",
-    )
+    form = {
+        Heading: heading,
+        Text: lambda block: f"\n{written(block.text)}\n",
+        Items: items,
+        # Write an equation in the preceding paragraph, so that no page break separates the two.
+        Equation: lambda block: align_environment([block]),
+        Table: table,
+        Code: lambda block: f"\\begin{{verbatim}}\n{block.text}\\end{{verbatim}}\n",
+    }
     met: set[str] = set()
 
     def unique(match: re.Match[str]) -> str:
@@ -281,7 +259,7 @@ def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
         met.add(label)
         return rf"\label{{{label}}}"
 
-    body = "".join(writer.parts(checked_blocks("blocks", blocks)))
+    body = "".join(write(checked_blocks("blocks", blocks), form))
     body = re.sub(r"\\label\{([^}]*)\}", unique, body)
     return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
 
@@ -347,18 +325,18 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
         unbroken = {"break_long_words": False, "break_on_hyphens": False}
         return textwrap.fill(plain(text), _COLUMNS, subsequent_indent=indent, **unbroken)
 
-    def table(table: Table) -> str:
-        rows = [tuple(map(plain, row)) for row in ((table.header, *table.rows) if table.header else table.rows)]
+    def table(block: Table) -> str:
+        rows = [tuple(map(plain, row)) for row in ((block.header, *block.rows) if block.header else block.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
-    writer = Writer(
-        heading=lambda text, level: plain(text),
-        text=wrapped,
-        items=lambda items: "\n".join(wrapped(f"- {item}", "  ") for item in items),
-        equation=lambda each: each.plain or f"{each.left} {each.relation} {each.right}",
-        table=table,
-        code=str,
-        fold=lambda block: plain(block.summary),
-    )
-    return "\n".join(writer.parts(checked_blocks("blocks", blocks)))
+    form = {
+        Heading: lambda block: plain(block.text),
+        Text: lambda block: wrapped(block.text),
+        Items: lambda block: "\n".join(wrapped(f"- {item}", "  ") for item in block.items),
+        Equation: lambda block: block.plain or f"{block.left} {block.relation} {block.right}",
+        Table: table,
+        Code: lambda block: block.text,
+        Folded: lambda block: plain(block.summary),
+    }
+    return "\n".join(write(checked_blocks("blocks", blocks), form))

@@ -14,12 +14,12 @@ from pathlib import Path
 from string import Template
 
 from ...checks import checked_instance, checked_sequence
-from .document import Block, Equation, Folded, Part, Table, Writer, checked_blocks, inline
+from .document import Block, Code, Equation, Folded, Heading, Items, Part, Table, Text, checked_blocks, inline, write
 from .lines import broken
 from .mathml import mathml
 
 # Width of a line of a formula, in points at font size 10. Wider pages leave space at the right.
-_WIDTH = 560.0
+_WIDTH = 500.0
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
         escape = lambda piece: html.escape(piece, quote=False)  # noqa: E731
         return inline(text, escape, lambda code: f"<code>{escape(code)}</code>", formula, "<strong>{}</strong>")
 
-    def heading(text: str, level: int) -> str:
-        if level == 1:
-            titles.append(_plain(text))
-            return f'<h1 id="top">{written(text)}</h1>'
-        anchor = f"section-{len(contents) + 1}"
-        contents.append(f'<li><a href="#{anchor}">{written(text)}</a></li>')
-        return f'<h{level} id="{anchor}">{written(text)}</h{level}>'
+    def heading(block: Heading) -> str:
+        if block.level == 1:
+            titles.append(inline(block.text, str, str, str, "{}"))
+            return f'<h1 id="top">{written(block.text)}</h1>'
+        anchor, text = f"section-{len(contents) + 1}", written(block.text)
+        contents.append(f'<li><a href="#{anchor}">{text}</a></li>')
+        return f'<h{block.level} id="{anchor}">{text}</h{block.level}>'
 
     def equation(block: Equation) -> str:
         latex = f"{block.left} {block.numbered}"
@@ -78,38 +78,33 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
         anchor = f"step-{next(steps)}"
         remark = f'<span class="remark">{written(block.remark)}</span>' if block.remark else ""
         is_open = ' open="open"' if block.is_open else ""
-        parts = "\n".join(writer.parts(block.parts))
+        parts = "\n".join(write(block.parts, form))
         summary = f"<summary>{written(block.summary)}{remark}</summary>"
         return f'<details id="{anchor}"{is_open}>{summary}\n{parts}\n</details>'
 
     def symbols() -> str:
         met = [row for row in rows if any(_occurs(row.symbol, latex) for latex in formulas)]
-        if not met:
-            return ""
         lines = "\n".join(
             f'<tr><th scope="row" data-latex="{html.escape(row.symbol)}"><math>{mathml(row.symbol)}</math></th>'
             f"<td>{written(row.meaning)}</td></tr>"
             for row in met
         )
-        return f"\n{heading('Symbols', 2)}\n<div class='wide'><table><tbody>\n{lines}\n</tbody></table></div>"
+        title = heading(Heading("Symbols")) if met else ""
+        return f'\n{title}\n<div class="wide"><table><tbody>\n{lines}\n</tbody></table></div>' if met else ""
 
-    writer = Writer(
-        heading=heading,
-        text=lambda text: f"<p>{written(text)}</p>",
-        items=lambda items: "<ul>" + "".join(f"<li>{written(item)}</li>" for item in items) + "</ul>",
-        equation=equation,
-        table=table,
-        code=lambda text: f"<pre><code>{html.escape(text)}</code></pre>",
-        fold=fold,
-    )
-    body = "\n".join(writer.parts(checked_blocks("blocks", blocks))) + symbols()
+    form = {
+        Heading: heading,
+        Text: lambda block: f"<p>{written(block.text)}</p>",
+        Items: lambda block: "<ul>" + "".join(f"<li>{written(item)}</li>" for item in block.items) + "</ul>",
+        Equation: equation,
+        Table: table,
+        Code: lambda block: f"<pre><code>{html.escape(block.text)}</code></pre>",
+        Folded: fold,
+    }
+    body = "\n".join(write(checked_blocks("blocks", blocks), form)) + symbols()
     template = Template(Path(__file__).with_suffix(".html").read_text("utf-8"))
     listed = "<ol>\n" + "\n".join(contents) + "\n</ol>" if contents else ""
     return template.substitute(title=html.escape(titles[0] if titles else "A derivation"), contents=listed, body=body)
-
-
-def _plain(text: str) -> str:
-    return inline(text, str, str, str, "{}")
 
 
 def _occurs(symbol: str, latex: str) -> bool:

@@ -14,7 +14,7 @@ from sympy.printing.precedence import PRECEDENCE
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, SquareRoot
 from ..matrix_functions import SumOfEntries
-from .notation import PRODUCT, enclosed, escaped, operand, operator, power, value_at
+from ..notation import PRODUCT, enclosed, escaped, operand, operator, power, value_at
 
 # Prefix of variances: sigma2_1 is printed as sigma_1 squared.
 _VARIANCE = "sigma2_"
