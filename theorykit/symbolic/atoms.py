@@ -13,6 +13,7 @@ from itertools import chain, count
 import sympy as sp
 from sympy.core.symbol import Str
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..checks import (
@@ -53,9 +54,17 @@ class SymmetricSymbol(sp.MatrixSymbol):
 class PositiveSemidefiniteSymbol(SymmetricSymbol):
     """Named symmetric positive semidefinite matrix."""
 
+    def is_semidefinite(self, proof):
+        """By declaration."""
+        return True
+
 
 class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
     """Named symmetric positive definite matrix, which has a Cholesky factor."""
+
+    def is_definite(self, proof):
+        """By declaration."""
+        return True
 
 
 @checked_arguments
@@ -165,6 +174,10 @@ class LogDet(sp.Expr):
         """Evaluate with the factorisation of the algebra."""
         return at.algebra.log_det(self.matrix, at)
 
+    def pullback(self, cotangent):
+        """Return the gradient: the inverse of the matrix."""
+        return [(self.matrix, cotangent * sp.Inverse(self.matrix).T)]
+
     precedence = PRODUCT
 
     def _latex(self, printer):
@@ -221,6 +234,17 @@ class PartialTrace(FunctionOfMatrix):
         blocks = at.xp.reshape(matrix, (*matrix.shape[:-2], outer, inner, outer, inner))
         return at.xp.einsum("...hahb->...ab" if self.traced == 0 else "...aibi->...ab", blocks)
 
+    def pullback(self, cotangent):
+        """Return the gradient, a Kronecker product. SymPy simplifies it only with the coefficient in front."""
+        coefficient, rest = split_coefficient(cotangent.doit())
+        identity = sp.Identity(self.traced_dimension)
+        pair = (identity, rest) if self.traced == 0 else (rest, identity)
+        return [(self.matrix, coefficient * sp.KroneckerProduct(*pair))]
+
+    def is_definite(self, proof):
+        """Follow the matrix."""
+        return proof(self.matrix)
+
     precedence = PRODUCT
 
     def _latex(self, printer):
@@ -247,6 +271,14 @@ class PrincipalBlock(FunctionOfMatrix):
         split = at.size(self.sizes[0])
         kept = slice(None, split) if self.index == 0 else slice(split, None)
         return at(self.matrix)[..., kept, kept]
+
+    def pullback(self, cotangent):
+        """Return the gradient, which is zero in the other block."""
+        return [(self.matrix, embed(cotangent, self.sizes, self.index))]
+
+    def is_definite(self, proof):
+        """Follow the matrix."""
+        return proof(self.matrix)
 
     def _latex(self, printer):
         return rf"\left[{printer._print(self.matrix)}\right]_{{{self.index}{self.index}}}"
@@ -278,6 +310,10 @@ class SquareRoot(FunctionOfMatrix):
         """Evaluate with the decomposition of the algebra."""
         return at.algebra.square_root(self.matrix, at)
 
+    def is_definite(self, proof):
+        """Follow the matrix."""
+        return proof(self.matrix)
+
     def _latex(self, printer):
         return f"{operand(printer, self.matrix)}^{{1/2}}"
 
@@ -299,6 +335,10 @@ class Softmax(FunctionOfMatrix):
         largest = at.algebra.stop_gradient(at.xp.max(column, axis=-2, keepdims=True))
         weights = at.xp.exp(column - largest)
         return weights / at.xp.sum(weights, axis=-2, keepdims=True)
+
+    def pullback(self, cotangent):
+        """Return the gradient by the Jacobian diag(p) - p p^T, which is symmetric."""
+        return [(self.column, DiagMatrix(self) * cotangent - self * (self.T * cotangent))]
 
     def _latex(self, printer):
         return rf"\operatorname{{softmax}}{enclosed(printer._print(self.column))}"
@@ -338,6 +378,10 @@ class Stacked(_Regrouped):
         """Rearrange the blocks."""
         return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-1), -2)
 
+    def pullback(self, cotangent):
+        """Return the gradient, rearranged back."""
+        return [(self.matrix, SideBySide(cotangent, self.blocks))]
+
 
 class SideBySide(_Regrouped):
     """The matrix `[A_1; ...; A_k]` rearranged as `[A_1 | ... | A_k]`."""
@@ -353,6 +397,10 @@ class SideBySide(_Regrouped):
     def value(self, at):
         """Rearrange the blocks."""
         return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-2), -1)
+
+    def pullback(self, cotangent):
+        """Return the gradient, rearranged back."""
+        return [(self.matrix, Stacked(cotangent, self.blocks))]
 
 
 @lru_cache
