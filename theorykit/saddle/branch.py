@@ -90,7 +90,8 @@ class Turn(DisplayMixin, eqx.Module):
     order_parameters: Mapping[str, Float[Array, "..."]]
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"{self.kind} at {float(self.parameter):.9g}, where {verbatim(place_in_words(self.order_parameters))}")
+        place = verbatim(place_in_words(self.order_parameters))
+        yield Text(f"{self.kind} at {float(self.parameter):.9g}, where {place}")
 
 
 class SolutionBranch(DisplayMixin, eqx.Module):
@@ -131,7 +132,8 @@ class SolutionBranch(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         low, high = float(np.min(self.parameters)), float(np.max(self.parameters))
-        yield Heading(f"Branch of {len(self)} stationary points for {verbatim(self.parameter)} from {low:.6g} to {high:.6g}")
+        name = verbatim(self.parameter)
+        yield Heading(f"Branch of {len(self)} stationary points for {name} from {low:.6g} to {high:.6g}")
         index = self.index
         # A row per part in which the parameter rises or falls.
         rises = np.diff(self.parameters)
@@ -142,13 +144,13 @@ class SolutionBranch(DisplayMixin, eqx.Module):
             values = [f"{float(self.parameters[at]):.6g}" for at in (begin, end - 1)]
             places = [verbatim(place_in_words(self[at])) for at in (begin, end - 1)]
             rows.append((str(int(index[begin])), *(f"{a} to {b}" for a, b in (values, places))))
-        yield Table(tuple(rows), ("index", verbatim(self.parameter), "order parameters"))
+        yield Table(tuple(rows), ("index", name, "order parameters"))
         if self.turns:
             turns = [
                 (turn.kind, f"{float(turn.parameter):.9g}", verbatim(place_in_words(turn.order_parameters)))
                 for turn in self.turns
             ]
-            yield Table(tuple(turns), ("turn", verbatim(self.parameter), "order parameters"))
+            yield Table(tuple(turns), ("turn", name, "order parameters"))
         yield Text(f"Ended: {verbatim(self.ended)}.")
 
     @property

@@ -74,7 +74,8 @@ class Classes(DisplayMixin):
         if self.outputs > 1:
             meaning = f"one per class, 1 for the class and {low} for the others"
         yield Text(f"**Classes**: {verbatim(_listed(self.names))}")
-        yield Table((("classes", f"{len(self.names):,}"), ("outputs", f"{counted(self.outputs, 'output')}: {verbatim(meaning)}")))
+        outputs = f"{counted(self.outputs, 'output')}: {verbatim(meaning)}"
+        yield Table((("classes", f"{len(self.names):,}"), ("outputs", outputs)))
 
     @property
     def outputs(self) -> int:

@@ -91,9 +91,8 @@ class Network(DisplayMixin, eqx.Module):
         heads, widths = (", ".join(map(number, each)) or "none" for each in (self.heads.counts, self.widths))
         activation = self.architecture.embedding
         function = "" if activation.is_linear else f" after {verbatim(activation.name)}"
-        yield Text(
-            f"**Network** of {depth}{function}, {numbers}: heads {heads}, widths {widths}, readout {verbatim(self.readout)}"
-        )
+        readout = verbatim(self.readout)
+        yield Text(f"**Network** of {depth}{function}, {numbers}: heads {heads}, widths {widths}, readout {readout}")
         rows = [row for row in array_rows(self) if row[0].startswith(("embedding", "weights", "readout", "heads"))]
         yield Table(tuple(rows), ("array", "shape", "root mean square"))
 

@@ -34,8 +34,8 @@ def architecture_view(architecture: Any) -> Iterator[Block]:
     yield Text(f"**Architecture**: {architecture_line(architecture)}")
     if architecture.depth <= _LAYERS:
         paths = architecture.path_labels() if architecture.paths <= 1000 else ()
-        named = verbatim(", ".join(paths[:12])) + (", ..." if len(paths) > 12 else "") if paths else f"{architecture.paths:,}"
-        yield Text(f"paths: {named}")
+        named = ", ".join(paths[:12]) + (", ..." if len(paths) > 12 else "") if paths else f"{architecture.paths:,}"
+        yield Text(f"paths: {verbatim(named)}")
     read = f"{architecture.read_tokens} tokens" if architecture.read_tokens > 1 else "one token, or the mean of all"
     names = ["embedding", *(f"layer {layer}" for layer in range(1, architecture.depth + 1)), "readout"]
     function = "linear" if architecture.embedding.is_linear else verbatim(architecture.embedding.name)

@@ -31,7 +31,7 @@ def mathml(latex: str) -> str:
     for element in whole.iter():
         text = html.unescape(element.text or "")
         if element.tag == "mtext":
-            element.text = "".join(chr(ord(each) - _HIDDEN) if 0 <= ord(each) - _HIDDEN < 128 else each for each in text)
+            element.text = re.sub("[\ue000-\ue07f]", lambda found: chr(ord(found[0]) - _HIDDEN), text)
             if element.text.startswith(_FUNCTION):
                 element.text = element.text.removeprefix(_FUNCTION)
                 _make_function(element)
