@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from theorykit.symbolic import as_html, as_markdown
 from theorykit.symbolic.documents.display import DisplayMixin, View
-from theorykit.symbolic.documents.document import Equation, Folded, Heading, Table, Text, as_latex, verbatim
+from theorykit.symbolic.documents.document import Equation, Folded, Heading, Table, Text, as_latex, code, verbatim
 
 
 class Point(DisplayMixin, eqx.Module):
@@ -68,4 +68,4 @@ def test_text_of_a_user_is_verbatim_in_every_format():
     # Characters that Markdown would read are escaped, and a dollar sign stands in an element.
     markdown = as_markdown(blocks)
     assert markdown.count(r"<span>$</span>x<span>$</span> \`c\` \*\*b\*\* \<i\> a\|b \\ \_e\_") == 2
-    assert verbatim("a\n b") == "a b"
+    assert verbatim("a\n b") == "a b" and code("x**2") == "`x**2`" and repr(View([Text(code("a`b"))])) == "a`b"

@@ -138,6 +138,11 @@ def verbatim(text: object) -> str:
     return re.sub(r"[\\`*_$<>|\[\]#~&]", r"\\\g<0>", re.sub(r"\s*[\r\n]\s*", " ", str(text)))
 
 
+def code(text: str) -> str:
+    """Return text that is shown as code. Text with backquotes is shown as it is."""
+    return verbatim(text) if set(text) & set("`\n") else f"`{text}`"
+
+
 def inline(
     text: str,
     plain: Callable[[str], str],
