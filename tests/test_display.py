@@ -1,74 +1,82 @@
-"""Objects that users print: a few lines at a prompt, well-formed HTML in a notebook, and the numbers of the object."""
+"""Objects that users print: a few lines at a prompt, Markdown in a notebook, and the numbers of the object."""
 
 import re
-from html.parser import HTMLParser
 
+import jax
 import numpy as np
 import pytest
+import sympy
 
-from theorykit import bpkr
+from theorykit import bpkr, saddle
+from theorykit.symbolic.documents.document import verbatim
 
 RNG = np.random.default_rng(0)
-FEATURES, LABELS = RNG.normal(size=(20, 4, 5)) / 4, RNG.choice(["<a>", "b & c", "d"], 20)
+NAMES = ("$a$ `b` **c**", "<b> & |d|", "e_f* [g](h) \\")
+FEATURES, LABELS = RNG.normal(size=(20, 4, 5)) / 4, RNG.choice(NAMES, 20)
 ARCHITECTURE = bpkr.Architecture((4,), 12.0, temperature=0.1, outputs=3)
-
-
-class Nesting(HTMLParser):
-    """Check that every tag closes the last open one."""
-
-    def __init__(self):
-        super().__init__()
-        self.open = []
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in ("br", "hr", "img", "meta"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, object]:
     data = bpkr.Data.of_classes(FEATURES, LABELS, FEATURES[:9], LABELS[:9])
     problem = bpkr.Problem(ARCHITECTURE, data)
-    saddle = bpkr.solve(problem)
-    prediction = bpkr.predict(problem, saddle)
+    solution = bpkr.solve(problem)
+    prediction = bpkr.predict(problem, solution)
     scores = bpkr.score_classes(data.classes, LABELS[:9], prediction.mean, prediction.variance)
-    values = (ARCHITECTURE, data, problem, problem.action, saddle, saddle.order_parameters, prediction, scores)
+    point = solution.order_parameters
+    values = (ARCHITECTURE, data, data.classes, problem, problem.action, solution, point, prediction, scores)
     return {type(value).__name__: value for value in values}
 
 
-def test_objects_show_a_few_lines_without_arrays_and_well_formed_html(shown):
+def test_objects_show_a_few_lines_without_arrays_and_markdown(shown):
     for value in shown.values():
-        text, parser = repr(value), Nesting()
+        text = repr(value)
         assert 0 < len(text.splitlines()) <= 15 and len(text) <= 1500
         assert not re.search(r"\b[fi](32|64)\[| object at 0x|\barray\(", text)
-        parser.feed(value._repr_html_() or "")
-        assert not parser.open
+        assert value._repr_markdown_().count("<details") == value._repr_markdown_().count("</details>")
 
 
 def test_a_saddle_shows_the_scores_of_its_heads(shown):
-    saddle = shown["Saddle"]
-    here, wide = (bpkr.head_scores(ARCHITECTURE, point) for point in (saddle, bpkr.gp_limit(ARCHITECTURE)))
-    lines = re.findall(r"^layer \d +(.*)$", repr(saddle), re.MULTILINE)
+    solution = shown["Saddle"]
+    here, wide = (bpkr.head_scores(ARCHITECTURE, point) for point in (solution, bpkr.gp_limit(ARCHITECTURE)))
+    lines = re.findall(r"^layer \d +(.*)$", repr(solution), re.MULTILINE)
     expected = [[*np.round(a, 3), *np.round(b, 3)] for a, b in zip(here, wide, strict=True)]
     np.testing.assert_allclose([list(map(float, line.split())) for line in lines], expected, atol=1e-9)
 
 
-def test_the_picture_of_a_matrix_has_its_entries_and_signs():
+def test_a_small_matrix_is_a_table_and_a_large_one_a_line():
     point = bpkr.OrderParameters((np.array([[2.0, -0.5], [-0.5, 1.0]]),), 3.0)
-    html = point._repr_html_()
-    entries = re.findall(r'fill="(#\w+)" fill-opacity="(\d\.\d+)".*?<title>1, \d: (\S+)</title>', html)
-    (positive, full, first), (negative, weak, second) = entries[:2]
-    assert (float(first), float(second)) == (2.0, -0.5)
-    assert positive != negative
-    assert float(weak) == pytest.approx(float(full) / 2)
-    assert repr(point).splitlines()[1:] == ["U_1     1     2", "  1     2  -0.5", "  2  -0.5     1", "u  3"]
+    assert repr(point).splitlines()[1:] == ["U_1  1     2", "1    2     -0.5", "2    -0.5  1", "u  3"]
+    assert "| 1 | 2 | -0.5 |" in point._repr_markdown_()
+    large = bpkr.OrderParameters((np.diag(np.arange(1.0, 10.0)),), 3.0)
+    assert repr(large).splitlines()[1:] == ["U_1  9 x 9, diagonal 1 to 9, off the diagonal 0", "u  3"]
 
 
-def test_classes_are_counted_and_escaped(shown):
-    data = shown["Data"]
-    counts = np.asarray(data.labels).sum(axis=0).astype(int)
-    assert f"'<a>': {counts[0]}, 'b & c': {counts[1]}, 'd': {counts[2]}" in repr(data)
-    assert "<a>" not in data._repr_html_()
+@pytest.mark.parametrize("kind", ["Data", "Classes", "Prediction"])
+def test_names_of_classes_are_verbatim(kind, shown):
+    value, quoted = shown[kind], kind != "Prediction"
+    names = [repr(name) if quoted else name for name in map(str, sorted(set(LABELS)))]
+    summary = value.summary()
+    for name in names:
+        assert name in repr(summary) and verbatim(name).replace(r"\$", "<span>$</span>") in summary._repr_markdown_()
+    assert "<b>" not in summary._repr_markdown_()
+
+
+def test_names_of_symbols_are_verbatim():
+    x, h = sympy.Symbol("x**2 $ `y` **", real=True), sympy.Symbol("h_*a*", real=True)
+    action = saddle.Action(x**2 / 2 - h * x, {x: saddle.Real()}, (h,))
+    for text in (saddle.render_markdown(action), saddle.render_latex(action), repr(action), action._repr_markdown_()):
+        assert "<strong>" not in text and "textbf" not in text
+    assert r"\text{x**2 \$ `y` **}" in saddle.render_latex(action) and "x**2 $ `y` **" in repr(action)
+    with jax.enable_x64(True):
+        solution = saddle.minimise(action, {h: 0.5}, initial={x: 0.1})
+    assert "x**2 $ `y` **" in repr(solution) and "h_*a* = 0.5" in repr(solution)
+    assert verbatim("h_*a* = 0.5") in solution._repr_markdown_()
+
+
+@pytest.mark.parametrize("name", ["_x", "^x", "x_", "_", "x'", "mu_{n-2}", "{a", "a}b", "50%", "a b", "\\", r"\phi"])
+def test_a_symbol_of_any_name_is_written_in_every_format(name):
+    x = sympy.Symbol(name, real=True)
+    action = saddle.Action(x**2 / 2 + x, {x: saddle.Real()})
+    assert saddle.render_latex(action).count(r"\label") == 2
+    assert saddle.render_markdown(action).count("$$") == 4

@@ -11,7 +11,7 @@ import xarray as xr
 
 from .checks import checked_choice, counted, shown
 from .symbolic.documents.display import DisplayMixin, View
-from .symbolic.documents.document import Block, Table, Text
+from .symbolic.documents.document import Block, Table, Text, verbatim
 
 # Scores that can be shown against width, and their titles. The default is the first one that a result has.
 TITLES = {
@@ -113,7 +113,7 @@ def _solution(result: xr.Dataset) -> Iterator[Block]:
         yield Text(f"infinitely wide: a Gaussian process, log evidence {numbers['log_evidence']:.12g}")
         rows = []
     else:
-        yield Text(f"failed: {numbers.get('message', numbers.get('result', ''))}")
+        yield Text(f"failed: {verbatim(numbers.get('message', numbers.get('result', '')))}")
         return
     rows.append(("u", np.array2string(result["u"].values, precision=6)))
     for name in (str(name) for name in result.data_vars if str(name).startswith("head_score_")):
@@ -159,7 +159,7 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
             for at in (points.isel(width=i, temperature=j) for j in range(result.sizes["temperature"])):
                 has_error = f"{name}_error" in at and at[f"{name}_error"] > 0
                 cell = with_error(at[name], at[f"{name}_error"]) if has_error else f"{at[name].item():{form}}"
-                row.append(f"{cell}{'' if at['converged'].item() else '*'}")
+                row.append(verbatim(f"{cell}{'' if at['converged'].item() else '*'}"))
         if name != "log_evidence" and "best_temperature" in result:
             header.append("best $T$")
             rows = [[*row, f"{best:g}"] for row, best in zip(rows, result["best_temperature"].values, strict=True)]
@@ -169,7 +169,7 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         lines = [row for row, has in zip(rows, has_score, strict=True) if has]
         yield Table(tuple(map(tuple, lines)), tuple(header))
     if not result["converged"].values.all():
-        yield Text("* not a solution: not converged, or failed")
+        yield Text(r"\* not a solution: not converged, or failed")
     if "log_evidence" in result and result["converged"].size > 1 and result["log_evidence"].notnull().any():
         best = best_place(result, "log_evidence")
         at = "" if np.isnan(best["temperature"]) else f", $T$ = {best['temperature']:g}"
@@ -260,9 +260,9 @@ def _comparison(result: xr.Dataset) -> Iterator[Block]:
     for approach in result["approach"].values.tolist():
         one = result.sel(approach=approach)
         is_sound = bool(one["mixed"].item())
-        notes += [] if is_sound else [Text(f"* {approach}: {one['diagnosis'].item()}")]
-        row = {"approach": approach + ("" if is_sound else "*")}
-        row[f"U_1[{path}, {path}]"] = with_error(one["U_1"][0, 0], one["U_1_error"][0, 0])
+        notes += [] if is_sound else [Text(verbatim(f"* {approach}: {one['diagnosis'].item()}"))]
+        row = {"approach": verbatim(approach + ("" if is_sound else "*"))}
+        row[verbatim(f"U_1[{path}, {path}]")] = with_error(one["U_1"][0, 0], one["U_1_error"][0, 0])
         if "accuracy" in result:
             row["accuracy"] = with_error(one["accuracy"], one["accuracy_error"])
         for head, names in measured.items():
@@ -316,10 +316,10 @@ def _draws(tree: xr.DataTree) -> Iterator[Block]:
     seconds = f"{tree.attrs['seconds']:.1f} s, and {tree.attrs['warmup_seconds']:.1f} s of warm-up"
     yield Table(
         (
-            *([("posterior of", str(tree.attrs["problem"]))] if "problem" in tree.attrs else []),
-            ("sampler", str(tree.attrs["sampler"])),
+            *([("posterior of", verbatim(tree.attrs["problem"]))] if "problem" in tree.attrs else []),
+            ("sampler", verbatim(tree.attrs["sampler"])),
             ("draws", f"{counted(chains, 'chain')} of {draws}, in {seconds}"),
-            ("diagnosis", str(tree.attrs["diagnosis"])),
+            ("diagnosis", verbatim(tree.attrs["diagnosis"])),
         )
     )
     statistics = tree["summary"].to_dataset()

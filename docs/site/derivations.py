@@ -19,7 +19,7 @@ _INDEX = """# Derivations
 
 Follow every formula step by step. These pages are generated when the site is built, from the expressions that the
 package uses in computations. Click a step to see its rule, the equations of the paper that it derives, and how it was
-checked at random points by a method that is independent of the rule. Symbols link to a table of their meanings.
+checked at random points by a method that is independent of the rule. A table explains the symbols.
 
 ```{toctree}
 :maxdepth: 1

@@ -58,7 +58,7 @@ def test_objects_show_themselves(objects):
     for text, shown in objects.items():
         assert text in repr(shown), (text, repr(shown))
         assert len(repr(shown).splitlines()) <= 15
-        assert 'class="theorykit"' in shown._repr_html_()
+        assert shown._repr_markdown_().endswith("\n")
 
 
 def test_a_tree_without_values_has_the_usual_representation(objects):

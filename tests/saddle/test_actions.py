@@ -288,7 +288,7 @@ def test_an_action_is_evaluated_inside_its_domain_and_on_its_edges():
 def test_actions_and_solutions_show_themselves():
     assert "Saddle-point equations" in repr(CURIE_WEISS) and "S = m**2/2 - log(" in repr(CURIE_WEISS)
     assert CURIE_WEISS._repr_latex_() == f"$\\displaystyle S = {CURIE_WEISS.latex()}$"
-    assert "<math" in CURIE_WEISS._repr_html_()
+    assert f"$$S = {CURIE_WEISS.latex()}$$" in CURIE_WEISS._repr_markdown_()
     solution = minimise(CURIE_WEISS, {beta: 1.5, h: 0.1}, initial={m: 1.0})
     lines = repr(solution).splitlines()
     assert lines[0] == "Minimum" and f"{float(solution[m]):.9g}" in lines[1]

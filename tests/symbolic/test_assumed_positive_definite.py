@@ -5,7 +5,7 @@ import pickle
 import jax
 import numpy as np
 import pytest
-from sympy import Identity, KroneckerProduct, Symbol, Trace, Transpose, pretty, symbols
+from sympy import Identity, KroneckerProduct, Symbol, Trace, Transpose, symbols
 
 from theorykit import saddle
 from theorykit.codegen import compile_expressions, interpret
@@ -65,7 +65,6 @@ def test_the_gradient_is_the_derivative_of_the_compiled_function():
 def test_transparent_in_print_but_kept_by_algebra():
     assert latex(log_det(ASSUMED)) == latex(log_det(inverse(C) + A))
     assert latex(A * ASSUMED) == latex(A * (inverse(C) + A))
-    assert pretty(log_det(ASSUMED)) == pretty(log_det(inverse(C) + A))
     assert normal(S) == S and normal(2 * Trace(ASSUMED * Q) - Trace(2 * ASSUMED * Q)) == 0
     assert Transpose(ASSUMED).doit() == ASSUMED and inverse(inverse(ASSUMED)) == ASSUMED
     assert (

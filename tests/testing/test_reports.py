@@ -25,7 +25,7 @@ def test_a_report_holds_if_nothing_was_found_and_is_written_to_be_read():
     clean, wrong = Report("A", (), (Finding("b", "1e-16"),)), Report("A", (FOUND,), (), ("all else: no time",))
     assert clean.holds and not wrong.holds
     assert str(clean) == "A: nothing wrong was found in 1 check.\nHolds:\n- b: 1e-16"
-    assert repr(clean) == str(clean) and "<li>measured: 3 for 1</li>" in wrong._repr_html_()
+    assert repr(clean) == str(clean) and "- measured: 3 for 1\n" in wrong._repr_markdown_()
     assert str(wrong) == (
         "A: 1 mistake was found in 1 check.\nWRONG: a claim\n- measured: 3 for 1\n- likely: a factor\n"
         "Not checked:\n- all else: no time"

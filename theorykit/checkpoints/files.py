@@ -16,7 +16,7 @@ import numpy as np
 from ..checks import checked_path, counted, first_line, shown
 from ..extras import needed
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.document import Block, Table, Text, verbatim
 
 _INDEX = ".safetensors.index.json"
 _SAVED = "model.safetensors"
@@ -75,9 +75,9 @@ class Checkpoint(DisplayMixin, Mapping):
         return len(self.stored)
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"**Checkpoint** {self.path}: {counted(len(self), 'array')}")
+        yield Text(f"**Checkpoint** {verbatim(self.path)}: {counted(len(self), 'array')}")
         if self.stored:
-            rows = ((name, " x ".join(map(str, shape)) or "number") for name, (_, shape) in self.stored.items())
+            rows = ((verbatim(name), " x ".join(map(str, shape)) or "number") for name, (_, shape) in self.stored.items())
             yield Table(tuple(rows), ("array", "shape"))
 
     def shape(self, name: str) -> tuple[int, ...]:

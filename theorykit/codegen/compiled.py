@@ -34,7 +34,7 @@ from ..symbolic import Heading, Text
 from ..symbolic.atoms import BoundVariable, LogDet, SquareRoot, check_matrices_are_fixed
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Code, Folded, Table
+from ..symbolic.documents.document import Code, Folded, Table, verbatim
 from ..symbolic.envelopes import FunctionOfLoss
 from ..symbolic.matrix_functions import Entrywise
 from .evaluate import Algebra, At, as_number, refuse
@@ -89,12 +89,12 @@ class CompiledFunction(DisplayMixin):
         return source_of(self.name, self.outputs, self.arguments, self._bindings, {})
 
     def _view(self):
-        yield Heading(f"{self.name}: compiled function", 1)
+        yield Heading(f"{verbatim(self.name)}: compiled function", 1)
         matrices = [each for each in self.arguments if isinstance(each, MatrixSymbol)]
-        numbers = ", ".join(each.name for each in self.arguments if each not in matrices)
-        rows = [(each.name, " x ".join(map(str, each.shape))) for each in matrices]
+        numbers = ", ".join(verbatim(each.name) for each in self.arguments if each not in matrices)
+        rows = [(verbatim(each.name), " x ".join(map(str, each.shape))) for each in matrices]
         yield Table((*rows, *([("numbers", numbers)] if numbers else [])), ("argument", "shape"))
-        yield Text(f"Returns {', '.join(f'`{name}`' for name in self.outputs)}, by name.")
+        yield Text(f"Returns {', '.join(map(verbatim, self.outputs))}, by name.")
         yield Folded("Its source: `.source`", (Code(self.source),))
 
 

@@ -51,7 +51,7 @@ from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
-from ..symbolic.documents.sketches import bars
+from ..symbolic.documents.values import sketch
 from .map import (
     KEY,
     QUERY,
@@ -130,7 +130,7 @@ class LyapunovSpectrum(DisplayMixin, eqx.Module):
         rows = [(str(at + 1), f"{float(self.exponents[at]):.4g}", f"{float(self.errors[at]):.2g}") for at in shown]
         yield Table(tuple(rows), ("Lyapunov exponent", "per token", "standard error"))
         dots = "" if np.all(np.isfinite(self.exponents)) else "; dots are minus infinity"
-        yield bars(self.exponents, self.errors, f"all {count} exponents, with standard errors{dots}")
+        yield sketch(self.exponents, f"all {count} exponents{dots}")
         if hidden := int(np.sum(self.unresolved)):
             yield Text(f"Double precision does not resolve {hidden} exponents, which are set to minus infinity.")
 

@@ -51,8 +51,8 @@ from ..codegen.batch import Matrix, column, long_matrix, matrix
 from ..precision import require_float64
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Picture, Table, Text
-from ..symbolic.documents.sketches import brief, curves
+from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.values import brief, curves
 from .derivation.derivation import derive
 from .weights import FAMILIES, ColumnLaw, Weights, column_law, positional_overlaps
 
@@ -620,7 +620,7 @@ def attention_table(attention: Array) -> Table:
     return Table(tuple(rows), ("attention", "last", "range of the second half"))
 
 
-def attention_curves(attention: Array, what: str = "attention") -> Picture:
+def attention_curves(attention: Array, what: str = "attention") -> list[Text]:
     """Draw the last attentions of the first network of a batch, by pattern."""
     latest = np.asarray(attention[-_SHOWN:]).reshape(min(len(attention), _SHOWN), attention.shape[1], -1)[..., 0]
     named = {f"pattern {number}": values for number, values in enumerate(latest.T, 1)}
@@ -637,7 +637,7 @@ class Trajectory(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         yield Text(f"Trajectory of {counted(len(self.positions), 'token')}{_of_batch(self.end.batch_shape)}.")
         yield attention_table(self.attention)
-        yield attention_curves(self.attention)
+        yield from attention_curves(self.attention)
         yield Text(
             "Pass `window(model)` to `dmft.lyapunov_spectrum`, and `end` to `dmft.run`. "
             "`overlaps(model, parameters)` returns the overlaps of all tokens."

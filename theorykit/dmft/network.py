@@ -29,7 +29,7 @@ from ..precision import require_float64
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
-from ..symbolic.documents.sketches import brief
+from ..symbolic.documents.values import brief
 from . import map as mean_field
 from .map import (
     KEY,
@@ -123,7 +123,7 @@ class SampledTrajectory(DisplayMixin, eqx.Module):
             f"{samples} sampled networks over {counted(steps, 'token')}{f', for each of {batch}' if batch else ''}."
         )
         yield attention_table(self.attention)
-        yield attention_curves(self.attention)
+        yield from attention_curves(self.attention)
         yield Text("Compare with `dmft.network.fluctuations`, or with the map: `dmft.run` of the network's `limit`.")
 
 
@@ -204,7 +204,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
             f"{counted(len(self.overlaps), 'token')}."
         )
         yield Table((("root mean square deviation of the attention", brief(self.rms)),))
-        yield attention_curves(self.attention_deviation, "standard deviation of the attention")
+        yield from attention_curves(self.attention_deviation, "standard deviation of the attention")
 
     @property
     def attention_deviation(self) -> Float[Array, "times patterns *batch"]:

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int8
 from ..checks import Count, Key, Seed, check_fields, checked_arguments, checked_array
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
-from ..symbolic.documents.sketches import brief
+from ..symbolic.documents.values import brief
 
 FAMILIES = ("output", "value", "query", "key")
 """Four kinds of weights, in the order of the first axis of their arrays."""

@@ -23,7 +23,7 @@ from ..checks import Count, Number, Positive, checked_arguments, counted
 from ..compilation import jit
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
-from ..symbolic.documents.sketches import brief, curves
+from ..symbolic.documents.values import brief, curves
 from .cycles import (
     BranchPoint,
     Cycle,
@@ -164,10 +164,9 @@ class Branch(DisplayMixin, eqx.Module):
             yield Table(tuple(rows), ("change of stability", "parameter", "angle of the multiplier, rad"))
         else:
             yield Text("No change of stability was found.")
-        yield curves(
+        yield from curves(
             {"stable": np.where(self.stable, first, np.nan), "unstable": np.where(self.stable, np.nan, first)},
             f"first coordinate at parameters {low:.4g} to {high:.4g}",
-            self.parameters,
         )
         yield Text("`to_xarray()` returns all of it with named axes.")
 

@@ -34,7 +34,7 @@ from ..compilation import jit
 from ..precision import require_float64
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
-from ..symbolic.documents.sketches import brief
+from ..symbolic.documents.values import brief
 
 Step = Callable[[Array, Array], Array]
 """One step of a smooth map: a function of a state vector and a parameter, a number, that returns the next state."""

@@ -44,7 +44,7 @@ from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markd
 from ..symbolic.averages import ADAPTIVE, bounded
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Items, align_environment
+from ..symbolic.documents.document import Items, align_environment, verbatim
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, as_declared
@@ -562,6 +562,6 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
     try:
         equations = action.equations
     except NotImplementedError as reason:
-        yield Text(f"The equations have no symbolic form: {reason}")
+        yield Text(f"The equations have no symbolic form: {verbatim(reason)}")
         return
     yield from equations._view(names)

@@ -38,7 +38,7 @@ from ..checks import Count, Index, by_name, checked_arguments, counted, on_host
 from ..compilation import jit
 from ..progress import Progress
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Heading, Table, Text
+from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, place_of
 from .branch import (
@@ -103,9 +103,9 @@ class Transition(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         yield Heading(f"{self.kind.capitalize()} transition")
-        rows = [(self.parameter, f"{float(self.value):.9g}"), ("error", f"{float(self.error):.1g}")]
+        rows = [(verbatim(self.parameter), f"{float(self.value):.9g}"), ("error", f"{float(self.error):.1g}")]
         for number, solution in zip(("first", "second"), self.solutions, strict=True):
-            rows.append((f"{number} solution", f"{solution.place}; S = {float(solution.action):.6g}"))
+            rows.append((f"{number} solution", f"{verbatim(solution.place)}; S = {float(solution.action):.6g}"))
         yield Table(tuple(rows))
 
 
@@ -137,9 +137,9 @@ class PhaseBoundary(DisplayMixin, eqx.Module):
         yield Heading(self.kind.capitalize())
         given = (self.parameters, *self.order_parameters)
         error = float(np.asarray(self.error).max())
-        rows = [(name, _range(values, error)) for each in given for name, values in each.items()]
+        rows = [(verbatim(name), _range(values, error)) for each in given for name, values in each.items()]
         rows += [("points", str(len(self))), ("largest error", f"{error:.1g} of half the range")]
-        yield Table((*rows, *zip(("begins", "ends"), self.ended, strict=False)))
+        yield Table((*rows, *zip(("begins", "ends"), map(verbatim, self.ended), strict=False)))
 
 
 class PhaseDiagram(DisplayMixin, eqx.Module):
@@ -153,7 +153,7 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
     ranges: Mapping[str, tuple[float, float]] = eqx.field(static=True)
 
     def _view(self) -> Iterator[Block]:
-        yield Heading(f"Phase diagram in {' and '.join(self.ranges)}")
+        yield Heading(f"Phase diagram in {' and '.join(map(verbatim, self.ranges))}")
         boundaries = (*self.lines, *self.critical_points)
         if not boundaries:
             yield Text("No boundary was found within the ranges: widen them, or raise `scans`.")
@@ -165,7 +165,7 @@ class PhaseDiagram(DisplayMixin, eqx.Module):
             lost = len(each) - int(np.sum(each.stable))
             points = f"{len(each)}, {lost} metastable" if lost else str(len(each))
             rows.append((each.kind, *(_range(*side) for side in sides), points, f"{error:.1g}"))
-        yield Table(tuple(rows), ("boundary", *self.ranges, "points", "largest error"))
+        yield Table(tuple(rows), ("boundary", *map(verbatim, self.ranges), "points", "largest error"))
         yield Text("Errors are in units of half a range. `plot()` draws the diagram, `to_xarray()` labels it.")
 
     def to_xarray(self) -> xr.Dataset:

@@ -25,7 +25,7 @@ from ..checks import Count, checked_arguments, checked_number, shown
 from ..compilation import jit
 from ..progress import Progress
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Heading, Table, Text
+from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action
 from .bound_action import BoundAction, Values, bind, place_of
 from .certificate import NEAR, local_model, quadrature_errors
@@ -90,7 +90,8 @@ class Turn(DisplayMixin, eqx.Module):
     order_parameters: Mapping[str, Float[Array, "..."]]
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"{self.kind} at {float(self.parameter):.9g}, where {place_in_words(self.order_parameters)}")
+        place = verbatim(place_in_words(self.order_parameters))
+        yield Text(f"{self.kind} at {float(self.parameter):.9g}, where {place}")
 
 
 class SolutionBranch(DisplayMixin, eqx.Module):
@@ -131,7 +132,8 @@ class SolutionBranch(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         low, high = float(np.min(self.parameters)), float(np.max(self.parameters))
-        yield Heading(f"Branch of {len(self)} stationary points for {self.parameter} from {low:.6g} to {high:.6g}")
+        name = verbatim(self.parameter)
+        yield Heading(f"Branch of {len(self)} stationary points for {name} from {low:.6g} to {high:.6g}")
         index = self.index
         # A row per part in which the parameter rises or falls.
         rises = np.diff(self.parameters)
@@ -140,13 +142,16 @@ class SolutionBranch(DisplayMixin, eqx.Module):
         rows = []
         for begin, end in itertools.pairwise(changes):
             values = [f"{float(self.parameters[at]):.6g}" for at in (begin, end - 1)]
-            places = [place_in_words(self[at]) for at in (begin, end - 1)]
+            places = [verbatim(place_in_words(self[at])) for at in (begin, end - 1)]
             rows.append((str(int(index[begin])), *(f"{a} to {b}" for a, b in (values, places))))
-        yield Table(tuple(rows), ("index", self.parameter, "order parameters"))
+        yield Table(tuple(rows), ("index", name, "order parameters"))
         if self.turns:
-            turns = [(t.kind, f"{float(t.parameter):.9g}", place_in_words(t.order_parameters)) for t in self.turns]
-            yield Table(tuple(turns), ("turn", self.parameter, "order parameters"))
-        yield Text(f"Ended: {self.ended}.")
+            turns = [
+                (turn.kind, f"{float(turn.parameter):.9g}", verbatim(place_in_words(turn.order_parameters)))
+                for turn in self.turns
+            ]
+            yield Table(tuple(turns), ("turn", name, "order parameters"))
+        yield Text(f"Ended: {verbatim(self.ended)}.")
 
     @property
     def folds(self) -> tuple[Turn, ...]:

@@ -13,7 +13,7 @@ from sympy import Expr
 
 from ..checks import by_name, is_traced, refuse_traced, shown
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Heading, Table, Text
+from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action, indefinite
 from .certificate import (
     AT_EDGE,
@@ -138,7 +138,7 @@ class Solution(DisplayMixin, AbstractOutcome):
         return self.of.plot_landscape({**self.parameters, **self.order_parameters, **by_name("values", values)}, axes)
 
     def _view(self) -> Iterator[Block]:
-        rows = [(name, in_words(value)) for name, value in self.order_parameters.items()]
+        rows = [(verbatim(name), in_words(value)) for name, value in self.order_parameters.items()]
         if np.ndim(self.action):
             yield Heading(f"{np.size(self.action)} solves")
             rows = [("converged", str(int(np.sum(self.converged)))), *rows, ("S", in_words(self.action))]
@@ -148,12 +148,12 @@ class Solution(DisplayMixin, AbstractOutcome):
             yield Heading(kind if self.converged else f"{kind}: not found")
             rows.append(("S", f"{float(self.action):.9g}"))
             if self.parameters:
-                rows.append(("at", place_in_words(self.parameters)))
+                rows.append(("at", verbatim(place_in_words(self.parameters))))
             rows.append(("gradient norm", f"{float(self.gradient_norm):.2g} per scale"))
             rows.append(("smallest curvature", f"{float(np.min(self.hessian_eigenvalues)):.4g} per scale"))
             rows.append(("error", f"{float(self.error):.1g} in the metric of the domains"))
         yield Table(tuple(rows))
-        yield Text(self.diagnosis)
+        yield Text(verbatim(self.diagnosis))
 
     def describe(self) -> str:
         """Describe the outcome in words, with advice if the solve did not converge."""
@@ -261,7 +261,7 @@ class Solutions(DisplayMixin, tuple):
 
     def _view(self) -> Iterator[Block]:
         if not self:
-            yield Text(f"No stationary point was found. {self.reason}")
+            yield Text(f"No stationary point was found. {verbatim(self.reason)}")
             return
         names = [name for name, value in self[0].order_parameters.items() if np.ndim(value) == 0]
         rows = [
@@ -275,4 +275,4 @@ class Solutions(DisplayMixin, tuple):
         ]
         points = "stationary point" if len(self) == 1 else "stationary points"
         yield Heading(f"{len(self)} {points} of index {int(self[0].stats['asked'])}")
-        yield Table(tuple(rows), ("S", *names, "smallest curvature", "starts that reached it"))
+        yield Table(tuple(rows), ("S", *map(verbatim, names), "smallest curvature", "starts that reached it"))

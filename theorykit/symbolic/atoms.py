@@ -33,6 +33,7 @@ from ..checks import (
     checked_whole_number,
     shown,
 )
+from .notation import PRODUCT, enclosed, operand, operator
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
@@ -177,6 +178,11 @@ class LogDet(sp.Expr):
         """Return the gradient: the inverse of the matrix."""
         return [(self.matrix, cotangent * sp.Inverse(self.matrix).T)]
 
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        return rf"\log\det {operand(printer, self.matrix)}"
+
 
 class FunctionOfMatrix(MatrixExpr):
     """Matrix-valued function of its first argument. Its entries are not expanded."""
@@ -239,6 +245,11 @@ class PartialTrace(FunctionOfMatrix):
         """Follow the matrix."""
         return proof(self.matrix)
 
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        return operator(printer, "tr", self.matrix, self.traced_dimension)
+
 
 class PrincipalBlock(FunctionOfMatrix):
     """One of the two diagonal blocks of a square matrix. The blocks have `sizes` (n_0, n_1)."""
@@ -269,6 +280,9 @@ class PrincipalBlock(FunctionOfMatrix):
         """Follow the matrix."""
         return proof(self.matrix)
 
+    def _latex(self, printer):
+        return rf"\left[{printer._print(self.matrix)}\right]_{{{self.index}{self.index}}}"
+
 
 class Diagonal(FunctionOfMatrix):
     """Diagonal of a square matrix, as a column."""
@@ -281,6 +295,9 @@ class Diagonal(FunctionOfMatrix):
     def value(self, at):
         """Take the diagonal."""
         return at.xp.diagonal(at(self.matrix), 0, -2, -1)[..., None]
+
+    def _latex(self, printer):
+        return operator(printer, "diag", self.matrix)
 
 
 class SquareRoot(FunctionOfMatrix):
@@ -296,6 +313,9 @@ class SquareRoot(FunctionOfMatrix):
     def is_definite(self, proof):
         """Follow the matrix."""
         return proof(self.matrix)
+
+    def _latex(self, printer):
+        return f"{operand(printer, self.matrix)}^{{1/2}}"
 
 
 class Softmax(FunctionOfMatrix):
@@ -320,6 +340,9 @@ class Softmax(FunctionOfMatrix):
         """Return the gradient by the Jacobian diag(p) - p p^T, which is symmetric."""
         return [(self.column, DiagMatrix(self) * cotangent - self * (self.T * cotangent))]
 
+    def _latex(self, printer):
+        return rf"\operatorname{{softmax}}{enclosed(printer._print(self.column))}"
+
 
 class _Regrouped(FunctionOfMatrix):
     """Matrix of k blocks that are rearranged from a row to a column, or from a column to a row."""
@@ -334,9 +357,16 @@ class _Regrouped(FunctionOfMatrix):
             return matrix.matrix
         return MatrixExpr.__new__(cls, matrix, blocks)
 
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        return operator(printer, self.notation, self.matrix, self.blocks)
+
 
 class Stacked(_Regrouped):
     """The matrix `[A_1 | ... | A_k]` rearranged as `[A_1; ...; A_k]`."""
+
+    notation = "stack"
 
     @property
     def shape(self):
@@ -355,6 +385,8 @@ class Stacked(_Regrouped):
 
 class SideBySide(_Regrouped):
     """The matrix `[A_1; ...; A_k]` rearranged as `[A_1 | ... | A_k]`."""
+
+    notation = "row"
 
     @property
     def shape(self):

@@ -13,6 +13,7 @@ from sympy.core.relational import Relational
 from ..checks import Expression, checked_arguments, checked_instance, checked_scalar, checked_whole_number, shown
 from .atoms import NormalVariable, hold, matrix_scalars, new_variable
 from .functions import SmoothedRamp
+from .notation import unused, with_names
 from .spectral_laws import SpectralAverage
 
 NODES = 64
@@ -69,6 +70,11 @@ class GaussianAverage(sp.Expr):
     def nodes(self) -> int | sp.Expr:
         """Number of nodes, per piece if the rule is piecewise. SymPy's infinity means adaptive."""
         return sp.oo if self.is_adaptive else int(self.args[2])
+
+    def _latex(self, printer):
+        name = unused(printer, printer._print(self.variable), self)
+        mean = with_names(printer, self.integrand, {self.variable: name})
+        return rf"\left\langle {mean} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
 
     @property
     def side(self) -> sp.Expr:

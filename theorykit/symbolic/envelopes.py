@@ -26,6 +26,7 @@ from .atoms import EntryVariable
 from .averages import coefficients, line_of
 from .differential import gradient
 from .functions import JUMPING, Logistic, many_digits
+from .notation import enclosed, power, unused, value_at
 
 # Points at which a loss is tried, from -300 to 300. They are not round, because kinks often are.
 _TRIED = 0.013 + np.sinh(np.linspace(-6.4, 6.4, 33))
@@ -81,6 +82,15 @@ class FunctionOfLoss(sp.Function):
             low, high = (low, middle) if residual(middle) > 0 else (middle, high)
         return low if low == high else mpmath.findroot(residual, (low, high), tol=mpmath.mp.eps**1.5)
 
+    def _latex(self, printer, exp=None):
+        name = unused(printer, "x", self)
+        omega, variance, *parameters = (
+            printer._print(number) if number.is_Atom else enclosed(printer._print(number)) for number in self.numbers
+        )
+        square = rf"\frac{{\left({name} - {omega}\right)^{{2}}}}{{2 {variance}}}"
+        loss = value_at(printer, self.loss, name, *parameters)
+        return power(rf"{self.notation}_{{{name}}}\left[{square} + {loss}\right]", exp)
+
     def _objective(self, omega, variance, *parameters):
         loss = many_digits(self.loss.variables, self.loss.expr)
         return lambda x: (x - omega) ** 2 / (2 * variance) + loss(x, *parameters)
@@ -88,6 +98,8 @@ class FunctionOfLoss(sp.Function):
 
 class ProximalPoint(FunctionOfLoss):
     """Minimiser of (x - omega)^2 / (2 V) + loss(x) over x, for a smooth loss."""
+
+    notation = r"\operatorname{argmin}"
 
     def _slope(self, index, of_loss):
         # The second-order condition makes the stiffness positive.
@@ -101,6 +113,8 @@ class ProximalPoint(FunctionOfLoss):
 
 class MoreauEnvelope(FunctionOfLoss):
     """Minimum of (x - omega)^2 / (2 V) + loss(x) over x, for a smooth loss."""
+
+    notation = r"\min"
 
     def _slope(self, index, of_loss):
         return {1: lambda: of_loss(1), 2: lambda: -(of_loss(1) ** 2) / 2}.get(index, lambda: of_loss(0, index - 4))()

@@ -18,14 +18,12 @@ from sympy.core.function import ArgumentIndexError
 from sympy.core.logic import fuzzy_and
 
 from ..checks import Scalar, checked_arguments
+from .notation import enclosed, power
 from .numeric import NumericFunction
 
 
 class WholeFunctionBase(sp.Function):
-    """Function with a closed form, `rewrite(closed_form)`, for display and for evaluation to many digits.
-
-    The name must end with Base: SymPy's printers ignore methods for other base classes.
-    """
+    """Function with a closed form, `rewrite(closed_form)`, for display and for evaluation to many digits."""
 
     closed_form: type
     # Number of leading arguments that can be differentiated. All other arguments are orders.
@@ -39,6 +37,9 @@ class WholeFunctionBase(sp.Function):
 
     def _eval_evalf(self, prec):
         return self.rewrite(self.closed_form)._eval_evalf(prec)
+
+    def _latex(self, printer, exp=None):
+        return power(printer._print(self.rewrite(self.closed_form)), exp)
 
     def _eval_is_real(self):
         return fuzzy_and(argument.is_real for argument in self.args[: self.numbers])
@@ -115,6 +116,10 @@ class LogNormalCDF(WholeFunctionBase):
     def _eval_is_negative(self):
         return self.args[0].is_real if self.order == 0 else None
 
+    def _latex(self, printer, exp=None):
+        name = r"\log\Phi" if self.order == 0 else rf"\left(\log\Phi\right)^{{({self.order})}}"
+        return power(name + enclosed(printer._print(self.args[0])), exp)
+
 
 class LogBivariateNormalCDF(WholeFunctionBase):
     """Logarithm of the probability that x < h and y < k, for standard normal x and y with correlation r, |r| < 1."""
@@ -160,6 +165,10 @@ class LogBivariateNormalCDF(WholeFunctionBase):
 
     def _eval_is_negative(self):
         return self._eval_is_real()
+
+    def _latex(self, printer, exp=None):
+        h, k, r = map(printer._print, self.args)
+        return power(rf"\log\Phi_{{2}}\left({h}, {k}; {r}\right)", exp)
 
 
 @checked_arguments
@@ -336,6 +345,9 @@ class AngleBetween(WholeFunctionBase):
 
     def _eval_rewrite_as_atan2(self, c, d, **kwargs):
         return sp.atan2(c, Abs(d))
+
+    def _latex(self, printer, exp=None):
+        return power(printer._print(self.rewrite(sp.asin)), exp)
 
 
 class PlaneMonomial(WholeFunctionBase):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import sympy as sp
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.printing.precedence import precedence_traditional
 
 from ..checks import (
     are_equal_sizes,
@@ -29,6 +30,7 @@ from .atoms import (
     split_coefficient,
     with_value,
 )
+from .notation import PRODUCT, enclosed, entry, indices, value_at
 
 ENTRY = EntryVariable("x")
 _NAMES = "xyzuvw"
@@ -63,6 +65,10 @@ class Entrywise(MatrixExpr):
         """Apply the function to the entries."""
         return at.algebra.entrywise(at.function(self.function.variables, self.function.expr), *map(at, self.matrices))
 
+    def _latex(self, printer):
+        at = indices(printer, self)
+        return rf"\left[{entry(printer, self, at)}\right]_{{{at}}}"
+
 
 class SumOfEntries(sp.Expr):
     """Sum of all entries of a matrix."""
@@ -80,6 +86,13 @@ class SumOfEntries(sp.Expr):
     def pullback(self, cotangent):
         """Return the gradient, a matrix of equal entries."""
         return [(self.matrix, cotangent * sp.OneMatrix(*self.matrix.shape))]
+
+    precedence = PRODUCT
+
+    def _latex(self, printer):
+        at = indices(printer, self.matrix)
+        text, of_entries = entry(printer, self.matrix, at), getattr(self.matrix, "function", None)
+        return rf"\sum_{{{at}}} " + (enclosed(text) if of_entries is not None and of_entries.expr.is_Add else text)
 
 
 class KernelMatrix(FunctionOfMatrix):
@@ -120,6 +133,13 @@ class KernelMatrix(FunctionOfMatrix):
     def is_semidefinite(self, proof):
         """By assumption."""
         return True
+
+    def _latex(self, printer):
+        row, column = indices(printer, self.matrix).split()
+        matrix = enclosed(printer._print(self.matrix))
+        places = (row + row, row + column, column + column)
+        text = value_at(printer, self.function, *(f"{matrix}_{{{place}}}" for place in places))
+        return rf"\left[{text}\right]_{{{row} {column}}}"
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
@@ -220,6 +240,13 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
     def is_definite(self, proof):
         """By assumption."""
         return True
+
+    # Brackets are as for the matrix itself.
+    printed = property(lambda self: self.matrix)
+    precedence = property(lambda self: precedence_traditional(self.matrix))
+
+    def _latex(self, printer):
+        return printer._print(self.matrix)
 
 
 def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:

@@ -10,7 +10,7 @@ Derivatives of g and of the logarithmic potential follow from this equation by t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ import sympy as sp
 from ..checks import Scalar, checked_arguments, checked_scalar, checked_whole_number, shown
 from .functions import WholeFunctionBase
 from .matrix_functions import ENTRY, checked_lambda, value_of
+from .notation import enclosed, power, unused, value_at
 
 
 class LawFunctionBase(WholeFunctionBase):
@@ -65,6 +66,17 @@ class LawFunctionBase(WholeFunctionBase):
         """Order of the derivative with respect to each number."""
         orders = dict(zip(self.ordered, map(int, self.args[self.places + 2 :]), strict=True))
         return tuple(orders.get(place, 0) for place in range(self.places + 2))
+
+    def _latex(self, printer, exp=None):
+        *place, v, c = map(printer._print, self.args[: self.places + 2])
+        text = self.notation.format(law=f"{v}, {c}") + "".join(map(enclosed, place))
+        return power(_derivatives("xvc" if self.places else "vc", self.orders) + text, exp)
+
+
+def _derivatives(names: str, orders: Iterable[Any]) -> str:
+    """Write derivatives of these orders in LaTeX."""
+    powers = ((name, "" if order == 1 else f"^{{{order}}}") for name, order in zip(names, orders, strict=True) if order)
+    return "".join(rf"\partial_{{{name}}}{power} " for name, power in powers)
 
 
 _MEANING = {"v": "variance", "c": "rate"}
@@ -201,6 +213,12 @@ class SpectralAverage(sp.Expr):
 
     def _eval_is_positive(self):
         return (self.orders == (0, 0) and self.function.expr.is_positive) or None
+
+    def _latex(self, printer):
+        name = unused(printer, "s", self)
+        v, c = map(printer._print, self.parameters)
+        mean = rf"\left\langle {value_at(printer, self.function, name)} \right\rangle"
+        return rf"{_derivatives('vc', self.orders)}{mean}_{{{name} \sim \mu_{{{v}, {c}}}}}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ..checks import check_fields, counted
 from ..progress import Progress
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Items, Text
+from ..symbolic.documents.document import Block, Items, Text, verbatim
 
 # Largest relative error of derivatives by finite differences.
 _DIFFERENCES = 1e-6
@@ -35,10 +35,10 @@ class Finding(DisplayMixin):
 
     def _view(self) -> Iterator[Block]:
         if self.holds:
-            yield Text(f"{self.check}: {self.measured}")
+            yield Text(verbatim(f"{self.check}: {self.measured}"))
         else:
-            yield Text(f"WRONG: {self.check}")
-            yield Items((f"measured: {self.measured}", f"likely: {self.meaning}"))
+            yield Text(verbatim(f"WRONG: {self.check}"))
+            yield Items((verbatim(f"measured: {self.measured}"), verbatim(f"likely: {self.meaning}")))
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,13 +71,13 @@ class Report(DisplayMixin):
         count = len(self.findings)
         found = {0: "nothing wrong was found", 1: "1 mistake was found"}.get(count, f"{count} mistakes were found")
         made = f"{count + len(self.passed)} checks" if count + len(self.passed) != 1 else "1 check"
-        yield Text(f"{self.subject}: {found} in {made}.")
+        yield Text(f"{verbatim(self.subject)}: {found} in {made}.")
         for finding in self.findings:
             yield from finding._view()
         for title, entries in (("Holds:", self.passed), ("Not checked:", self.left_out)):
             if entries:
                 yield Text(title)
-                yield Items(tuple(map(str, entries)))
+                yield Items(tuple(map(verbatim, entries)))
 
 
 def report_of(

@@ -120,11 +120,11 @@ def test_the_shown_python_is_what_runs(seed):
 
 def test_an_action_and_what_is_made_of_it_show_themselves():
     derived = bpkr.derive(bpkr.Architecture((2, bpkr.Skip(3)), widths=5, temperature=1.0))
-    text, page, steps = repr(derived), derived._repr_html_(), derived.derivation.steps
+    text, page, steps = repr(derived), derived._repr_markdown_(), derived.derivation.steps
     assert len(text.splitlines()) <= 15 and "S = S_a + S_1 + S_2 + E" in text and "U_1 is (H_1 H_2 + H_1) x" in text
     assert "attention with skip connection" in text and not re.search(r"[\\{}$]", text)
     assert page.count("<details") == len(steps) + 4 and page.count("<details open") == 2
-    assert r"\sigma_{1}^{2}" in page and r"\sigma_{1}^{2}" in derived.total._repr_latex_() == derived._repr_latex_()
+    assert r"\sigma_{1}^{2}" in page and r"\sigma_{1}^{2}" in derived._repr_latex_()
     assert f"Derivation of {len(steps)} steps" in repr(derived.derivation)
     assert all(len(repr(step).splitlines()) == 1 and step._repr_latex_().startswith("$") for step in steps)
     verification = replace(derived.derivation, steps=steps[:2]).verify()
@@ -132,7 +132,7 @@ def test_an_action_and_what_is_made_of_it_show_themselves():
     compiled = bpkr.compile_action(derived)
     assert "kernel" in repr(compiled) and len(repr(compiled).splitlines()) <= 15
     assert repr(compiled.kernel).splitlines()[2].startswith("Phi       P x ")
-    assert "def kernel" in compiled.kernel._repr_html_()
+    assert "def kernel" in compiled.kernel._repr_markdown_()
 
 
 def test_a_page_of_an_action_is_that_of_its_architecture():

@@ -1,11 +1,12 @@
-"""Objects show themselves: as text in a terminal, as HTML in a notebook, as before where they have no values."""
+"""Objects show themselves: as text in a terminal, as Markdown in a notebook, as before where they have no values."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from theorykit.symbolic import as_html, as_markdown
 from theorykit.symbolic.documents.display import DisplayMixin, View
-from theorykit.symbolic.documents.document import Equation, Folded, Heading, Picture, Table, Text, as_latex
+from theorykit.symbolic.documents.document import Equation, Folded, Heading, Table, Text, as_latex, code, verbatim
 
 
 class Point(DisplayMixin, eqx.Module):
@@ -20,8 +21,7 @@ class Point(DisplayMixin, eqx.Module):
 def test_it_shows_its_values():
     point = Point(jnp.array(1.5))
     assert repr(point) == "A point\nU_1  1.5" == repr(point.summary())
-    assert "<math" in point._repr_html_() and "1.5" in point._repr_html_()
-    assert point.summary()._repr_markdown_() == "# A point\n\n|  |  |\n| --- | --- |\n| $U_1$ | 1.5 |\n"
+    assert point._repr_markdown_() == "# A point\n\n|  |  |\n| --- | --- |\n| $U_1$ | 1.5 |\n"
 
 
 def test_a_long_one_is_cut():
@@ -36,19 +36,36 @@ def test_without_values_it_shows_what_it_is():
     shapes = jax.eval_shape(lambda: point)
     nothing = jax.tree.map(lambda leaf: None, point)
     assert all("Point(" in text for text in (seen[0], repr(shapes), repr(nothing)))
-    assert shapes._repr_html_() is None is nothing._repr_html_()
+    assert shapes._repr_markdown_() is None is nothing._repr_markdown_()
 
 
 def test_every_kind_of_block_is_shown():
-    picture = Picture("<svg></svg>", "a circle")
-    view = View([Text("of **it**"), Table((("1", "2"),), ("a", "b")), picture, Folded("more", (Equation("x", "y"),))])
-    assert repr(view) == "of it\na  b\n1  2\na circle\nmore"
-    assert all(piece in view._repr_html_() for piece in ("<strong>", "<thead>", "<svg>", "<details"))
+    folded = Folded("**more** of $a<b$", (Equation("x", "y"),), is_open=True)
+    view = View([Text("of **it**"), Table((("1", "2"),), ("a", "b")), folded])
+    assert repr(view) == "of it\na  b\n1  2\nmore of a<b"
+    fold = "<details open><summary><b>more</b> of $a&lt;b$</summary>\n\n$$x = y$$\n\n</details>"
+    assert view._repr_markdown_() == f"of **it**\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n{fold}\n"
     assert "a & b" in as_latex(view.blocks)
 
 
 def test_powers_are_no_bold_words():
     view = View([Text("**Wrong**: g**2 + h**2 in place of (g + h)**2"), Text("**a** b **c d**.")])
     assert repr(view) == "Wrong: g**2 + h**2 in place of (g + h)**2\na b c d."
-    assert view._repr_html_().count("<strong>") == 3
+    assert as_html(view.blocks).count("<strong>") == 3
     assert as_latex(view.blocks).count(r"\textbf") == 3
+
+
+def test_text_of_a_user_is_verbatim_in_every_format():
+    text = "$x$ `c` **b** <i> a|b \\ _e_ ~f~ #g & [h](i) {j}^2 %"
+    blocks = [Text(f"**Name**: {verbatim(text)}"), Table(((verbatim(text), "`code`"),))]
+    assert repr(View(blocks)) == f"Name: {text}\n{text}  code"
+    page = as_html(blocks)
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert f"<strong>Name</strong>: {escaped}</p>" in page and f"<td>{escaped}</td>" in page
+    article = as_latex(blocks, fragment=True)
+    assert article.count(r"\$x\$ `c` **b** <i> a|b \textbackslash{} \_e\_") == 2
+    assert article.count(r"\{j\}\textasciicircum{}2 \%") == 2
+    # Characters that Markdown would read are escaped, and a dollar sign stands in an element.
+    markdown = as_markdown(blocks)
+    assert markdown.count(r"<span>$</span>x<span>$</span> \`c\` \*\*b\*\* \<i\> a\|b \\ \_e\_") == 2
+    assert verbatim("a\n b") == "a b" and code("x**2") == "`x**2`" and repr(View([Text(code("a`b"))])) == "a`b"

@@ -17,7 +17,7 @@ from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import Diagonal, as_html, as_latex, as_markdown, gradient, positive_definite, trace
+from ...symbolic import Diagonal, as_html, as_latex, as_markdown, gradient, latex, positive_definite, trace
 from ...symbolic.algebra import as_number
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import align_environment
@@ -104,7 +104,7 @@ class Action(DisplayMixin):
         return document.view(self)
 
     def _repr_latex_(self) -> str:
-        return self.total._repr_latex_()
+        return f"$\\displaystyle {latex(self.total)}$"
 
     def __getstate__(self):
         # Leave out cached properties, which follow from the fields.

@@ -11,7 +11,7 @@ from ...checks import counted
 from ...derivation import Derivation, Verification, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
-from ...symbolic.documents.document import Folded, Items, Table
+from ...symbolic.documents.document import Folded, Items, Table, code
 from ...symbolic.documents.rendering import fold
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture
@@ -88,10 +88,10 @@ def _sizes(action: Action) -> Iterator[str]:
 def action_part(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
     """Yield the action, its saddle-point equations and its predictor, and an architecture's layers and sizes."""
     if architecture is not None:
-        described = ", ".join(f"`{_describe(layer)}`" for layer in architecture.layers)
+        described = ", ".join(code(_describe(layer)) for layer in architecture.layers)
         yield Text(f"Layers, from the input side: {described or 'none'}.")
         if architecture.embedding != IDENTITY:
-            yield Text(f"The embedded tokens pass through `{architecture.embedding.name}`.")
+            yield Text(f"The embedded tokens pass through {code(architecture.embedding.name)}.")
     sizes = list(_sizes(action))
     for number, shape in enumerate(action.order_parameter_shapes.values()):
         if architecture is not None:

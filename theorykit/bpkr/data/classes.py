@@ -31,7 +31,7 @@ from ...memory import check_fits
 from ...precision import require_float64
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from . import largest_output
 
 Coding = Literal["signs", "one-hot"]
@@ -73,8 +73,9 @@ class Classes(DisplayMixin):
         meaning = f"-1 for {self.names[0]!r}, 1 for {self.names[1]!r}"
         if self.outputs > 1:
             meaning = f"one per class, 1 for the class and {low} for the others"
-        yield Text(f"**Classes**: {_listed(self.names)}")
-        yield Table((("classes", f"{len(self.names):,}"), ("outputs", f"{counted(self.outputs, 'output')}: {meaning}")))
+        yield Text(f"**Classes**: {verbatim(_listed(self.names))}")
+        outputs = f"{counted(self.outputs, 'output')}: {verbatim(meaning)}"
+        yield Table((("classes", f"{len(self.names):,}"), ("outputs", outputs)))
 
     @property
     def outputs(self) -> int:

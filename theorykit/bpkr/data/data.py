@@ -30,7 +30,7 @@ from ...checks import (
 from ...precision import require_float64
 from ...sharding import is_sharded
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import data_size, number
 from ...workers import Workers
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
@@ -278,7 +278,7 @@ def data_rows(data: Data) -> Iterator[tuple[str, str]]:
             shape = np.shape(labels)
             yield name, f"{counted(shape[1] if len(shape) > 1 else 1, 'output')}, {number(labels)}"
         else:
-            yield name, data.classes._shares(labels)
+            yield name, verbatim(data.classes._shares(labels))
     yield "memory", data_size(sum(getattr(leaf, "nbytes", 8) for leaf in jax.tree.leaves(data)))
 
 

@@ -16,7 +16,7 @@ from ...checks import counted, is_traced
 from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...threads import MANY_ROWS
 from ..data.classes import Classes
 from ..data.data import checked_features
@@ -57,7 +57,7 @@ class Prediction(DisplayMixin, eqx.Module):
         deviation = np.sqrt(np.asarray(self.variance[:_EXAMPLES]).reshape(mean.shape))
         names = [f"output {i + 1}" for i in range(mean.shape[1])] if mean.shape[1] > 1 else ["output"]
         if classes is not None and classes.outputs > 1:
-            names = [f"{name}" for name in classes.names]
+            names = [verbatim(name) for name in classes.names]
         entries = [
             [f"{m:.4f} +- {s:.4f}" for m, s in zip(*row, strict=True)][:_OUTPUTS]
             for row in zip(mean, deviation, strict=True)
@@ -66,12 +66,12 @@ class Prediction(DisplayMixin, eqx.Module):
         if classes is not None:
             header.append("class")
             for row, name in zip(entries, found[:_EXAMPLES], strict=True):
-                row.append(f"{name}")
+                row.append(verbatim(name))
         yield Table(tuple((f"{i}", *row) for i, row in enumerate(entries, 1)), tuple(header))
         if examples > _EXAMPLES:
             yield Text(f"... {counted(examples - _EXAMPLES, 'more example')} in `mean` and `variance`")
         if classes is not None:
-            counts = [f"{name}: {np.sum(found == name)}" for name in classes.names]
+            counts = [f"{verbatim(name)}: {np.sum(found == name)}" for name in classes.names]
             yield Text(f"predicted {', '.join(counts[:8])}")
         if self.ansatz:
             yield Text(self.ansatz)

@@ -19,7 +19,7 @@ from ...memory import memory
 from ...settings import usual_settings
 from ...sharding import all_finite, is_sharded
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import data_size, number
 from ...threads import MANY_ROWS
 from ..action.action import Action
@@ -108,7 +108,7 @@ class Problem(DisplayMixin, eqx.Module):
         architecture = self.architecture
         rows = matrix_rows(self.data) * architecture.outputs
         form = "in feature space" if self.is_dual else "from the kernel"
-        yield Text(f"**Problem**: {self.description}")
+        yield Text(f"**Problem**: {verbatim(self.description)}")
         heads = ", ".join(map(number, architecture.heads or (0,)))
         table = [("heads", heads), ("widths", ", ".join(widths_in_words(architecture)))]
         *of_data, (_, size) = data_rows(self.data)

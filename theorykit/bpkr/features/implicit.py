@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from ...checks import counted
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import data_size
 from ..specification.activations import Activation
 from .kernel_rules import joint, rule_over
@@ -56,7 +56,7 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         examples, paths, features = self.shape
         yield Text(f"**Path features** by their kernels: {counted(examples, 'example')}, {counted(paths, 'path')}")
         sizes = f"{counted(self.tokens.shape[1], 'token')} x {counted(features, 'feature')}"
-        functions = ", ".join(activation.name for activation in self.activations)
+        functions = ", ".join(verbatim(activation.name) for activation in self.activations)
         yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(8.0 * self.size))))
 
     @property

@@ -17,7 +17,7 @@ from ...compilation import jit_and_keep
 from ...memory import check_fits
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
@@ -37,7 +37,7 @@ class AbstractHeads(DisplayMixin, eqx.Module):
         """One parameter array (heads, ..., features) per layer."""
 
     def _view(self) -> Iterator[Block]:
-        name = type(self).__name__
+        name = verbatim(type(self).__name__)
         yield Text(f"**{name}** of {counted(len(self.layers), 'layer')}, on {counted(self.input_features, 'feature')}")
         yield Table(tuple(array_rows(self)), ("array", "shape", "root mean square"))
 
@@ -160,7 +160,7 @@ def array_rows(module: eqx.Module) -> Iterator[tuple[str, str, str]]:
     """Yield the name, shape and root mean square of every array of `module`, as rows of a table."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(module):
         shape = " x ".join(map(str, np.shape(leaf))) or "number"
-        yield jax.tree_util.keystr(path)[1:], shape, number(np.sqrt(np.mean(np.square(leaf))), 4)
+        yield verbatim(jax.tree_util.keystr(path)[1:]), shape, number(np.sqrt(np.mean(np.square(leaf))), 4)
 
 
 def _arrays(

@@ -16,7 +16,7 @@ from ...checks import Count, Key, checked_arguments, checked_sequence, counted, 
 from ...memory import check_fits
 from ...precision import require_float64
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.data import checked_features
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
@@ -90,10 +90,9 @@ class Network(DisplayMixin, eqx.Module):
         numbers, depth = f"{self.parameter_count:,} numbers", counted(self.architecture.depth, "layer")
         heads, widths = (", ".join(map(number, each)) or "none" for each in (self.heads.counts, self.widths))
         activation = self.architecture.embedding
-        function = "" if activation.is_linear else f" after {activation.name}"
-        yield Text(
-            f"**Network** of {depth}{function}, {numbers}: heads {heads}, widths {widths}, readout {self.readout}"
-        )
+        function = "" if activation.is_linear else f" after {verbatim(activation.name)}"
+        readout = verbatim(self.readout)
+        yield Text(f"**Network** of {depth}{function}, {numbers}: heads {heads}, widths {widths}, readout {readout}")
         rows = [row for row in array_rows(self) if row[0].startswith(("embedding", "weights", "readout", "heads"))]
         yield Table(tuple(rows), ("array", "shape", "root mean square"))
 

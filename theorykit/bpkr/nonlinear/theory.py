@@ -14,7 +14,7 @@ from ... import saddle
 from ...checks import by_name, checked_instance, finite_array
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Folded, Items, Text
+from ...symbolic.documents.document import Block, Folded, Items, Text, verbatim
 from ..action.action import Action
 from ..action.document import kinds_of_layers
 from ..evaluation.prediction import Prediction, prediction_from_kernels
@@ -55,7 +55,7 @@ class AbstractNonlinearProblem(DisplayMixin, ABC):
     values: Mapping[Expr, Any]
 
     def _view(self) -> Iterator[Block]:
-        yield Text(f"**{type(self).__name__}**: {self.problem.description}")
+        yield Text(f"**{type(self).__name__}**: {verbatim(self.problem.description)}")
         yield from self.theory.summary().blocks
 
     @abstractmethod

@@ -27,7 +27,7 @@ from ...precision import require_float64
 from ...saddle.diagnosis import warn_of_failures
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import heat_map, number
+from ...symbolic.documents.values import matrix_table, number
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 
@@ -76,7 +76,7 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
 
 def order_parameter_blocks(point: OrderParameters, architecture: Architecture | None = None) -> Iterator[Block]:
-    """Yield sizes and entries of order parameters, or of a stack of order parameters, and a picture of U_1."""
+    """Yield sizes and entries of order parameters, or of a stack of order parameters, and of U_1."""
     arrays = [np.asarray(each) for each in (*point.matrices, point.readout)]
     first, rows = arrays[0], []
     is_drawn = first.ndim == 2 and len(first) > 1
@@ -86,7 +86,7 @@ def order_parameter_blocks(point: OrderParameters, architecture: Architecture | 
             several = range(1, architecture.outputs + 1) if architecture.outputs > 1 else ()
             paths = architecture.path_labels()
             labels = [f"{path},{output}" for path in paths for output in several] if several else paths
-        yield heat_map("U_1", first, labels)
+        yield matrix_table("$U_1$", first, labels)
     for layer, matrix in enumerate(arrays, 1):
         name = f"$U_{layer}$" if layer <= len(point.matrices) else "$u$"
         if matrix.ndim < 2:

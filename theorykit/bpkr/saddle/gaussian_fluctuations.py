@@ -28,7 +28,7 @@ from ...checks import checked_whole_number, is_traced
 from ...compilation import jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Picture, Table, Text
+from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..evaluation.bound_action import BoundAction
@@ -77,7 +77,6 @@ class Fluctuations(DisplayMixin, eqx.Module):
             words = ", standard deviation ".join(number(each, 4) for each in diagonal)
             table.append((f"diagonal of {name}" if np.ndim(mean) else name, words))
         yield Table(tuple(table))
-        yield from (block for block in order_parameter_blocks(self.mean) if isinstance(block, Picture))
         if self.prediction is not None:
             yield from self.prediction._view()
         elif self.ansatz:

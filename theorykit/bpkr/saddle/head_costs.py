@@ -16,7 +16,7 @@ from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ..data.classes import are_classes, mean_and_error, outputs_as_classes
 from ..data.data import Data
 from ..data.statistics import FeatureStatistics
@@ -64,10 +64,10 @@ class HeadCosts(DisplayMixin):
         if self.measure:
             header.insert(2, f"{self.measure} {'lost' if self.measure == 'expected accuracy' else 'gained'}")
         heads, rows = _heads(map(len, self.scores)), []
-        yield Text(f"**Costs of {counted(len(heads), 'head')}**: {self.problem}")
+        yield Text(f"**Costs of {counted(len(heads), 'head')}**: {verbatim(self.problem)}")
         columns = [np.concatenate(each) for each in (self.log_evidence, self.scores, self.infinite_width_scores)]
         for i in np.argsort(columns[0]):
-            row = [str(heads[i]), *(f"{column[i]:.3g}" for column in columns)]
+            row = [verbatim(heads[i]), *(f"{column[i]:.3g}" for column in columns)]
             if self.measure:
                 mean, error = (np.concatenate(each)[i] for each in (self.prediction, self.prediction_error))
                 row.insert(2, f"{mean:.2g} ± {error:.1g}")

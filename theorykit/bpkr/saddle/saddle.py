@@ -27,7 +27,7 @@ from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, Accele
 from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ...threads import MANY_ROWS, threads_for
 from ..data.data import Data
@@ -115,7 +115,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
     architecture: Architecture | None = None
 
     def _view(self) -> Iterator[Block]:
-        yield Text(self.diagnosis)
+        yield Text(verbatim(self.diagnosis))
         is_infinite = self.architecture is not None and self.architecture.is_infinite
         rounding, tolerance = number(self.action_error, 1), number(self.stats["tolerance"], 3)
         curvature = f"smallest curvature {number(self.min_hessian_eigenvalue, 3)}, both per width"

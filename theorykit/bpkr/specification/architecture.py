@@ -305,8 +305,7 @@ class Architecture(DisplayMixin, eqx.Module):
         return labels
 
     def _view(self) -> Iterator[Block]:
-        labels = {layer: self._branch_labels(layer) for layer in range(1, self.depth + 1)}
-        yield from architecture_view(self, labels)
+        yield from architecture_view(self)
 
     def head_counts(self) -> Mapping[str, int]:
         """Return the value of the symbol H_l by name, for every layer that has heads."""

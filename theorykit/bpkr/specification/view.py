@@ -1,19 +1,15 @@
-"""Displays of an architecture: a line, a table of the layers, and a drawing of the paths through the layers."""
+"""Displays of an architecture: a line, the paths through the layers, and a table of the layers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ...checks import counted
-from ...symbolic.documents.document import Block, Picture, Table, Text
-from ...symbolic.documents.values import drawing, number, written
+from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.values import number
 from .layers import AbstractLayer, Skip, activation_of
 
-# An architecture with more layers than this is not drawn.
+# Paths of an architecture with more layers than this are not listed.
 _LAYERS = 10
-# A drawing shows at most this many branches per layer.
-_BRANCHES = 6
-# Distances of columns and rows, radius of a circle, and height of the titles, in pixels.
-_COLUMN, _ROW, _RADIUS, _TOP = 110, 30, 11, 24
 
 
 def architecture_line(architecture: Any) -> str:
@@ -33,16 +29,16 @@ def widths_in_words(architecture: Any, digits: int = 6) -> list[str]:
     return ["infinite" if len(set(found)) == 1 else f"infinite ({width})" for width in found]
 
 
-def architecture_view(architecture: Any, labels: Mapping[int, Sequence[str]]) -> Iterator[Block]:
-    """Yield the display of an architecture, given a label for every branch of each layer."""
+def architecture_view(architecture: Any) -> Iterator[Block]:
+    """Yield the display of an architecture."""
     yield Text(f"**Architecture**: {architecture_line(architecture)}")
     if architecture.depth <= _LAYERS:
         paths = architecture.path_labels() if architecture.paths <= 1000 else ()
         named = ", ".join(paths[:12]) + (", ..." if len(paths) > 12 else "") if paths else f"{architecture.paths:,}"
-        yield Picture(_drawing(architecture, labels), f"paths: {named}")
+        yield Text(f"paths: {verbatim(named)}")
     read = f"{architecture.read_tokens} tokens" if architecture.read_tokens > 1 else "one token, or the mean of all"
-    names = ["embedding", *(f"layer {layer}" for layer in labels), "readout"]
-    function = "linear" if architecture.embedding.is_linear else architecture.embedding.name
+    names = ["embedding", *(f"layer {layer}" for layer in range(1, architecture.depth + 1)), "readout"]
+    function = "linear" if architecture.embedding.is_linear else verbatim(architecture.embedding.name)
     kinds = [function, *map(_kind, architecture.layers), f"of {read}"]
     widths = [*widths_in_words(architecture), counted(architecture.outputs, "output")]
     rows = zip(names, kinds, widths, map(number, architecture.prior_variances), strict=True)
@@ -52,38 +48,7 @@ def architecture_view(architecture: Any, labels: Mapping[int, Sequence[str]]) ->
 def _kind(layer: AbstractLayer) -> str:
     if isinstance(layer, Skip):
         return f"{_kind(layer.layer)}, skip connection of gain {number(layer.gain)}"
-    words = [type(layer).__name__.lower()]
+    words = [verbatim(type(layer).__name__.lower())]
     words += [counted(layer.heads, "head")] if layer.heads else []
     activation = activation_of(layer)
-    return ", ".join([*words, *([] if activation.is_linear else [activation.name])])
-
-
-def _drawing(architecture: Any, labels: Mapping[int, Sequence[str]]) -> str:
-    """Draw layers from left to right with one circle per branch; a path passes one circle in every layer."""
-    titles = ["embedding", *(f"layer {layer}" for layer in labels), "readout"]
-    branches = [[""], *labels.values(), [""]]
-    most = min(max(map(len, branches)), _BRANCHES + 1)
-    middle, marks, columns = _TOP + most * _ROW / 2, [], []
-    for place, (title, of_layer) in enumerate(zip(titles, branches, strict=True)):
-        x = (place + 0.5) * _COLUMN
-        shown = [*of_layer[:_BRANCHES], *([f"{len(of_layer) - _BRANCHES} more"] if len(of_layer) > _BRANCHES else [])]
-        column = [(x, middle + (i - (len(shown) - 1) / 2) * _ROW, label) for i, label in enumerate(shown)]
-        marks.append(written(x, 12, title))
-        if place:
-            width = f"{widths_in_words(architecture, 4)[place - 1]} units"
-            marks.append(written(x - _COLUMN / 2, _TOP + most * _ROW + 12, width))
-            marks += [
-                f'<line x1="{a + _RADIUS:g}" y1="{b:g}" x2="{c - _RADIUS:g}" y2="{d:g}" stroke="currentColor" '
-                'stroke-opacity="0.35"/>'
-                for a, b, left in columns[-1]
-                for c, d, right in column
-                if "more" not in left + right
-            ]
-        for _, y, label in column:
-            if "more" not in label:
-                dashes = ' stroke-dasharray="3 2"' if label == "0" else ""
-                marks.append(f'<circle cx="{x:g}" cy="{y:g}" r="{_RADIUS}" fill="none" stroke="currentColor"{dashes}/>')
-            marks.append(written(x, y, label))
-        columns.append(column)
-    words = f"a network of {architecture_line(architecture)}"
-    return drawing(len(titles) * _COLUMN, _TOP + most * _ROW + 24, words, marks)
+    return ", ".join([*words, *([] if activation.is_linear else [verbatim(activation.name)])])

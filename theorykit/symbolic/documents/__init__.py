@@ -1,1 +1,1 @@
-"""Write expressions as LaTeX, MathML, documents and pages, and as text tables for storage."""
+"""Write expressions as LaTeX and MathML, and results as Markdown, LaTeX, web pages and text."""

@@ -1,4 +1,4 @@
-"""Display of objects: one list of blocks per object, as text in a terminal and as HTML in a notebook."""
+"""Display of objects: one list of blocks per object, as text in a terminal and as Markdown in a notebook."""
 
 import abc
 from collections.abc import Iterable
@@ -7,8 +7,7 @@ from typing import Any
 import jax
 
 from ...checks import refuse_traced
-from .document import Block, as_markdown, as_terminal_text
-from .page import as_fragment
+from .document import Block, as_notebook_markdown, as_terminal_text
 
 # Maximum number of lines of a repr. Longer output belongs in a summary.
 _LINES = 15
@@ -26,11 +25,8 @@ class View:
     def __repr__(self) -> str:
         return as_terminal_text(self.blocks)
 
-    def _repr_html_(self) -> str:
-        return as_fragment(self.blocks)
-
     def _repr_markdown_(self) -> str:
-        return as_markdown(self.blocks)
+        return as_notebook_markdown(self.blocks)
 
 
 class DisplayMixin:
@@ -59,11 +55,11 @@ class DisplayMixin:
             return "\n".join(lines)
         return "\n".join([*lines[: _LINES - 1], f"... {len(lines) - _LINES + 1} more lines: summary()"])
 
-    def _repr_html_(self) -> str | None:
+    def _repr_markdown_(self) -> str | None:
         try:
-            return self.summary()._repr_html_() if _has_values(self) else None
-        except (*_UNUSUAL, NotImplementedError):
-            # Let the notebook use the repr, for example if MathML cannot write a formula.
+            return self.summary()._repr_markdown_() if _has_values(self) else None
+        except _UNUSUAL:
+            # Let the notebook use the repr.
             return None
 
 

@@ -1,17 +1,20 @@
-"""Documents of headings, text, equations and lists, written as Markdown or LaTeX.
+"""Documents of headings, text, equations and lists, written as Markdown, as LaTeX or as text for a terminal.
 
-As in Markdown, text may contain inline mathematics between dollar signs, `code` in backquotes, and **bold** words.
+As in Markdown, text may contain inline mathematics between dollar signs, `code` in backquotes, and **bold** words. A
+backslash before a punctuation mark makes it an ordinary character. Names that a user chose go through `verbatim`.
 """
 
+import html
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
+from ..notation import escaped
 from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
 
 # Break an equation before its relation only if its left side is longer than this, in characters of LaTeX.
@@ -20,8 +23,10 @@ _LONG_LEFT = 60
 _LONG = 122
 # Width of text in a terminal, in characters.
 _COLUMNS = 100
-# Words between double stars. Stars after a word or a bracket denote a power.
-BOLD = re.compile(r"(?<![\w)\]])\*\*(.+?)\*\*(?!\w)")
+# An escaped character, code, a formula, bold words, or other text. Stars after a word or a bracket denote a power.
+_MARKUP = re.compile(
+    r"\\([!-/:-@[-`{-~])|`([^`]+)`|\$((?:\\.|[^\\$])+)\$|(?<![\w)\]])\*\*(.+?)\*\*(?!\w)|([^\\`$*]+|.)", re.DOTALL
+)
 _Level = Annotated[int, partial(checked_whole_number, least=1, most=6)]
 
 
@@ -86,12 +91,12 @@ class Items(Part):
 
 @dataclass(frozen=True)
 class Folded(Part):
-    """Parts that a page hides under one line of text. A terminal always hides them.
+    """Parts that a page or a notebook hides under one line of text. A terminal always hides them.
 
     - `summary`: the line of text.
     - `parts`: the hidden parts.
     - `remark`: text next to the summary, on pages only.
-    - `is_open`: whether a page shows the parts at first.
+    - `is_open`: whether the parts are shown at first.
     """
 
     summary: str
@@ -109,23 +114,15 @@ class Table(Part):
 
 
 @dataclass(frozen=True)
-class Picture(Part):
-    """Small SVG drawing, and a text that replaces it in a terminal."""
-
-    svg: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Code(Part):
     """Source code, shown verbatim."""
 
     text: str
 
 
-Block = Heading | Text | Equation | Items | Folded | Table | Picture | Code
+Block = Heading | Text | Equation | Items | Folded | Table | Code
 """Union of all parts of a document."""
-_BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Picture, Code)
+_BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Code)
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
@@ -134,6 +131,152 @@ def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
     if not found:
         raise ValueError(f"{name} must not be empty")
     return [checked_instance(f"{name}[{i}]", value, _BLOCKS) for i, value in enumerate(found)]
+
+
+def verbatim(text: object) -> str:
+    """Return text that is shown as it is: no character of a user's name or message is read as markup."""
+    return re.sub(r"[\\`*_$<>|\[\]#~&]", r"\\\g<0>", re.sub(r"\s*[\r\n]\s*", " ", str(text)))
+
+
+def code(text: str) -> str:
+    """Return text that is shown as code. Text with backquotes is shown as it is."""
+    return verbatim(text) if set(text) & set("`\n") else f"`{text}`"
+
+
+def inline(
+    text: str,
+    plain: Callable[[str], str],
+    code: Callable[[str], str],
+    formula: Callable[[str], str],
+    bold: str,
+    literal: Callable[[str], str] | None = None,
+) -> str:
+    """Write text with a function for each kind of markup. `bold` has a place {} for the words."""
+
+    def bold_words(words: str) -> str:
+        return bold.format(inline(words, plain, code, formula, bold, literal))
+
+    kinds = (literal or plain, code, formula, bold_words, plain)
+    return _MARKUP.sub(lambda found: kinds[found.lastindex - 1](found[found.lastindex]), text)
+
+
+def write(blocks: Iterable[Block], form: Mapping[type, Callable[[Any], str]]) -> Iterator[str]:
+    """Yield the written parts of a document. `form` has a function for each kind of part.
+
+    Without a function for folded parts, these are written in full.
+    """
+    for block in blocks:
+        if isinstance(block, Folded) and Folded not in form:
+            yield from write((Text(block.summary), *block.parts), form)
+        else:
+            yield form[type(block)](block)
+
+
+def as_markdown(blocks: "Iterable[Block]") -> str:
+    """Write the document as Markdown, with equations between double dollar signs."""
+    return "\n\n".join(write(checked_blocks("blocks", blocks), _MARKDOWN)) + "\n"
+
+
+def as_notebook_markdown(blocks: Iterable[Block]) -> str:
+    """Write the document as Markdown for the output of a notebook, which can fold parts."""
+
+    def code(text: str) -> str:
+        return f"<code>{html.escape(text)}</code>"
+
+    def fold(block: Folded) -> str:
+        summary = inline(block.summary, html.escape, code, lambda latex: f"${html.escape(latex)}$", "<b>{}</b>")
+        parts = "\n\n".join(write(block.parts, form))
+        return f"<details{' open' if block.is_open else ''}><summary>{summary}</summary>\n\n{parts}\n\n</details>"
+
+    form = {**_MARKDOWN, Folded: fold}
+    return "\n\n".join(write(checked_blocks("blocks", blocks), form)) + "\n"
+
+
+def _markdown_text(text: str) -> str:
+    # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
+    literal = lambda each: "<span>$</span>" if each == "$" else f"\\{each}"  # noqa: E731
+    return inline(text, str, "`{}`".format, "${}$".format, "**{}**", literal)
+
+
+def _markdown_equation(equation: Equation) -> str:
+    left, right = equation.left, equation.numbered
+    if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
+        return f"$${left} {right}$$"
+    return rf"$$\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}$$"
+
+
+def _markdown_table(table: Table) -> str:
+    header = table.header or ("",) * len(table.rows[0])
+    rows = [header, ("---",) * len(header), *table.rows]
+    return "\n".join(f"| {' | '.join(map(_markdown_text, row))} |" for row in rows)
+
+
+_MARKDOWN: Mapping[type, Callable[[Any], str]] = {
+    Heading: lambda block: f"{'#' * block.level} {_markdown_text(block.text)}",
+    Text: lambda block: _markdown_text(block.text),
+    Items: lambda block: "\n".join(f"- {_markdown_text(item)}" for item in block.items),
+    Equation: _markdown_equation,
+    Table: _markdown_table,
+    Code: lambda block: f"```python\n{block.text}```",
+}
+
+
+def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
+    """Write the document as a LaTeX article that needs only amsmath. Each equation has a label.
+
+    Equations are broken into lines that fit the text width of an article. Set `fragment` to get only the body of the
+    document, for `\\input`.
+    """
+
+    def formula(latex: str) -> str:
+        # Use plain brackets, because LaTeX does not break lines between \left and \right.
+        return "${}$".format(re.sub(r"\\(left|right)(?=[()\[\]])", "", latex))
+
+    def written(text: str) -> str:
+        return inline(text, escaped, lambda code: rf"\texttt{{{escaped(code)}}}", formula, r"\textbf{{{}}}")
+
+    def heading(block: Heading) -> str:
+        command = {1: "section*", 2: "subsection*"}.get(block.level, "subsubsection*")
+        return f"\n\\{command}{{{written(block.text)}}}\n"
+
+    def items(block: Items) -> str:
+        lines = "\n".join(rf"\item {written(text)}" for text in block.items)
+        return f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n"
+
+    def table(block: Table) -> str:
+        rows = [block.header, *block.rows] if block.header else block.rows
+        lines = " \\\\\n".join(" & ".join(map(written, row)) for row in rows)
+        return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
+
+    form = {
+        Heading: heading,
+        Text: lambda block: f"\n{written(block.text)}\n",
+        Items: items,
+        # Write an equation in the preceding paragraph, so that no page break separates the two.
+        Equation: lambda block: align_environment([block]),
+        Table: table,
+        Code: lambda block: f"\\begin{{verbatim}}\n{block.text}\\end{{verbatim}}\n",
+    }
+    met: set[str] = set()
+
+    def unique(match: re.Match[str]) -> str:
+        label = next(each for each in chain([match[1]], (f"{match[1]}-{n}" for n in count(2))) if each not in met)
+        met.add(label)
+        return rf"\label{{{label}}}"
+
+    body = "".join(write(checked_blocks("blocks", blocks), form))
+    body = re.sub(r"\\label\{([^}]*)\}", unique, body)
+    return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
+
+
+_PREAMBLE = r"""\documentclass{article}
+\usepackage{amsmath}
+\allowdisplaybreaks
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{1ex}
+\emergencystretch=4em
+\begin{document}
+"""
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
@@ -171,168 +314,34 @@ def _label(left: str) -> str:
     return "-".join(words) if 0 < len(words) < 9 else "equation"
 
 
-class Writer(NamedTuple):
-    """Functions that write each kind of part. If there is no `fold`, folded parts are written in full."""
-
-    heading: Callable[[str, int], str]
-    text: Callable[[str], str]
-    items: Callable[[tuple[str, ...]], str]
-    equation: Callable[[Equation], str]
-    table: Callable[[Table], str]
-    picture: Callable[[Picture], str]
-    code: Callable[[str], str]
-    fold: Callable[[Folded], str] | None = None
-
-    def parts(self, blocks: Iterable[Block]) -> Iterator[str]:
-        """Yield the written parts of a document."""
-        for block in blocks:
-            match block:
-                case Heading(text, level):
-                    yield self.heading(text, level)
-                case Text(text):
-                    yield self.text(text)
-                case Items(items):
-                    yield self.items(items)
-                case Equation():
-                    yield self.equation(block)
-                case Table():
-                    yield self.table(block)
-                case Picture():
-                    yield self.picture(block)
-                case Code(text):
-                    yield self.code(text)
-                case Folded(summary, parts):
-                    yield from [self.fold(block)] if self.fold else self.parts((Text(summary), *parts))
-
-
-def as_markdown(blocks: "Iterable[Block]") -> str:
-    """Write the document as Markdown, with equations between double dollar signs."""
-
-    def display(equation: Equation) -> str:
-        left, right = equation.left, equation.numbered
-        if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
-            return f"$${left} {right}$$"
-        return rf"$$\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}$$"
-
-    def table(table: Table) -> str:
-        header = table.header or ("",) * len(table.rows[0])
-        rows = [header, ("---",) * len(header), *table.rows]
-        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-    writer = Writer(
-        heading=lambda text, level: f"{'#' * level} {text}",
-        text=str,
-        items=lambda items: "\n".join(f"- {item}" for item in items),
-        equation=display,
-        table=table,
-        picture=lambda picture: picture.text,
-        code=lambda text: f"```python\n{text}```",
-    )
-    return "\n\n".join(writer.parts(checked_blocks("blocks", blocks))) + "\n"
-
-
-def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
-    """Write the document as a LaTeX article that needs only amsmath. Each equation has a label.
-
-    Equations are broken into lines that fit the text width of an article. Set `fragment` to get only the body of the
-    document, for `\\input`.
-    """
-
-    def heading(text: str, level: int) -> str:
-        command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")
-        return f"\n\\{command}{{{_latex_text(text)}}}\n"
-
-    def items(texts: tuple[str, ...]) -> str:
-        lines = "\n".join(rf"\item {_latex_text(text)}" for text in texts)
-        return f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n"
-
-    def table(table: Table) -> str:
-        rows = [table.header, *table.rows] if table.header else table.rows
-        lines = " \\\\\n".join(" & ".join(map(_latex_text, row)) for row in rows)
-        return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
-
-    def text(text: str) -> str:
-        return f"\n{_latex_text(text)}\n"
-
-    # Write an equation in the preceding paragraph, so that no page break separates the two.
-    writer = Writer(
-        heading=heading,
-        text=text,
-        items=items,
-        equation=lambda each: align_environment([each]),
-        table=table,
-        picture=lambda picture: text(picture.text),
-        code=lambda text: f"\\begin{{verbatim}}\n{text}\\end{{verbatim}}\n",
-    )
-    met: set[str] = set()
-
-    def unique(match: re.Match[str]) -> str:
-        label = next(each for each in chain([match[1]], (f"{match[1]}-{n}" for n in count(2))) if each not in met)
-        met.add(label)
-        return rf"\label{{{label}}}"
-
-    body = "".join(writer.parts(checked_blocks("blocks", blocks)))
-    body = re.sub(r"\\label\{([^}]*)\}", unique, body)
-    return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
-
-
-_PREAMBLE = r"""\documentclass{article}
-\usepackage{amsmath}
-\allowdisplaybreaks
-\setlength{\parindent}{0pt}
-\setlength{\parskip}{1ex}
-\emergencystretch=4em
-\begin{document}
-"""
-
-
 def as_terminal_text(blocks: Iterable[Block]) -> str:
     """Write the document as plain text for a terminal, with tables in columns, formulas in LaTeX, and no markup."""
 
-    def formula(match: re.Match[str]) -> str:
+    def formula(latex: str) -> str:
         # Remove the braces and commands of LaTeX, for example in N_1 x N_2.
-        latex = match[0]
         for command, text in ((r"\times", "x"), (r"\mathbb", ""), (r"\succeq", ">="), (r"\succ", ">")):
             latex = latex.replace(command, text)
         return re.sub(r"\\(?:left|right)|[{}\\]", "", latex)
 
     def plain(text: str) -> str:
-        text = re.sub(r"\$[^$]*\$", formula, text)
-        return re.sub("[$`]", "", BOLD.sub(r"\1", text))
+        return inline(text, str, str, formula, "{}")
 
     def wrapped(text: str, indent: str = "") -> str:
         unbroken = {"break_long_words": False, "break_on_hyphens": False}
         return textwrap.fill(plain(text), _COLUMNS, subsequent_indent=indent, **unbroken)
 
-    def table(table: Table) -> str:
-        rows = [tuple(map(plain, row)) for row in ((table.header, *table.rows) if table.header else table.rows)]
+    def table(block: Table) -> str:
+        rows = [tuple(map(plain, row)) for row in ((block.header, *block.rows) if block.header else block.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
-    writer = Writer(
-        heading=lambda text, level: plain(text),
-        text=wrapped,
-        items=lambda items: "\n".join(wrapped(f"- {item}", "  ") for item in items),
-        equation=lambda each: each.plain or f"{each.left} {each.relation} {each.right}",
-        table=table,
-        picture=lambda picture: picture.text,
-        code=str,
-        fold=lambda block: plain(block.summary),
-    )
-    return "\n".join(writer.parts(checked_blocks("blocks", blocks)))
-
-
-def _latex_text(text: str) -> str:
-    """Escape text outside mathematics, and write its bold words and code in LaTeX."""
-
-    def escaped(piece: str) -> str:
-        piece = re.sub(r"([%&_#])", r"\\\1", piece)
-        piece = BOLD.sub(r"\\textbf{\1}", piece)
-        return re.sub(r"`(.+?)`", r"\\texttt{\1}", piece)
-
-    def breakable(formula: str) -> str:
-        # Use plain brackets, because LaTeX does not break lines between \left and \right.
-        return re.sub(r"\\(left|right)(?=[()\[\]])", "", formula)
-
-    pieces = re.split(r"(\$[^$]*\$)", text)
-    return "".join(breakable(piece) if piece.startswith("$") else escaped(piece) for piece in pieces)
+    form = {
+        Heading: lambda block: plain(block.text),
+        Text: lambda block: wrapped(block.text),
+        Items: lambda block: "\n".join(wrapped(f"- {item}", "  ") for item in block.items),
+        Equation: lambda block: block.plain or f"{block.left} {block.relation} {block.right}",
+        Table: table,
+        Code: lambda block: block.text,
+        Folded: lambda block: plain(block.summary),
+    }
+    return "\n".join(write(checked_blocks("blocks", blocks), form))

@@ -23,16 +23,8 @@ _SIGNS = frozenset(["+", "-", r"\otimes", r"\circ", r"\cdot", r"\pm"])
 _WIDTHS = {
     **dict.fromkeys(_RELATIONS, 13.4),
     **dict.fromkeys(_SIGNS, 12.3),
-    **{
-        r"\sum": 16.2,
-        r"\int": 11.7,
-        r"\log": 14.5,
-        r"\det": 15.3,
-        r"\exp": 17.0,
-        r"\quad": 10.0,
-        r"\qquad": 20.0,
-        r"\infty": 10.0,
-    },
+    **{r"\sum": 16.2, r"\int": 11.7, r"\log": 14.5, r"\det": 15.3, r"\exp": 17.0, r"\infty": 10.0},
+    **{r"\quad": 10.0, r"\qquad": 20.0},
     **{r"\,": 1.7, r"\;": 2.8, r"\!": -1.7, r"\ ": 3.4, ",": 4.5, "|": 2.8, "(": 3.9, ")": 3.9, "'": 2.5, "i": 3.5},
     **{r"\Phi": 7.2, r"\Omega": 7.2, r"\langle": 4.0, r"\rangle": 4.0, "j": 4.1, "l": 3.0, "m": 8.8, "w": 7.2},
 }
@@ -41,12 +33,6 @@ _KINDS = {
     **dict.fromkeys((r"\quad", r"\qquad"), "space"),
     **dict.fromkeys((r"\log", r"\det", r"\exp"), "name"),
 }
-# Commands that print their argument in upright letters.
-_NAMES = (r"\operatorname", r"\text", r"\mathrm")
-# Commands that print one argument above another.
-_OVER = (r"\frac", r"\underset")
-# Commands that print the bracket after them.
-_ALONE = (r"\left", r"\right")
 
 
 class _Item(NamedTuple):
@@ -143,10 +129,10 @@ def _items(latex: str) -> list[_Item]:
     def group() -> str:
         """Return the argument that begins at token i, without braces."""
         nonlocal i
-        while tokens[i][0].isspace():
+        while i < len(tokens) and tokens[i][0].isspace():
             i += 1
         start, level = i, 0
-        while True:
+        while i < len(tokens):
             level += {"{": 1, "}": -1}.get(tokens[i][0], 0)
             i += 1
             if level == 0:
@@ -159,7 +145,7 @@ def _items(latex: str) -> list[_Item]:
         i += 1
         kind = "relation" if token in _RELATIONS else "sign" if token in _SIGNS else "symbol"
         if token in ("^", "_"):
-            size, last = _SCRIPT * width(group()), items.pop()
+            size, last = _SCRIPT * width(group()), items.pop() if items else _Item("symbol", 0, 0.0, depth)
             wide = max(last.width, size) if last.kind == "operator" else last.width + size
             items.append(last._replace(end=tokens[i - 1][1], width=wide))
             continue
@@ -167,13 +153,13 @@ def _items(latex: str) -> list[_Item]:
             if items:
                 items[-1] = items[-1]._replace(end=tokens[i - 1][1])
             continue
-        if token in _NAMES:
+        if token in (r"\operatorname", r"\text", r"\mathrm"):
             kind, wide = "name", 5.0 * len(group()) + 2
-        elif token in _OVER:
+        elif token in (r"\frac", r"\underset"):
             wide = max(width(group()), width(group())) + 2.4
         elif token == r"\sqrt":
             wide = width(group()) + 9
-        elif token in _ALONE:
+        elif token in (r"\left", r"\right"):
             kind, wide = ("open" if token == r"\left" else "close"), 1.2 if tokens[i][0] == "." else 6.0
             i += 1
         elif token == r"\begin":

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from string import Template
 
 from ...checks import checked_instance, checked_sequence
-from .document import BOLD, Block, Folded, Part, Table, Writer, checked_blocks
-from .mathml import as_text, broken, mathml
+from .document import Block, Code, Equation, Folded, Heading, Items, Part, Table, Text, checked_blocks, inline, write
+from .lines import broken
+from .mathml import mathml
+
+# Width of a line of a formula, in points at font size 10. Wider pages leave space at the right.
+_WIDTH = 500.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
 
     Args:
         blocks: The parts of the document.
-        definitions: Meanings of symbols, for a table. Each symbol in a formula links to its row.
+        definitions: Meanings of symbols. A table lists those that occur in a formula.
 
     Raises:
         NotImplementedError: If a formula contains an unknown LaTeX command.
@@ -38,144 +43,70 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
     rows = checked_sequence("definitions", definitions, "definitions of symbols")
     for number, row in enumerate(rows):
         checked_instance(f"definitions[{number}]", row, Definition)
-    page = _Page(rows)
-    body = page.body(checked_blocks("blocks", blocks)) + page.table()
-    contents = "\n".join(
-        f'<li class="level-{level}"><a href="#{anchor}">{html.escape(_plain(text))}</a></li>'
-        for level, text, anchor in page.headings
-    )
-    contents = f"<ol>\n{contents}\n</ol>" if contents else ""
-    template, style = (Path(__file__).with_suffix(suffix).read_text("utf-8") for suffix in (".html", ".css"))
-    return template.format(title=html.escape(page.title), style=f"\n{style}", contents=contents, body=body)
+    titles, contents, formulas, steps = [], [], [], count(1)
 
+    def formula(latex: str) -> str:
+        formulas.append(latex)
+        return f'<span data-latex="{html.escape(latex)}"><math>{mathml(latex)}</math></span>'
 
-def as_fragment(blocks: Iterable[Block]) -> str:
-    """Write the document as one HTML element for the output of a notebook, in the colours of the notebook."""
-    style = Path(__file__).with_name("fragment.css").read_text("utf-8")
-    # Remove anchors, which could clash with anchors in other outputs of the notebook.
-    body = re.sub(r' id="[^"]*"', "", _Page(()).body(checked_blocks("blocks", blocks)))
-    return f'<div class="theorykit"><style>{style}</style>{body}</div>'
+    def written(text: str) -> str:
+        escape = lambda piece: html.escape(piece, quote=False)  # noqa: E731
+        return inline(text, escape, lambda code: f"<code>{escape(code)}</code>", formula, "<strong>{}</strong>")
 
+    def heading(block: Heading) -> str:
+        if block.level == 1:
+            titles.append(inline(block.text, str, str, str, "{}"))
+            return f'<h1 id="top">{written(block.text)}</h1>'
+        anchor, text = f"section-{len(contents) + 1}", written(block.text)
+        contents.append(f'<li><a href="#{anchor}">{text}</a></li>')
+        return f'<h{block.level} id="{anchor}">{text}</h{block.level}>'
 
-@dataclass
-class _Page:
-    """State of a page while it is written."""
+    def equation(block: Equation) -> str:
+        latex = f"{block.left} {block.numbered}"
+        formulas.append(latex)
+        lines = broken(latex, _WIDTH, _WIDTH)
+        lines = "".join(f'<div><math displaystyle="true">{mathml(line)}</math></div>' for line in lines)
+        return f'<div class="formula" data-latex="{html.escape(latex)}">{lines}</div>'
 
-    definitions: Sequence[Definition]
-    title: str = "A derivation"
-    # Headings so far, as (level, text, anchor).
-    headings: list[tuple[int, str, str]] = field(default_factory=list)
-    folds: int = 0
-    # Anchor and name of the current place on the page.
-    place: tuple[str, str] = ("top", "the beginning")
-    # Anchor of each symbol, by the MathML of the symbol.
-    anchors: dict[str, str] = field(default_factory=dict)
-    # Place where each symbol first occurs, by anchor.
-    first: dict[str, tuple[str, str]] = field(default_factory=dict)
-
-    def __post_init__(self):
-        for number, definition in enumerate(self.definitions, 1):
-            row = mathml(definition.symbol)
-            if len(row) == 1:
-                self.anchors.setdefault(as_text(row[0]), f"symbol-{number}")
-
-    def body(self, blocks: Iterable[Block]) -> str:
-        writer = Writer(
-            heading=self.heading,
-            text=lambda text: f"<p>{self.text(text)}</p>",
-            items=lambda items: "<ul>" + "".join(f"<li>{self.text(item)}</li>" for item in items) + "</ul>",
-            equation=lambda each: self.formula(f"{each.left} {each.numbered}", "div", 'class="formula" ', "true"),
-            table=self.values,
-            picture=lambda picture: picture.svg,
-            code=lambda text: f"<pre><code>{html.escape(text)}</code></pre>",
-            fold=self.fold,
-        )
-        return "\n".join(writer.parts(blocks))
-
-    def heading(self, text: str, level: int) -> str:
-        if level == 1:
-            self.title = text
-            return f'<h1 id="top">{self.text(text)}</h1>'
-        anchor = f"section-{len(self.headings) + 1}"
-        self.headings.append((level, text, anchor))
-        self.place = (anchor, _plain(text))
-        return f'<h{level} id="{anchor}">{self.text(text)}</h{level}>'
-
-    def fold(self, block: Folded) -> str:
-        self.folds += 1
-        anchor = f"step-{self.folds}"
-        name = re.match(r"\*\*(.+?)\*\*", block.summary)
-        self.place = (anchor, _plain(name[1] if name else block.summary))
-        remark = f'<span class="remark">{self.text(block.remark)}</span>' if block.remark else ""
-        summary = f"<summary>{self.text(block.summary)}{remark}</summary>"
-        return (
-            f'<details id="{anchor}"{" open" if block.is_open else ""}>{summary}\n{self.body(block.parts)}\n</details>'
-        )
-
-    def values(self, block: Table) -> str:
-        head = "".join(f'<th scope="col">{self.text(name)}</th>' for name in block.header)
-        first = "td" if head else 'th scope="row"'
-        rows = [
-            f"<tr><{first}>{self.text(name)}</{first[:2]}>"
-            + "".join(f"<td>{self.text(cell)}</td>" for cell in cells)
-            + "</tr>"
-            for name, *cells in block.rows
-        ]
+    def table(block: Table) -> str:
+        head = "".join(f'<th scope="col">{written(name)}</th>' for name in block.header)
         head = f"<thead><tr>{head}</tr></thead>" if head else ""
-        return f'<div class="wide"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
+        body = ("<tr>" + "".join(f"<td>{written(cell)}</td>" for cell in row) + "</tr>" for row in block.rows)
+        return f'<div class="wide"><table>{head}<tbody>{"".join(body)}</tbody></table></div>'
 
-    def text(self, text: str) -> str:
-        pieces = re.split(r"\$([^$]*)\$", text)
-        for i, piece in enumerate(pieces):
-            marked = BOLD.sub(r"<strong>\1</strong>", html.escape(piece, quote=False))
-            marked = re.sub(r"`(.+?)`", r"<code>\1</code>", marked)
-            pieces[i] = self.formula(piece, "span", "", "false") if i % 2 else marked
-        return "".join(pieces)
+    def fold(block: Folded) -> str:
+        anchor = f"step-{next(steps)}"
+        remark = f'<span class="remark">{written(block.remark)}</span>' if block.remark else ""
+        is_open = ' open="open"' if block.is_open else ""
+        parts = "\n".join(write(block.parts, form))
+        summary = f"<summary>{written(block.summary)}{remark}</summary>"
+        return f'<details id="{anchor}"{is_open}>{summary}\n{parts}\n</details>'
 
-    def formula(self, latex: str, tag: str, attributes: str, displaystyle: str) -> str:
-        """Write a formula in parts, because browsers break lines only between parts."""
-        texts = ("".join(map(as_text, part)) for part in broken(mathml(latex, self.linked)))
-        parts = _MAY_BREAK.join(f'<math displaystyle="{displaystyle}">{text}</math>' for text in texts)
-        return f'<{tag} {attributes}data-latex="{html.escape(latex)}">{parts}</{tag}>'
+    def symbols() -> str:
+        met = [row for row in rows if any(_occurs(row.symbol, latex) for latex in formulas)]
+        lines = "\n".join(
+            f'<tr><th scope="row" data-latex="{html.escape(row.symbol)}"><math>{mathml(row.symbol)}</math></th>'
+            f"<td>{written(row.meaning)}</td></tr>"
+            for row in met
+        )
+        title = heading(Heading("Symbols")) if met else ""
+        return f'\n{title}\n<div class="wide"><table><tbody>\n{lines}\n</tbody></table></div>' if met else ""
 
-    def linked(self, element: Element) -> Element:
-        """Link a symbol to its row in the table."""
-        anchor = self.anchors.get(as_text(element))
-        if anchor is None:
-            return element
-        self.first.setdefault(anchor, self.place)
-        # Use an HTML link, because not every browser supports links in MathML.
-        text, link, inner = Element("mtext", {"class": "link"}), Element("a", {"href": f"#{anchor}"}), Element("math")
-        inner.append(element)
-        link.append(inner)
-        text.append(link)
-        return text
-
-    def table(self) -> str:
-        met = dict(self.first)
-        if not met:
-            return ""
-        title = self.heading("Symbols", 2)
-        # Link only to symbols that occurred in the document, because only these have a row.
-        self.anchors = {symbol: anchor for symbol, anchor in self.anchors.items() if anchor in met}
-        rows = []
-        for number, definition in enumerate(self.definitions, 1):
-            if (anchor := f"symbol-{number}") in met:
-                place, called = met[anchor]
-                symbol = "".join(map(as_text, mathml(definition.symbol)))
-                rows.append(
-                    f'<tr id="{anchor}"><th scope="row" data-latex="{html.escape(definition.symbol)}">'
-                    f"<math>{symbol}</math></th><td>{self.text(definition.meaning)}</td>"
-                    f'<td><a href="#{place}">{html.escape(called)}</a></td></tr>'
-                )
-        head = "".join(f'<th scope="col">{name}</th>' for name in ("symbol", "meaning", "first in"))
-        body = "\n".join(rows)
-        table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-        return f'\n{title}\n<div class="wide">{table}</div>'
+    form = {
+        Heading: heading,
+        Text: lambda block: f"<p>{written(block.text)}</p>",
+        Items: lambda block: "<ul>" + "".join(f"<li>{written(item)}</li>" for item in block.items) + "</ul>",
+        Equation: equation,
+        Table: table,
+        Code: lambda block: f"<pre><code>{html.escape(block.text)}</code></pre>",
+        Folded: fold,
+    }
+    body = "\n".join(write(checked_blocks("blocks", blocks), form)) + symbols()
+    template = Template(Path(__file__).with_suffix(".html").read_text("utf-8"))
+    listed = "<ol>\n" + "\n".join(contents) + "\n</ol>" if contents else ""
+    return template.substitute(title=html.escape(titles[0] if titles else "A derivation"), contents=listed, body=body)
 
 
-_MAY_BREAK = "\N{ZERO WIDTH SPACE}"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[$*`\\]", "", text)
+def _occurs(symbol: str, latex: str) -> bool:
+    """Return whether a formula contains a symbol. A T in an exponent denotes a transpose."""
+    return bool(re.search(rf"(?<![A-Za-z\\])(?<!\^\{{){re.escape(symbol)}(?![A-Za-z])", latex))

@@ -1,215 +1,75 @@
-"""Render expressions as LaTeX and as Unicode, with partial traces in operator notation.
-
-SymPy's own `latex` and `pretty`, and hence notebooks, use these printers for expressions with our atoms or names.
-"""
+"""Render expressions as LaTeX. Our atoms write themselves; this printer corrects SymPy's output for SymPy's nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any
+import re
+from collections.abc import Mapping
+from itertools import accumulate
 
 import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
-from sympy.printing.pretty.pretty import PrettyPrinter
-from sympy.printing.pretty.stringpict import prettyForm
-from sympy.printing.printer import Printer
 
 from ...checks import Expression, checked_arguments
-from ..atoms import LogDet, PartialTrace, SideBySide, SquareRoot, Stacked
-from ..functions import AngleBetween, LogBivariateNormalCDF
-from ..matrix_functions import AssumedPositiveDefinite, Entrywise, SumOfEntries
-
-_INDICES = "ijklmnpqrs"
-
-
-def _prefix(name: str, subscript: str = "") -> Callable[[Any, sp.Expr], Any]:
-    """Make the printing rule for an operator in front of its matrix."""
-    return lambda printer, expr: printer._operator(name, getattr(expr, subscript, None), expr.matrix)
-
-
-class _Rules:
-    """Rules of both printers."""
-
-    _print_LogDet = _prefix("log det")
-    _print_Diagonal = _prefix("diag")
-    _print_PartialTrace = _prefix("tr", "traced_dimension")
-    _print_Stacked = _prefix("stack", "blocks")
-    _print_SideBySide = _prefix("row", "blocks")
-
-    def _operand(self, matrix):
-        matrix = matrix.matrix if isinstance(matrix, AssumedPositiveDefinite) else matrix
-        text = self._print(matrix)
-        return text if isinstance(matrix, sp.MatrixSymbol) else self._enclosed(text)
-
-    def _print_Trace(self, expr):
-        # Print the trace of a 1 x 1 product, such as y^T A y, without the trace.
-        return self._print(expr.arg) if expr.arg.shape == (1, 1) else self._operator("tr", None, expr.arg)
-
-    def _print_WholeFunctionBase(self, expr, exp=None):
-        closed_form = sp.asin if isinstance(expr, AngleBetween) else expr.closed_form
-        return self._raised(self._print(expr.rewrite(closed_form)), exp)
-
-    def _print_AssumedPositiveDefinite(self, expr):
-        return self._print(expr.matrix)
-
-    def _matrix_factor(self, matrix):
-        matrix = matrix.matrix if isinstance(matrix, AssumedPositiveDefinite) else matrix
-        text = self._print(matrix)
-        compound = isinstance(
-            matrix, (sp.KroneckerProduct, sp.MatAdd, sp.MatMul, PartialTrace, SideBySide, Stacked)
-        )
-        if isinstance(matrix, ElementwiseApplyFunction):
-            compound = not matrix.function.expr.is_Function
-        return self._enclosed(text) if compound else text
-
-    def _print_SquareRoot(self, expr):
-        return self._root(expr.matrix, "1/2")
-
-    def _print_Inverse(self, expr):
-        root = expr.arg
-        return self._root(root.matrix, "-1/2") if isinstance(root, SquareRoot) else self._print_MatPow(expr)
-
-    def _print_Symbol(self, expr, *style, **styles):
-        if expr not in self._settings.get("symbol_names", ()):
-            if _is_variance(expr):
-                return self._with_above(sp.Symbol(f"sigma_{expr.name.removeprefix(_VARIANCE)}"), "2")
-            if _is_of_test_data(expr):
-                return self._with_below(sp.Symbol(expr.name.removesuffix(_TEST)), "*")
-        return super()._print_Symbol(expr, *style, **styles)
-
+from ..atoms import LogDet, SquareRoot
+from ..matrix_functions import SumOfEntries
+from ..notation import PRODUCT, enclosed, escaped, operand, operator, power, value_at
 
 # Prefix of variances: sigma2_1 is printed as sigma_1 squared.
 _VARIANCE = "sigma2_"
 # Suffix of symbols of test data: Phi_test is the Phi of test data.
 _TEST = "_test"
+# A name that is written as a formula: with LaTeX commands, such as \phi_1, or of letters with scripts and dashes.
+_FORMULA = re.compile(r"[^$%&#~]*\\[A-Za-z][^$%&#~]*(?<!\\)|[^\W_](?:[\w{}^'+\-,.()=/]*[\w})'+\-])?(?<!_)")
+# A name with a subscript in braces, which SymPy does not translate.
+_SUBSCRIPT = re.compile(r"([^\W_]+)_\{([^{}]*)\}")
 
 
-def _is_variance(node: Any) -> bool:
-    return isinstance(node, sp.Symbol) and node.name.startswith(_VARIANCE) and node.is_positive is True
+class MatrixLatexPrinter(LatexPrinter):
+    """SymPy's LaTeX printer with matrices of symbolic size, unambiguous brackets, and our names of symbols."""
 
+    def _print_Symbol(self, expr, style="plain"):
+        name = expr.name
+        if expr in self._settings["symbol_names"]:
+            return self._settings["symbol_names"][expr]
+        if isinstance(expr, sp.Symbol) and name.startswith(_VARIANCE) and expr.is_positive:
+            return f"{self._name(f'sigma_{name.removeprefix(_VARIANCE)}')}^{{2}}"
+        if isinstance(expr, sp.MatrixSymbol) and name.endswith(_TEST):
+            return f"{self._name(name.removesuffix(_TEST))}_{{*}}"
+        return self._name(name)
 
-def _is_of_test_data(node: Any) -> bool:
-    return isinstance(node, sp.MatrixSymbol) and node.name.endswith(_TEST)
+    def _name(self, name):
+        if not (_FORMULA.fullmatch(name) and _is_balanced(name)):
+            return rf"\text{{{escaped(name)}}}"
+        if with_subscript := _SUBSCRIPT.fullmatch(name):
+            return f"{self._deal_with_super_sub(with_subscript[1])}_{{{with_subscript[2]}}}"
+        return self._deal_with_super_sub(name)
 
-
-def _power(text: str, exp: str | None) -> str:
-    return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
-
-
-class MatrixLatexPrinter(_Rules, LatexPrinter):
-    """SymPy's LaTeX printer with rules for our atoms and for matrices of symbolic size."""
+    def _print_MatrixSymbol(self, expr):
+        return self._print_Symbol(expr)
 
     def _print_Identity(self, expr):
         return rf"I_{{{self._print(expr.shape[0])}}}"
-
-    def _operator(self, name, subscript, matrix):
-        name = r"\log\det" if name == "log det" else rf"\operatorname{{{name}}}"
-        below = "" if subscript is None else f"_{{{self._print(subscript)}}}"
-        return f"{name}{below} {self._operand(matrix)}"
-
-    def _with_above(self, symbol, text):
-        return f"{self._print(symbol)}^{{{text}}}"
-
-    def _with_below(self, symbol, text):
-        return f"{self._print(symbol)}_{{{text}}}"
-
-    def _print_PrincipalBlock(self, expr):
-        return rf"\left[{self._print(expr.matrix)}\right]_{{{expr.index}{expr.index}}}"
-
-    def _root(self, matrix, power):
-        return f"{self._operand(matrix)}^{{{power}}}"
 
     def _print_OneMatrix(self, expr):
         rows, columns = map(self._print, expr.shape)
         return rf"\mathbf{{1}}_{{{rows} \times {columns}}}"
 
-    def _print_DiagMatrix(self, expr):
-        return rf"\operatorname{{diag}}{self._parenthesise(expr.args[0])}"
+    def _print_Trace(self, expr):
+        # Print the trace of a 1 x 1 product, such as y^T A y, without the trace.
+        return self._print(expr.arg) if expr.arg.shape == (1, 1) else operator(self, "tr", expr.arg)
 
-    def _print_Softmax(self, expr):
-        return rf"\operatorname{{softmax}}{self._parenthesise(expr.column)}"
+    def _print_DiagMatrix(self, expr):
+        return rf"\operatorname{{diag}}{enclosed(self._print(expr.args[0]))}"
 
     def _print_ElementwiseApplyFunction(self, expr):
-        return self._named(expr.function, self._print(expr.expr))
+        return value_at(self, expr.function, self._print(expr.expr))
 
-    def _named(self, function, *names):
-        """Print the value of a function with these names for its variables."""
-        named = dict(zip(function.variables, names, strict=True))
-        return MatrixLatexPrinter({"symbol_names": self._settings["symbol_names"] | named}).doprint(function.expr)
-
-    def _unused(self, name, expr):
-        """Append dashes to the name of a bound variable until no free symbol has this name."""
-        others = set(map(self._print, expr.free_symbols))
-        while name in others:
-            name += "'"
-        return name
-
-    def _print_GaussianAverage(self, expr):
-        name = self._unused(self._print(expr.variable), expr)
-        named = latex(expr.integrand, {**self._settings["symbol_names"], expr.variable: name})
-        return rf"\left\langle {named} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
-
-    def _print_LawFunctionBase(self, expr, exp=None):
-        split = expr.places + 2
-        place, (v, c) = expr.args[: expr.places], map(self._print, expr.args[expr.places : split])
-        pairs = zip(expr.ordered, expr.args[split:], strict=True)
-        orders = [("x v c" if expr.places else "v c").split()[i] + self._order(k) for i, k in pairs if k != 0]
-        text = expr.notation.format(law=f"{v}, {c}") + "".join(map(self._parenthesise, place))
-        return _power("".join(rf"\partial_{{{each}}} " for each in orders) + text, exp)
-
-    def _order(self, order):
-        return "" if order == 1 else f"}}^{{{order}"
-
-    def _print_SpectralAverage(self, expr):
-        name = self._unused("s", expr)
-        v, c = map(self._print, expr.parameters)
-        orders = "".join(
-            rf"\partial_{{{name}{self._order(k)}}} " for name, k in zip("vc", expr.orders, strict=True) if k != 0
-        )
-        text = self._named(expr.function, name)
-        return rf"{orders}\left\langle {text} \right\rangle_{{{name} \sim \mu_{{{v}, {c}}}}}"
-
-    def _print_Entrywise(self, expr):
-        indices = self._indices(expr)
-        return rf"\left[{self._entry_of(expr, indices)}\right]_{{{indices}}}"
-
-    def _print_KernelMatrix(self, expr):
-        row, column = self._indices(expr.matrix).split()
-        places = (row + row, row + column, column + column)
-        text = self._named(expr.function, *(f"{self._parenthesise(expr.matrix)}_{{{place}}}" for place in places))
-        return rf"\left[{text}\right]_{{{row} {column}}}"
-
-    def _print_SumOfEntries(self, expr):
-        indices = self._indices(expr.matrix)
-        entry = self._entry_of(expr.matrix, indices)
-        is_sum = isinstance(expr.matrix, (ElementwiseApplyFunction, Entrywise)) and expr.matrix.function.expr.is_Add
-        return rf"\sum_{{{indices}}} " + (rf"\left({entry}\right)" if is_sum else entry)
-
-    def _needs_mul_brackets(self, expr, first=False, last=False):
-        # Add brackets, because factors after a sum would be read as part of it.
-        sums = isinstance(expr, SumOfEntries) and not last
-        return sums or super()._needs_mul_brackets(expr, first=first, last=last)
-
-    def _indices(self, matrix):
-        """Return index letters that no symbol in the matrix uses: one for a column or a row, otherwise two."""
-        taken = {self._print(symbol) for symbol in matrix.free_symbols}
-        letters = [letter for letter in _INDICES if letter not in taken]
-        return " ".join(letters[: 1 if 1 in matrix.shape else 2])
-
-    def _entry_of(self, matrix, indices):
-        """Print a matrix with the given indices. In a function of entries, the arguments get the indices."""
-        if isinstance(matrix, (ElementwiseApplyFunction, Entrywise)):
-            matrices = matrix.matrices if isinstance(matrix, Entrywise) else (matrix.expr,)
-            return self._named(matrix.function, *(self._entry_of(each, indices) for each in matrices))
-        text = self._print(matrix)
-        is_letter = isinstance(matrix, sp.MatrixSymbol) and not set("_^") & set(text)
-        return rf"{text}_{{{indices}}}" if is_letter else rf"\left({text}\right)_{{{indices}}}"
-
-    def _parenthesise(self, matrix):
-        return self._enclosed(self._print(matrix))
+    def _print_Inverse(self, expr):
+        if isinstance(expr.arg, SquareRoot):
+            return f"{operand(self, expr.arg.matrix)}^{{-1/2}}"
+        return self._print_MatPow(expr)
 
     def _print_MatAdd(self, expr):
         first, *rest = (self._print(term) for term in expr.args)
@@ -218,7 +78,15 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
 
     def _print_MatMul(self, expr):
         coefficient, factors = expr.as_coeff_matrices()
-        return self._coefficient(coefficient) + " ".join(map(self._matrix_factor, factors))
+        return self._coefficient(coefficient) + " ".join(map(self._factor, factors))
+
+    def _print_KroneckerProduct(self, expr):
+        return r" \otimes ".join(map(self._factor, expr.args))
+
+    def _factor(self, matrix):
+        if isinstance(matrix, ElementwiseApplyFunction) and not matrix.function.expr.is_Function:
+            return enclosed(self._print(matrix))
+        return self.parenthesize(matrix, PRODUCT)
 
     def _coefficient(self, coefficient):
         if coefficient == 1:
@@ -227,14 +95,16 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
             return f"- {self._coefficient(-coefficient)}"
         text = self._print(coefficient)
         ambiguous = coefficient.is_Add or coefficient.has(sp.Trace, LogDet, SumOfEntries)
-        return rf"\left({text}\right) " if ambiguous else f"{text} "
+        return f"{enclosed(text) if ambiguous else text} "
 
-    def _print_KroneckerProduct(self, expr):
-        return r" \otimes ".join(map(self._matrix_factor, expr.args))
+    def _needs_mul_brackets(self, expr, first=False, last=False):
+        # Add brackets, because factors after a sum would be read as part of it.
+        sums = isinstance(expr, SumOfEntries) and not last
+        return sums or super()._needs_mul_brackets(expr, first=first, last=last)
 
     def _print_Pow(self, expr):
-        if isinstance(expr.base, (LogDet, SumOfEntries, sp.Trace)):
-            return _power(self._print(expr.base), self._print(expr.exp))
+        if isinstance(expr.base, sp.Trace):
+            return power(self._print(expr.base), self._print(expr.exp))
         return super()._print_Pow(expr)
 
     def _print_Mul(self, expr):
@@ -248,153 +118,13 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
 
     def _print_log(self, expr, exp=None):
         argument = self._print(expr.args[0])
-        text = rf"\log {argument}" if expr.args[0].is_Symbol else rf"\log\left({argument}\right)"
-        return _power(text, exp)
-
-    def _print_LogNormalCDF(self, expr, exp=None):
-        name = r"\log\Phi" if expr.order == 0 else rf"\left(\log\Phi\right)^{{({expr.order})}}"
-        return _power(f"{name}{self._parenthesise(expr.args[0])}", exp)
-
-    def _print_MoreauEnvelope(self, expr, exp=None):
-        return _power(self._minimum(r"\min", expr), exp)
-
-    def _print_ProximalPoint(self, expr, exp=None):
-        return _power(self._minimum(r"\operatorname{argmin}", expr), exp)
-
-    def _minimum(self, head, expr):
-        name = self._unused("x", expr)
-        omega, variance, *values = (
-            self._print(number) if number.is_Atom else self._parenthesise(number) for number in expr.numbers
-        )
-        loss = self._named(expr.loss, name, *values)
-        square = rf"\frac{{\left({name} - {omega}\right)^{{2}}}}{{2 {variance}}}"
-        return rf"{head}_{{{name}}}\left[{square} + {loss}\right]"
-
-    def _print_LogBivariateNormalCDF(self, expr, exp=None):
-        h, k, r = map(self._print, expr.args)
-        return _power(rf"\log\Phi_{{2}}\left({h}, {k}; {r}\right)", exp)
-
-    def _print_ExpBase(self, expr, exp=None):
-        if isinstance(expr.exp, LogBivariateNormalCDF):
-            return _power(self._print(expr.exp).removeprefix(r"\log"), exp)
-        return super()._print_ExpBase(expr, exp)
-
-    _raised = staticmethod(_power)
-
-    def _enclosed(self, text):
-        return rf"\left({text}\right)"
+        text = rf"\log {argument}" if expr.args[0].is_Symbol else rf"\log{enclosed(argument)}"
+        return power(text, exp)
 
 
-class MatrixPrettyPrinter(_Rules, PrettyPrinter):
-    """SymPy's printer for terminals with rules for our atoms."""
-
-    def _raised(self, text, exp):
-        return text
-
-    def _enclosed(self, text, brackets="()"):
-        return prettyForm(*text.parens(*brackets), binding=prettyForm.ATOM)
-
-    def _print_MatAdd(self, expr):
-        first, *rest = map(self._print, expr.args)
-        return prettyForm.__add__(first, *rest)
-
-    def _print_MatMul(self, expr):
-        coefficient, factors = expr.as_coeff_matrices()
-        product = prettyForm.__mul__(*map(self._matrix_factor, factors))
-        is_negative = not coefficient.is_Add and coefficient.could_extract_minus_sign()
-        if abs(coefficient) != 1:
-            number = self._print(-coefficient if is_negative else coefficient)
-            product = prettyForm.__mul__(self._enclosed(number) if coefficient.is_Add else number, product)
-        return prettyForm(*product.left("-"), binding=prettyForm.NEG) if is_negative else product
-
-    def _operator(self, name, subscript, matrix):
-        name = prettyForm(name)
-        if subscript is not None:
-            name = _lowered(name, self._print(subscript))
-        return prettyForm(*name.right(" ", self._operand(matrix)), binding=prettyForm.MUL)
-
-    def _with_above(self, symbol, text):
-        above = "²" if self._use_unicode else f"^{text}"
-        return prettyForm(f"{self._print(symbol)}{above}", binding=prettyForm.POW)
-
-    def _with_below(self, symbol, text):
-        return prettyForm(f"{self._print(symbol)}_{text}")
-
-    def _root(self, matrix, power):
-        return self._operand(matrix) ** prettyForm(power)
-
-    def _print_PrincipalBlock(self, expr):
-        return _lowered(self._enclosed(self._print(expr.matrix), "[]"), f"{expr.index}{expr.index}")
-
-    def _print_DiagMatrix(self, expr):
-        return self._operator("diag", None, expr.args[0])
-
-    def _print_Softmax(self, expr):
-        return prettyForm(*prettyForm("softmax").right(self._enclosed(self._print(expr.column))))
-
-    def _print_SumOfEntries(self, expr):
-        return self._operator("sum", None, expr.matrix)
-
-    def _print_GaussianAverage(self, expr):
-        head = _lowered(prettyForm("E"), self._print(expr.variable))
-        return prettyForm(*head.right(self._enclosed(self._print(expr.integrand), "[]")), binding=prettyForm.FUNC)
-
-    def _print_LawFunctionBase(self, expr):
-        return self._print_Function(expr)
-
-    def _print_SpectralAverage(self, expr):
-        head = _lowered(prettyForm("E"), self._print(sp.Tuple(*expr.parameters)))
-        return prettyForm(*head.right(self._enclosed(self._of(expr.function, "s"), "[]")), binding=prettyForm.FUNC)
-
-    def _print_Entrywise(self, expr):
-        return self._enclosed(self._of(expr.function, *expr.matrices), "[]")
-
-    def _print_ElementwiseApplyFunction(self, expr):
-        return self._enclosed(self._of(expr.function, expr.expr), "[]")
-
-    def _print_KernelMatrix(self, expr):
-        name = sp.sstr(expr.matrix) if isinstance(expr.matrix, sp.MatrixSymbol) else f"({sp.sstr(expr.matrix)})"
-        return self._enclosed(self._of(expr.function, *(f"{name}_{place}" for place in ("ii", "ij", "jj"))), "[]")
-
-    def _print_LogNormalCDF(self, expr):
-        order = f"^({expr.order})" if expr.order else ""
-        return prettyForm(*prettyForm(f"(log Φ){order}").right(self._enclosed(self._print(expr.args[0]))))
-
-    def _print_LogBivariateNormalCDF(self, expr):
-        return prettyForm(*prettyForm("log Φ₂").right(self._enclosed(self._print_seq(expr.args, delimiter=", "))))
-
-    def _of(self, function, *names):
-        """Print the value of a function with these names for its variables."""
-        texts = [name if isinstance(name, str) else str(self._print(name)) for name in names]
-        # Use the plain name if the printed name has several lines.
-        named = [sp.Symbol(sp.sstr(name) if "\n" in text else text) for name, text in zip(names, texts, strict=True)]
-        return self._print(function.expr.xreplace(dict(zip(function.variables, named, strict=True))))
-
-
-def _lowered(text: prettyForm, below: prettyForm | str) -> prettyForm:
-    """Put the subscript `below` at the lower right of `text`."""
-    return prettyForm(*text.right(prettyForm("\n".join([" ", *str(below).splitlines()]))))
-
-
-def _serves_sympy(theirs: type[Printer], ours: type[Printer]) -> None:
-    """Make SymPy's printer use our printer for expressions that contain our atoms or names."""
-    doprint = theirs.doprint
-
-    @wraps(doprint)
-    def doprint_or_ours(self, expression):
-        for node in sp.preorder_traversal(expression) if type(self) is theirs else ():
-            if type(node).__module__.startswith(_SYMBOLIC) or _is_variance(node) or _is_of_test_data(node):
-                made = ours()
-                vars(made).update(vars(self))
-                return made.doprint(expression)
-        return doprint(self, expression)
-
-    theirs.doprint = doprint_or_ours
-
-
-_SYMBOLIC = __name__.rpartition(".documents")[0]
-_serves_sympy(LatexPrinter, MatrixLatexPrinter)
-_serves_sympy(PrettyPrinter, MatrixPrettyPrinter)
+def _is_balanced(name: str) -> bool:
+    depths = list(accumulate({"{": 1, "}": -1}.get(character, 0) for character in name))
+    return depths[-1] == 0 <= min(depths)
 
 
 @checked_arguments

@@ -18,7 +18,7 @@ from ...saddle.bound_action import BoundAction, Values, bind, named
 from ...saddle.problem import Coordinates
 from ...symbolic.atoms import SymmetricSymbol
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 
 # Values of undetermined sizes of matrices. They differ, so that a wrong transpose is detected.
@@ -44,7 +44,7 @@ class ActionPoint(DisplayMixin):
         yield Text(f"**Point of an action**: S = {number(np.sum(self.terms()))}")
         rows = [(name, " x ".join(map(str, np.shape(each))), number(each)) for name, each in self.values.items()]
         yield Table(
-            tuple((name, shape or "number", value) for name, shape, value in rows), ("symbol", "shape", "value")
+            tuple((verbatim(name), shape or "number", value) for name, shape, value in rows), ("symbol", "shape", "value")
         )
 
     @property
