@@ -47,7 +47,6 @@ from .matrix_functions import (
     of_entries,
     sum_of_entries,
 )
-from .spectral_laws import SpectralAverage
 
 
 @checked_arguments
@@ -245,14 +244,6 @@ def _through_numbers(value, variables, derivative, cotangent):
         yield leaf, cotangent * slope(symbol)
 
 
-def _spectral_average(node, cotangent):
-    mean = lambda value, symbol: node.with_value(_partial(value, symbol))  # noqa: E731
-    yield from _through_numbers(node.function.expr, node.function.variables, mean, cotangent)
-    for i, parameter in enumerate(node.parameters):
-        if parameter.free_symbols:
-            yield parameter, cotangent * node.slope(i)
-
-
 def _block_diagonal(node, cotangent):
     if len(node.diag) != 2:
         raise NotImplementedError(f"the matrix differential supports only block diagonals of two blocks, got {node}")
@@ -292,7 +283,6 @@ _RULES = (
             node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial), cotangent
         ),
     ),
-    (SpectralAverage, _spectral_average),
     (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * sp.OneMatrix(*node.matrix.shape))]),
     (sp.Add, _sum),
     (sp.Mul, _scalar_product),

@@ -19,7 +19,7 @@ from sympy.printing.printer import Printer
 
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, PartialTrace, SideBySide, SquareRoot, Stacked
-from ..functions import AngleBetween, LogBivariateNormalCDF
+from ..functions import AngleBetween
 from ..matrix_functions import AssumedPositiveDefinite, Entrywise, SumOfEntries
 
 _INDICES = "ijklmnpqrs"
@@ -152,26 +152,6 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         named = latex(expr.integrand, {**self._settings["symbol_names"], expr.variable: name})
         return rf"\left\langle {named} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
 
-    def _print_LawFunctionBase(self, expr, exp=None):
-        split = expr.places + 2
-        place, (v, c) = expr.args[: expr.places], map(self._print, expr.args[expr.places : split])
-        pairs = zip(expr.ordered, expr.args[split:], strict=True)
-        orders = [("x v c" if expr.places else "v c").split()[i] + self._order(k) for i, k in pairs if k != 0]
-        text = expr.notation.format(law=f"{v}, {c}") + "".join(map(self._parenthesise, place))
-        return _power("".join(rf"\partial_{{{each}}} " for each in orders) + text, exp)
-
-    def _order(self, order):
-        return "" if order == 1 else f"}}^{{{order}"
-
-    def _print_SpectralAverage(self, expr):
-        name = self._unused("s", expr)
-        v, c = map(self._print, expr.parameters)
-        orders = "".join(
-            rf"\partial_{{{name}{self._order(k)}}} " for name, k in zip("vc", expr.orders, strict=True) if k != 0
-        )
-        text = self._named(expr.function, name)
-        return rf"{orders}\left\langle {text} \right\rangle_{{{name} \sim \mu_{{{v}, {c}}}}}"
-
     def _print_Entrywise(self, expr):
         indices = self._indices(expr)
         return rf"\left[{self._entry_of(expr, indices)}\right]_{{{indices}}}"
@@ -270,15 +250,6 @@ class MatrixLatexPrinter(_Rules, LatexPrinter):
         square = rf"\frac{{\left({name} - {omega}\right)^{{2}}}}{{2 {variance}}}"
         return rf"{head}_{{{name}}}\left[{square} + {loss}\right]"
 
-    def _print_LogBivariateNormalCDF(self, expr, exp=None):
-        h, k, r = map(self._print, expr.args)
-        return _power(rf"\log\Phi_{{2}}\left({h}, {k}; {r}\right)", exp)
-
-    def _print_ExpBase(self, expr, exp=None):
-        if isinstance(expr.exp, LogBivariateNormalCDF):
-            return _power(self._print(expr.exp).removeprefix(r"\log"), exp)
-        return super()._print_ExpBase(expr, exp)
-
     _raised = staticmethod(_power)
 
     def _enclosed(self, text):
@@ -339,13 +310,6 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
         head = _lowered(prettyForm("E"), self._print(expr.variable))
         return prettyForm(*head.right(self._enclosed(self._print(expr.integrand), "[]")), binding=prettyForm.FUNC)
 
-    def _print_LawFunctionBase(self, expr):
-        return self._print_Function(expr)
-
-    def _print_SpectralAverage(self, expr):
-        head = _lowered(prettyForm("E"), self._print(sp.Tuple(*expr.parameters)))
-        return prettyForm(*head.right(self._enclosed(self._of(expr.function, "s"), "[]")), binding=prettyForm.FUNC)
-
     def _print_Entrywise(self, expr):
         return self._enclosed(self._of(expr.function, *expr.matrices), "[]")
 
@@ -359,9 +323,6 @@ class MatrixPrettyPrinter(_Rules, PrettyPrinter):
     def _print_LogNormalCDF(self, expr):
         order = f"^({expr.order})" if expr.order else ""
         return prettyForm(*prettyForm(f"(log Φ){order}").right(self._enclosed(self._print(expr.args[0]))))
-
-    def _print_LogBivariateNormalCDF(self, expr):
-        return prettyForm(*prettyForm("log Φ₂").right(self._enclosed(self._print_seq(expr.args, delimiter=", "))))
 
     def _of(self, function, *names):
         """Print the value of a function with these names for its variables."""

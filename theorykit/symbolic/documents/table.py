@@ -16,7 +16,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from ...checks import shown
-from .. import atoms, envelopes, functions, matrix_functions, spectral_laws
+from .. import atoms, envelopes, functions, matrix_functions
 from ..averages import GaussianAverage
 from ..numeric import NumericFunction
 
@@ -29,13 +29,12 @@ def _named(names: str, module: Any = sympy) -> dict[str, type]:
 
 _SCALARS = {
     **_named("Add Mul Pow StrictGreaterThan GreaterThan StrictLessThan LessThan Equality Unequality"),
-    **_named("exp log sin cos tan sec csc cot asin acos atan asec acsc acot atan2 sinh cosh tanh sech csch coth"),
-    **_named("asinh acosh atanh asech acsch acoth erf erfc erfi erfinv Ei sinc jn besseli LambertW gamma loggamma"),
-    **_named("polygamma factorial binomial beta Abs sign Heaviside floor ceiling frac Mod Max Min"),
-    **_named("StieltjesTransform LogPotential SpectralDensity CubeOfDensity LogEnergy", spectral_laws),
+    **_named("exp log sin cos tan sec csc cot asin acos atan atan2 sinh cosh tanh sech csch coth"),
+    **_named("asinh acosh atanh erf erfc erfinv gamma loggamma"),
+    **_named("polygamma factorial Abs sign Heaviside floor ceiling frac Mod Max Min"),
     **_named("MoreauEnvelope ProximalPoint", envelopes),
     **_named(
-        "Logistic LogCosh LogNormalCDF LogBivariateNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial",
+        "Logistic LogCosh LogNormalCDF SmoothedAbs SmoothedRamp AngleBetween PlaneMonomial",
         functions,
     ),
 }
@@ -51,7 +50,6 @@ _KNOWN = {
     **_named(
         "Entrywise SumOfEntries KernelMatrix AssumedPositiveDefinite", matrix_functions
     ),
-    **_named("SpectralAverage", spectral_laws),
     **{each.__name__: each for each in (BlockDiagMatrix, ElementwiseApplyFunction, GaussianAverage, ExprCondPair)},
 }
 _VARIABLES = _named("EntryVariable NormalVariable", atoms)
