@@ -273,12 +273,15 @@ WRONG.defjvp(lambda primals, tangents: (jnp.sin(*primals), 2 * tangents[0]))
         (jax.custom_jvp(jnp.sin), [sp.exp, sp.exp], "one derivative for each of 1 argument"),
         (lambda x: "text", None, "must be JAX code of numbers"),
         (lambda x: jnp.array([x, x]), None, "must return a number"),
-        (jnp.tanh, lambda x: 1 / (x - x), "df of f is"),
+        (jnp.tanh, lambda x: 1 / (x - x), "derivative of f by df is zoo at"),
+        (lambda x: x + 1j, None, "f must return real numbers"),
         (WRONG, None, "by JAX"),
     ],
-    ids=["undefined", "wrong", "slightly wrong", "of other arguments", "text", "array", "infinite", "by JAX"],
+    ids=["undefined", "wrong", "slightly wrong", "of other arguments", "text", "array", "infinite", "complex", "by JAX"],
 )
 def test_a_wrong_numeric_function_is_refused_at_the_point_where_it_is_wrong(f, df, message):
     with pytest.raises(ValueError, match=message):
         numeric_function("f", f, df)
+    with pytest.raises(ValueError, match="written must take real numbers, got complex numbers"):
+        interpret(WRITTEN(X), {"x": 0.3 + 1j})
     assert numeric_function("mended", WRONG, lambda x: sympy.cos(x))(X).diff(X).func.__name__ == "cos"

@@ -172,7 +172,23 @@ def _derivatives(function, numbers, place):
     if function is EXACT[LogNormalCDF]:
         return [float(function(numbers[0], numbers[1] + order)) for order in (1, 2)]
 
-    def lambert_w(x):
+    def of_one(at):
+        return mpmath.re(function(*numbers[:place], at, *numbers[place + 1 :]))
+
+    return [float(mpmath.diff(of_one, numbers[place], order)) for order in (1, 2)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind.__name__)
+def test_every_row_is_written_and_runs_on_a_batch(row):
+    for node in nodes(row):
+        assert mathml(latex(node**2 + node))
+    node, points = next(iter(nodes(row).items()))
+    arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
+    expected = [interpret(node, values) for values, _ in points]
+    assert_close(compiled({"value": node}, list(arrays), algebra=BATCH)(**arrays)["value"], expected, 1e-12)
+
+
+def lambert_w(x):
     """The principal branch of the inverse of w exp(w), by Newton's method from above."""
     improve = lambda _, w: (x * jnp.exp(-w) + w**2) / (1 + w)  # noqa: E731
     return jax.lax.fori_loop(0, 30, improve, jnp.log1p(x))
@@ -191,22 +207,6 @@ def test_a_function_outside_the_table_is_named_and_can_be_defined():
         for point in (0.1, 2.0, 9.0):
             assert_close(function(point), float(mpmath.re(exact(point))), 1e-13)
             assert_close(jax.grad(function)(point), float(mpmath.diff(lambda at: mpmath.re(exact(at)), point)), 1e-11)
-
-
-def of_one(at):
-        return mpmath.re(function(*numbers[:place], at, *numbers[place + 1 :]))
-
-    return [float(mpmath.diff(of_one, numbers[place], order)) for order in (1, 2)]
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind.__name__)
-def test_every_row_is_written_and_runs_on_a_batch(row):
-    for node in nodes(row):
-        assert mathml(latex(node**2 + node))
-    node, points = next(iter(nodes(row).items()))
-    arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
-    expected = [interpret(node, values) for values, _ in points]
-    assert_close(compiled({"value": node}, list(arrays), algebra=BATCH)(**arrays)["value"], expected, 1e-12)
 
 
 def of_one(expression):

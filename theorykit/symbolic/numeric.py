@@ -39,12 +39,7 @@ class _NumericClass(FunctionClass):
         return type.__repr__(cls)
 
 
-def _reduced(cls: _NumericClass) -> str | tuple:
-    definition = vars(cls).get("definition")
-    return definition or cls.__qualname__
-
-
-copyreg.pickle(_NumericClass, _reduced)
+copyreg.pickle(_NumericClass, lambda cls: vars(cls).get("definition") or cls.__qualname__)
 
 
 class NumericFunction(Function, metaclass=_NumericClass):
@@ -84,7 +79,8 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return True if all(argument.is_real for argument in self.args) else None
 
     def _latex(self, printer, exp=None):
-        text = self._derivative_of(self._notation(printer), "^{(%s)}", 3)
+        name, arguments = self._notation(printer)
+        text = name + self._marks("^{(%s)}", 3) + arguments
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
     def _notation(self, printer):
@@ -93,15 +89,13 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return name, rf"\left({', '.join(map(printer._print, self.args))}\right)"
 
     def _sympystr(self, printer):
-        arguments = f"({', '.join(map(printer._print, self.args))})"
-        return self._derivative_of((type(self).__name__, arguments), "^(%s)")
+        return f"{type(self).__name__}{self._marks('^(%s)')}({', '.join(map(printer._print, self.args))})"
 
-    def _derivative_of(self, texts, form, most=math.inf):
-        """Write the derivative of a function of one argument with dashes, and otherwise with the orders."""
-        name, arguments = texts
-        is_short = len(self.orders) == 1 and self.orders[0] <= most
-        mark = "'" * self.orders[0] if is_short else form % ", ".join(map(str, self.orders))
-        return name + (mark if self.orders else "") + arguments
+    def _marks(self, form, most=math.inf):
+        """Mark the derivative of a function of one argument with dashes, and otherwise with the orders."""
+        if len(self.orders) == 1 and self.orders[0] <= most:
+            return "'" * self.orders[0]
+        return form % ", ".join(map(str, self.orders)) if self.orders else ""
 
 
 @cache
@@ -161,13 +155,8 @@ def numeric_function(
         raise ValueError(f"name must be an identifier, got {shown(name)}")
     checked_function("f", f)
     intervals = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
-    if len(intervals) == 2 and all(np.ndim(value) == 0 for value in intervals):
-        try:
-            parameters = inspect.signature(f).parameters.values()
-        except (TypeError, ValueError):  # of built-in functions
-            parameters = ()
-        needed = sum(each.kind in _POSITIONAL and each.default is each.empty for each in parameters)
-        intervals = (intervals,) * max(1, needed)
+    if len(intervals) == 2 and np.ndim(intervals[0]) == np.ndim(intervals[1]) == 0:
+        intervals = (intervals,) * _count(f)
     intervals = tuple(tuple(map(float, interval)) for interval in intervals)
     if not intervals or not all(len(interval) == 2 and interval[0] < interval[1] for interval in intervals):
         raise ValueError(f"domain must be one interval (low, high) per argument with low < high, got {shown(domain)}")
@@ -187,6 +176,14 @@ def numeric_function(
     return made
 
 
+def _count(f: Callable) -> int:
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # of built-in functions
+        return 1
+    return max(1, sum(each.kind in _POSITIONAL and each.default is each.empty for each in parameters))
+
+
 @cache
 def _made(name: str, f: Callable, df: tuple[Callable, ...] | None, intervals: tuple[Interval, ...]) -> _NumericClass:
     """Return the class of a definition. It is kept, so that expressions are equal if their functions are."""
@@ -203,9 +200,9 @@ def _made(name: str, f: Callable, df: tuple[Callable, ...] | None, intervals: tu
 def _of_arrays(name: str, value: Callable) -> Callable:
     """Return JAX code of numbers as a function of arrays."""
 
-    def real(number, what):
+    def real(number, verb):
         if jnp.iscomplexobj(number):
-            raise ValueError(f"{name} must {what} real numbers, got {shown(number)}")
+            raise ValueError(f"{name} must {verb} real numbers, got complex numbers")
         return jnp.asarray(number, float)
 
     def of_numbers(*numbers):
@@ -215,7 +212,7 @@ def _of_arrays(name: str, value: Callable) -> Callable:
         return found
 
     def of_arrays(*arrays):
-        arrays = jnp.broadcast_arrays(*(real(array, "be called with") for array in arrays))
+        arrays = jnp.broadcast_arrays(*(real(array, "take") for array in arrays))
         if arrays[0].ndim == 0:
             return of_numbers(*arrays)
         flat = jax.vmap(of_numbers)(*(array.reshape(-1) for array in arrays))
@@ -260,8 +257,8 @@ def slope_of_orders(value: Callable, orders: Sequence[int]) -> Callable:
     return value
 
 
-def _test_points(intervals: Sequence[Interval]) -> np.ndarray:
-    """Choose points in the domain, one per row, by a Kronecker sequence. Its irrational steps avoid kinks."""
+def _test_points(intervals: Sequence[Interval]) -> list[list[float]]:
+    """Choose points in the domain by a Kronecker sequence. Its irrational steps avoid kinks."""
     columns = []
     for i, (low, high) in enumerate(intervals):
         if math.isinf(low):
@@ -269,23 +266,19 @@ def _test_points(intervals: Sequence[Interval]) -> np.ndarray:
         high = low + 2 * _FAR if math.isinf(high) else high
         steps = np.arange(1, _POINTS + 1) * math.sqrt((2, 3, 5, 7, 11, 13)[i % 6])
         columns.append(low + (high - low) * (steps % 1))
-    return np.stack(columns, axis=1)
+    return np.stack(columns, axis=1).tolist()
 
 
-def _check(function: _NumericClass, points: np.ndarray) -> None:
+def _check(function: _NumericClass, points: list[list[float]]) -> None:
     """Compare the derivatives of a function with differences at test points."""
-    name, count = function.__name__, points.shape[1]
+    name, places = function.__name__, range(len(points[0]))
     what, by = "the derivative by JAX of f" if function.orders else "f", "by df" if function.slopes else "by JAX"
     step = _STEP * min(1.0, *np.ptp(points, axis=0))
     value = jax.jit(function.implementation)
-    if function.slopes:
-        variables = [Dummy(real=True) for _ in range(count)]
-        written = [sympify(function(*variables).fdiff(i + 1)) for i in range(count)]
-        at = lambda point: [each.subs(dict(zip(variables, point, strict=True))).evalf() for each in written]  # noqa: E731
-    else:
-        coded = [jax.jit(function.derivative(i + 1).implementation) for i in range(count)]
-        at = lambda point: [Float(float(each(*point))) for each in coded]  # noqa: E731
-    for point in points.tolist():
+    variables = [Dummy(real=True) for _ in places]
+    written = [sympify(function(*variables).fdiff(i + 1)) for i in places] if function.slopes else []
+    coded = [] if function.slopes else [jax.jit(function.derivative(i + 1).implementation) for i in places]
+    for point in points:
         place = ", ".join(f"{number:.6g}" for number in point)
         try:
             here = float(value(*point))
@@ -295,7 +288,8 @@ def _check(function: _NumericClass, points: np.ndarray) -> None:
             raise ValueError(
                 f"{what} of {name} is {here} at {place}; pass domain=(low, high) if it is defined only on an interval"
             )
-        slopes = at(point)
+        slopes = [each.subs(dict(zip(variables, point, strict=True))).evalf() for each in written]
+        slopes += [Float(float(each(*point))) for each in coded]
         for slope in slopes:
             if not (slope.is_number and slope.is_finite and slope.is_real):
                 raise ValueError(f"the derivative of {name} {by} is {slope} at {place}")
@@ -304,9 +298,11 @@ def _check(function: _NumericClass, points: np.ndarray) -> None:
         try:
             check_jvp(value, jvp, tuple(point), _TOLERANCE * max(1.0, abs(here)), _TOLERANCE, step)
         except AssertionError:
-            ends = [[float(value(*(point + side * each))) for side in (1, -1)] for each in step * np.eye(count)]
-            by_differences = [(above - below) / (2 * step) for above, below in ends]
-            expected, found = (", ".join(f"{n:.6g}" for n in numbers) for numbers in (by_differences, given))
+            ends = [[float(value(*(point + side * each))) for side in (1, -1)] for each in step * np.eye(len(point))]
+            expected, found = (
+                ", ".join(f"{number:.6g}" for number in numbers)
+                for numbers in ([(above - below) / (2 * step) for above, below in ends], given)
+            )
             raise ValueError(
                 f"the derivative of {name} at {place} is {expected} by differences, but {found} {by}"
             ) from None

@@ -139,7 +139,7 @@ def log_bivariate_normal_cdf(h: Scalar, k: Scalar, correlation: Scalar) -> Expr:
 
     Example:
         >>> import theorykit
-        >>> from theorykit.theories.bivariate_normal import log_bivariate_normal_cdf
+        >>> from theorykit.theories import log_bivariate_normal_cdf
         >>> theorykit.enable_float64()
         >>> log_bivariate_normal_cdf(-30, -30, 0.5).evalf(8)
         -607.69046

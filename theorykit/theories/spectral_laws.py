@@ -271,7 +271,7 @@ class SpectralLaw:
 
     Example:
         >>> import theorykit
-        >>> from theorykit.theories.spectral_laws import marchenko_pastur, semicircle
+        >>> from theorykit.theories import marchenko_pastur, semicircle
         >>> theorykit.enable_float64()
         >>> law = marchenko_pastur(2) + semicircle(1)
         >>> law.stieltjes(6).evalf(8)
