@@ -62,7 +62,8 @@ def log_orthant(h, k, r):
 def log_by_plackett(h, k, r):
     """The probability is its limit max(0, Phi(h) - Phi(-k)) at correlation -1 plus an integral (Plackett, 1954).
 
-    The integral is of the density at (h, k) over the correlation. With s = atanh r it is exp(-exponent), and log-concave.
+    The integral is of the density at (h, k) over the correlation. With s = atanh r it is exp(-exponent), which is
+    log-concave.
     """
     plus, minus, end = (h + k) ** 2, (h - k) ** 2, np.arctanh(r)
 

@@ -162,7 +162,8 @@ def numeric_function(
         raise ValueError(f"domain must be one interval (low, high) per argument with low < high, got {shown(domain)}")
     given = df if df is None else tuple(df) if isinstance(df, (list, tuple)) else (df,)
     if given is not None and len(given) != len(intervals):
-        raise ValueError(f"df must be one derivative for each of {counted(len(intervals), 'argument')}, got {shown(df)}")
+        count = counted(len(intervals), "argument")
+        raise ValueError(f"df must be one derivative for each of {count}, got {shown(df)}")
     try:
         made = _made(name, f, given, intervals)
     except TypeError as error:
