@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
-from sympy import Expr, MatrixSymbol, Symbol, expand, sympify
+from sympy import Expr, MatrixSymbol, Symbol, Trace, expand, sympify
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from .precision import require_float64
@@ -534,8 +534,10 @@ def checked_expression(name: str, value: Any) -> Expr:
 
 
 def checked_scalar(name: str, value: Any) -> Expr:
-    """Require a scalar expression."""
+    """Require a scalar expression. A product of matrices with one entry, such as x^T K x, becomes its trace."""
     expression = checked_expression(name, value)
+    if expression.is_Matrix and expression.shape == (1, 1):
+        return Trace(expression)
     if expression.is_Matrix:
         raise ValueError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
     return expression

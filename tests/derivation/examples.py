@@ -1,6 +1,6 @@
 """A true step of every rule, on small expressions, and the sizes to try them at."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 from sympy import (
@@ -254,10 +254,25 @@ RULES |= {
 }
 
 
+class _Steps(Mapping[str, Step]):
+    """The step of every example by name. Each is made once, when it is first used."""
+
+    def __getitem__(self, name: str) -> Step:
+        return _made(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(RULES)
+
+    def __len__(self) -> int:
+        return len(RULES)
+
+
 @cache
-def steps() -> dict[str, Step]:
-    """Return the step of every example, made once."""
-    return {name: make() for name, make in RULES.items()}
+def _made(name: str) -> Step:
+    return RULES[name]()
+
+
+STEPS = _Steps()
 
 
 def _relu_kernel(a, c, b):

@@ -9,7 +9,7 @@ from theorykit.symbolic import Equation, as_latex, as_markdown
 from theorykit.symbolic.documents.document import Folded
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action
-from .examples import SIZES, steps
+from .examples import SIZES, STEPS
 from .mistakes import is_caught, planted
 
 ROUTES = {
@@ -104,7 +104,7 @@ def test_checked_steps_are_written_as_the_steps_are():
 
 
 def test_documents_state_every_kind_of_claim_and_say_how_it_is_checked():
-    of_rules = Derivation(tuple(steps().values()), SIZES[:1])
+    of_rules = Derivation(tuple(STEPS.values()), SIZES[:1])
     found = set()
     for derivation in (of_rules, action("one layer").expansion.derivation):
         verification = derivation.verify()

@@ -24,6 +24,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
+from sympy.matrices.expressions.matexpr import MatrixElement
 
 from ..checks import shown
 from ..symbolic.atoms import BoundVariable, EntryVariable
@@ -225,6 +226,7 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     **dict.fromkeys(TABLE, _scalar_function),
     **dict.fromkeys((sp.log, sp.asin), _in_stable_form(_scalar_function)),
     sp.MatrixBase: lambda node, at: at.algebra.matrix([[at(node[i, j]) for j in range(node.cols)] for i in range(node.rows)]),
+    MatrixElement: lambda node, at: at(node.parent)[..., int(node.i), int(node.j)],
     sp.Identity: lambda node, at: at.xp.eye(at.size(node.shape[0])),
     sp.ZeroMatrix: lambda node, at: at.xp.zeros(tuple(map(at.size, node.shape))),
     sp.OneMatrix: lambda node, at: at.xp.ones(tuple(map(at.size, node.shape))),
@@ -283,7 +285,8 @@ def refuse(node, at=None):
 # What to write instead of a node that has no rule.
 _REMEDIES: Iterable[tuple[type | tuple[type, ...], str]] = (
     (sp.Determinant, "write log(det(A)) as symbolic.log_det(A)"),
-    ((sp.Derivative, sp.Subs, sp.Integral, sp.Sum, sp.Product), "evaluate it, for example with .doit()"),
+    (sp.Sum, "write sums over entries as traces, such as symbolic.trace(x.T * y), or with symbolic.sum_of_entries"),
+    ((sp.Derivative, sp.Subs, sp.Integral, sp.Product), "evaluate it, for example with .doit()"),
     ((ImaginaryUnit, sp.conjugate, sp.re, sp.im, sp.arg), "actions are real: declare its symbols with real=True"),
     (sp.DiracDelta, "it is not a function of numbers"),
     (sp.Function, "define it with symbolic.numeric_function(name, f), where f is JAX code"),

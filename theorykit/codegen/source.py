@@ -9,7 +9,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import wrap
 from types import FunctionType, ModuleType
 from typing import Any
@@ -28,6 +28,8 @@ from .structured import Structured
 
 # Longest part of a formula that is written in place instead of by a name.
 _LONGEST = 60
+# The same for parts that occur several times.
+_SHORTEST = 12
 _WIDTH = 88
 # Precedence of Python's operators, and of calls and names.
 _COMPARE, _ADD, _MULTIPLY, _NEGATE, _POWER, _ATOM = range(6)
@@ -293,7 +295,7 @@ def source_of(
     texts = {original: Text(identifier) for original, identifier in written.items()}
     at = _Recording(texts, names)
     results = {output: at(expression) for output, expression in outputs.items()}
-    writer = _Writer({*written.values(), "jnp"})
+    writer = _Writer({*written.values(), "jnp"}, results.values())
     body = [line for binding in bindings for line in _size_line(binding, at, written)]
     returned = [f"    {_quoted(output)}: {writer.text(value, _COMPARE)}," for output, value in results.items()]
     whole = [*writer.lines, "return {", *returned, "}"]
@@ -333,7 +335,7 @@ def _size_line(binding, at: At, written: Mapping[str, str]) -> list[str]:
     line = f"{written[size.name]} = {written[argument]}.shape[{axis}]"
     if isinstance(divisor, tuple):
         return [f"{line} // {written[divisor[0]]}.shape[{divisor[1]}]"]
-    return [line if divisor == 1 else f"{line} // {_Writer(set()).text(at(divisor), _ATOM)}"]
+    return [line if divisor == 1 else f"{line} // {_Writer(set(), ()).text(at(divisor), _ATOM)}"]
 
 
 def _names_in(code: str) -> set[str]:
@@ -370,8 +372,16 @@ def _identifiers(names: Sequence[str]) -> dict[str, str]:
 class _Writer:
     """Write pieces of text: equal pieces once, by name, in lines before the result."""
 
-    def __init__(self, taken: set[str]):
+    def __init__(self, taken: set[str], results: Iterable[Any]):
         self.taken, self.lines = taken, []
+        # How often each piece is part of another.
+        self.uses: Counter[int] = Counter()
+        pending = [value for value in results if isinstance(value, Text)]
+        while pending:
+            for part in pending.pop().parts:
+                if isinstance(part, Text):
+                    self.uses[id(part)] += 1
+                    pending += [part] if self.uses[id(part)] == 1 else []
         self.written: dict[int, str] = {}
         self.named: dict[str, str] = {}
         self.kept: list[Any] = []
@@ -388,12 +398,16 @@ class _Writer:
             is_shared = text in self.named
             if is_shared:
                 text = self.named[text]
-            elif value.parts and (value.hint or len(text) > _LONGEST or value.template in _NAMED):
+            elif value.parts and (self.is_long(value, text) or value.hint or value.template in _NAMED):
                 text = self.name(text, value.hint or _NAMED.get(value.template, "part").format(*map(_word, parts)))
             self.written[id(value)] = text
         text = self.written[id(value)]
         is_weak = value.precedence < least and not text.isidentifier()
         return f"({text})" if is_weak else text
+
+    def is_long(self, value: Text, text: str) -> bool:
+        """Return whether a name is easier to read than the formula in its places."""
+        return len(text) > (_SHORTEST if self.uses[id(value)] > 1 else _LONGEST)
 
     def name(self, text: str, hint: str) -> str:
         """Give a result a name, and write its line."""

@@ -20,7 +20,7 @@ from ..checks import check_fields, checked_whole_number
 from ..codegen import interpret
 from ..symbolic import GaussianAverage as AverageOfKernel
 from ..symbolic.atoms import SymmetricSymbol
-from .exact import ExactPoint, NotRational, Residues, as_value
+from .field import NotRational, Point, Residues, as_value
 from .sampling import Values, random_value
 
 # Number of Gauss-Hermite nodes per dimension, by the number of dimensions.
@@ -68,7 +68,7 @@ class Claim(abc.ABC):
     def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
         """Return the error of the claim for these values of symbols by name."""
 
-    def _sides(self, before: Expr, after: Expr, point: "ExactPoint | _FloatPoint") -> Iterator[tuple[Any, Any]]:
+    def _sides(self, before: Expr, after: Expr, point: "Point | _FloatPoint") -> Iterator[tuple[Any, Any]]:
         """Yield pairs of values that are equal if the claim holds, in the arithmetic of the point."""
         raise NotRational(self.beyond)
 
@@ -90,7 +90,7 @@ class Identity(Claim):
 
 @dataclass(frozen=True)
 class _FloatPoint:
-    """Random floating-point values of symbols by name, called like an `ExactPoint`. Slopes are differences."""
+    """Random floating-point values of symbols by name, called like an `Point`. Slopes are differences."""
 
     values: Values
     rng: np.random.Generator
@@ -128,7 +128,7 @@ class _FloatPoint:
         return _slope_at_zero(lambda step: self.where({variable: at + step * direction})(expression))
 
 
-def residuals(claim: Claim, before: Expr, after: Expr, point: ExactPoint) -> Iterator[Residues]:
+def residuals(claim: Claim, before: Expr, after: Expr, point: Point) -> Iterator[Residues]:
     """Evaluate the claim at a random point of a prime field and yield its residuals, all zero if the claim holds.
 
     Raises `NotRational`, which names the part that is not a rational function.

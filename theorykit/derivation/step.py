@@ -23,7 +23,7 @@ from ..symbolic.documents.document import Folded, Items, Table
 from ..threads import threads_for
 from .claims import Claim, residuals
 from .document import Show, statement
-from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
+from .field import ANY_FUNCTIONS, PRIME, NotRational, Point, SingularPoint, random_point
 from .sampling import random_values
 
 # Number of points to try. At some, a denominator may vanish.
@@ -263,9 +263,9 @@ class Points:
 
     sizes: Sequence[Mapping[Expr, int]]
     seed: int
-    drawn: dict[tuple[int, int], ExactPoint] = field(default_factory=dict)
+    drawn: dict[tuple[int, int], Point] = field(default_factory=dict)
 
-    def at(self, trial: int) -> Iterator[ExactPoint]:
+    def at(self, trial: int) -> Iterator[Point]:
         """Yield points for one set of sizes."""
         for attempt in range(_ATTEMPTS):
             key = trial, attempt
@@ -290,14 +290,14 @@ def chance_of_mistake(step: Step, points: Points) -> float | None:
         else:
             raise NotRational("a denominator or a determinant that is zero")
         sides = step.claim.expressions(step.before, step.after)
-        of_any = point.draws.results and any(side.has(*ANY_FUNCTIONS) for side in sides)
+        of_any = point.results and any(side.has(*ANY_FUNCTIONS) for side in sides)
         if not all(residual.is_zero for residual in found):
             if of_any:
                 raise NotRational("a property of the functions in it")
             return None
         # Bound the probability, times the prime, that different arguments of a function coincide at this point.
-        count = len(point.draws.results) if of_any else 0
-        collisions = count * (count - 1) // 2 * max(point.draws.degrees, default=0)
+        count = len(point.results) if of_any else 0
+        collisions = count * (count - 1) // 2 * max(point.degrees, default=0)
         degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
     # A false claim is false for at least one set of sizes. To pass, it must hold by chance at one of the points there.
     return _ATTEMPTS * degree / PRIME

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
-from sympy import Add, DiracDelta, Dummy, Expr, Function, Interval, MatrixSymbol, Mul, Pow, S, Symbol
+from sympy import Add, Expr, Interval, MatrixSymbol, S, Symbol
 
 from ..checks import (
     Scalar,
@@ -36,6 +36,7 @@ from ..checks import (
 )
 from ..codegen import CompiledFunction, compile_expressions
 from ..codegen.compiled import bound_sizes, check_covered
+from ..codegen.rounding import rounding_effects
 from ..compilation import jit
 from ..derivation import Derivation, Recorder, rules
 from ..precision import require_float64
@@ -421,23 +422,13 @@ class Action(DisplayMixin):
         return compile_expressions("action", terms, self.symbols)
 
     @cached_property
-    def compiled_rounding(self) -> CompiledFunction:
+    def rounding_effects(self) -> Callable[..., Float[Array, "output part"]]:
         """JAX function of all symbols by name: effects of relative rounding errors of one in the sums within terms.
 
-        The sum of the magnitudes of `action_0`, `action_1`, ... is the effect on S, and that of `slope_i_0`, ... the
-        effect on each of `standard_equations`, if known. The effect may exceed the terms: at a small x, log(1 + x^2)
-        is known only to the rounding error of 1. Magnitudes are taken of numbers, because SymPy's `Abs` of an
-        expression that is not known to be real, such as sqrt(1 - q), contains its conjugate.
+        The first row is the effect on S, and the others are the effects on `standard_equations`, if known. An effect
+        may exceed the terms: at a small x, log(1 + x^2) is known only to the rounding error of 1.
         """
-        named = {"action": self.expression}
-        if self.standard_equations is not None:
-            named |= {f"slope_{i}": slope for i, slope in enumerate(self.standard_equations.values())}
-        effects = {
-            f"{name}_{j}": effect
-            for name, whole in named.items()
-            for j, effect in enumerate(each for term in Add.make_args(whole) for each in _effects_of_sums(term))
-        }
-        return compile_expressions("rounding", effects, self.symbols)
+        return rounding_effects([self.expression, *(self.standard_equations or {}).values()], self.symbols)
 
     @cached_property
     def compiled_scale(self) -> CompiledFunction:
@@ -462,28 +453,6 @@ class Action(DisplayMixin):
     def latex(self, symbol_names: Mapping[Expr, str] | None = None) -> str:
         """Return S as LaTeX."""
         return latex(self.expression, symbol_names)
-
-
-def _effects_of_sums(term: Expr) -> Iterator[Expr]:
-    """Yield the effect on a term of a relative rounding error of one in each part of each sum in it, to first order.
-
-    Sums within averages and functions of matrices are left out. The errors of averages are stated separately.
-    """
-    sums, nodes = set(), [term]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, Add):
-            sums.add(node)
-        if isinstance(node, (Add, Mul, Pow, Function)):
-            nodes += [each for each in node.args if each.free_symbols and not getattr(each, "is_Matrix", False)]
-    for each in sums:
-        result = Dummy(each.func.__name__, real=True)
-        try:
-            slope = gradient(term.xreplace({each: result}), result).xreplace({result: each})
-        except NotImplementedError:
-            continue
-        if not slope.has(DiracDelta):
-            yield from (slope * part for part in each.args)
 
 
 def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tuple[int, Expr | None]:

@@ -163,14 +163,11 @@ class BoundAction(AbstractSaddleProblem):
         Effects that are not known or infinite are zero.
         """
         values, pull = jax.vjp(lambda step: self.values(self.moved(coordinates, step)), jnp.zeros_like(coordinates))
-        effects = self.of.compiled_rounding(**self._given(values))
-
-        def size(prefix: str) -> Array:
-            own = [jnp.abs(effect) for name, effect in effects.items() if name.startswith(prefix)]
-            return sum((jnp.where(jnp.isfinite(effect), effect, 0.0) for effect in own), jnp.zeros(()))
-
-        sizes = {name: jnp.full_like(value, size(f"slope_{i}_")) for i, (name, value) in enumerate(values.items())}
-        return size("action_"), jnp.abs(pull(sizes)[0])
+        effects = jnp.abs(self.of.rounding_effects(**self._given(values)))
+        on_action, *on_slopes = jnp.sum(jnp.where(jnp.isfinite(effects), effects, 0.0), axis=1)
+        on_slopes = on_slopes or [jnp.zeros(())] * len(values)
+        sizes = {name: jnp.full_like(value, size) for (name, value), size in zip(values.items(), on_slopes, strict=True)}
+        return on_action, jnp.abs(pull(sizes)[0])
 
     @eqx.filter_jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:

@@ -13,6 +13,7 @@ from itertools import chain, count
 import sympy as sp
 from sympy.core.symbol import Str
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..checks import (
@@ -52,9 +53,17 @@ class SymmetricSymbol(sp.MatrixSymbol):
 class PositiveSemidefiniteSymbol(SymmetricSymbol):
     """Named symmetric positive semidefinite matrix."""
 
+    def is_semidefinite(self, proof):
+        """By declaration."""
+        return True
+
 
 class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
     """Named symmetric positive definite matrix, which has a Cholesky factor."""
+
+    def is_definite(self, proof):
+        """By declaration."""
+        return True
 
 
 @checked_arguments
@@ -164,6 +173,10 @@ class LogDet(sp.Expr):
         """Evaluate with the factorisation of the algebra."""
         return at.algebra.log_det(self.matrix, at)
 
+    def pullback(self, cotangent):
+        """Return the gradient: the inverse of the matrix."""
+        return [(self.matrix, cotangent * sp.Inverse(self.matrix).T)]
+
 
 class FunctionOfMatrix(MatrixExpr):
     """Matrix-valued function of its first argument. Its entries are not expanded."""
@@ -215,6 +228,17 @@ class PartialTrace(FunctionOfMatrix):
         blocks = at.xp.reshape(matrix, (*matrix.shape[:-2], outer, inner, outer, inner))
         return at.xp.einsum("...hahb->...ab" if self.traced == 0 else "...aibi->...ab", blocks)
 
+    def pullback(self, cotangent):
+        """Return the gradient, a Kronecker product. SymPy simplifies it only with the coefficient in front."""
+        coefficient, rest = split_coefficient(cotangent.doit())
+        identity = sp.Identity(self.traced_dimension)
+        pair = (identity, rest) if self.traced == 0 else (rest, identity)
+        return [(self.matrix, coefficient * sp.KroneckerProduct(*pair))]
+
+    def is_definite(self, proof):
+        """Follow the matrix."""
+        return proof(self.matrix)
+
 
 class PrincipalBlock(FunctionOfMatrix):
     """One of the two diagonal blocks of a square matrix. The blocks have `sizes` (n_0, n_1)."""
@@ -236,6 +260,14 @@ class PrincipalBlock(FunctionOfMatrix):
         split = at.size(self.sizes[0])
         kept = slice(None, split) if self.index == 0 else slice(split, None)
         return at(self.matrix)[..., kept, kept]
+
+    def pullback(self, cotangent):
+        """Return the gradient, which is zero in the other block."""
+        return [(self.matrix, embed(cotangent, self.sizes, self.index))]
+
+    def is_definite(self, proof):
+        """Follow the matrix."""
+        return proof(self.matrix)
 
 
 class Diagonal(FunctionOfMatrix):
@@ -261,6 +293,10 @@ class SquareRoot(FunctionOfMatrix):
         """Evaluate with the decomposition of the algebra."""
         return at.algebra.square_root(self.matrix, at)
 
+    def is_definite(self, proof):
+        """Follow the matrix."""
+        return proof(self.matrix)
+
 
 class Softmax(FunctionOfMatrix):
     """exp(x_i) / sum_j exp(x_j) of a column x, kept unexpanded because the exponentials alone overflow.
@@ -279,6 +315,10 @@ class Softmax(FunctionOfMatrix):
         largest = at.algebra.stop_gradient(at.xp.max(column, axis=-2, keepdims=True))
         weights = at.xp.exp(column - largest)
         return weights / at.xp.sum(weights, axis=-2, keepdims=True)
+
+    def pullback(self, cotangent):
+        """Return the gradient by the Jacobian diag(p) - p p^T, which is symmetric."""
+        return [(self.column, DiagMatrix(self) * cotangent - self * (self.T * cotangent))]
 
 
 class _Regrouped(FunctionOfMatrix):
@@ -308,6 +348,10 @@ class Stacked(_Regrouped):
         """Rearrange the blocks."""
         return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-1), -2)
 
+    def pullback(self, cotangent):
+        """Return the gradient, rearranged back."""
+        return [(self.matrix, SideBySide(cotangent, self.blocks))]
+
 
 class SideBySide(_Regrouped):
     """The matrix `[A_1; ...; A_k]` rearranged as `[A_1 | ... | A_k]`."""
@@ -321,6 +365,10 @@ class SideBySide(_Regrouped):
     def value(self, at):
         """Rearrange the blocks."""
         return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-2), -1)
+
+    def pullback(self, cotangent):
+        """Return the gradient, rearranged back."""
+        return [(self.matrix, Stacked(cotangent, self.blocks))]
 
 
 @lru_cache

@@ -282,9 +282,13 @@ def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr
     """Split off a factor exp(E), with E = a + b z + c z^2. Return the other factor, and (E, b, c) or None.
 
     This factor times the normal density is a normal density with another mean and variance. A factor with c >= 1/2
-    stays in the integrand, because there is no such density, and because another factor may have to cancel its growth.
+    stays in the integrand, because there is no such density. So does a factor of a ratio of exponential functions, such
+    as exp(z) / (1 + exp(z)), because the other factor cancels its growth.
     """
     z, factors = average.variable, sp.Mul.make_args(average.integrand)
+    growing = (sp.exp, sp.cosh, sp.sinh)
+    if any(each.is_Pow and each.exp.is_negative and each.has_free(z) and each.has(*growing) for each in factors):
+        return average.integrand, None
     for i, factor in enumerate(factors):
         if isinstance(factor, sp.exp) and factor.has_free(z):
             terms = [factor.exp] if coefficients(factor.exp, z) else sp.Add.make_args(sp.expand(factor.exp))

@@ -7,28 +7,22 @@ symmetric part, the gradient on the space of symmetric matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
-from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.matrices.expressions.matexpr import MatrixElement, MatrixExpr
 
 from ..checks import Scalar, checked_arguments
 from .atoms import (
     Diagonal,
     EntryVariable,
-    LogDet,
     PartialTrace,
-    PrincipalBlock,
-    SideBySide,
-    Softmax,
-    Stacked,
     SymmetricSymbol,
     check_matrices_are_fixed,
-    embed,
     hold,
     matrix_scalars,
     new_variable,
@@ -39,10 +33,7 @@ from .atoms import (
 from .averages import GaussianAverage, mean_slope
 from .functions import JUMPING, partial_derivative
 from .matrix_functions import (
-    AssumedPositiveDefinite,
     Entrywise,
-    KernelMatrix,
-    SumOfEntries,
     coefficient_and_factors,
     of_entries,
     sum_of_entries,
@@ -62,9 +53,9 @@ def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Ex
         >>> gradient(log_det(positive_definite("K", 3)), positive_definite("K", 3))
         K**(-1)
     """
-    terms = list(_accumulate(expression, sp.S.One, variable))
     if not getattr(variable, "is_Matrix", False):
-        return sp.Add(*terms)
+        return _slope_by_number(expression, variable)
+    terms = list(_accumulate(expression, sp.S.One, variable))
     if not terms:
         return sp.ZeroMatrix(*variable.shape)
     total = sp.MatAdd(*terms).doit()
@@ -78,16 +69,58 @@ def _accumulate(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterato
     if node == variable:
         yield cotangent
     elif node.has(variable):
-        rule = next((rule for node_type, rule in _RULES if isinstance(node, node_type)), None)
-        if rule is None:
-            raise NotImplementedError(
-                f"the matrix differential has no rule for {type(node).__name__} (in {node}); write it with sums, "
-                "products, inverses, Kronecker products, symbolic.entrywise and the other matrices of "
-                "theorykit.symbolic"
-            )
-        for argument, contribution in rule(node, cotangent):
+        for argument, contribution in _contributions(node, cotangent):
             if argument.has(variable):
                 yield from _accumulate(argument, contribution, variable)
+
+
+# Number of paths from an expression to a symbol above which shared subexpressions are differentiated once. Up to it, the
+# gradient is a sum of products, whose terms are easier to read and to cancel.
+_MOST_PATHS = 500
+
+
+def _slope_by_number(expression: sp.Expr, variable: sp.Symbol) -> sp.Expr:
+    if _paths(expression, variable, {}) <= _MOST_PATHS:
+        return sp.Add(*_accumulate(expression, sp.S.One, variable))
+    slopes: dict[sp.Expr, sp.Expr] = {variable: sp.S.One}
+
+    def slope(node: sp.Expr) -> sp.Expr:
+        if node not in slopes:
+            slopes[node] = sp.Add(*(c * slope(argument) for argument, c in _of_numbers(node, sp.S.One, variable)))
+        return slopes[node]
+
+    return slope(expression)
+
+
+def _paths(node: sp.Basic, variable: sp.Symbol, known: dict[sp.Basic, int]) -> int:
+    """Count the paths from a node to the variable."""
+    if node not in known:
+        known[node] = int(node == variable) + sum(_paths(each, variable, known) for each in node.args)
+    return known[node]
+
+
+def _of_numbers(node: sp.Expr, cotangent: sp.Expr, variable: sp.Symbol) -> Iterator[tuple[sp.Expr, sp.Expr]]:
+    """Yield the numbers that a node depends on directly or through matrices, with derivatives times the cotangent."""
+    for argument, contribution in _contributions(node, cotangent):
+        if argument.has(variable):
+            if getattr(argument, "is_Matrix", False):
+                yield from _of_numbers(argument, contribution, variable)
+            else:
+                yield argument, contribution
+
+
+def _contributions(node: sp.Expr, cotangent: sp.Expr) -> Iterable[tuple[sp.Expr, sp.Expr]]:
+    """Return pairs of an argument of a node and its part of the gradient."""
+    if hasattr(node, "pullback"):
+        return node.pullback(cotangent)
+    rule = next((rule for node_type, rule in _RULES if isinstance(node, node_type)), None)
+    if rule is None:
+        raise NotImplementedError(
+            f"the matrix differential has no rule for {type(node).__name__} (in {node}); write it with sums, "
+            "products, inverses, Kronecker products, symbolic.entrywise and the other matrices of "
+            "theorykit.symbolic"
+        )
+    return rule(node, cotangent)
 
 
 def _sum(node, cotangent):
@@ -176,14 +209,6 @@ def _kronecker(node, cotangent):
         yield factor, coefficient * PartialTrace(rest, dimensions, traced)
 
 
-def _partial_trace(node, cotangent):
-    # Split off the coefficient, because SymPy cannot simplify a Kronecker product whose factors have coefficients.
-    coefficient, rest = split_coefficient(cotangent.doit())
-    identity = sp.Identity(node.traced_dimension)
-    pair = (identity, rest) if node.traced == 0 else (rest, identity)
-    yield node.matrix, coefficient * sp.KroneckerProduct(*pair)
-
-
 def _function_of_one_matrix(node, cotangent):
     (own,) = (variable,) = node.function.variables
     if not isinstance(variable, EntryVariable):
@@ -232,16 +257,18 @@ def _slopes(
     return lambda symbol: derivative(value, symbol).xreplace(back), numbers
 
 
-def _softmax(node, cotangent):
-    # The Jacobian diag(p) - p p^T is symmetric.
-    yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
-
-
 def _through_numbers(value, variables, derivative, cotangent):
     """Return contributions to the numbers in a function of `variables`."""
     slope, numbers = _slopes(value, variables, derivative)
     for leaf, symbol in numbers:
         yield leaf, cotangent * slope(symbol)
+
+
+def _entry(node, cotangent):
+    if not all(side.is_Integer for side in (*node.parent.shape, node.i, node.j)):
+        raise NotImplementedError(f"{node} has no gradient, because the size of {node.parent} is not a number")
+    unit = sp.Matrix(*node.parent.shape, lambda i, j: int((i, j) == (node.i, node.j))).as_immutable()
+    yield node.parent, cotangent * unit
 
 
 def _block_diagonal(node, cotangent):
@@ -261,29 +288,21 @@ _RULES = (
     (sp.MatPow, _matrix_power),
     (sp.Transpose, lambda node, cotangent: [(node.arg, cotangent.T)]),
     (sp.KroneckerProduct, _kronecker),
-    (PartialTrace, _partial_trace),
-    (AssumedPositiveDefinite, lambda node, cotangent: [(node.matrix, cotangent)]),
     (ElementwiseApplyFunction, _function_of_one_matrix),
     (
         Entrywise,
         lambda node, cotangent: _through_entries(node.function.expr, node.function.variables, node.matrices, cotangent),
     ),
-    (KernelMatrix, lambda node, cotangent: [(node.entries, cotangent)]),
-    (Softmax, _softmax),
     (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),
-    (PrincipalBlock, lambda node, cotangent: [(node.matrix, embed(cotangent, node.sizes, node.index))]),
     (BlockDiagMatrix, _block_diagonal),
-    (Stacked, lambda node, cotangent: [(node.matrix, SideBySide(cotangent, node.blocks))]),
-    (SideBySide, lambda node, cotangent: [(node.matrix, Stacked(cotangent, node.blocks))]),
+    (MatrixElement, _entry),
     (sp.Trace, lambda node, cotangent: [(node.arg, cotangent * sp.Identity(node.arg.shape[0]))]),
-    (LogDet, lambda node, cotangent: [(node.matrix, cotangent * sp.Inverse(node.matrix).T)]),
     (
         GaussianAverage,
         lambda node, cotangent: _through_numbers(
             node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial), cotangent
         ),
     ),
-    (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * sp.OneMatrix(*node.matrix.shape))]),
     (sp.Add, _sum),
     (sp.Mul, _scalar_product),
     (sp.Pow, _scalar_power),

@@ -24,11 +24,6 @@ from .atoms import (
     Diagonal,
     EntryVariable,
     FunctionOfMatrix,
-    PartialTrace,
-    PositiveDefiniteSymbol,
-    PositiveSemidefiniteSymbol,
-    PrincipalBlock,
-    SquareRoot,
     SymmetricSymbol,
     new_variable,
     split_coefficient,
@@ -82,6 +77,10 @@ class SumOfEntries(sp.Expr):
         """Sum the entries."""
         return at.xp.sum(at(self.matrix), axis=(-2, -1))
 
+    def pullback(self, cotangent):
+        """Return the gradient, a matrix of equal entries."""
+        return [(self.matrix, cotangent * sp.OneMatrix(*self.matrix.shape))]
+
 
 class KernelMatrix(FunctionOfMatrix):
     """Matrix with entries k(C_ii, C_ij, C_jj), a kernel of Gaussian numbers g with covariance matrix C.
@@ -113,6 +112,14 @@ class KernelMatrix(FunctionOfMatrix):
     def value(self, at):
         """Evaluate the entries."""
         return at(self.entries)
+
+    def pullback(self, cotangent):
+        """Return the gradient through the entries."""
+        return [(self.entries, cotangent)]
+
+    def is_semidefinite(self, proof):
+        """By assumption."""
+        return True
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
@@ -206,6 +213,14 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
         """Return the matrix. NumPy finds its smallest eigenvalue, and a Cholesky factor is NaN in JAX."""
         return at.algebra.assumed_definite(at(self.matrix))
 
+    def pullback(self, cotangent):
+        """Return the gradient."""
+        return [(self.matrix, cotangent)]
+
+    def is_definite(self, proof):
+        """By assumption."""
+        return True
+
 
 def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
     """Return the same matrix, assumed to be positive definite. A provably positive definite matrix is unchanged.
@@ -284,8 +299,15 @@ def _variables(number: int) -> tuple[EntryVariable, ...]:
 
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:
-    """Return True if `matrix` is provably symmetric positive definite."""
-    if isinstance(matrix, (PositiveDefiniteSymbol, AssumedPositiveDefinite, sp.Identity)):
+    """Return True if `matrix` is provably symmetric positive definite.
+
+    An atom proves it by a method `is_definite`, to which this function is passed for the matrices in the atom.
+    """
+    if hasattr(matrix, "is_definite"):
+        return matrix.is_definite(is_positive_definite)
+    if isinstance(matrix, sp.MatrixBase):
+        return bool(matrix.is_positive_definite)
+    if isinstance(matrix, sp.Identity):
         return True
     if isinstance(matrix, (sp.Inverse, sp.Transpose)):
         return is_positive_definite(matrix.arg)
@@ -293,8 +315,6 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
         return all(is_positive_definite(factor) for factor in matrix.args)
     if isinstance(matrix, BlockDiagMatrix):
         return all(map(is_positive_definite, matrix.diag))
-    if isinstance(matrix, (PartialTrace, PrincipalBlock, SquareRoot)):
-        return is_positive_definite(matrix.matrix)
     if isinstance(matrix, sp.MatAdd):
         return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
     if isinstance(matrix, sp.MatMul):
@@ -307,9 +327,11 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
-    """Return True if `matrix` is provably positive semidefinite: by declaration, all ones, a kernel, or A^T X A."""
-    if isinstance(matrix, (PositiveSemidefiniteSymbol, KernelMatrix)) or is_positive_definite(matrix):
+    """Return True if `matrix` is provably positive semidefinite: by its atom, all ones, or A^T X A."""
+    if is_positive_definite(matrix):
         return True
+    if hasattr(matrix, "is_semidefinite"):
+        return matrix.is_semidefinite(is_positive_semidefinite)
     if isinstance(matrix, sp.OneMatrix):
         return matrix.shape[0] == matrix.shape[1]
     if isinstance(matrix, (sp.KroneckerProduct, sp.MatAdd)):

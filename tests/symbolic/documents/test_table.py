@@ -103,8 +103,6 @@ def test_matrices_come_back_as_they_were(matrix):
         sympy.Tuple(N, A),
         symbolic.GaussianAverage(sympy.tanh(Symbol("x") * Symbol("z")), Symbol("z"), 32),
         symbolic.entrywise(sympy.tanh, A),
-        symbolic.eigenvalue_sum(sympy.exp, symbolic.symmetric("S", N)),
-        symbolic.spectral_function(sympy.exp, symbolic.symmetric("S", N)),
         symbolic.sum_of_entries(symbolic.entrywise(lambda x, y: x * sympy.tanh(y), A, B)),
     ],
     ids=str,

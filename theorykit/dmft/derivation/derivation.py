@@ -1,141 +1,45 @@
 """Derive a deterministic map from the sum over spins, in matrix expressions with symbolic sizes.
 
-Integrands are written as exp(-S/2), so that S = -2 N Phi. All names are listed in derivations/notation.md.
+`derive` states every step: an expression, what follows from it, and the claim that relates the two. All claims are
+checked by `MeanField.derivation.verify()`. Integrands are written as exp(-S/2), so that S = -2 N Phi. All names are
+listed in derivations/notation.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sympy import Add, Expr, MatrixSymbol, Symbol, Trace, log, sqrt
+from sympy import Add, Expr, Lambda, MatrixSymbol, S, Trace, ZeroMatrix, sqrt, tanh
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import counted
-from ...derivation import Derivation, Recorder, derivation_blocks, rules
-from ...symbolic import Equation, Heading, Softmax, Text, entrywise, latex, log_cosh, normal, sum_of
-from ...symbolic.algebra import from_terms, matrix_terms, transpose
+from ...derivation import Derivation, Step, derivation_blocks
+from ...derivation.claims import (
+    Claim,
+    Equal,
+    Gradient,
+    NeuronsGathered,
+    OrderParameterInserted,
+    Response,
+    Solves,
+    SpinCovariance,
+    SpinSum,
+)
+from ...symbolic import Equation, Heading, Softmax, Text, entrywise, latex, normal, sum_of
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Folded
 from ...symbolic.documents.rendering import fold
-from ...symbolic.matrix_functions import sum_of_column
+from ...symbolic.matrix_functions import ENTRY
+from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols, sum_of_log_cosh
 
-# Number of tokens after the prompt. Three is the smallest number with an overlap that acts both through the attention
-# of its own token and through a later attention.
-HORIZON = 3
-NEURONS, PATTERNS, CONTEXT, CLASSES = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
-
-_LAPLACE = r"$N \to \infty$ at fixed patterns, context and horizon"
+_LAPLACE = (r"$N \to \infty$ at fixed patterns, context and horizon",)
 # Check the derivation at these sizes. They have few neurons, because every configuration of the spins is enumerated.
 _SIZES = (
     {NEURONS: 2, PATTERNS: 2, CONTEXT: 3, CLASSES: 2},
     {NEURONS: 3, PATTERNS: 1, CONTEXT: 2, CLASSES: 4},
     {NEURONS: 4, PATTERNS: 3, CONTEXT: 4, CLASSES: 1},
 )
-
-
-def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], MatrixSymbol]:
-    return staticmethod(lambda time: MatrixSymbol(f"{name}_{time}", rows, columns))
-
-
-class MapSymbols:
-    """Symbols of the map. Generated functions take arguments with these names.
-
-    There are J classes of neurons, M patterns and L tokens in the context. `document.definitions` explains all symbols.
-    """
-
-    output_inverse_temperature = Symbol("beta", positive=True)
-    attention_inverse_temperature = Symbol("gamma", positive=True)
-    positional_share = Symbol("epsilon", nonnegative=True)
-    distinct = MatrixSymbol("Omega", CLASSES, PATTERNS)
-    correlations = MatrixSymbol("C", CLASSES, PATTERNS)
-    columns = MatrixSymbol("X", CLASSES, 4 * PATTERNS)
-    column_sums = MatrixSymbol("Xbar", CLASSES, 4 * PATTERNS)
-    position = MatrixSymbol("r", PATTERNS, 1)
-    attention = MatrixSymbol("A", PATTERNS, 1)
-    query = MatrixSymbol("q", PATTERNS, 1)
-    keys = MatrixSymbol("K", CONTEXT, PATTERNS)
-    values = MatrixSymbol("V", CONTEXT, PATTERNS)
-    mask = MatrixSymbol("ell", CONTEXT, 1)
-    value_response = MatrixSymbol("D_v", PATTERNS, PATTERNS)
-    key_response = MatrixSymbol("D_k", PATTERNS, PATTERNS)
-    query_response = MatrixSymbol("D_q", PATTERNS, PATTERNS)
-    responses = (key_response, value_response, query_response)
-    weight = Symbol("s", positive=True)  # share of one token in the attention
-    row = MatrixSymbol("g", PATTERNS, 1)  # column of the transposed attention_response for one token
-    attention_response = MatrixSymbol("G", CONTEXT, PATTERNS)
-
-
-class TrajectorySymbols:
-    """Symbols of the derivation, at each time t. Overlaps stack all families."""
-
-    of_map = MapSymbols()
-    times = range(1, HORIZON + 1)  # times of the tokens after the prompt
-    semantic_share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
-    output_weights = MatrixSymbol("W_o", PATTERNS, NEURONS)
-    weights = MatrixSymbol("W", 4 * PATTERNS, NEURONS)
-    family = MatrixSymbol("P_alpha", PATTERNS, 4 * PATTERNS)  # picks one family
-    family_weights = MatrixSymbol("W_alpha", PATTERNS, NEURONS)
-    assignment = MatrixSymbol("B", CLASSES, NEURONS)
-    token = MatrixSymbol("e_d", CONTEXT, 1)
-    displacement = MatrixSymbol("a", PATTERNS, 1)
-    exponents = MatrixSymbol("z", CONTEXT, 1)
-    exponent_displacement = MatrixSymbol("b", CONTEXT, 1)
-    exponent_response = MatrixSymbol("Gamma", CONTEXT, PATTERNS)
-
-    spins = _at("s", NEURONS)  # semantic bits
-    overlap = _at("m", 4 * PATTERNS)
-    conjugate = _at("mhat", 4 * PATTERNS)  # Fourier conjugate of the overlap
-    source = _at("j", 4 * PATTERNS)  # source of the overlap in the generating functional
-    position = _at("r", 4 * PATTERNS)  # overlaps of the positional bits
-    attention = _at("A", PATTERNS)
-    force = _at("F", PATTERNS)  # gradient of the action with respect to the attention
-    attention_weights = _at("sigma", CONTEXT)  # softmax over attended tokens
-    attention_response = _at("G", CONTEXT, PATTERNS)  # derivative with respect to the softmax's exponents
-    keys = _at("K", CONTEXT, PATTERNS)
-    values = _at("V", CONTEXT, PATTERNS)
-    mask = _at("ell", CONTEXT)  # minus infinity if there is no token yet
-
-    def overlap_of_spins(self, time: int) -> MatrixExpr:
-        """Return the overlaps as functions of the bits."""
-        of_spins = self.semantic_share / NEURONS * self.weights * self.spins(time)  # Eq. (1)
-        return of_spins + self.of_map.positional_share * self.position(time)
-
-    def log_probability(self, time: int) -> Expr:
-        """Return the log probability of the bits at time t, on which the previous attention acts through beta h."""
-        drive = self.of_map.output_inverse_temperature * self.output_weights.T * self.attention(time - 1)
-        return (
-            Trace(self.spins(time).T * drive) - sum_of_column(entrywise(log_cosh, drive)) - NEURONS * log(2)
-        )  # Eq. (4)
-
-    def pick(self, family: str, time: int) -> MatrixExpr:
-        """Return one family of the overlaps at time t, such as the query, key or value."""
-        return MatrixSymbol(f"P_{family}", PATTERNS, 4 * PATTERNS) * self.overlap(time)
-
-    def exponents_of(self, time: int) -> MatrixExpr:
-        """Return the exponents of the softmax. The mask excludes tokens before the prompt and beyond the context."""
-        return self.of_map.attention_inverse_temperature * self.keys(time) * self.pick("q", time) + self.mask(time)
-
-    def attention_of(self, weights: MatrixExpr, time: int) -> MatrixExpr:
-        """Return A_t for these weights of the softmax."""
-        return self.values(time).T * weights  # Eq. (2)
-
-    def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
-        """Return the definitions of V_t, K_t, sigma_t and A_t in terms of the overlaps and of previous symbols."""
-
-        def rows(family: str) -> MatrixExpr:
-            # The newest token comes first. e_d is the d-th unit column, or zero for tokens that have left the context.
-            return sum_of(
-                [MatrixSymbol(f"e_{age}", CONTEXT, 1) * self.pick(family, time - age).T for age in range(time + 1)]
-            )
-
-        weights = self.attention_weights(time)
-        return (
-            (self.values(time), rows("v")),
-            (self.keys(time), rows("k")),
-            (weights, Softmax(self.exponents_of(time))),
-            (self.attention(time), self.attention_of(weights, time)),
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,121 +121,174 @@ def derive() -> MeanField:
         >>> mean_field.attention_weights
         Softmax(gamma*K*q + ell)
     """
-    path, route = TrajectorySymbols(), Recorder()
-    symbols, latest = path.of_map, HORIZON - 1
+    s, of_map, N, last = TrajectorySymbols(), MapSymbols(), NEURONS, HORIZON
+    beta, gamma = of_map.output_inverse_temperature, of_map.attention_inverse_temperature
+    epsilon, share = of_map.positional_share, s.semantic_share
+    W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
+    steps: list[Step] = []
+
+    def say(rule: str, before: Expr, after: Expr, claim: Claim, equations: str = "", assumptions=()) -> Expr:
+        """Append a step, with the symbols that its claim defines, and return `after`."""
+        definitions = getattr(claim, "definitions", ())
+        steps.append(Step(rule, before, after, claim, equations, assumptions, definitions, section))
+        return after
+
+    def without(*symbols: MatrixSymbol) -> Equal:
+        """Claim that both sides are equal if these symbols are zero."""
+        return Equal(tuple((symbol, ZeroMatrix(*symbol.shape)) for symbol in symbols))
 
     # The probabilities of the last spins sum to one for any previous attention, and therefore so do the probabilities
     # of the previous spins.
-    route.section = "Normalisation"
-    route.apply(rules.sum_over_spins, -2 * path.log_probability(HORIZON), path.spins(HORIZON), equations="4")
-    actions = []
-    for time in path.times:
-        route.section, route.equations = f"Token {time}", "1, 4"
-        value = path.overlap_of_spins(time)
-        sourced = normal(-2 * path.log_probability(time) - 2 * Trace(path.source(time).T * value))
-        names = path.overlap(time), path.conjugate(time)
-        named = route.apply(rules.insert_overlap, sourced, value, *names, -2 * NEURONS)
-        actions.append(route.apply(rules.sum_over_spins, named, path.spins(time), equations=""))
-    overlaps = _saddle_point(route, path, Add(*actions))
+    section = "Normalisation"
+    of_bits = {t: -2 * s.log_probability(t) for t in s.times}
+    say("sum over spins", normal(of_bits[last]), S.Zero, SpinSum(s.spins(last)), "4")
+
+    fields, constraints, of_fields, sourced = {}, {}, {}, []
+    for t in s.times:
+        section = f"Token {t}"
+        m, mhat, j, r = s.overlap(t), s.conjugate(t), s.source(t), s.position(t)
+        value = s.overlap_of_spins(t)
+        summand = normal(of_bits[t] - 2 * Trace(j.T * value))
+        inserted = normal(of_bits[t] - 2 * Trace(j.T * m) + 2 * N * Trace(mhat.T * (m - value)))
+        claim = OrderParameterInserted(m, value, mhat, -2 * N)
+        say("overlap by a delta function", summand, inserted, claim, "1")
+        fields[t] = s.drive(t) + share * W.T * mhat
+        of_fields[t] = 2 * sum_of_log_cosh(s.drive(t)) - 2 * sum_of_log_cosh(fields[t])
+        constraints[t] = normal(2 * N * Trace(mhat.T * (m - epsilon * r)))
+        summed = constraints[t] + of_fields[t] - 2 * Trace(j.T * m)
+        sourced.append(say("sum over spins", inserted, summed, SpinSum(s.spins(t))))
+
+    section = "All tokens"
+    action = Add(*constraints.values(), *of_fields.values())
+    say("sources set to zero", Add(*sourced), action, without(*map(s.source, s.times)))
+
+    section = "Saddle point in the conjugates"
+    for t in s.times:
+        m, mhat, r = s.overlap(t), s.conjugate(t), s.position(t)
+        bits = entrywise(tanh, fields[t])
+        slope = sum_of([2 * N * m, -2 * N * epsilon * r, -2 * share * W * bits])
+        say("differentiated", constraints[t] + of_fields[t], slope, Gradient(mhat))
+        overlaps = sum_of([epsilon * r, share / N * W * bits])
+        say("solved", slope, overlaps, Solves(m), assumptions=_LAPLACE)
+
+    section = "Saddle point in the overlaps"
+    P_v, P_k, P_q = (s.pick[family] for family in "vkq")
+    forces, conjugates = {}, {}
+    definitions: tuple[tuple[MatrixSymbol, MatrixExpr], ...] = ()
+    responses: dict[MatrixSymbol, MatrixExpr] = {}
+    for t in reversed(s.times):
+        m, mhat = s.overlap(t), s.conjugate(t)
+        K, V, sigma = s.keys(t), s.values(t), s.attention_weights(t)
+        if t < last:
+            bits, free_bits = entrywise(tanh, fields[t + 1]), entrywise(tanh, s.drive(t + 1))
+            forces[t] = sum_of([-2 * beta * W_o * bits, 2 * beta * W_o * free_bits])
+            definitions = (*s.attention_definitions(t), (s.force(t), forces[t]), *definitions)
+            of_softmax = sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])
+            responses = {s.attention_response(t): of_softmax, **responses}
+        # The overlaps act as value and key in this attention and in later ones, and as query in this one.
+        terms = [ZeroMatrix(*mhat.shape)]
+        for later in range(t, last):
+            F, G, e_d = s.force(later), s.attention_response(later), s.row(later - t)
+            terms.append(P_v.T * F * s.attention_weights(later).T * e_d)
+            terms.append(gamma * P_k.T * P_q * s.overlap(later) * F.T * G.T * e_d)
+        if t < last:
+            terms.append(gamma * P_q.T * K.T * s.attention_response(t) * s.force(t))
+        on_overlaps = constraints[t] + Add(*(of_fields[later + 1] for later in range(t, last)))
+        gradient = sum_of([2 * N * mhat, *terms])
+        unnamed = dict(responses)
+        slope = sum_of([gradient.xreplace(unnamed)])
+        say("differentiated", on_overlaps, slope, Gradient(m, definitions))
+        for G, of_softmax in responses.items():
+            del unnamed[G]
+            named = sum_of([gradient.xreplace(unnamed)])
+            slope = say("response named", slope, named, Equal(((G, of_softmax),)))
+        conjugates[t] = sum_of([-term / (2 * N) for term in terms])
+        say("solved", slope, conjugates[t], Solves(mhat), assumptions=_LAPLACE)
+
+    # Backwards in time: without a later conjugate there is no force, and without forces no conjugate.
+    section = "Causality"
+    for t in reversed(s.times[:-1]):
+        no_force, no_conjugate = (ZeroMatrix(*symbol.shape) for symbol in (s.force(t), s.conjugate(t)))
+        say("conjugate set to zero", forces[t], no_force, without(s.conjugate(t + 1)))
+        say("forces set to zero", conjugates[t], no_conjugate, without(*map(s.force, range(t, last))))
+    say("conjugates set to zero", action, S.Zero, without(*map(s.conjugate, s.times)))
+    settled = sum_of([epsilon * s.position(last), share / N * W * entrywise(tanh, s.drive(last))])  # Eq. (5)
+    say("conjugate set to zero", overlaps, settled, without(s.conjugate(last)), "5")
 
     # Write the sum over neurons as a sum over classes of neurons with equal output weights.
-    route.section, route.equations = "Distinct columns", "6"
-    names = {
-        path.family_weights: path.family * path.weights,
-        symbols.position: path.family * path.position(HORIZON),
-        symbols.attention: path.attention(latest),
-    }
-    of_family = route.apply(rules.abbreviate, path.family * overlaps, names, equations="5")
-    weights, classes = (path.family_weights, path.output_weights), (symbols.correlations, symbols.distinct)
-    overlap = route.apply(rules.gather_classes, of_family, weights, classes, path.assignment)
+    section = "Distinct columns"
+    P, A_last, A, r = s.family, s.attention(last - 1), of_map.attention, of_map.position
+    of_family = sum_of([epsilon * r, share / N * W_alpha * entrywise(tanh, beta * W_o.T * A)])
+    names = (W_alpha, P * W), (r, P * s.position(last)), (A, A_last)
+    say("one family", P * settled, of_family, Equal(names))
+    C, Omega, B = of_map.correlations, of_map.distinct, MatrixSymbol("B", CLASSES, N)
+    overlap = sum_of([epsilon * r, share * C.T * entrywise(tanh, beta * Omega * A)])  # Eq. (6)
+    claim = NeuronsGathered(B, ((W_o, Omega.T * B), (C, B * W_alpha.T / N)))
+    say("neurons gathered into classes", of_family, overlap, claim, "6")
 
-    route.section, route.equations = "Attention", "2"
-    names = {
-        symbols.values: path.values(latest),
-        symbols.keys: path.keys(latest),
-        symbols.query: path.pick("q", latest),
-        symbols.mask: path.mask(latest),
-    }
-    attention = route.apply(rules.abbreviate, path.attention_of(Softmax(path.exponents_of(latest)), latest), names)
-    (softmax,) = attention.atoms(Softmax)
+    section = "Attention"
+    K, V, q, ell = of_map.keys, of_map.values, of_map.query, of_map.mask
+    softmax = Softmax(gamma * K * q + ell)
+    attention = V.T * softmax  # Eq. (2)
+    (V_last, _), (K_last, _), (sigma, weights), (_, average) = s.attention_definitions(last - 1)
+    names = (V, V_last), (K, K_last), (q, P_q * s.overlap(last - 1)), (ell, s.mask(last - 1))
+    say("attention at any time", average.xreplace({sigma: weights}), attention, Equal(names), "2")
 
-    route.section, route.equations = "Responses", "8"
-    overlap_response = route.apply(
-        rules.response, overlap, {symbols.attention: path.displacement}, path.displacement
-    )  # D = dm/dA
-    in_exponents = attention.xreplace({softmax.column: path.exponents})
-    moved = {path.exponents: path.exponent_displacement}
-    exponent_response = route.apply(rules.response, in_exponents, moved, path.exponent_displacement)  # G^T
+    section = "Responses"
+    a, b, z = MatrixSymbol("a", PATTERNS, 1), MatrixSymbol("b", CONTEXT, 1), s.exponents
+    variance = Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)  # of a bit, and the slope of its mean
+    slopes = DiagMatrix((beta * Omega * A).applyfunc(variance))
+    overlap_response = sum_of([beta * share * C.T * slopes * Omega])  # D = dm/dA
+    say("response of the overlaps", overlap, overlap_response, Response(a, ((A, a),)))
+    sigma, of_exponents = Softmax(z), V.T * Softmax(z)
+    response = sum_of([V.T * DiagMatrix(sigma), -V.T * sigma * sigma.T])  # G^T
+    say("response of the attention", of_exponents, response, Response(b, ((z, b),)))
     # Differentiate the attention with respect to the attention that generated token d. It acts through the key and
     # value of the token, and through the query if the token is the newest.
-    key, value, query = (response * path.displacement for response in symbols.responses)
-    moved = {symbols.keys: path.token * key.T, symbols.query: query}
-    of_exponents = route.apply(rules.response, softmax.column, moved, path.displacement)
-    moved = {symbols.values: path.token * value.T, path.exponents: path.exponent_response * path.displacement}
-    whole = route.apply(rules.response, in_exponents, moved, path.displacement)
-    named = route.apply(rules.name_sum, whole, symbols.attention_response, transpose(exponent_response))
-    written_out = route.apply(rules.write_out, named, {path.exponent_response: of_exponents})
-    of_row = symbols.attention_response.T * path.token
-    share = Trace(Softmax(path.exponents).T * path.token)
-    token_response = route.apply(rules.abbreviate, written_out, {symbols.row: of_row, symbols.weight: share})
+    e_d, Gamma = MatrixSymbol("e_d", CONTEXT, 1), MatrixSymbol("Gamma", CONTEXT, PATTERNS)
+    D_k, D_v, D_q = of_map.responses
+    of_scores = sum_of([gamma * e_d * q.T * D_k, gamma * K * D_q])
+    moved = (K, e_d * (D_k * a).T), (q, D_q * a)
+    say("response of the exponents", softmax.column, of_scores, Response(a, moved))
+    of_value = Trace(sigma.T * e_d) * D_v
+    whole = sum_of([of_value, response * Gamma])
+    moved = (V, e_d * (D_v * a).T), (z, Gamma * a)
+    say("response of the attention", of_exponents, whole, Response(a, moved))
+    G, g, weight = of_map.attention_response, of_map.row, of_map.weight
+    of_softmax = sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])  # G
+    named = sum_of([of_value, G.T * Gamma])
+    say("response named", whole, named, Equal(((G, of_softmax),)))
+    written = of_value + G.T * of_scores
+    say("response written out", named, written, Equal(((Gamma, of_scores),)))
+    row_response = sum_of([weight * D_v, gamma * g * q.T * D_k])
+    query_response = gamma * G.T * K * D_q
+    block = sum_of([row_response, query_response])  # Eq. (8)
+    say("row named", written, block, Equal(((g, G.T * e_d), (weight, Trace(sigma.T * e_d)))), "8")
 
     # Derive N times the covariance of a token's overlaps in a finite network, given the previous attention.
-    route.section, route.equations = "Fluctuations", "1, 4"
-    scaled = sqrt(NEURONS) * path.overlap_of_spins(HORIZON)
-    exponent = normal(-2 * path.log_probability(HORIZON))
-    found = route.apply(rules.covariance_over_spins, exponent, path.spins(HORIZON), scaled)
-    named = route.apply(rules.abbreviate, found, {symbols.attention: path.attention(latest)}, equations="")
-    weights, classes = (path.weights, path.output_weights), (symbols.column_sums, symbols.columns, symbols.distinct)
-    noise = route.apply(rules.gather_columns, named, weights, classes, path.assignment, equations="9")
+    section = "Fluctuations"
+    variances = DiagMatrix(s.drive(last).applyfunc(variance))
+    covariance = sum_of([share**2 / N * W * variances * W.T])
+    claim = SpinCovariance(s.spins(last), sqrt(N) * s.overlap_of_spins(last))
+    say("covariance over spins", normal(of_bits[last]), covariance, claim)
+    named = covariance.xreplace({A_last: A})
+    say("attention named", covariance, named, Equal(((A, A_last),)))
+    X, Xbar = of_map.columns, of_map.column_sums
+    noise = sum_of([share**2 * X.T * slopes * Xbar])  # Eq. (9)
+    claim = NeuronsGathered(B, ((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N)))
+    say("neurons gathered into classes", named, noise, claim, "9")
 
-    def through(*, query: bool) -> MatrixExpr:
-        """Return the terms of a token's response that pass through its query, or all other terms."""
-        terms = [term for term in matrix_terms(token_response) if (symbols.query_response in term[1]) == query]
-        return from_terms(terms, token_response.shape)
-
-    share = {path.semantic_share: 1 - symbols.positional_share}
+    replaced = {share: 1 - epsilon}
     return MeanField(
-        symbols=symbols,
-        overlap=overlap.xreplace(share),
+        symbols=of_map,
+        overlap=overlap.xreplace(replaced),
         attention=attention,
-        overlap_response=overlap_response.xreplace(share),
+        overlap_response=overlap_response.xreplace(replaced),
         attention_weights=softmax,
-        attention_response=transpose(exponent_response).xreplace({path.exponents: softmax.column}),
-        row_response=through(query=False),
-        query_response=through(query=True),
-        noise=noise.xreplace(share),
-        trajectory=path,
-        derivation=Derivation(tuple(route.steps), _SIZES),
+        attention_response=of_softmax.xreplace({z: softmax.column}),
+        row_response=row_response,
+        query_response=query_response,
+        noise=noise.xreplace(replaced),
+        trajectory=s,
+        derivation=Derivation(tuple(steps), _SIZES),
     )
-
-
-def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> MatrixExpr:
-    """Find the overlaps at the saddle point of the whole action, at which all conjugates vanish."""
-    route.section, route.equations = "All tokens", ""
-    free = route.apply(rules.set_to_zero, action, *map(path.source, path.times))
-    route.section = "Saddle point in the conjugates"
-    overlaps = []
-    for time in path.times:
-        conjugate = path.conjugate(time)
-        slope = route.apply(rules.slope, rules.terms_with(free, conjugate), conjugate)
-        overlaps.append(route.apply(rules.solve, slope, path.overlap(time), assumptions=(_LAPLACE,)))
-    route.section = "Saddle point in the overlaps"
-    conjugates, forces = {}, {}
-    for time in reversed(path.times):
-        later = range(time, HORIZON)
-        definitions = [definition for each in later for definition in path.attention_definitions(each)]
-        names = {path.attention(each): path.force(each) for each in later}
-        terms = rules.terms_with(free, path.overlap(time), *names)
-        slope = route.apply(rules.slope, terms, path.overlap(time), definitions, names)
-        forces |= dict(route.steps[-1].definitions)
-        for each in later:
-            weights, values = path.attention_weights(each), path.values(each)
-            of_softmax = DiagMatrix(weights) * values - weights * weights.T * values  # G_t
-            slope = route.apply(rules.name_sum, slope, path.attention_response(each), of_softmax)
-        conjugates[time] = route.apply(rules.solve, slope, path.conjugate(time), assumptions=(_LAPLACE,))
-    route.section = "Causality"
-    for time in reversed(path.times[:-1]):
-        route.apply(rules.set_to_zero, forces[path.force(time)], path.conjugate(time + 1))
-        route.apply(rules.set_to_zero, conjugates[time], *(path.force(each) for each in range(time, HORIZON)))
-    route.apply(rules.set_to_zero, free, *map(path.conjugate, path.times))
-    return route.apply(rules.set_to_zero, overlaps[-1], path.conjugate(HORIZON), equations="5")

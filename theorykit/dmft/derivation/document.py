@@ -8,7 +8,8 @@ from ...checks import checked_arguments
 from ...derivation import derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
 from ...symbolic.documents.document import align_environment
-from .derivation import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MeanField
+from .derivation import MeanField
+from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS
 
 _MODEL = r"""
 A token at time $t$ has $N$ semantic bits, the spins $s_t \in \{-1, 1\}^N$, and a position. Four families of weights
@@ -64,7 +65,7 @@ any $A_2$, the probabilities of the spins that it drives sum to one. Hence $\hat
 this saddle point $S = 0$, as $Z = 1$ without sources requires. The previous attention determines the overlaps of every
 token: this is the map."""
 _CHECKED = r"""
-The named rule computed each formula from the previous one. Each step was then checked without the rule."""
+Each step states two formulas and the relation between them. Its check uses nothing else."""
 
 
 @checked_arguments
@@ -89,9 +90,8 @@ def mean_field_blocks(theory: MeanField) -> Iterator[Block]:
 def model_part(theory: MeanField) -> Iterator[Block]:
     """Yield the definition of the network, at the last time step of the derivation."""
     path, names = theory.trajectory, theory.latex_names
-    *rows, weights, attention = [
-        (latex(symbol, names), latex(value, names)) for symbol, value in path.attention_definitions(HORIZON - 1)
-    ]
+    definitions = path.attention_definitions(HORIZON - 1)
+    *rows, weights, attention = [(latex(symbol, names), latex(value, names)) for symbol, value in definitions]
     probability = rf"\log P\left({latex(path.spins(HORIZON))}\right)"
     overlap = latex(path.overlap(HORIZON), names)
     yield from (Heading("Model"), Text(_MODEL.strip()))

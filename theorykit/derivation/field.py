@@ -1,7 +1,7 @@
-"""Evaluate expressions exactly at random points of a prime field, with bounds on their degrees.
+"""The algebra of proofs: evaluate expressions exactly at random points of a prime field, with bounds on degrees.
 
 Two different rational functions agree at such a point with probability at most their degree divided by the prime
-(Schwartz-Zippel lemma). This module does not depend on rules.
+(Schwartz-Zippel lemma). The rules of nodes are those of every algebra.
 
 The value of a matrix symbol is a random matrix, which is symmetric if the symbol is. An identity of rational functions
 that holds for all positive definite matrices holds for all symmetric matrices. The value of a scalar symbol is the
@@ -14,47 +14,21 @@ Residues are Python integers, which cannot overflow, in NumPy object arrays.
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property, lru_cache, reduce
+from functools import cache, lru_cache, reduce
 from math import lcm
 from typing import Any, NamedTuple
 
 import numpy as np
-from sympy import (
-    Add,
-    Basic,
-    Expr,
-    Identity,
-    Integer,
-    KroneckerProduct,
-    MatAdd,
-    MatMul,
-    MatPow,
-    MatrixSymbol,
-    Mul,
-    OneMatrix,
-    Pow,
-    S,
-    Symbol,
-    Trace,
-    Transpose,
-    ZeroMatrix,
-    expand,
-    factorint,
-    log,
-    pi,
-)
-from sympy import Rational as RationalNumber
+import sympy as sp
+from sympy import Basic, Expr, MatrixSymbol, Mul, S, Symbol, expand, factorint
 from sympy.core.numbers import ImaginaryUnit, Pi
-from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
-from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.ntheory import sqrt_mod
 
-from ..symbolic import Diagonal, Softmax
-from ..symbolic.atoms import BoundVariable, LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked, SymmetricSymbol
-from ..symbolic.matrix_functions import AssumedPositiveDefinite, Entrywise, SumOfEntries
+from ..codegen.evaluate import Algebra, At, refuse
+from ..symbolic.atoms import BoundVariable, Softmax, SymmetricSymbol
 
 PRIME = 2**127 - 1_480_479_127
 """Largest 127-bit prime that is 1 modulo 8 and modulo odd primes below 20, so that -1 and these primes have roots."""
@@ -250,11 +224,8 @@ class Residues(_Arithmetic):
         other = as_value(other)
         if not isinstance(other, Residues):
             return NotImplemented
-        if self.is_matrix and other.is_matrix:
-            raise NotRational("a product of matrices, entry by entry")
-        if other.is_matrix:
-            self, other = other, self
-        return Residues(self.entries * other.entries % PRIME, self.above + other.above, self.below + other.below)
+        entries = _bilinear(operator.mul, self.entries, other.entries)
+        return Residues(entries % PRIME, self.above + other.above, self.below + other.below)
 
     def __matmul__(self, other):
         return Residues(self.entries @ other.entries % PRIME, self.above + other.above, self.below + other.below)
@@ -413,29 +384,60 @@ def as_value(number: Any) -> Value:
     return Residues(number % PRIME) if isinstance(number, int) else number
 
 
-@dataclass(frozen=True)
-class _Draws:
-    """Random values, each drawn when it is first needed.
+ANY_FUNCTIONS = (sp.Lambda, Softmax)
+"""Functions that may be any functions: a proof uses only that equal arguments give equal values."""
 
-    - `generator`: source of the random numbers.
-    - `drawn`: values by symbol and shape.
+
+class Point(At):
+    """Random values of symbols and expressions.
+
+    - `sizes`: values of symbolic sizes by name.
+    - `generator`: source of random numbers.
+    - `drawn`: random values by symbol and shape, shared by all points that are made from one.
     - `results`: values of functions that are not rational, by function and arguments.
     - `degrees`: bounds on the degrees of these arguments.
+    - `given`, `roots`: values of symbols that replace random values, and square roots of scalars among them.
+    - `origin`, `changed`: a point that differs only in symbols with these names.
     """
 
-    generator: random.Random
-    drawn: dict = field(default_factory=dict)
-    results: dict = field(default_factory=dict)
-    degrees: set = field(default_factory=set)
+    def __init__(self, sizes: Mapping[str, int], generator: random.Random):
+        super().__init__({}, Field)
+        self.sizes, self.generator = sizes, generator
+        self.drawn: dict[tuple, Residues] = {}
+        self.results: dict[tuple, Any] = {}
+        self.degrees: set[int] = set()
+        self.given: dict[Basic, Value] = {}
+        self.roots: dict[Basic, Residues] = {}
+        self.origin: Point | None = None
+        self.changed: frozenset[str] = frozenset()
 
-    def known(self, symbol: Basic, shape: tuple[int, ...]) -> Residues:
-        """Return the value of a matrix symbol, or the square root of the value of a scalar symbol."""
-        if (symbol, shape) not in self.drawn:
-            self.drawn[symbol, shape] = self.fresh(shape, isinstance(symbol, SymmetricSymbol))
-        return self.drawn[symbol, shape]
+    def __call__(self, node: Basic) -> Value:
+        """Evaluate an expression. Raises `NotRational`, which names a part that is not a rational function."""
+        if node not in self.known:
+            same = self.origin is not None and self.changed.isdisjoint(_names(node))
+            self.known[node] = self.origin(node) if same else Field.rule(type(node))(node, self)
+        return self.known[node]
+
+    def where(self, values: Mapping[Basic, Value | int]) -> "Point":
+        """Return a point with other values of symbols, or other whole numbers for sizes."""
+        numbers = {symbol.name: value for symbol, value in values.items() if isinstance(value, int)}
+        point = Point({**self.sizes, **numbers}, self.generator)
+        point.drawn, point.results, point.degrees = self.drawn, self.results, self.degrees
+        given = {symbol: value for symbol, value in values.items() if not isinstance(value, int)}
+        point.given = {**self.given, **given}
+        point.roots = {symbol: root for symbol, root in self.roots.items() if symbol not in given}
+        point.origin, point.changed = self, frozenset(symbol.name for symbol in values)
+        return point
+
+    def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "Point":
+        """Return a point with values for defined symbols. Each definition may use earlier symbols."""
+        point = self
+        for symbol, value in definitions:
+            point = point.where({symbol: point(value)})
+        return point
 
     def fresh(self, shape: tuple[int, ...], symmetric: bool = False) -> Residues:
-        """Draw a new value."""
+        """Draw a random number or matrix."""
         if not shape:
             return Residues(self.generator.randrange(PRIME), 1)
         entries = np.empty(shape, dtype=object)
@@ -444,84 +446,58 @@ class _Draws:
             entries[i, j] = entries[j, i] if lower else self.generator.randrange(PRIME)
         return Residues(entries, 1)
 
-
-@dataclass(frozen=True)
-class ExactPoint:
-    """Values of symbols and expressions.
-
-    - `sizes`: values of symbolic sizes by name.
-    - `draws`: random values.
-    - `given`: values of symbols that replace the random values.
-    - `roots`: square roots of scalars in `given`.
-    - `origin`: a point that differs only in symbols with names in `changed`.
-    - `changed`: these names.
-    """
-
-    sizes: Mapping[str, int]
-    draws: _Draws
-    given: Mapping[Basic, Value] = field(default_factory=dict)
-    roots: Mapping[Basic, Residues] = field(default_factory=dict)
-    origin: "ExactPoint | None" = None
-    changed: frozenset[str] = frozenset()
-
-    @cached_property
-    def _values(self) -> dict[Basic, Value]:
-        return {}
-
-    @cached_property
-    def _numbers(self) -> dict[Basic, Fraction | None]:
-        return {}
-
-    def _is_as_before(self, node: Basic) -> bool:
-        return self.origin is not None and self.changed.isdisjoint(_names(node))
-
-    def __call__(self, node: Basic) -> Value:
-        """Evaluate an expression. Raises `NotRational`, which names a part that is not a rational function."""
-        if node not in self._values:
-            same = self._is_as_before(node)
-            self._values[node] = self.origin(node) if same else _rule_for(type(node))(node, self)
-        return self._values[node]
-
-    def symbol(self, symbol: Basic) -> Value:
-        """Return the value of a symbol."""
-        if symbol in self.given:
-            return self.given[symbol]
+    def draw(self, symbol: Symbol | MatrixSymbol) -> "Point":
+        """Return a point with another random value for a symbol."""
         if isinstance(symbol, MatrixSymbol):
-            return self.draws.known(symbol, self.shape(symbol))
+            return self.where({symbol: self.direction(symbol)})
         if symbol.name in self.sizes:
-            return Residues(self.sizes[symbol.name] % PRIME)
-        return self.root(symbol).power(2)
+            raise NotRational(f"another value of the size {symbol}")
+        root = self.fresh(())
+        moved = self.where({symbol: root.power(2)})
+        moved.roots = {**moved.roots, symbol: root}
+        return moved
 
-    def shape(self, matrix: Expr) -> tuple[int, int]:
-        """Return the shape of a matrix expression, in whole numbers."""
-        return tuple(map(self.size, matrix.shape))
+    def scaled(self, symbol: Symbol, factor: int) -> "Point":
+        """Return a point with a scalar symbol multiplied by a whole number."""
+        is_size = symbol.name in self.sizes
+        return self.where({symbol: factor * (self.sizes[symbol.name] if is_size else self(symbol))})
 
-    def size(self, size: Expr) -> int:
+    def direction(self, symbol: Symbol | MatrixSymbol) -> Residues:
+        """Draw a direction in which the value of a symbol may move."""
+        if not isinstance(symbol, MatrixSymbol):
+            return self.fresh(())
+        return self.fresh(tuple(map(self.size, symbol.shape)), isinstance(symbol, SymmetricSymbol))
+
+    def symmetric_matrix(self, size: int) -> Residues:
+        """Draw a random symmetric matrix."""
+        return self.fresh((size, size), symmetric=True)
+
+    def slope(self, expression: Expr, variable: Symbol | MatrixSymbol, direction: Residues) -> Value:
+        """Return the derivative of a scalar along a direction of a number or a matrix, by dual numbers."""
+        at = self(variable)
+        moved = Residues(Dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
+        return self.where({variable: moved})(expression).slope(self)
+
+    def size(self, side: Expr) -> int:
         """Return the value of a size."""
-        number = self.number(size)
+        number = self.number(side)
         if number is None or number.denominator != 1:
-            raise NotRational(f"the size {size}, which has no whole number as its value")
+            raise NotRational(f"the size {side}, which has no whole number as its value")
         return int(number)
 
     def number(self, expression: Expr) -> Fraction | None:
         """Return the value of an expression of numbers and sizes, or None for other expressions."""
-        if expression not in self._numbers:
-            same = self._is_as_before(expression)
-            self._numbers[expression] = self.origin.number(expression) if same else self._number(expression)
-        return self._numbers[expression]
-
-    def _number(self, expression: Expr) -> Fraction | None:
-        if isinstance(expression, RationalNumber):
+        if isinstance(expression, sp.Rational):
             return Fraction(int(expression.p), int(expression.q))
         if isinstance(expression, Symbol):
-            known = expression.name in self.sizes and expression not in self.given
-            return Fraction(self.sizes[expression.name]) if known else None
-        if not isinstance(expression, (Add, Mul, Pow)):
+            is_size = expression.name in self.sizes and expression not in self.given
+            return Fraction(self.sizes[expression.name]) if is_size else None
+        if not isinstance(expression, (sp.Add, Mul, sp.Pow)):
             return None
         numbers = [self.number(argument) for argument in expression.args]
         if None in numbers:
             return None
-        if isinstance(expression, Add):
+        if isinstance(expression, sp.Add):
             return sum(numbers)
         if isinstance(expression, Mul):
             return np.prod(numbers)
@@ -530,26 +506,27 @@ class ExactPoint:
 
     def root(self, expression: Expr) -> Residues:
         """Return the square root of a symbol, a number, or a product of them."""
-        number = self.number(expression)
-        if number is not None:
+        if (number := self.number(expression)) is not None:
             root = square_root(number.numerator * number.denominator)
             return Residues(root) * _fraction(Fraction(1, number.denominator))
         if isinstance(expression, Mul):
-            return reduce(lambda product, factor: product * self.root(factor), expression.args, Residues(1))
-        if isinstance(expression, Pow) and (exponent := self.number(expression.exp)) and exponent.denominator == 1:
-            return self.root(expression.base).power(int(exponent))
+            return reduce(operator.mul, map(self.root, expression.args))
+        if isinstance(expression, sp.Pow) and expression.exp.is_Integer:
+            return self.root(expression.base).power(int(expression.exp))
         if expression in self.roots:
             return self.roots[expression]
-        if (not expression.is_Symbol and not expression.is_NumberSymbol) or expression in self.given:
+        if not (expression.is_Symbol or expression.is_NumberSymbol) or expression in self.given:
             raise NotRational(f"the square root of {expression}")
-        return self.draws.known(expression, ())
+        if (expression, ()) not in self.drawn:
+            self.drawn[expression, ()] = self.fresh(())
+        return self.drawn[expression, ()]
 
     def coefficients(self, expression: Expr) -> Mapping[Expr, Fraction]:
         """Return the rational coefficients of a polynomial of symbols and their square roots, by monomial."""
         if (number := self.number(expression)) is not None:
-            return {Integer(1): number}
+            return {S.One: number}
         sizes = {
-            symbol: Integer(self.sizes[symbol.name])
+            symbol: sp.Integer(self.sizes[symbol.name])
             for symbol in expression.free_symbols
             if isinstance(symbol, Symbol) and self.number(symbol) is not None
         }
@@ -565,66 +542,27 @@ class ExactPoint:
         """Return whether a power belongs in a monomial. SymPy also keeps square roots of square-free numbers there."""
         if base.is_Symbol:
             return base not in self.given and exponent.is_Rational
-        return base == 1 or (base.is_Integer and base > 0 and exponent == RationalNumber(1, 2))
+        return base == 1 or (base.is_Integer and base > 0 and exponent == S.Half)
 
-    def of_any_function(
-        self, function: Basic | type[Basic], arguments: tuple, degree: int, column: bool = False
-    ) -> Any:
-        """Return a fixed random residue for a function of these arguments, so that identities hold for every function.
+    def function(self, variables, expression):
+        """Return a function of entries, which may be any function: equal arguments give equal values."""
+        if expression.free_symbols - set(variables):
+            raise NotRational("a function of entries with parameters")
+        return lambda *matrices: self.of_any_function(sp.Lambda(tuple(variables), expression), *matrices)
 
-        `degree` bounds the degree of a difference of two arguments.
-        """
-        self.draws.degrees.add(degree)
-        results = self.draws.results
-        if (function, arguments) not in results:
-            shape = (len(arguments), 1) if column else ()
-            results[function, arguments] = self.draws.fresh(shape).entries
-        return results[function, arguments]
+    def of_any_function(self, function: Any, *matrices: Residues) -> Residues:
+        """Return fixed random residues for a function of these entries, so that identities hold for every function."""
+        if any(isinstance(matrix.entries, Dual) for matrix in matrices):
+            raise NotRational("a derivative of a function that is not rational")
+        # Two arguments P/q and R/s are equal if P s - R q is zero.
+        self.degrees.add(max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices))
 
-    def where(self, values: Mapping[Basic, Value | int]) -> "ExactPoint":
-        """Return a point with other values of symbols, or other whole numbers for sizes."""
-        sizes = {symbol.name: value for symbol, value in values.items() if isinstance(value, int)}
-        given = {symbol: value for symbol, value in values.items() if not isinstance(value, int)}
-        roots = {symbol: root for symbol, root in self.roots.items() if symbol not in given}
-        changed = frozenset(symbol.name for symbol in values)
-        return ExactPoint({**self.sizes, **sizes}, self.draws, {**self.given, **given}, roots, self, changed)
+        def of_entries(*entries):
+            if (function, entries) not in self.results:
+                self.results[function, entries] = self.generator.randrange(PRIME)
+            return self.results[function, entries]
 
-    def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "ExactPoint":
-        """Return a point with values for defined symbols. Each definition may use earlier symbols."""
-        point = self
-        for symbol, value in definitions:
-            point = point.where({symbol: point(value)})
-        return point
-
-    def draw(self, symbol: Symbol | MatrixSymbol) -> "ExactPoint":
-        """Return a point with another random value for a symbol."""
-        if isinstance(symbol, MatrixSymbol):
-            return self.where({symbol: self.draws.fresh(self.shape(symbol), isinstance(symbol, SymmetricSymbol))})
-        if symbol.name in self.sizes:
-            raise NotRational(f"another value of the size {symbol}")
-        root = self.draws.fresh(())
-        moved = self.where({symbol: root.power(2)})
-        return replace(moved, roots={**moved.roots, symbol: root})
-
-    def scaled(self, symbol: Symbol, factor: int) -> "ExactPoint":
-        """Return a point with a scalar symbol multiplied by a whole number."""
-        is_size = symbol.name in self.sizes
-        return self.where({symbol: factor * (self.sizes[symbol.name] if is_size else self(symbol))})
-
-    def direction(self, symbol: Symbol | MatrixSymbol) -> Residues:
-        """Draw a direction in which the value of a symbol may move."""
-        shape = self.shape(symbol) if isinstance(symbol, MatrixSymbol) else ()
-        return self.draws.fresh(shape, isinstance(symbol, SymmetricSymbol))
-
-    def symmetric_matrix(self, size: int) -> Residues:
-        """Draw a random symmetric matrix."""
-        return self.draws.fresh((size, size), symmetric=True)
-
-    def slope(self, expression: Expr, variable: Symbol | MatrixSymbol, direction: Residues) -> Value:
-        """Return the derivative of a scalar along a direction of a number or a matrix, by dual numbers."""
-        at = self(variable)
-        moved = Residues(Dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
-        return self.where({variable: moved})(expression).slope(self)
+        return Residues(np.vectorize(of_entries, otypes=[object])(*(matrix.entries for matrix in matrices)), 1)
 
 
 @lru_cache(maxsize=65536)
@@ -634,47 +572,58 @@ def _names(node: Basic) -> frozenset[str]:
     return frozenset(own).union(*map(_names, node.args))
 
 
-def random_point(sizes: Mapping[Expr, int], seed: str) -> ExactPoint:
+def random_point(sizes: Mapping[Expr, int], seed: str) -> Point:
     """Draw a random point from a seed, which is text."""
-    return ExactPoint({size.name: number for size, number in sizes.items()}, _Draws(random.Random(seed)))
+    return Point({size.name: number for size, number in sizes.items()}, random.Random(seed))
 
 
-# Rules that compute the value of a node from the values of its arguments, one per kind of rational function.
+class _Module:
+    """The functions of arrays of residues that rules use. All are linear but exp, which may be any function."""
+
+    eye = staticmethod(lambda size: Residues(np.eye(size, dtype=int).astype(object)))
+    zeros = staticmethod(lambda shape: Residues(np.full(shape, 0, dtype=object)))
+    ones = staticmethod(lambda shape: Residues(np.full(shape, 1, dtype=object)))
+    swapaxes = staticmethod(lambda matrix, *_: matrix.T)
+    diagonal = staticmethod(lambda matrix, *_: matrix.linear(np.diag))
+    reshape = staticmethod(lambda matrix, shape: matrix.linear(lambda entries: entries.reshape(shape)))
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotRational(name)
+
+    @staticmethod
+    def einsum(formula: str, blocks: "Residues") -> "Residues":
+        """Trace over the first or the second pair of indices."""
+        axes = (0, 2) if formula.startswith("...ha") else (1, 3)
+        return blocks.linear(lambda entries: np.trace(entries, axis1=axes[0], axis2=axes[1]))
+
+    @staticmethod
+    def split(matrix: "Residues", count: int, axis: int) -> "list[Residues]":
+        """Split a matrix into blocks."""
+        return [matrix.linear(lambda entries, i=i: np.split(entries, count, axis)[i]) for i in range(count)]
+
+    @staticmethod
+    def sum(matrix: "Residues", axis: Any, keepdims: bool = False) -> "Residues":
+        """Sum the entries."""
+        return matrix.linear(lambda entries: np.sum(entries, axis=axis, keepdims=keepdims))
 
 
-@cache
-def _rule_for(kind: type[Basic]) -> Callable:
-    return next((rule for node_type, rule in _RULES if issubclass(kind, node_type)), _refuse)
+def _symbol(node, at):
+    if isinstance(node, BoundVariable):
+        raise NotRational(f"the bound variable {node}")
+    if node in at.given:
+        return at.given[node]
+    if isinstance(node, MatrixSymbol):
+        key = node, tuple(map(at.size, node.shape))
+        if key not in at.drawn:
+            at.drawn[key] = at.direction(node)
+        return at.drawn[key]
+    return Residues(at.sizes[node.name] % PRIME) if node.name in at.sizes else at.root(node).power(2)
 
 
-def _refuse(node, at):
-    raise NotRational(type(node).__name__)
-
-
-ANY_FUNCTIONS = (ElementwiseApplyFunction, Entrywise, Softmax)
-"""Functions that may be any functions: the check uses only that equal arguments give equal values."""
-
-
-def _entrywise(node, at):
-    matrices = [at(node.expr)] if isinstance(node, ElementwiseApplyFunction) else list(map(at, node.matrices))
-    if node.function.free_symbols:
-        raise NotRational("a function of entries with parameters")
-    # Two arguments P/q and R/s are equal if P s - R q is zero.
-    degree = max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices)
-    of_entries = np.vectorize(lambda *entries: at.of_any_function(node.function, entries, degree), otypes=[object])
-    return Residues(of_entries(*map(_fixed, matrices)), 1)
-
-
-def _softmax(node, at):
-    column = at(node.column)
-    degree = column.above + column.below
-    return Residues(at.of_any_function(Softmax, tuple(_fixed(column)[:, 0]), degree, column=True), 1)
-
-
-def _fixed(matrix):
-    if isinstance(matrix.entries, Dual):
-        raise NotRational("a derivative of a function that is not rational")
-    return matrix.entries
+def _number(node, at):
+    if (number := at.number(node)) is None:
+        raise NotRational(type(node).__name__)
+    return _fraction(number)
 
 
 def _product(node, at):
@@ -697,73 +646,90 @@ def _power(node, at):
     return at.root(node.base).power(int(2 * exponent))
 
 
-def _partial_trace(node, at):
-    outer, inner = map(at.size, node.dimensions)
-    axes = (0, 2) if node.traced == 0 else (1, 3)
-    blocks = (outer, inner, outer, inner)
-    return at(node.matrix).linear(lambda entries: np.trace(entries.reshape(blocks), axis1=axes[0], axis2=axes[1]))
+def _softmax(node, at):
+    # The softmax of any function in the place of exp.
+    weights = at.of_any_function(Softmax, at(node.column))
+    return weights * weights.linear(np.sum).inverse()
 
 
-def _principal_block(node, at):
-    split = at.size(node.sizes[0])
-    kept = slice(None, split) if node.index == 0 else slice(split, None)
-    return at(node.matrix)[kept, kept]
+class Field(Algebra):
+    """Evaluate modulo the prime. Nodes that are not rational functions raise `NotRational`."""
+
+    xp = _Module()
+    rules = {
+        **dict.fromkeys((Symbol, MatrixSymbol), _symbol),
+        **dict.fromkeys((sp.Number, sp.NumberSymbol), _number),
+        Pi: lambda node, at: at.root(node).power(2),
+        ImaginaryUnit: lambda node, at: Residues(square_root(-1)),
+        **dict.fromkeys((Mul, sp.MatMul), _product),
+        **dict.fromkeys((sp.Pow, sp.MatPow, sp.Inverse), _power),
+        sp.log: lambda node, at: at(node.args[0]).logarithm(),
+        DiagMatrix: lambda node, at: at(node.args[0]).linear(lambda column: np.diag(column[:, 0])),
+        Softmax: _softmax,
+    }
+
+    @classmethod
+    @cache
+    def rule(cls, kind: type[Basic]) -> Callable:
+        """Return the rule of the closest base class."""
+        found = super().rule(kind)
+        return _refuse if found is refuse else found
+
+    @staticmethod
+    def entrywise(function: Callable, *matrices: Residues) -> Residues:
+        """Apply a function of entries."""
+        return function(*matrices)
+
+    @staticmethod
+    def joined(blocks: "Iterable[Residues]", axis: int) -> Residues:
+        """Concatenate matrices. The product of all denominators is their common denominator."""
+        blocks = list(blocks)
+        below = sum(block.below for block in blocks)
+        above = max(block.above + below - block.below for block in blocks)
+        entries = [block.entries for block in blocks]
+        if any(isinstance(each, Dual) for each in entries):
+            parts = [_parts(each * Dual(1, 0)) for each in entries]
+            return Residues(Dual(*(np.concatenate([each[i] for each in parts], axis) for i in (0, 1))), above, below)
+        return Residues(np.concatenate(entries, axis), above, below)
+
+    @staticmethod
+    def kron(left: Residues, right: Residues) -> Residues:
+        """Return the Kronecker product."""
+        entries = _bilinear(np.kron, left.entries, right.entries) % PRIME
+        return Residues(entries, left.above + right.above, left.below + right.below)
+
+    @staticmethod
+    def log_det(matrix: Expr, at: Point) -> "Logarithms":
+        """Return the log-determinant, of which the argument of the logarithm is known."""
+        return at(matrix).logarithm()
+
+    @staticmethod
+    def trace(matrix: Expr, at: Point) -> Residues:
+        """Return the trace."""
+        return at(matrix).trace()
+
+    @staticmethod
+    def assumed_definite(matrix: Residues) -> Residues:
+        """Return the matrix."""
+        return matrix
+
+    @staticmethod
+    def stop_gradient(value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    @staticmethod
+    def function(row: Any, node: Expr, at: Point) -> Any:
+        """Raise `NotRational`."""
+        return _refuse(node, at)
+
+    piecewise = average = staticmethod(lambda node, at: _refuse(node, at))
+
+    @staticmethod
+    def square_root(matrix: Expr, at: Point) -> Any:
+        """Raise `NotRational`."""
+        raise NotRational("SquareRoot")
 
 
-def _regrouped(node, at):
-    blocks, axis = at.size(node.blocks), 1 if isinstance(node, Stacked) else 0
-    return at(node.matrix).linear(lambda entries: np.concatenate(np.split(entries, blocks, axis), 1 - axis))
-
-
-def _block_matrix(node, at):
-    rows, columns = node.blocks.shape
-    blocks = [[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)]
-    every = [block for row in blocks for block in row]
-    # Use the product of all denominators as common denominator.
-    below = sum(block.below for block in every)
-    above = max(block.above + below - block.below for block in every)
-    entries = [[block.entries for block in row] for row in blocks]
-    if any(isinstance(block.entries, Dual) for block in every):
-        parts = [[_parts(each * Dual(1, 0)) for each in row] for row in entries]
-        values, slopes = (np.block([[each[i] for each in row] for row in parts]) for i in (0, 1))
-        return Residues(Dual(values, slopes), above, below)
-    return Residues(np.block(entries), above, below)
-
-
-def _kronecker(left, right):
-    entries = _bilinear(np.kron, left.entries, right.entries) % PRIME
-    return Residues(entries, left.above + right.above, left.below + right.below)
-
-
-def _constant(entry: int) -> Callable:
-    return lambda node, at: Residues(np.full(at.shape(node), entry, dtype=object))
-
-
-# The first match is used. Matrix classes come before the scalar classes from which they are derived.
-_RULES = (
-    (BoundVariable, _refuse),
-    ((Symbol, MatrixSymbol), lambda node, at: at.symbol(node)),
-    (RationalNumber, lambda node, at: _fraction(at.number(node))),
-    (Pi, lambda node, at: at.root(pi).power(2)),
-    (ImaginaryUnit, lambda node, at: Residues(square_root(-1))),
-    (Identity, lambda node, at: Residues(np.eye(at.size(node.shape[0]), dtype=int).astype(object))),
-    (ZeroMatrix, _constant(0)),
-    (OneMatrix, _constant(1)),
-    (BlockMatrix, _block_matrix),
-    (PrincipalBlock, _principal_block),
-    ((Stacked, SideBySide), _regrouped),
-    (Transpose, lambda node, at: at(node.arg).T),
-    ((MatMul, Mul), _product),
-    ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
-    (KroneckerProduct, lambda node, at: reduce(_kronecker, map(at, node.args))),
-    (PartialTrace, _partial_trace),
-    (AssumedPositiveDefinite, lambda node, at: at(node.matrix)),
-    (SumOfEntries, lambda node, at: at(node.matrix).linear(np.sum)),
-    ((ElementwiseApplyFunction, Entrywise), _entrywise),
-    (Softmax, _softmax),
-    (DiagMatrix, lambda node, at: at(node.args[0]).linear(lambda column: np.diag(column[:, 0]))),
-    (Diagonal, lambda node, at: at(node.matrix).linear(lambda entries: np.diag(entries)[:, None])),
-    (Trace, lambda node, at: at(node.arg).trace()),
-    ((LogDet, log), lambda node, at: at(node.args[0]).logarithm()),
-    ((MatPow, Pow), _power),
-)
+def _refuse(node, at):
+    raise NotRational(type(node).__name__)

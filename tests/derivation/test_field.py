@@ -31,7 +31,7 @@ from sympy import (
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from theorykit.derivation.exact import (
+from theorykit.derivation.field import (
     PRIME,
     Dual,
     NotRational,
