@@ -15,8 +15,8 @@ from sympy import Expr, simplify, solve, symbols
 import theorykit
 from theorykit import bpkr, store
 from theorykit.bpkr.action import document
-from theorykit.derivation import rules
 from theorykit.symbolic import Block, Definition, Equation, Heading, Text, gradient, latex
+from theorykit.symbolic.algebra import as_number
 
 INTRODUCTION = r"""
 Without attention there is a single path, and every $U_l$ is a number $u_l$. The theory must then reproduce the result
@@ -62,7 +62,7 @@ def self_consistency(action: bpkr.Action) -> Iterator[Block]:
     first, second, last = (*symbols("u_1 u_2", positive=True), action.symbols.readout)
     entropy = action.entropy
     for matrix, number in zip(action.symbols.matrices, (first, second), strict=True):
-        entropy = rules.write_as_number(entropy, matrix, number).after
+        entropy = as_number(entropy, matrix, number)
     yield Text("The order parameters are 1 x 1 matrices. With numbers in their place, the entropy is")
     yield Equation("S - E", latex(entropy))
     width, variance, ratio = symbols("N sigma2 r", positive=True)

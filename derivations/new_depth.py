@@ -1,4 +1,4 @@
-"""Derive the action of four layers, attention and dense, with the same rules as for two layers.
+"""Derive the action of four layers, attention and dense, with the same steps as for two layers.
 
 Writes `new_depth.md` and `.tex` next to this script or into the folder given as argument, and
 `.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
@@ -13,7 +13,7 @@ from theorykit.bpkr.action import document
 from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
-The network has three attention layers and a dense layer before the last of them. The same rules are applied to every
+The network has three attention layers and a dense layer before the last of them. The same steps are stated for every
 layer, from the last to the first, so nothing below is specific to the number of layers. The dense layer has one block
 of weights, so its order parameter has the same size as the one after it."""
 

@@ -1,12 +1,11 @@
-"""What is kept for later: the user's cache, saved actions and pickles return what was computed, or are not used."""
+"""What is kept for later: the user's cache and pickles return what was computed, or are not used."""
 
 import copy
-import json
 import os
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -16,13 +15,15 @@ import numpy as np
 import platformdirs
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from sympy import Function
 
 import theorykit
 from tests.derivation.architectures import action
 from tests.marks import slow
 from tests.processes import call
 from theorykit import bpkr, cli, dmft
-from theorykit.bpkr.action import kept
+from theorykit.bpkr.specification.activations import UNIT, Activation, stable_name
+from theorykit.symbolic import numeric_function
 
 JAX_SETTINGS = (
     "jax_compilation_cache_dir",
@@ -108,12 +109,21 @@ def test_cached_results_are_those_without_a_cache(filled, monkeypatch):
     assert filled[1][2:] == pytest.approx([value, mean], rel=1e-6)
 
 
-def test_an_action_that_other_code_derived_is_not_read(monkeypatch):
-    """The name of an entry contains a checksum of the code that derives actions."""
-    form = action("one layer").form
-    before = kept.name_of(form)
-    monkeypatch.setattr(kept, "_program", lambda: "other code")
-    assert kept.name_of(form) != before
+def names_of_forms() -> list[str | None]:
+    return [stable_name(architecture.form) for architecture in architectures()]
+
+
+def test_programs_are_named_by_the_expressions_of_the_network():
+    first, second = names_of_forms()
+    assert first != second and call(names_of_forms) == [first, second]
+    renamed = replace(architectures()[0].form, has_richness=True)
+    assert stable_name(renamed) not in (first, second)
+
+
+def test_programs_with_python_code_have_no_name():
+    code = numeric_function("mine", jnp.tanh)
+    activations = (Activation("mine", code(UNIT)), Activation("other", Function("g")(UNIT)), Activation("h", UNIT**2))
+    assert [stable_name(each) is None for each in activations] == [True, True, False]
 
 
 @pytest.mark.slow
@@ -121,8 +131,8 @@ def test_another_version_does_not_read_the_cache(filled):
     folder, first = filled
     before = entries(folder)
     assert call(results_with, str(folder), "0.0.0") == first
-    # At least both actions are derived again.
-    assert len(entries(folder)) >= len(before) + 2
+    # At least the solver is compiled again.
+    assert len(entries(folder)) > len(before)
     assert {path: entries(folder)[path] for path in before} == before
 
 
@@ -230,41 +240,6 @@ def test_compiled_functions_are_the_same_within_transformations():
     np.testing.assert_array_equal(jax.grad(compiled)(points), 2 * points)
     few = theorykit.jit(square, of_numbers=lambda x: x.size < 3)
     assert few(points[0]) == square(points[0]) and few(points) == square(points)
-
-
-# ---- saved actions
-
-
-@pytest.mark.parametrize("name", ["one layer", "two layers", *slow(["skips between", "a skip at two outputs"])])
-def test_a_saved_action_is_read_as_it_was_derived(name, tmp_path):
-    derived, path = action(name), tmp_path / "action.json"
-    bpkr.save_action(derived, path)
-    read = bpkr.load_action(path)
-    assert all(getattr(read, field.name) == getattr(derived, field.name) for field in fields(derived))
-    assert bpkr.render_latex(read) == bpkr.render_latex(derived)
-    with pytest.raises(FileExistsError):
-        bpkr.save_action(derived, path)
-
-
-def test_a_false_step_is_found_in_a_saved_action(tmp_path):
-    derived = action("one layer")
-    first, *others = derived.derivation.steps
-    false = replace(derived.derivation, steps=(replace(first, after=2 * first.after), *others))
-    bpkr.save_action(replace(derived, derivation=false), tmp_path / "action.json")
-    failures = bpkr.load_action(tmp_path / "action.json").derivation.verify().failures
-    assert [item.step.rule for item in failures] == [first.rule]
-
-
-def test_files_that_are_no_whole_action_are_refused_by_name(tmp_path):
-    path = tmp_path / "mine.json"
-    bpkr.save_action(action("one layer"), path)
-    whole = path.read_bytes()
-    places = np.random.default_rng(0).integers(0, len(whole), 40)
-    flips = [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in places]
-    for content in (b"", b"{}", pickle.dumps(1), json.dumps([1]).encode(), whole[:-9], cut([whole])[0], *flips):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"mine\.json"):
-            bpkr.load_action(path)
 
 
 # ---- pickles and copies

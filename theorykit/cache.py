@@ -1,4 +1,4 @@
-"""Cache derived actions and compiled programs on disk, from one process to the next.
+"""Cache compiled programs on disk, from one process to the next.
 
 The environment variable THEORYKIT_CACHE names the folder, or is "off". By default it is theorykit's folder in the
 user's cache folder. Entries that are missing, damaged or cannot be written never raise an error. The settings are
@@ -29,9 +29,9 @@ _STALE = 3600.0
 def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | None = None) -> Path | None:
     """Set the cache folder, and let JAX keep its compiled functions there, for this process and its child processes.
 
-    Without this call theorykit keeps derived actions and its largest programs in the default folder, and JAX keeps
-    nothing. If JAX already has a folder for compiled functions, JAX keeps using that folder. Settings of JAX's cache in
-    environment variables are kept too.
+    Without this call theorykit keeps its largest programs in the default folder, and JAX keeps nothing. If JAX already
+    has a folder for compiled functions, JAX keeps using that folder. Settings of JAX's cache in environment variables
+    are kept too.
 
     Args:
         folder: the cache folder. The default is the environment variable THEORYKIT_CACHE, or else theorykit's folder in

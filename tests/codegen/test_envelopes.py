@@ -32,7 +32,6 @@ from tests.expressions import assert_close
 from theorykit.codegen import average_errors, compile_expressions, interpret
 from theorykit.symbolic import GaussianAverage, gradient, latex, moreau, proximal
 from theorykit.symbolic.documents.mathml import mathml
-from theorykit.symbolic.documents.table import ExpressionTable, read_expressions
 from theorykit.symbolic.envelopes import MoreauEnvelope, derivative
 
 X, OMEGA, Y = symbols("x omega y", real=True)
@@ -225,7 +224,7 @@ def test_what_is_not_covered_is_refused():
             moreau(loss, X, OMEGA, V, least=least)
 
 
-def test_equal_losses_are_equal_expressions_that_are_substituted_stored_and_written():
+def test_equal_losses_are_equal_expressions_that_are_substituted_and_written():
     kappa = Symbol("kappa", real=True)
     envelope = moreau(LOGISTIC, X, OMEGA, V)
     assert envelope == moreau(log(1 + exp(-Y * kappa)), kappa, OMEGA, V)
@@ -235,9 +234,6 @@ def test_equal_losses_are_equal_expressions_that_are_substituted_stored_and_writ
     assert envelope.free_symbols == {OMEGA, V, Y} and envelope.subs(X, 3) == envelope
     assert isinstance(envelope, MoreauEnvelope) and envelope.is_real
     assert pickle.loads(pickle.dumps(envelope)) == envelope and srepr(envelope)
-    table = ExpressionTable()
-    table.enter(envelope)
-    assert read_expressions(table.rows)[-1] == envelope
     for each in (envelope, proximal(LOGISTIC, X, X + V, V)):
         assert mathml(latex(each**2 + gradient(each, V)))
 

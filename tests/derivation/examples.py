@@ -1,10 +1,6 @@
-"""A true step of every rule, on small expressions, and the sizes to try them at."""
-
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+"""True steps of every kind, on small expressions, and the sizes to try them at."""
 
 from sympy import (
-    Expr,
     Identity,
     Interval,
     KroneckerProduct,
@@ -15,9 +11,11 @@ from sympy import (
     S,
     Symbol,
     Trace,
+    ZeroMatrix,
     acos,
     asin,
     erf,
+    log,
     oo,
     pi,
     sqrt,
@@ -26,18 +24,20 @@ from sympy import (
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from theorykit.derivation import Step, rules
+from theorykit.derivation import Step, claims, solving
 from theorykit.symbolic import (
     Softmax,
+    SquareRoot,
     entrywise,
     inverse,
     kronecker,
     log_cosh,
-    normal,
     positive_definite,
     positive_semidefinite,
 )
-from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, Stacked
+from theorykit.symbolic.algebra import as_number, expand_products, simplify_traces
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked
+from theorykit.symbolic.atoms import beside as side_by_side
 from theorykit.symbolic.matrix_functions import ENTRY, kernel_matrix, sum_of_column
 
 I = S.ImaginaryUnit  # noqa: E741
@@ -64,8 +64,6 @@ SIZES = (
     {k: 3, m: 1, n: 2, N: 5, P: 1},
 )
 
-_OVERLAP = Z.T * C * Z / N
-_AFTER_LEMMA = N * (LogDet(inverse(M) + Z.T * C * Z / N) + LogDet(M))
 s = MatrixSymbol("s", N, 1)
 drive, distinct, assignment = MatrixSymbol("W_d", m, N), MatrixSymbol("Omega", P, m), MatrixSymbol("B_c", P, N)
 sums, columns, correlations = (MatrixSymbol(name, P, n) for name in ("Xbar_c", "X_c", "C_c"))
@@ -74,208 +72,347 @@ product, of_product = MatrixSymbol("ZM", m, n), MatrixSymbol("x", m, 1)
 overlap, conjugate = MatrixSymbol("o", n, 1), MatrixSymbol("ohat", n, 1)
 weights, mean, force = MatrixSymbol("p", m, 1), MatrixSymbol("x", n, 1), MatrixSymbol("F", n, 1)
 through, joined = MatrixSymbol("X", N, k * n), MatrixSymbol("joined", N, n + k * n)
-beside, kappa = SideBySide(MatrixSymbol("z", n * m, 1), n), positive_definite("kappa", k)
+column, kappa = MatrixSymbol("z", n * m, 1), positive_definite("kappa", k)
 by_paths, of_columns = MatrixSymbol("W", k * n, N), MatrixSymbol("t", P * n, 1)
+first, second = MatrixSymbol("A", n, m), MatrixSymbol("X", m, P)
+gram, projection, square = positive_semidefinite("gram", n), MatrixSymbol("b", n, 1), Symbol("y2", positive=True)
 
 
-def _entropy_before() -> Expr:
-    return N * (LogDet(inverse(M) + Q) + LogDet(M) - Trace(U * Q))
-
-
-def _nonlinear(function, kernel) -> Step:
+def _equivalence(function, kernel) -> Step:
     """Units of two weights: their number is what the claim takes the mean over."""
-    weights, inputs = MatrixSymbol("V", N, 2), MatrixSymbol("X", 2, m)
-    hidden = entrywise(function, weights * inputs)
-    read = hidden * Z
+    weights, inputs, equivalent = MatrixSymbol("V", N, 2), MatrixSymbol("X", 2, m), MatrixSymbol("Vtilde", N, m)
     kappa = positive_definite("kappa", m)
-    of_tokens = kappa, kernel_matrix(kernel, inputs.T * inputs)
-    return rules.gaussian_equivalence(Trace(M * read.T * read) / N, hidden, weights, of_tokens)
-
-
-RULES: dict[str, Callable[[], Step]] = {
-    "linearise_square": lambda: rules.linearise_square(Trace((f - y).T * (f - y)) / T, t),
-    "split_into_rows": lambda: rules.split_into_rows(
-        2 * I * Trace(V.T * R * B.T) + Trace(M * R.T * R) / N, [(v, V), (r, R)]
-    ),
-    "gaussian_average of a linear form": lambda: rules.gaussian_average(2 * I * Trace(v.T * Z * r) / sqrt(N), v, C),
-    "determinant_lemma": lambda: rules.determinant_lemma(
-        LogDet(inverse(C) + Z * M * Z.T / N) + LogDet(C) + Trace(M), C, M
-    ),
-    "invert_update in a matrix": lambda: rules.invert_update(
-        Z.T * inverse(inverse(C) + Z * M * Z.T) * A + 2 * B.T, C, M
-    ),
-    "sum_over_rows": lambda: rules.sum_over_rows(Trace(r.T * M * r) / N + LogDet(U) + scale, N, [(r, R)]),
-    "insert_order_parameter": lambda: rules.insert_order_parameter(_AFTER_LEMMA, _OVERLAP, U, Q, N),
-    "same_form": lambda: rules.same_form(Trace(M * R.T * R) / N + scale * Trace(U * J * R.T * R) / N, R, Q, N),
-    "vectorise a single block": lambda: rules.vectorise(Trace(one * (B.T * y).T * (B.T * y)) / N, n),
-    "name": lambda: rules.name(2 * I * Trace(M * Z.T * C * Z) / N + Trace(Z.T * C * Z * U), Q, Z.T * C * Z / N),
-    "leading_order": lambda: rules.leading_order((N - n - 1) * LogDet(U) + N * Trace(M * U) + 3 * Trace(M), N),
-    "drop_constants": lambda: rules.drop_constants(N * LogDet(U) + Trace(M * U) + LogDet(M) + n * N, (U,)),
-    "gaussian_density": lambda: rules.gaussian_density(Trace(j.T * M * j) / scale, j, w),
-    "gram_volume": lambda: rules.gram_volume(N * LogDet(M) + Trace(W.T * inverse(M) * W), W, U, N),
-    "eliminate": lambda: rules.eliminate(_entropy_before(), Q),
-    "eliminate a number": lambda: rules.eliminate(scale**2 * Trace(M) - 2 * scale * T + N, scale),
-    "eliminate_constrained": lambda: rules.eliminate_constrained(Trace(Q * (2 * U - M)) + N * LogDet(U), Q, U),
-    "eliminate_constrained of numbers": lambda: rules.eliminate_constrained(
-        multiplier * (1 / scale - T) + scale**2 * T, multiplier, scale, {scale: Interval.open(0, oo)}
-    ),
-    "derivative": lambda: rules.derivative(N * (Trace(inverse(M) * J) / scale - LogDet(J)), J),
-    "derivative of a source": lambda: rules.derivative(LogDet(inverse(M) + 2 * J) - Trace(U * J * M), J),
-    "linearise_form": lambda: rules.linearise_form(Trace(r.T * M * r) / N, r, w, N),
-    "name_sum": lambda: rules.name_sum(3 * A * Z * M + 6 * B * M + B * U, MatrixSymbol("X", m, n), A * Z + 2 * B),
-    "sum_over_spins": lambda: rules.sum_over_spins(_EXPONENT, s),
-    "solve": lambda: rules.solve(2 * N * M * r - scale * W * entrywise(tanh, W.T * w) - w, r),
-    "write_out": lambda: rules.write_out(scale * M * Softmax(B.T * y), {y: Z * r, scale: T * T}),
-    "gaussian_equivalence": lambda: _nonlinear(
-        erf, lambda a, c, b: 2 / pi * asin(2 * c / sqrt((1 + 2 * a) * (1 + 2 * b)))
-    ),
-}
-
-_INSIDE = inverse(inverse(C) + Z * M * Z.T / N)
-_WHOLE = inverse(C) + A * A.T / scale
-_EXPONENT = -2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U)
-_SOURCE = Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y)
-_VALUE = scale * W * s / N + T * w
-_STACKED = Stacked(through, k)
-_NAMED = {
-    positive_semidefinite("gram", n): Z.T * Z,
-    MatrixSymbol("b", n, 1): Z.T * y,
-    Symbol("y2", positive=True): Trace(y.T * y),
-}
-_CORE = inverse(M) - inverse(M) * inverse(inverse(M) + Z.T * C * Z / N) * inverse(M)
-
-RULES |= {
-    "unstack": lambda: rules.unstack(
-        2 * I * Trace(of_columns.T * Stacked(MatrixSymbol("A", n, m) * MatrixSymbol("X", m, P), P)) / sqrt(N)
-    ),
-    "split_into_rows with a skip connection": lambda: rules.split_into_rows(
-        Trace(M * (V * Z + scale * R).T * (V * Z + scale * R)) / N, [(v, V), (r, R)]
-    ),
-    "gaussian_average": lambda: rules.gaussian_average(
-        Trace(v.T * A.T * A * v) / N + 2 * I * Trace(y.T * A * v) + Trace(r.T * M * r) + 3 * LogDet(U), v, scale * C
-    ),
-    "determinant_lemma of a sum": lambda: rules.determinant_lemma(
-        LogDet(inverse(C) + 2 * Z * M * Z.T + 2 * Z * U * Z.T / 3), C, M + U / 3
-    ),
-    "woodbury": lambda: rules.woodbury(scale * Trace(r.T * M * Z.T * _INSIDE * Z * M * r) + LogDet(M), C, M),
-    "invert_update": lambda: rules.invert_update(
-        scale * Trace(y.T * inverse(inverse(scale * C) + Z * M * Z.T / N) * A * y) + LogDet(M), scale * C, M
-    ),
-    "push_through": lambda: rules.push_through(
-        scale * B * M * Z.T * inverse(inverse(C) + Z * (2 * M) * Z.T / N) * y + y, C, 2 * M
-    ),
-    "rescale": lambda: rules.rescale(N * LogDet(_WHOLE) - Trace(y.T * inverse(_WHOLE) * y) / T, _WHOLE, scale),
-    "rescale a matrix": lambda: rules.rescale(B.T * inverse(_WHOLE) * A + B.T, _WHOLE, scale),
-    "abbreviate": lambda: rules.abbreviate(
-        Trace(y.T * y) / T - Trace(y.T * Z * inverse(T * M + Z.T * Z) * Z.T * y) + N * LogDet(T * M + Z.T * Z), _NAMED
-    ),
-    "abbreviate in a matrix": lambda: rules.abbreviate(
-        M * Z.T * inverse(C + Z * M * Z.T) * y + M * Z.T * y, {product: Z * M}
-    ),
-    "insert_order_parameter in an inverse": lambda: rules.insert_order_parameter(
-        _AFTER_LEMMA + N * Trace(r.T * _CORE * r), _OVERLAP, U, Q, N
-    ),
-    "gather_blocks": lambda: rules.gather_blocks(
-        Trace(U * _STACKED.T * kronecker(kappa, Identity(N)) * _STACKED) / N + LogDet(U)
-    ),
-    "join_branches": lambda: rules.join_branches(
-        scale**2 * Trace(U * R.T * R) / N + Trace(U_all * through.T * through) / N, (R, through), joined, N
-    ),
-    "vectorise": lambda: rules.vectorise(Trace(U * beside.T * beside) / N, m),
-    "reduce_traces": lambda: rules.reduce_traces(
-        Trace(inverse(kronecker(Identity(k), U)) * U_all) / scale
-        + LogDet(kronecker(Identity(k), U))
-        + Trace(BlockDiagMatrix(U, U_all) * U_both)
-    ),
-    "write_as_number": lambda: rules.write_as_number(
-        N * LogDet(one) + Trace(inverse(one) * PartialTrace(U, (n, 1), 0)) + LogDet(KroneckerProduct(U, one)),
-        one,
-        scale,
-    ),
-    "gram_volume with given rows": lambda: rules.gram_volume(
-        N * LogDet(kronecker(Identity(k), U)) + Trace(by_paths.T * inverse(kronecker(Identity(k), U)) * by_paths),
-        by_paths,
-        U_both,
-        N,
-        U,
-    ),
-    "source_derivative": lambda: rules.source_derivative(_SOURCE / scale, j, -I / 2),
-    "source_derivative of second order": lambda: rules.source_derivative(
-        _SOURCE + Trace(j.T * B.T * A.T * A * B * j), j, S.Half, order=2
-    ),
-    "constrain": lambda: rules.constrain(
-        N * (scale**2 * Trace(Q * PartialTrace(U_all, (k, n), 0)) - Trace(Q * U)) + LogDet(U_all) - LogDet(U), Q, U
-    ),
-    "linear_response": lambda: rules.linear_response(N * (Trace(U * inverse(M)) / scale - LogDet(U)), U, scale * M, G),
-    "riccati": lambda: rules.riccati(
-        N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale, U
-    ),
-    "insert_overlap": lambda: rules.insert_overlap(
-        normal(Trace(s.T * W.T * r) - 2 * Trace(j.T * _VALUE) + LogDet(U)), _VALUE, overlap, conjugate, -2 * N
-    ),
-    "covariance_over_spins": lambda: rules.covariance_over_spins(_EXPONENT, s, scale * V.T * s + y),
-    "gather_columns": lambda: rules.gather_columns(
-        scale / N * M * W * DiagMatrix((T * drive.T * y).applyfunc(Lambda(ENTRY, 1 - tanh(ENTRY) ** 2))) * W.T,
-        (W, drive),
-        (sums, columns, distinct),
-        assignment,
-    ),
-    "gather_classes": lambda: rules.gather_classes(
-        scale / N * W * entrywise(tanh, T * drive.T * y) + r, (W, drive), (correlations, distinct), assignment
-    ),
-    "slope": lambda: rules.slope(Trace(r.T * M * w) - 3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w)) / N, r),
-    "slope through definitions": lambda: rules.slope(
-        Trace(r.T * M * mean) + scale * sum_of_column(entrywise(log_cosh, W.T * mean)),
-        r,
-        [(weights, Softmax(B * M * r + y)), (mean, Z.T * weights)],
-        {mean: force},
-    ),
-    "set_to_zero": lambda: rules.set_to_zero(
-        scale * W * entrywise(tanh, W.T * r + R * w) - 2 * W * entrywise(tanh, W.T * r) + M * w, w
-    ),
-    "set_to_zero in a number": lambda: rules.set_to_zero(
-        normal(
-            3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w))
-            - sum_of_column(entrywise(log_cosh, W.T * r))
-            + Trace(w.T * r)
-        ),
-        w,
-    ),
-    "response": lambda: rules.response(
-        Z.T * Softmax(Z * r + v) + scale * W * entrywise(tanh, W.T * r), {Z: y * (M * w).T, r: U * w, v: B * w}, w
-    ),
-    "abbreviate in functions": lambda: rules.abbreviate(
-        W * entrywise(tanh, drive.T * Z * r)
-        + scale * Z.T * Softmax(A * Z * r)
-        + Z.T * Softmax(A * Z * r) * Softmax(A * Z * r).T * y,
-        {of_product: Z * r},
-    ),
-    "gaussian_equivalence of a relu": lambda: _nonlinear(lambda unit: Max(unit, 0), _relu_kernel),
-}
-
-
-class _Steps(Mapping[str, Step]):
-    """The step of every example by name. Each is made once, when it is first used."""
-
-    def __getitem__(self, name: str) -> Step:
-        return _made(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(RULES)
-
-    def __len__(self) -> int:
-        return len(RULES)
-
-
-@cache
-def _made(name: str) -> Step:
-    return RULES[name]()
-
-
-STEPS = _Steps()
+    units, value = entrywise(function, weights * inputs), kernel_matrix(kernel, inputs.T * inputs)
+    before, after = (Trace(M * (h * Z).T * (h * Z)) / N for h in (units, equivalent * SquareRoot(kappa)))
+    return Step("equivalent units", before, after, claims.SameMoments(weights, equivalent, kappa, value))
 
 
 def _relu_kernel(a, c, b):
     c = Min(c, sqrt(a * b))
     cosine = c / sqrt(a * b)
     return sqrt(a * b) * (cosine * (pi - acos(cosine)) + sqrt(Max(0, 1 - cosine**2))) / (2 * pi)
+
+
+def _defined(rule, before, after, *definitions):
+    """A step whose sides are equal if symbols have the values of `definitions`."""
+    return rule, before, after, claims.Equal(definitions), "", (), definitions
+
+
+def _tanh(column):
+    return entrywise(tanh, column)
+
+
+def _slope(column):
+    """The derivative of tanh, entry by entry."""
+    return column.applyfunc(Lambda(ENTRY, 1 - tanh(ENTRY) ** 2))
+
+
+_OVERLAP = Z.T * C * Z / N
+_LARGE, _SMALL = inverse(C) + Z * M * Z.T / N, inverse(M) + _OVERLAP
+_WHOLE, _SCALED = inverse(C) + A * A.T / scale, scale * inverse(C) + A * A.T
+_PRECISION = inverse(scale * C) + A.T * A / N
+_FIELD, _EXPONENT = W.T * r + W.T * j / 2, -2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U)
+_VALUE = scale * W * s / N + T * w
+_BLOCKS, _BY_BLOCKS = kronecker(Identity(k), U), (n, k * n)
+_TRACES = Trace(inverse(_BLOCKS) * U_all) / scale + LogDet(_BLOCKS) + Trace(BlockDiagMatrix(U, U_all) * U_both)
+_NUMBER = N * LogDet(one) + Trace(inverse(one) * PartialTrace(U, (n, 1), 0)) + LogDet(KroneckerProduct(U, one))
+_SOFTMAX = Softmax(Z * r + v)
+_OF_SOFTMAX = DiagMatrix(_SOFTMAX) - _SOFTMAX * _SOFTMAX.T
+_MEAN = DiagMatrix(weights) - weights * weights.T
+
+_PARTS = {
+    "linearise_square": (
+        "average",
+        Trace((f - y).T * (f - y)) / T,
+        2 * I * Trace(t.T * (f - y)),
+        claims.AverageIs(t, Identity(m) / T),
+    ),
+    "linearise_form": ("average", Trace(r.T * M * r) / N, 2 * I * Trace(w.T * r) / sqrt(N), claims.AverageIs(w, M)),
+    "split_into_rows": (
+        "one row",
+        2 * I * Trace(V.T * R * B.T) + Trace(M * R.T * R) / N,
+        2 * I * Trace(r.T * B.T * v) + Trace(r.T * M * r) / N,
+        claims.SumOverRows(((v, V), (r, R)), N, "after"),
+    ),
+    "sum_over_rows": (
+        "all rows",
+        Trace(r.T * M * r) / N + LogDet(U) + scale,
+        Trace(M * R.T * R) / N + N * LogDet(U) + N * scale,
+        claims.SumOverRows(((r, R),), N, "before"),
+    ),
+    "gaussian_average": (
+        "average",
+        Trace(v.T * A.T * A * v) / N + 2 * I * Trace(y.T * A * v) + Trace(r.T * M * r) + 3 * LogDet(U),
+        LogDet(_PRECISION)
+        + LogDet(C)
+        + m * log(scale)
+        + Trace(y.T * A * inverse(_PRECISION) * A.T * y)
+        + Trace(r.T * M * r)
+        + 3 * LogDet(U),
+        claims.GaussianAverage(v, scale * C),
+    ),
+    "gaussian_average of a linear form": (
+        "average",
+        2 * I * Trace(v.T * Z * r) / sqrt(N),
+        Trace(r.T * Z.T * C * Z * r) / N,
+        claims.GaussianAverage(v, C),
+    ),
+    "determinant_lemma": (
+        "determinants",
+        LogDet(_LARGE) + LogDet(C) + Trace(M),
+        LogDet(_SMALL) + LogDet(M) + Trace(M),
+        claims.Equal(),
+    ),
+    "woodbury": (
+        "inverses",
+        scale * Trace(r.T * M * Z.T * inverse(_LARGE) * Z * M * r) + LogDet(M),
+        N * scale * (Trace(r.T * M * r) - Trace(r.T * inverse(_SMALL) * r)) + LogDet(M),
+        claims.Equal(),
+    ),
+    "invert_update in a matrix": (
+        "inverses",
+        Z.T * inverse(_LARGE) * A + 2 * B.T,
+        Z.T * C * A - Z.T * C * Z * inverse(_SMALL) * Z.T * C * A / N + 2 * B.T,
+        claims.Equal(),
+    ),
+    "push_through": (
+        "inverses",
+        scale * B * M * Z.T * inverse(_LARGE) * y + y,
+        scale * B * inverse(_SMALL) * Z.T * C * y + y,
+        claims.Equal(),
+    ),
+    "rescale": (
+        "inverses",
+        N * LogDet(_WHOLE) - Trace(y.T * inverse(_WHOLE) * y) / T,
+        N * LogDet(_SCALED) - N * m * log(scale) - scale * Trace(y.T * inverse(_SCALED) * y) / T,
+        claims.Equal(),
+    ),
+    "name": _defined(
+        "named",
+        2 * I * Trace(M * Z.T * C * Z) / N + Trace(Z.T * C * Z * U),
+        2 * I * Trace(M * Q) + N * Trace(Q * U),
+        (Q, _OVERLAP),
+    ),
+    "name_sum": _defined("named", 3 * A * Z * M + 6 * B * M + B * U, 3 * product * M + B * U, (product, A * Z + 2 * B)),
+    "abbreviate": _defined(
+        "named",
+        Trace(y.T * y) / T - Trace(y.T * Z * inverse(T * M + Z.T * Z) * Z.T * y) + N * LogDet(T * M + Z.T * Z),
+        square / T - Trace(projection.T * inverse(T * M + gram) * projection) + N * LogDet(T * M + gram),
+        (gram, Z.T * Z),
+        (projection, Z.T * y),
+        (square, Trace(y.T * y)),
+    ),
+    "abbreviate in functions": _defined(
+        "named",
+        W * _tanh(drive.T * Z * r) + scale * Z.T * Softmax(A * Z * r),
+        W * _tanh(drive.T * of_product) + scale * Z.T * Softmax(A * of_product),
+        (of_product, Z * r),
+    ),
+    "write_out": _defined(
+        "written out", scale * M * Softmax(B.T * y), T**2 * M * Softmax(B.T * Z * r), (y, Z * r), (scale, T * T)
+    ),
+    "set_to_zero": _defined(
+        "set to zero",
+        scale * W * _tanh(W.T * r + R * w) - 2 * W * _tanh(W.T * r) + M * w,
+        (scale - 2) * W * _tanh(W.T * r),
+        (w, ZeroMatrix(n, 1)),
+    ),
+    "same_form": _defined(
+        "induction",
+        Trace(M * R.T * R) / N + scale * Trace(U * J * R.T * R) / N,
+        Trace(Q * R.T * R) / N,
+        (Q, M + scale * U * J),
+    ),
+    "join_branches": _defined(
+        "joined",
+        scale**2 * Trace(U * R.T * R) / N + Trace(U_all * through.T * through) / N,
+        Trace(BlockDiagMatrix(scale**2 * U, U_all) * joined.T * joined) / N,
+        (joined, side_by_side(R, through)),
+    ),
+    "write_as_number": _defined("a number", _NUMBER, as_number(_NUMBER, one, scale), (one, scale * Identity(1))),
+    "unstack": (
+        "blocks",
+        2 * I * Trace(of_columns.T * Stacked(first * second, P)) / sqrt(N),
+        2 * I * Trace(first * second * Stacked(of_columns.T, P)) / sqrt(N),
+        claims.Equal(),
+    ),
+    "gather_blocks": (
+        "blocks",
+        Trace(U * Stacked(through, k).T * kronecker(kappa, Identity(N)) * Stacked(through, k)) / N + LogDet(U),
+        Trace(kronecker(kappa, U) * through.T * through) / N + LogDet(U),
+        claims.Equal(),
+    ),
+    "vectorise": (
+        "columns",
+        Trace(U * SideBySide(column, n).T * SideBySide(column, n)) / N,
+        Trace(column.T * kronecker(U, Identity(m)) * column) / N,
+        claims.Equal(),
+    ),
+    "reduce_traces": ("traces of smaller matrices", _TRACES, simplify_traces(_TRACES), claims.Equal()),
+    "insert_order_parameter": (
+        "order parameter",
+        N * (LogDet(_SMALL) + LogDet(M)),
+        N * LogDet(inverse(M) + U) + N * LogDet(M) + Trace(Q * Z.T * C * Z) - N * Trace(Q * U),
+        claims.OrderParameterInserted(U, _OVERLAP, Q, N),
+    ),
+    "insert_overlap": (
+        "overlap",
+        Trace(s.T * W.T * r) - 2 * Trace(j.T * _VALUE) + LogDet(U),
+        N / scale * Trace((overlap - T * w).T * r)
+        - 2 * Trace(j.T * overlap)
+        + LogDet(U)
+        - 2 * N * Trace(conjugate.T * (_VALUE - overlap)),
+        claims.OrderParameterInserted(overlap, _VALUE, conjugate, -2 * N),
+    ),
+    "constrain": (
+        "multiplier",
+        N * (scale**2 * Trace(Q * PartialTrace(U_all, (k, n), 0)) - Trace(Q * U)) + LogDet(U_all) - LogDet(U),
+        LogDet(U_all) - LogDet(U),
+        claims.Constrained(Q, U, scale**2 * PartialTrace(U_all, (k, n), 0)),
+    ),
+    "leading_order": (
+        "leading order",
+        (N - n - 1) * LogDet(U) + N * Trace(M * U) + 3 * Trace(M),
+        N * LogDet(U) + N * Trace(M * U),
+        claims.LeadingOrder(N),
+    ),
+    "drop_constants": (
+        "constants dropped",
+        N * LogDet(U) + Trace(M * U) + LogDet(M) + n * N,
+        N * LogDet(U) + Trace(M * U),
+        claims.EqualUpToConstant((U,)),
+    ),
+    "gaussian_density": (
+        "density",
+        Trace(j.T * M * j) / scale,
+        LogDet(M) - n * log(scale) + scale * Trace(w.T * inverse(M) * w),
+        claims.GaussianDensity(j, w),
+    ),
+    "gram_volume": (
+        "volume",
+        N * LogDet(M) + Trace(W.T * inverse(M) * W),
+        N * LogDet(M) + N * Trace(inverse(M) * U) - N * LogDet(U) + n * LogDet(U) + LogDet(U),
+        claims.GramVolume(W, U, N, None),
+    ),
+    "gram_volume with given rows": (
+        "volume",
+        N * LogDet(_BLOCKS) + Trace(by_paths.T * inverse(_BLOCKS) * by_paths),
+        N * LogDet(_BLOCKS)
+        + N * Trace(inverse(_BLOCKS) * PrincipalBlock(U_both, _BY_BLOCKS, 1))
+        - N * LogDet(U_both)
+        + (n + k * n + 1) * LogDet(U_both)
+        + (N - n - 1) * LogDet(U),
+        claims.GramVolume(by_paths, U_both, N, U),
+    ),
+    "source_derivative": (
+        "source",
+        (Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y)) / scale,
+        B.T * y / scale,
+        claims.SourceDerivative(j, 1, -I / 2),
+    ),
+    "source_derivative of second order": (
+        "source",
+        Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y) + Trace(j.T * B.T * A.T * A * B * j),
+        M + B.T * A.T * A * B,
+        claims.SourceDerivative(j, 2, S.Half),
+    ),
+    "derivative": (
+        "differentiated",
+        N * (Trace(inverse(M) * J) / scale - LogDet(J)),
+        N * inverse(M) / scale - N * inverse(J),
+        claims.MatrixDerivative(J),
+    ),
+    "derivative of a source": (
+        "differentiated",
+        LogDet(inverse(M) + 2 * J) - Trace(U * J * M),
+        2 * inverse(inverse(M) + 2 * J) - U * M / 2 - M * U / 2,
+        claims.MatrixDerivative(J),
+    ),
+    "linear_response": (
+        "response",
+        N / scale**2 * inverse(M) * U * inverse(M) + G,
+        -(scale**2) / N * M * G * M,
+        claims.Solves(U),
+    ),
+    "solve": (
+        "solved",
+        2 * N * M * r - scale * W * _tanh(W.T * w) - w,
+        expand_products(inverse(M) * (w + scale * W * _tanh(W.T * w)) / (2 * N)),
+        claims.Solves(r),
+    ),
+    "sum_over_spins": (
+        "sum over spins",
+        _EXPONENT,
+        N * LogDet(U) - 2 * N * log(2) - 2 * sum_of_column(entrywise(log_cosh, _FIELD)),
+        claims.SpinSum(s),
+    ),
+    "covariance_over_spins": (
+        "covariance over spins",
+        _EXPONENT,
+        scale**2 * V.T * DiagMatrix(_slope(_FIELD)) * V,
+        claims.SpinCovariance(s, scale * V.T * s + y),
+    ),
+    "gather_classes": (
+        "classes",
+        scale / N * W * _tanh(T * drive.T * y) + r,
+        scale * correlations.T * _tanh(T * distinct * y) + r,
+        claims.NeuronsGathered(
+            assignment, ((drive, distinct.T * assignment), (correlations, assignment * W.T / N))
+        ),
+    ),
+    "gather_columns": (
+        "classes",
+        scale / N * M * W * DiagMatrix(_slope(T * drive.T * y)) * W.T,
+        scale * M * columns.T * DiagMatrix(_slope(T * distinct * y)) * sums,
+        claims.NeuronsGathered(
+            assignment,
+            ((drive, distinct.T * assignment), (W, columns.T * assignment), (sums, assignment * W.T / N)),
+        ),
+    ),
+    "slope": (
+        "differentiated",
+        Trace(r.T * M * w) - 3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w)) / N,
+        M * w - 3 * W * _tanh(W.T * r + R * w) / N,
+        claims.Gradient(r),
+    ),
+    "slope through definitions": (
+        "differentiated",
+        Trace(r.T * M * mean) + scale * sum_of_column(entrywise(log_cosh, W.T * mean)),
+        M * mean + expand_products(M * B.T * _MEAN * Z * force),
+        claims.Gradient(
+            r,
+            (
+                (weights, Softmax(B * M * r + y)),
+                (mean, Z.T * weights),
+                (force, M * r + scale * W * _tanh(W.T * mean)),
+            ),
+        ),
+    ),
+    "response": (
+        "response",
+        Z.T * _SOFTMAX + scale * W * _tanh(W.T * r),
+        expand_products(
+            Z.T * _OF_SOFTMAX * (Z * U + y * r.T * M + B) + scale * W * DiagMatrix(_slope(W.T * r)) * W.T * U
+        )
+        + Trace(_SOFTMAX.T * y) * M,
+        claims.Response(w, ((Z, y * (M * w).T), (r, U * w), (v, B * w))),
+    ),
+}
+
+# The step of every example.
+STEPS = {
+    **{name: Step(*parts) for name, parts in _PARTS.items()},
+    "eliminate": solving.eliminate(N * (LogDet(inverse(M) + Q) + LogDet(M) - Trace(U * Q)), Q),
+    "eliminate a number": solving.eliminate(scale**2 * Trace(M) - 2 * scale * T + N, scale),
+    "eliminate_constrained": solving.eliminate_constrained(Trace(Q * (2 * U - M)) + N * LogDet(U), Q, U),
+    "eliminate_constrained of numbers": solving.eliminate_constrained(
+        multiplier * (1 / scale - T) + scale**2 * T, multiplier, scale, {scale: Interval.open(0, oo)}
+    ),
+    "riccati": solving.riccati(
+        N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale, U
+    ),
+    "gaussian_equivalence": _equivalence(
+        erf, lambda a, c, b: 2 / pi * asin(2 * c / sqrt((1 + 2 * a) * (1 + 2 * b)))
+    ),
+    "gaussian_equivalence of a relu": _equivalence(lambda unit: Max(unit, 0), _relu_kernel),
+}

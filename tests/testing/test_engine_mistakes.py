@@ -1,6 +1,5 @@
 """Mistakes planted in the package itself: `check_layer` finds them at the part that is wrong."""
 
-from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import equinox as eqx
@@ -11,16 +10,15 @@ from sympy import sqrt
 
 from theorykit import bpkr, testing
 from theorykit.bpkr.action import action as action_module
-from theorykit.bpkr.action import derivation
+from theorykit.bpkr.action import backpropagation, derivation
 from theorykit.bpkr.evaluation.bound_action import CompiledAction
 from theorykit.bpkr.network import paths
 from theorykit.bpkr.specification import layer_functions
 from theorykit.bpkr.specification.layer_form import LayerForm
 from theorykit.codegen import compile_expressions
 from theorykit.compilation import jit
-from theorykit.derivation import rules
-from theorykit.derivation.rules import RuleError
-from theorykit.symbolic import log_det, normal
+from theorykit.derivation import Recorder
+from theorykit.symbolic.atoms import LogDet
 from theorykit.testing.layers import check as check_module
 from theorykit.testing.layers import numerics
 
@@ -28,21 +26,20 @@ from theorykit.testing.layers import numerics
 @pytest.fixture(autouse=True)
 def derived_anew(monkeypatch):
     """Actions and path features are made by the package as it is in the test, and forgotten after it."""
-    monkeypatch.setattr(derivation, "_derive", lru_cache(derivation._derive_anew))
+    monkeypatch.setattr(derivation, "_derive", lru_cache(derivation._derive.__wrapped__))
     traced = paths._features.__wrapped__
     # JAX remembers what it has traced by the function
     monkeypatch.setattr(paths, "_features", jit(lambda *arguments: traced(*arguments)))
 
 
-def wrong_result(rule, change):
-    """A rule that changes what it arrives at."""
-    right = getattr(rules, rule)
+def wrong_step(rule, change):
+    """A derivation in which what a step arrives at is changed."""
+    right = Recorder.say
 
-    def wrong(*arguments, **record):
-        step = right(*arguments, **record)
-        return replace(step, after=change(step, *arguments))
+    def wrong(self, name, before, after, claim, **record):
+        return right(self, name, before, change(before, after) if name == rule else after, claim, **record)
 
-    return rules, rule, wrong
+    return Recorder, "say", wrong
 
 
 def wrong_method(owner, name, change):
@@ -52,7 +49,7 @@ def wrong_method(owner, name, change):
 
 
 def refuse(*arguments, **record):
-    raise RuleError("nothing to integrate out")
+    raise ValueError("does not cover an expression in the prior")
 
 
 def double_energy(self):
@@ -74,25 +71,25 @@ STEPS, PATHS = "every step of the derivation holds", "the network is the sum ove
 # what is replaced, the checks to make; of a finding: what was checked, and words of it
 BUGS = {
     "a determinant of the wrong sign": (
-        wrong_result("determinant_lemma", lambda step, before, c, inner: step.after - 2 * normal(log_det(inner))),
+        wrong_step("matrix determinant lemma", lambda before, after: after - 2 * next(iter(after.atoms(LogDet)))),
         "derivation",
         STEPS,
         'the rule "matrix determinant lemma"',
     ),
     "a wrong scale of a field": (
-        wrong_result("linearise_square", lambda step, *_: sqrt(2) * step.after),
+        wrong_step("Hubbard-Stratonovich", lambda before, after: sqrt(2) * after),
         "derivation",
         STEPS,
         'the rule "Hubbard-Stratonovich',
     ),
     "a rule that gives up": (
-        (rules, "insert_order_parameter", refuse),
+        (backpropagation, "_integrate_weights", refuse),
         "derivation",
         "an action with the layer is derived",
         "does not cover an expression in",
     ),
     "a leading order with a part of the next": (
-        wrong_result("leading_order", lambda step, before, width: before),
+        wrong_step("leading order", lambda before, after: before),
         "derivation",
         "both routes arrive at the same entropies",
         "one of the two routes is wrong in S_a",

@@ -1,6 +1,5 @@
 from .action.action import Action, render_html, render_latex, render_markdown
 from .action.derivation import derive
-from .action.kept import load_action, save_action
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
 from .data.statistics import FeatureStatistics
@@ -80,7 +79,6 @@ __all__ = [
     "heads",
     "kernel",
     "kernel_task_alignment",
-    "load_action",
     "optimal_readout",
     "parameter_values",
     "path_features",
@@ -93,7 +91,6 @@ __all__ = [
     "render_latex",
     "render_markdown",
     "sample_network",
-    "save_action",
     "score_classes",
     "search",
     "sign_accuracy",

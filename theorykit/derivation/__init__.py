@@ -1,9 +1,17 @@
-"""Derivation engine: rules compute, steps record the results, and claims are checked. It contains no theory.
+"""Derivation engine: derivations state their steps, and claims are checked. It contains no theory.
 
-before -> rule -> Step(before, after, claim) -> Derivation -> verify
+Step(before, after, claim) -> Derivation -> verify
 """
 
-from . import rules
+from . import solving
 from .step import Derivation, Recorder, Step, Verification, derivation_blocks, verification_blocks
 
-__all__ = ["Derivation", "Recorder", "Step", "Verification", "derivation_blocks", "rules", "verification_blocks"]
+__all__ = [
+    "Derivation",
+    "Recorder",
+    "Step",
+    "Verification",
+    "derivation_blocks",
+    "solving",
+    "verification_blocks",
+]

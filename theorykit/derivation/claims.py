@@ -12,16 +12,19 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from sympy import Expr, MatrixSymbol, Symbol, flatten
+from sympy import Expr, MatrixSymbol, S, Symbol, flatten
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..checks import check_fields, checked_whole_number
 from ..codegen import interpret
+from ..symbolic import Equation
 from ..symbolic import GaussianAverage as AverageOfKernel
 from ..symbolic.atoms import SymmetricSymbol
 from .field import NotRational, Point, Residues, as_value
 from .sampling import Values, random_value
+
+Show = Callable[[Expr], str]
 
 # Number of Gauss-Hermite nodes per dimension, by the number of dimensions.
 _NODES = {1: 20, 2: 10, 3: 6}
@@ -72,6 +75,10 @@ class Claim(abc.ABC):
         """Yield pairs of values that are equal if the claim holds, in the arithmetic of the point."""
         raise NotRational(self.beyond)
 
+    def statement(self, before: str, after: str, show: Show) -> Equation:
+        """Write the claim as an equation between the LaTeX of both sides. `show` writes other expressions."""
+        return Equation(before, after)
+
     def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
         """Return all expressions whose symbols need values: both sides, and the expressions of the claim."""
         return (before, after, *(part for part in flatten(vars(self).values()) if isinstance(part, Expr)))
@@ -119,13 +126,26 @@ class _FloatPoint:
             return self.symmetric_matrix(len(self.values[symbol.name]))
         return self.rng.normal(size=np.shape(self.values[symbol.name]))
 
+    def assignment(self, symbol: MatrixSymbol) -> np.ndarray:
+        """Draw a class and a sign for every neuron."""
+        classes, neurons = self.values[symbol.name].shape
+        assignment = np.zeros((classes, neurons))
+        signs = self.rng.choice([-1.0, 1.0], size=neurons)
+        assignment[self.rng.integers(classes, size=neurons), np.arange(neurons)] = signs
+        return assignment
+
     def symmetric_matrix(self, size: int) -> np.ndarray:
         direction = self.rng.normal(size=(size, size))
         return (direction + direction.T) / np.linalg.norm(direction + direction.T)
 
-    def slope(self, expression: Expr, variable: Symbol | MatrixSymbol, direction: Any) -> Any:
+    def slope(self, expression: Expr, variable: Symbol | MatrixSymbol, direction: Any, definitions: Any = ()) -> Any:
         at = self.values[variable.name]
-        return _slope_at_zero(lambda step: self.where({variable: at + step * direction})(expression))
+        moved = lambda step: self.where({variable: at + step * direction}).define(definitions)  # noqa: E731
+        return _slope_at_zero(lambda step: moved(step)(expression))
+
+
+def _weight(exponent: str) -> str:
+    return rf"e^{{-\frac12\left[{exponent}\right]}}"
 
 
 def residuals(claim: Claim, before: Expr, after: Expr, point: Point) -> Iterator[Residues]:
@@ -164,13 +184,6 @@ def _slope_at_zero(function):
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
 
 
-def _slopes_differ(linear, function, shape, rng) -> float:
-    """Compare a linear function of a step with the slope of another function, along random directions."""
-    directions = [rng.normal(size=shape) for _ in range(_SLOPES)]
-    slopes = [_slope_at_zero(lambda step, along=along: function(step * along)) for along in directions]
-    return worst(*(difference(linear(along), slope) for along, slope in zip(directions, slopes, strict=True)))
-
-
 def _curvature(function, size: int) -> np.ndarray:
     """Return the matrix of second differences of a function of columns at zero, exact for quadratics."""
     steps = np.vstack([np.zeros(size), np.eye(size)])
@@ -183,12 +196,19 @@ def _curvature(function, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Equal(Identity):
-    """Both sides are equal if all symbols of `definitions` are replaced by their values."""
+    """Both sides are equal if all symbols of `definitions` are replaced by their values.
+
+    If neurons are gathered into classes, the definitions contain an `assignment`, a matrix with one row per class and
+    one column per neuron. One entry of a column is 1 or -1, and the others are zero.
+    """
 
     definitions: tuple[tuple[Expr, Expr], ...] = ()
+    assignment: MatrixSymbol | None = None
     checked_by = "evaluation of both sides, to {}"
 
     def _sides(self, before, after, point):
+        if self.assignment is not None:
+            point = point.where({self.assignment: point.assignment(self.assignment)})
         point = point.define(self.definitions)
         yield point(after), point(before)
 
@@ -205,6 +225,10 @@ class EqualUpToConstant(Identity):
         for variable in self.variables:
             other = other.draw(variable)
         yield other(after) - point(after), other(before) - point(before)
+
+    def statement(self, before, after, show):
+        """Write the constant."""
+        return Equation(before, rf"{after} + \text{{const.}}")
 
 
 @dataclass(frozen=True)
@@ -230,6 +254,14 @@ class SumOverRows(Identity):
         )
         yield point(whole), sum(of_rows)
 
+    def statement(self, before, after, show):
+        """Write the sum."""
+        each = r",\; ".join(rf"{show(column)}^T \in \text{{rows of }} {show(matrix)}" for column, matrix in self.rows)
+        total = rf"\sum_{{{each}}}" if self.rows else show(self.count)
+        if self.per_row == "before":
+            return Equation(rf"{total} \left[{before}\right]", after)
+        return Equation(before, rf"{total} \left[{after}\right]")
+
 
 @dataclass(frozen=True)
 class LeadingOrder(Identity):
@@ -243,26 +275,46 @@ class LeadingOrder(Identity):
         yield point(before) - point(after), wider(before) - wider(after)
         yield wider(after), 7 * point(after)
 
+    def statement(self, before, after, show):
+        """Write the order of the remainder."""
+        return Equation(before, rf"{after} + O(1) \quad ({show(self.width)} \to \infty)")
+
 
 # Claims about integrals: Gaussian averages, delta functions, densities, volumes, sources.
 
 
-@dataclass(frozen=True)
-class GaussianAverage(Claim):
-    """exp(-after/2) is the average of exp(-before/2) over the column `variable` ~ N(0, `covariance`).
+SPINS = "spins"
+"""Law of a column whose entries are 1 or -1."""
 
-    The check is Gauss-Hermite quadrature around the stationary point of the integrand in the complex plane, so that the
-    integrand neither decays nor oscillates between nodes. In more than three dimensions the check is Monte Carlo.
+
+@dataclass(frozen=True)
+class Average(Claim):
+    """One side is the average of the other over the column `variable`: exp(-after/2) = <exp(-before/2)>.
+
+    - `variable`: the column.
+    - `law`: its covariance, if it is Gaussian with mean zero, or `SPINS`. The average over spins is a sum.
+    - `of`: the side that is averaged.
+    - `value`: a column. If it is given, `after` is its covariance over spins with weights exp(-before/2).
+
+    The check of a Gaussian average is Gauss-Hermite quadrature around the stationary point of the integrand in the
+    complex plane, so that the integrand neither decays nor oscillates between nodes. In more than three dimensions the
+    check is Monte Carlo. Spins are enumerated.
     """
 
     variable: MatrixSymbol
-    covariance: MatrixExpr
+    law: MatrixExpr | str
+    of: Literal["before", "after"] = "before"
+    value: MatrixExpr | None = None
     tolerance = 1e-8
     beyond = "an average"
-    checked_by = "Gauss-Hermite quadrature, to {}, or Monte Carlo above three dimensions"
+    checked_by = "Gauss-Hermite quadrature, Monte Carlo above three dimensions, or all configurations of spins, to {}"
 
     def error(self, before, after, values, rng):
-        covariance = np.atleast_2d(interpret(self.covariance, values))
+        if self.of == "after":
+            before, after = after, before
+        if self.law == SPINS:
+            return self._error_of_spins(before, after, values)
+        covariance = np.atleast_2d(interpret(self.law, values))
         size, precision = len(covariance), np.linalg.inv(covariance)
 
         def exponent(columns):
@@ -290,12 +342,31 @@ class GaussianAverage(Claim):
             standard_error = np.std(draws) / np.sqrt(_DRAWS) + self.tolerance
             return self.tolerance * abs(np.mean(draws) - 1) / (_STANDARD_ERRORS * standard_error)
 
+    def _error_of_spins(self, before, after, values):
+        signs = itertools.product((-1.0, 1.0), repeat=len(values[self.variable.name]))
+        every = [np.array(each)[:, None] for each in signs]
+        points = [{**values, self.variable.name: spins} for spins in every]
+        exponents = np.array([-interpret(before, at) / 2 for at in points])
+        log_sum = np.logaddexp.reduce(exponents)
+        if self.value is None:
+            return difference(interpret(after, values), -2 * log_sum)
+        columns, weights = np.array([interpret(self.value, at)[:, 0] for at in points]), np.exp(exponents - log_sum)
+        centred = columns - weights @ columns
+        return difference(interpret(after, values), (weights[:, None] * centred).T @ centred)
 
-class AverageIs(GaussianAverage):
-    """Inverse of a Gaussian average: exp(-before/2) is the average of exp(-after/2)."""
-
-    def error(self, before, after, values, rng):
-        return super().error(after, before, values, rng)
+    def statement(self, before, after, show):
+        """Write the average, or the sum over spins."""
+        variable = show(self.variable)
+        if self.value is not None:
+            law = rf"P\left({variable}\right) \propto {_weight(before)}"
+            covariance = rf"\operatorname{{Cov}}_{{{variable}}}\left[{show(self.value)}\right]"
+            return Equation(covariance, rf"{after} \quad \left({law}\right)")
+        if self.law == SPINS:
+            configurations = rf"{variable} \in \{{-1, 1\}}^{{{show(self.variable.shape[0])}}}"
+            return Equation(rf"-2\log \sum_{{{configurations}}} {_weight(before)}", after)
+        over = rf"{variable} \sim \mathcal N\left(0,\, {show(self.law)}\right)"
+        averaged = rf"-2\log\left\langle {_weight(before if self.of == 'before' else after)}\right\rangle_{{{over}}}"
+        return Equation(averaged, after) if self.of == "before" else Equation(before, averaged)
 
 
 @dataclass(frozen=True)
@@ -318,6 +389,11 @@ class OrderParameterInserted(Identity):
         first, second = (point.draw(self.conjugate) for _ in range(2))
         step = first(self.conjugate) - second(self.conjugate)
         yield first(after) - second(after), point(self.weight) * _inner(step, value - point(self.symbol))
+
+    def statement(self, before, after, show):
+        """Write the integral over the order parameter and its conjugate."""
+        variables = rf"d{show(self.symbol)}\, d{show(self.conjugate)}"
+        return Equation(_weight(before), rf"\int {variables}\; {_weight(after)}")
 
 
 @dataclass(frozen=True)
@@ -346,9 +422,14 @@ class GaussianDensity(Claim):
             difference(interpret(after, values), exponent),
         )
 
+    def statement(self, before, after, show):
+        """Write the Fourier transform."""
+        source, column = show(self.source), show(self.column)
+        return Equation(_weight(before), rf"\int d{column}\; {_weight(after)}\; e^{{-i {source}^T {column}}}")
+
 
 @dataclass(frozen=True)
-class GramVolume(Claim):
+class Volume(Claim):
     """`before` is -2 log density of weights X (n x N), and `after` is -2 log density of their overlap U.
 
     The claim holds up to a constant. Both depend on X only through U. The ratio of the volume elements is tested by
@@ -397,48 +478,10 @@ class GramVolume(Claim):
         of_overlaps = np.linalg.slogdet(jacobian)[1]
         return abs(log_volume[1] - log_volume[0] - of_weights + of_overlaps) / max(1.0, abs(of_weights))
 
-
-@dataclass(frozen=True)
-class SourceDerivative(Claim):
-    """`after` is `factor` times the derivative of order `order` of `before` with respect to the source, at zero.
-
-    For a column source, the first derivative is a column, and the second derivative is a matrix.
-    """
-
-    source: MatrixSymbol
-    order: Annotated[int, partial(checked_whole_number, least=1, most=2)]
-    factor: Expr
-    tolerance = 1e-7
-    checked_by = "finite differences, to {}"
-
-    def _sides(self, before, after, point):
-        source, factor = point(self.source), point(self.factor)
-        at_zero = point.where({self.source: 0 * source})
-        if self.order == 1:
-            yield _inner(at_zero(after), source), factor * at_zero.slope(before, self.source, source)
-        else:
-
-            def even(scale):
-                there, opposite = (point.where({self.source: sign * scale * source}) for sign in (1, -1))
-                return there(before) + opposite(before) - 2 * at_zero(before)
-
-            if not all(each.is_zero for each in (even(2) - 4 * even(1)).zeros()):
-                raise NotRational("the second derivative of a function of more than second degree")
-            yield source.T @ at_zero(after) @ source, factor * even(1)
-
-    def error(self, before, after, values, rng):
-        shape = values[self.source.name].shape
-
-        def at(columns):
-            return interpret(before, {**values, self.source.name: columns[..., None]})
-
-        if self.order == 1:
-            steps = 1e-4 * np.eye(shape[0])
-            slope = ((at(steps) - at(-steps)) / 2e-4)[:, None]
-        else:
-            slope = _curvature(at, shape[0])
-        zero = {**values, self.source.name: np.zeros(shape)}
-        return difference(interpret(after, zero), complex(self.factor) * slope)
+    def statement(self, before, after, show):
+        """Write both volume elements."""
+        weights, overlap = show(self.columns), show(self.overlap)
+        return Equation(rf"{_weight(before)}\; d{weights}", rf"{_weight(after)}\; d{overlap}", r"\propto")
 
 
 # Claims about linear replacements of nonlinear hidden units, with the same mean and covariance over the weights.
@@ -516,6 +559,11 @@ class SameMoments(Claim):
         size = np.max(np.abs(fine))
         return float((np.max(np.abs(kernel - fine)) - _UNCERTAIN * np.max(np.abs(fine - coarse))) / size)
 
+    def statement(self, before, after, show):
+        """Write both means."""
+        sides = ((before, self.weights), (after, self.equivalent))
+        return Equation(*(rf"\left\langle {side} \right\rangle_{{{show(over)}}}" for side, over in sides))
+
 
 def _directions(count, rng):
     angles = 2 * np.pi * (np.arange(count) + rng.uniform()) / count
@@ -529,171 +577,103 @@ def _lengths(count=_LENGTHS):
     return lengths, lengths * np.exp(-(lengths**2) / 2) * weights * _LONGEST / 2
 
 
-# Claims about many neurons: sums over spins, and neurons grouped into classes of equal weights.
-
-
-@dataclass(frozen=True)
-class SpinSum(Claim):
-    """exp(-after/2) is the sum of exp(-before/2) over all columns of spins 1 or -1. The check enumerates them."""
-
-    spins: MatrixSymbol
-    beyond = "a sum of exponentials"
-    checked_by = "summing over all configurations of the spins, to {}"
-
-    def error(self, before, after, values, rng):
-        exponents = [-interpret(before, at) / 2 for at in _every(self.spins, values)]
-        return difference(interpret(after, values), -2 * np.logaddexp.reduce(exponents))
-
-
-@dataclass(frozen=True)
-class SpinCovariance(Claim):
-    """`after` is the covariance of the column `value` over all spins with weights exp(-before/2)."""
-
-    spins: MatrixSymbol
-    value: MatrixExpr
-    beyond = "a sum of exponentials"
-    checked_by = "moments over all configurations of the spins, to {}"
-
-    def error(self, before, after, values, rng):
-        exponents = np.array([-interpret(before, at) / 2 for at in _every(self.spins, values)])
-        columns = np.array([interpret(self.value, at)[:, 0] for at in _every(self.spins, values)])
-        weights = np.exp(exponents - np.logaddexp.reduce(exponents))
-        centred = columns - weights @ columns
-        return difference(interpret(after, values), (weights[:, None] * centred).T @ centred)
-
-
-def _every(spins: MatrixSymbol, values: Values) -> Iterator[Values]:
-    """Yield `values` with every column of signs for the spins."""
-    for signs in itertools.product((-1.0, 1.0), repeat=len(values[spins.name])):
-        yield {**values, spins.name: np.array(signs)[:, None]}
-
-
-@dataclass(frozen=True)
-class NeuronsGathered(Claim):
-    """Both sides are equal if each neuron has the weights of one class, up to a sign, according to `assignment`.
-
-    The assignment has one row per class and one column per neuron. One entry of a column is 1 or -1 and the others are
-    zero. `definitions` express the neurons' weights and the sums over classes in terms of the assignment.
-    """
-
-    assignment: MatrixSymbol
-    definitions: tuple[tuple[Expr, Expr], ...]
-    beyond = "an odd or even function of entries"
-    checked_by = "evaluation with a random class and sign for every neuron, to {}"
-
-    def error(self, before, after, values, rng):
-        classes, neurons = values[self.assignment.name].shape
-        assignment = np.zeros((classes, neurons))
-        assignment[rng.integers(classes, size=neurons), np.arange(neurons)] = rng.choice([-1.0, 1.0], size=neurons)
-        values = _define({**values, self.assignment.name: assignment}, self.definitions)
-        return difference(interpret(after, values), interpret(before, values))
-
-
 # Claims about derivatives, responses to changes, and stationary points.
 
 
 @dataclass(frozen=True)
-class Gradient(Claim):
-    """`after` is the gradient of `before` with respect to `variable`, a number or a matrix.
+class Derivative(Identity):
+    """`after` is the derivative of `before` with respect to a number or a matrix.
 
-    Every symbol of `definitions` has the given value, which may depend on the variable and on earlier symbols.
+    - `variable`: the number or the matrix. The derivative of a number has its shape, and a column has a Jacobian.
+    - `order`: 1, or 2 for the matrix of second derivatives of a quadratic function of a column.
+    - `factor`: a number that multiplies the derivative.
+    - `definitions`: symbols that depend on the variable, with their values, which may contain earlier symbols.
+    - `at_zero`: whether the variable is zero, like a source.
     """
 
     variable: Symbol | MatrixSymbol
+    order: Annotated[int, partial(checked_whole_number, least=1, most=2)] = 1
+    factor: Expr = S.One
     definitions: tuple[tuple[Expr, Expr], ...] = ()
+    at_zero: bool = False
     tolerance = 1e-7
-    beyond = "a derivative through functions of entries"
     checked_by = "finite differences along random directions, to {}"
 
-    def error(self, before, after, values, rng):
-        name, at = self.variable.name, values[self.variable.name]
-        found = interpret(after, _define(values, self.definitions))
-        if np.shape(found) != np.shape(at):
-            return np.inf
+    def _sides(self, before, after, point):
+        factor = point(self.factor)
+        if self.at_zero:
+            point = point.where({self.variable: 0 * point(self.variable)})
+        found = point.define(self.definitions)(after)
+        if isinstance(self.variable, SymmetricSymbol):
+            yield found, found.T
+        for _ in range(_SLOPES):
+            along = point.direction(self.variable)
+            if self.order == 2:
 
-        def moved(step):
-            return interpret(before, _define({**values, name: at + step}, self.definitions))
+                def even(scale, along=along):
+                    there, opposite = (point.where({self.variable: sign * scale * along}) for sign in (1, -1))
+                    return there(before) + opposite(before) - 2 * point(before)
 
-        return _slopes_differ(lambda step: np.sum(found * step), moved, np.shape(at), rng)
+                yield even(2), 4 * even(1)
+                yield along.T @ found @ along, factor * even(1)
+                continue
+            slope = factor * point.slope(before, self.variable, along, self.definitions)
+            if getattr(before, "is_Matrix", False):
+                yield found @ along, slope
+            else:
+                is_number = not getattr(self.variable, "is_Matrix", False)
+                yield found * along if is_number else _inner(found, along), slope
 
-
-@dataclass(frozen=True)
-class Response(Claim):
-    """`after` times the column `displacement` is the first-order change of the column `before`.
-
-    `moved` contains pairs of a symbol that moves and its change, which is linear in the displacement.
-    """
-
-    displacement: MatrixSymbol
-    moved: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
-    tolerance = 1e-7
-    beyond = "a derivative through functions of entries"
-    checked_by = "finite differences of what moves, to {}"
-
-    def error(self, before, after, values, rng):
-        found, name = interpret(after, values), self.displacement.name
-
-        def moved(step):
-            changes = {symbol.name: interpret(change, {**values, name: step}) for symbol, change in self.moved}
-            return interpret(before, {**values, **{each: values[each] + by for each, by in changes.items()}})
-
-        return _slopes_differ(lambda step: found @ step, moved, values[name].shape, rng)
+    def statement(self, before, after, show):
+        """Write the derivative, or the response if symbols move with the variable."""
+        variable, power = show(self.variable), "" if self.order == 1 else f"^{self.order}"
+        if self.at_zero and self.definitions:
+            moved = r",\; ".join(rf"\delta {show(x)} = {show(value - x)}" for x, value in self.definitions)
+            moves = rf"\left[{after}\right] {variable} \quad ({moved})"
+            return Equation(rf"\delta\left[{before}\right]", moves)
+        factor = "" if self.factor == 1 else rf"{show(self.factor)}\,"
+        sign = "d" if self.definitions else r"\partial"
+        operator = rf"\frac{{{sign}{power}}}{{{sign} {variable}{power}}}"
+        at_zero = rf"_{{{variable} = 0}}" if self.at_zero else ""
+        return Equation(rf"{factor}{operator}\left[{before}\right]{at_zero}", after)
 
 
 @dataclass(frozen=True)
 class Stationary(Identity):
-    """`before` is stationary in the number or matrix `variable` at `solution`, and has the value `after` there."""
+    """`before` is stationary in `variable` at `solution`, and has the value `after` there.
+
+    If there is a `multiplier`, `before` is linear in it, and stationary in it if the variable has the value `solution`.
+    """
 
     variable: Symbol | MatrixSymbol
     solution: Expr
+    multiplier: Symbol | MatrixSymbol | None = None
     tolerance = 1e-7
     checked_by = "finite differences and evaluation, to {}"
 
     def _sides(self, before, after, point):
-        at_solution = point.where({self.variable: point(self.solution)})
+        at = point.where({self.variable: point(self.solution)})
+        varied = self.variable if self.multiplier is None else self.multiplier
         # One random direction is enough: it is orthogonal to a nonzero gradient with probability zero.
-        yield at_solution.slope(before, self.variable, at_solution.direction(self.variable)), 0
-        yield point(after), at_solution(before)
-
-
-@dataclass(frozen=True)
-class Constrained(Identity):
-    """`before` is linear in the number or matrix `multiplier`, and stationary in it if `variable` has the `value`."""
-
-    multiplier: Symbol | MatrixSymbol
-    variable: Symbol | MatrixSymbol
-    value: Expr
-    tolerance = 1e-7
-    checked_by = "finite differences and evaluation, to {}"
-
-    def _sides(self, before, after, point):
-        held = point.where({self.variable: point(self.value)})
-        direction = point.direction(self.multiplier)
-        for _ in range(2):
-            yield held.draw(self.multiplier).slope(before, self.multiplier, direction), 0
-        yield held(after), held(before)
+        direction = at.direction(varied)
+        yield at.slope(before, varied, direction), 0
+        if self.multiplier is None:
+            yield point(after), at(before)
+        else:
+            yield at.draw(varied).slope(before, varied, direction), 0
+            yield at(after), at(before)
 
     def error(self, before, after, values, rng):
-        point = _FloatPoint(values, rng)
-        if abs(point.slope(before, self.multiplier, point.direction(self.multiplier))) < 1e-6:
-            return np.inf  # `before` does not depend on the multiplier.
+        if self.multiplier is not None:
+            point = _FloatPoint(values, rng)
+            if abs(point.slope(before, self.multiplier, point.direction(self.multiplier))) < 1e-6:
+                return np.inf  # `before` does not depend on the multiplier.
         return super().error(before, after, values, rng)
 
-
-@dataclass(frozen=True)
-class MatrixDerivative(Identity):
-    """`after` is the gradient of `before` with respect to the symmetric matrix `source`."""
-
-    source: MatrixSymbol
-    tolerance = 1e-7
-    checked_by = "finite differences, to {}"
-
-    def _sides(self, before, after, point):
-        found = point(after)
-        yield found, found.T
-        for _ in range(3):
-            direction = point.symmetric_matrix(found.shape[0])
-            yield _inner(found, direction), point.slope(before, self.source, direction)
+    def statement(self, before, after, show):
+        """Write the extremum."""
+        varied = show(self.variable if self.multiplier is None else self.multiplier)
+        return Equation(rf"\underset{{{varied}}}{{\operatorname{{extr}}}} \left[{before}\right]", after)
 
 
 @dataclass(frozen=True)
@@ -721,6 +701,10 @@ class Solves(Claim):
         # The error is relative to the value of the equation at a random point, which is not a solution.
         elsewhere = _FloatPoint(values, rng).draw(self.variable)(before)
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
+
+    def statement(self, before, after, show):
+        """Write the equation and its solution."""
+        return Equation(f"{before} = 0", rf"{show(self.variable)} = {after}", r"\;\Rightarrow\;")
 
 
 @dataclass(frozen=True)
@@ -762,11 +746,10 @@ class SolvesToFirstOrder(Claim):
         force = np.sum(values[self.force.name] * direction) if on_first else 0.0
         return worst(abs(second + force), abs(first)) / max(1.0, abs(force))
 
-
-KINDS: tuple[type[Claim], ...] = tuple(
-    kind for kind in list(vars().values()) if isinstance(kind, abc.ABCMeta) and not kind.__abstractmethods__
-)
-"""Every kind of claim that can be stored as text. `LargeSizeLimit`, which contains code, cannot."""
+    def statement(self, before, after, show):
+        """Write the displacement from the limit."""
+        limit = dict(self.limit)[self.variable]
+        return Equation(show(self.variable), rf"{show(limit)} + \delta,\quad \delta = {after}")
 
 
 @dataclass(frozen=True)
@@ -798,3 +781,7 @@ class LargeSizeLimit(Claim):
         limit = inverse[0] @ (np.array([np.mean(each) for each in draws]) / errors)
         uncertainty = _STANDARD_ERRORS * np.linalg.norm(inverse[0])
         return self.tolerance * abs(limit - float(interpret(after, values))) / uncertainty
+
+    def statement(self, before, after, show):
+        """Write the limit."""
+        return Equation(rf"\lim_{{{show(self.size)} \to \infty}} {before}", after)

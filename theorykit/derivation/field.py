@@ -472,11 +472,21 @@ class Point(At):
         """Draw a random symmetric matrix."""
         return self.fresh((size, size), symmetric=True)
 
-    def slope(self, expression: Expr, variable: Symbol | MatrixSymbol, direction: Residues) -> Value:
+    def assignment(self, symbol: MatrixSymbol) -> Residues:
+        """Raise `NotRational`: a matrix of signs has no random point of the field."""
+        raise NotRational("an odd or even function of entries")
+
+    def slope(
+        self,
+        expression: Expr,
+        variable: Symbol | MatrixSymbol,
+        direction: Residues,
+        definitions: Iterable[tuple[Expr, Expr]] = (),
+    ) -> Value:
         """Return the derivative of a scalar along a direction of a number or a matrix, by dual numbers."""
         at = self(variable)
         moved = Residues(Dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
-        return self.where({variable: moved})(expression).slope(self)
+        return self.where({variable: moved}).define(definitions)(expression).slope(self)
 
     def size(self, side: Expr) -> int:
         """Return the value of a size."""

@@ -1,13 +1,13 @@
 """Record of a derivation: steps with their claims, and the evidence that the claims hold.
 
-A rule computes `after` from `before` and returns a step. Its claim is checked without using the rule.
+A derivation states its steps one by one: the expressions before and after, and the claim that relates them.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from functools import partial
@@ -16,13 +16,12 @@ from types import MappingProxyType
 import numpy as np
 from sympy import Expr
 
-from ..checks import check_fields, checked_arguments, checked_function, checked_instance, checked_whole_number, counted
+from ..checks import check_fields, checked_arguments, checked_instance, checked_whole_number, counted
 from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
 from ..threads import threads_for
-from .claims import Claim, residuals
-from .document import Show, statement
+from .claims import Claim, Equal, EqualUpToConstant, Show, residuals
 from .field import ANY_FUNCTIONS, PRIME, NotRational, Point, SingularPoint, random_point
 from .sampling import random_values
 
@@ -34,13 +33,13 @@ _DRAWS = 20
 
 @dataclass(frozen=True, repr=False)
 class Step(DisplayMixin):
-    """One application of a rule, which turns `before` into `after`.
+    """One step of a derivation, from `before` to `after`.
 
-    - `rule`: name of the rule.
-    - `before`: the expression to which the rule was applied.
-    - `after`: the resulting expression.
+    - `rule`: name of the step.
+    - `before`: the expression from which the step starts.
+    - `after`: the expression at which it arrives.
     - `claim`: the relation between `before` and `after`.
-    - `equations`: the corresponding equation numbers in the paper.
+    - `equations`: the number of the corresponding equation in the paper.
     - `assumptions`: limits that were taken and the conditions for them, in words.
     - `definitions`: symbols that the step introduces, with their values.
     - `section`: the part of the derivation to which the step belongs.
@@ -62,7 +61,7 @@ class Step(DisplayMixin):
         yield replace(_step_block(self, None), is_open=True)
 
     def _repr_latex_(self) -> str:
-        formula = statement(self.claim, latex(self.before), latex(self.after), latex)
+        formula = self.claim.statement(latex(self.before), latex(self.after), latex)
         return rf"$\displaystyle {formula.left} {formula.relation} {formula.right}$"
 
     @checked_arguments
@@ -98,23 +97,22 @@ class Recorder:
     def __post_init__(self):
         check_fields(self)
 
-    def apply(self, rule: Callable[..., Step], *arguments, **record) -> Expr:
-        """Apply a rule, append its step, and return `after`.
+    def say(self, rule: str, before: Expr, after: Expr, claim: Claim, **record) -> Expr:
+        """State that `claim` holds between `before` and `after`, append this step, and return `after`.
+
+        Equal sides of a claim of equality are no step, and are not recorded.
 
         Args:
-            rule: a function that returns a `Step`, for example one of `derivation.rules`.
-            *arguments: positional arguments of the rule.
+            rule: name of the step.
+            before: the expression from which the step starts.
+            after: the expression at which it arrives.
+            claim: the relation between the two.
             **record: fields of `Step` that replace the recorder's fields.
-
-        Raises:
-            TypeError: `rule` is not a function that returns a step.
         """
-        if isinstance(checked_function("rule", rule), type):
-            raise TypeError(f"rule must be a function that returns a step, got {rule.__name__}")
-        kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
-        step = checked_instance("the result of the rule", rule(*arguments, **(kept | record)), Step)
-        self.steps.append(step)
-        return step.after
+        if not (isinstance(claim, (Equal, EqualUpToConstant)) and before == after):
+            kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
+            self.steps.append(Step(rule, before, after, claim, **(kept | record)))
+        return after
 
 
 @dataclass(frozen=True, repr=False)
@@ -345,7 +343,7 @@ def _step_block(step: Step, number: int | None, show: Show = latex, evidence: Ev
     assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
     count, label = ("", "") if number is None else (f"{number}. ", f"step-{number}")
     caption = f"**{count}{step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
-    formula = replace(statement(step.claim, show(step.before), show(step.after), show), label=label)
+    formula = replace(step.claim.statement(show(step.before), show(step.after), show), label=label)
     # Omit symbols that are printed as their values.
     shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
     defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)

@@ -38,7 +38,7 @@ from ..codegen import CompiledFunction, compile_expressions
 from ..codegen.compiled import bound_sizes, check_covered
 from ..codegen.rounding import rounding_effects
 from ..compilation import jit
-from ..derivation import Derivation, Recorder, rules
+from ..derivation import Derivation, solving
 from ..precision import require_float64
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
 from ..symbolic.averages import ADAPTIVE, bounded
@@ -353,21 +353,21 @@ class Action(DisplayMixin):
         if not pending:
             raise ValueError(f"symbols must name at least one of the order parameters {', '.join(names)}")
         ranges = {s: Interval.open(d.low, d.high) for s, d in left.items() if d.has_edges}
-        record, expression = Recorder(section="elimination of order parameters"), self.expression
+        steps, expression = list(self.derivation.steps if self.derivation else ()), self.expression
         while pending:
             is_linear = {symbol: not gradient(expression, symbol).has(symbol) for symbol in pending}
             symbol = max(pending, key=is_linear.get)
             # A multiplier is eliminated with one of the order parameters that its equation contains.
             others = [*(each for each in pending if each != symbol), *(each for each in left if each not in pending)]
-            attempts = [(rules.eliminate_constrained, symbol, each) for each in others]
-            reasons = []
-            for rule, *which in attempts if is_linear[symbol] else [(rules.eliminate, symbol)]:
-                if len(which) > 1 and not gradient(expression, symbol).has(which[1]):
-                    continue
+            slope, reasons = gradient(expression, symbol), []
+            determined = [(symbol, each) for each in others if slope.has(each)]
+            for which in determined if is_linear[symbol] else [(symbol,)]:
+                eliminate = solving.eliminate_constrained if is_linear[symbol] else solving.eliminate
                 try:
-                    expression = record.apply(rule, expression, *which, ranges)
+                    steps.append(eliminate(expression, *which, ranges, section="elimination of order parameters"))
+                    expression = steps[-1].after
                     break
-                except rules.RuleError as error:
+                except solving.RuleError as error:
                     reasons.append(str(error))
             else:
                 reason = "; ".join(reasons) or f"dS/d{symbol.name} contains no order parameter"
@@ -377,10 +377,10 @@ class Action(DisplayMixin):
             pending = [each for each in pending if each in left]
         if not left:
             raise ValueError("symbols must leave at least one order parameter, but all would be eliminated")
-        steps, sizes = (self.derivation.steps, self.derivation.sizes) if self.derivation else ((), ({}, {}))
+        sizes = self.derivation.sizes if self.derivation else ({}, {})
         sides = {s for symbol in self.symbols for side in getattr(symbol, "shape", ()) for s in side.free_symbols}
         sizes = tuple({**{s: 2 + i for s in sides}, **known} for i, known in enumerate(sizes))
-        derivation = Derivation((*steps, *record.steps), sizes)
+        derivation = Derivation(tuple(steps), sizes)
         return replace(self, expression=expression, order_parameters=left, derivation=derivation)
 
     def with_nodes(self, nodes: int) -> Action:

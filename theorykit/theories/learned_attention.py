@@ -116,7 +116,7 @@ def action(output: Output = "softmax") -> Action:
         section="prior",
     )
     slope = (overlap - 1 - rho) / Delta**2
-    entropy = Step("entropy of the prior", prior, slope, claims.Gradient(Delta), section="prior")
+    entropy = Step("entropy of the prior", prior, slope, claims.Derivative(Delta), section="prior")
     # The softmax reveals all differences of scores in a row, (L - 1)(L + 2) independent numbers per sequence.
     outputs = (
         alpha * (L**2 + L - 2) * log(V) if output == "softmax" else -4 * alpha * hardmax_information(1 + rho - V, V)

@@ -16,7 +16,6 @@ from theorykit.bpkr.action import document
 from theorykit.bpkr.data.statistics import FeatureStatistics
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.codegen import compile_expressions
-from theorykit.derivation import rules
 from theorykit.symbolic import as_markdown
 from theorykit.testing import random_order_parameters
 from theorykit.testing.problems import feature_matrix
@@ -134,26 +133,9 @@ def test_the_dual_form_can_be_read():
     assert "None" not in text and "y_{2}" not in text
 
 
-RULES = {
-    "determinant_lemma": "matrix determinant lemma",
-    "invert_update": "Woodbury identity",
-    "push_through": "push-through identity",
-    "woodbury": "Woodbury identity",
-    "rescale": "rescaled",
-    "abbreviate": "named",
-}
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_gone_wrong_is_found(rule, monkeypatch):
-    right = getattr(rules, rule)
-
-    def wrong(*arguments, **record):
-        step = right(*arguments, **record)
-        return replace(step, after=2 * step.after)
-
-    action = bpkr.derive(cases.ONE_LAYER.architecture())
-    monkeypatch.setattr(rules, rule, wrong)
-    verification = replace(action).dual.derivation.verify()
-    assert not verification.holds
-    assert {failure.step.rule for failure in verification.failures} == {RULES[rule]}
+@pytest.mark.parametrize("rule", ["matrix determinant lemma", "Woodbury identity", "push-through identity", "rescaled"])
+def test_a_wrong_step_is_found(rule):
+    derivation = bpkr.derive(cases.ONE_LAYER.architecture()).dual.derivation
+    wrong = tuple(replace(step, after=2 * step.after) if step.rule == rule else step for step in derivation.steps)
+    failures = replace(derivation, steps=wrong).verify().failures
+    assert failures and {failure.step.rule for failure in failures} == {rule}

@@ -13,7 +13,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
 from ...checks import checked_arguments, checked_instance
-from ...derivation import Derivation, Step, rules
+from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
@@ -225,8 +225,8 @@ class Action(DisplayMixin):
         steps = []
         for symbol, equation in self.saddle_point_equations.items():
             if isinstance(symbol, MatrixSymbol) and not self.energy.has(symbol):
-                with suppress(rules.RuleError):
-                    steps.append(rules.riccati(equation, symbol, section="Closed forms"))
+                with suppress(solving.RuleError):
+                    steps.append(solving.riccati(equation, symbol, section="Closed forms"))
         return tuple(steps)
 
     @cached_property
@@ -236,8 +236,8 @@ class Action(DisplayMixin):
         logdet_gradient, weight = (positive_definite(name, u1.shape[0]) for name in ("Gplus", "W"))
         bound, minima, steps = trace(logdet_gradient * u1) + trace(weight * Inverse(u1)), {}, ()
         if not self.nested and set(others) == set(self.closed_forms):
-            with suppress(rules.RuleError):
-                step = rules.riccati(gradient(Add(self.entropy, bound), u1), u1, section="Closed forms")
+            with suppress(solving.RuleError):
+                step = solving.riccati(gradient(Add(self.entropy, bound), u1), u1, section="Closed forms")
                 minima, steps = {u1: step.after, **self.closed_forms}, (step,)
         return Majoriser(logdet_gradient, weight, bound, minima, steps)
 

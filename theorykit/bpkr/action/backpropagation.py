@@ -1,9 +1,11 @@
 """Back-propagating kernel renormalisation: integrate out the weights block by block, from the readout to the input.
 
-At every layer the same sequence of rules converts the readings R_l = sum over examples of X_l q_l t of the layer's
-output to the readings of its input:
+Every step is stated as (before, after, claim); `Derivation.verify` proves or checks the claim. At every layer the same
+steps convert the readings R_l = sum over examples of X_l q_l t of the layer's output to the readings of its input:
 
     tr(M R_l^T R_l)/N_{l+1}  ->  entropy of U_{l+1}  +  tr(M' R_{l-1}^T R_{l-1})/N_l,   M' = covariance (x) U_{l+1}
+
+The steps of a layer contain M as the symbol Lambda_l. Its value is written out in the entropy.
 
 Equation numbers refer to Tiberi et al., arXiv 2405.15926. Actions S stand for integrands exp(-S/2).
 """
@@ -11,14 +13,14 @@ Equation numbers refer to Tiberi et al., arXiv 2405.15926. Actions S stand for i
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sympy import Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
+from sympy import Add, Expr, I, Identity, MatrixSymbol, S, Symbol, Trace, expand, log, sqrt
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder, Step, rules
-from ...derivation.claims import Equal
-from ...symbolic import entrywise, kronecker, latex, normal, positive_definite
-from ...symbolic.algebra import expand_products
-from ...symbolic.atoms import SideBySide, Stacked
+from ...derivation import Derivation, Recorder, claims
+from ...symbolic import SquareRoot, entrywise, inverse, kronecker, latex, log_det, normal, positive_definite, sum_of
+from ...symbolic.algebra import as_number, expand_products, simplify_traces
+from ...symbolic.atoms import SideBySide, Stacked, beside, principal_block
 from ..specification.activations import UNIT, kernel_of_covariance
 from ..specification.layer_form import LayerForm, NetworkForm
 from .action import Action, Predictor
@@ -36,28 +38,28 @@ _EQUIVALENCE = (
 
 @dataclass(kw_only=True)
 class _Route(Recorder):
-    """The derivation in progress: its steps, and expressions for later steps.
+    """The derivation in progress: its steps, and the results so far.
 
-    `pending` holds terms of order parameters that can only be completed at the next layer.
+    - `values`: the value of each Lambda_l.
+    - `entropies`, `nested`: entropies by the number of their order parameter, and blocks that order parameters are.
+    - `waiting`: order parameters whose entropy is known when the layer below a skip connection is done: number, terms,
+      Lambda_l, and the form of the layer with the skip connection.
     """
 
     symbols: ActionSymbols
+    values: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
     entropies: dict[int, Expr] = field(default_factory=dict)
-    pending: dict[int, Expr] = field(default_factory=dict)
     nested: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
+    waiting: list[tuple[int, Expr, MatrixSymbol, LayerForm]] = field(default_factory=list)
 
-    def auxiliary(self, layer: int) -> MatrixSymbol:
-        """Return Q_l, the overlap whose Fourier conjugate is U_l."""
-        return positive_definite(f"Q_{layer}", self.symbols.overlaps[layer - 1].shape[0])
+    def names(self, number: int) -> tuple[Expr, MatrixSymbol, MatrixSymbol]:
+        """Return the width N_l, the order parameter U_l and the overlap Q_l, whose Fourier conjugate is U_l."""
+        overlap = self.symbols.overlaps[number - 1]
+        return self.symbols.widths[number - 1], overlap, positive_definite(f"Q_{number}", overlap.shape[0])
 
     def readings(self, layer: int) -> MatrixSymbol:
         """Return R_l, the readings of the output of layer l (N_{l+1} x n_{l+1})."""
         return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], self.symbols.overlaps[layer].shape[0])
-
-    @property
-    def defined(self) -> Expr:
-        ((_, value),) = self.steps[-1].definitions
-        return value
 
 
 def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> Action:
@@ -66,68 +68,59 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     Every step can be tested at each of `sizes`.
     """
     route = _Route(symbols=symbols)
+    say, y, temperature = route.say, symbols.labels, symbols.temperature
     # t is the auxiliary field of the labels. j is the source of the outputs on test examples.
-    labels, (inputs, hidden) = symbols.labels, (symbols.input_features, symbols.overlaps[0].shape[0])
-    fields, source = MatrixSymbol("t", *labels.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
-
-    # Replace every nonlinear layer, starting with the embedding, by linear units with the same covariance: an ansatz.
-    # Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form
-    # in which the kernels are nested, as in the infinitely wide network. The token features X that a layer reads belong
-    # to the equivalent linear units below the layer. The path features Phi are made from the last X.
-    route.section = "Gaussian equivalence"
-    for layer, activation in enumerate(form.activations):
-        # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
-        width, tokens = symbols.widths[layer], Symbol("D", integer=True, positive=True)
-        weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-        tokens_in = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
-        units = entrywise(lambda unit, phi=activation.function: phi.xreplace({UNIT: unit}), weights * tokens_in)
-        read = units * MatrixSymbol("G", tokens, symbols.first.shape[0])
-        before = Trace(positive_definite("M", symbols.first.shape[0]) * read.T * read) / width
-        kernel = positive_definite(f"kappa_{layer}", tokens), kernel_of_covariance(activation, tokens_in.T * tokens_in)
-        text = _EQUIVALENCE.format(width=latex(width))
-        route.apply(rules.gaussian_equivalence, before, units, weights, kernel, assumptions=(text,))
+    t, j = MatrixSymbol("t", *y.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
+    _replace_nonlinear_units(route, form)
 
     route.section = "Labels"
-    residual = MatrixSymbol("f", *labels.shape) - labels
-    squares = Trace(residual.T * residual) / symbols.temperature  # Eq. (8)
-    route.apply(rules.linearise_square, squares, fields, equations="37-40")
-    inner = _readout(route, fields)
+    residual, noise = MatrixSymbol("f", *y.shape) - y, Identity(y.shape[0]) / temperature
+    squares, linear = Trace(residual.T * residual) / temperature, 2 * I * Trace(t.T * residual)  # Eq. (8)
+    say("Hubbard-Stratonovich", squares, linear, claims.Average(t, noise, of="after"), equations="37")
+    inner = _integrate_readout(route, t)
     for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
-        inner = _layer(route, layer, layer_form, inner)
+        inner = _integrate_layer(route, layer, layer_form, inner)
 
     # The embedding's weights have unit variance here; their variance and 1/N_0 are in the features.
-    route.section, route.equations = "Embedding", "70-72"
-    weights, blocks = MatrixSymbol("V_0", symbols.widths[0], inputs), MatrixSymbol("Z_0", inputs, hidden)
-    rest = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner)
-    route.entropies[1] = _entropy(route, 1, rules.terms_without(rest, blocks))
-    read = SideBySide(symbols.features.T * fields + symbols.test_features.T * source, hidden)
-    of_features = rules.terms_with(rest, blocks).xreplace({blocks: read})
-    of_data = route.apply(rules.vectorise, of_features, inputs, equations="10, 72")
-    kernel = rules.inner_of_form(rules.terms_without(of_data, source), fields)  # Eq. (10)
-    test_kernel = rules.bilinear_matrix(rules.terms_with(rules.terms_with(of_data, source), fields), fields, source)
+    route.section, inputs, paths = "Embedding", symbols.input_features, symbols.first.shape[0]
+    weights, blocks = MatrixSymbol("V_0", symbols.widths[0], inputs), MatrixSymbol("Z_0", inputs, paths)
+    of_order_parameter, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
+    _state_entropies(route, 1, of_order_parameter, inner)
+    phi, phi_test, metric = symbols.features, symbols.test_features, kronecker(symbols.first, Identity(inputs))
+    read = phi.T * t + phi_test.T * j
+    # Eq. (10)
+    kernel, between, of_test = phi * metric * phi.T, phi_test * metric * phi.T, phi_test * metric * phi_test.T
+    of_data = normal(Trace(read.T * metric * read))
+    side_by_side = of_blocks.xreplace({blocks: SideBySide(read, paths)})
+    say("matrices become columns", side_by_side, of_data, claims.Equal(), equations="10")
 
     route.section = "Training examples"
-    coupled = normal(of_data - 2 * S.ImaginaryUnit * Trace(fields.T * labels))
-    covariance = Identity(labels.shape[0]) / symbols.temperature
-    integrated = route.apply(rules.gaussian_average, coupled, fields, covariance, equations="73-77")
-    total = route.apply(rules.drop_constants, integrated, (symbols.overlaps[0], source), equations="12, 77")
-    energy = rules.terms_without(total, source)  # Eq. (12)
+    resolvent = inverse(sum_of([temperature * Identity(y.shape[0]), kernel]))
+    energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
+    mean = between * resolvent * y  # Eqs. (9), (29)
+    covariance = expand_products(of_test - between * resolvent * between.T)  # Eq. (30)
+    of_source = 2 * I * Trace(j.T * mean) + normal(Trace(j.T * covariance * j))
+    coupled = of_data - 2 * I * Trace(t.T * y)
+    integrated = energy + of_source - expand(y.shape[0] * log(temperature))
+    say("Gaussian integral", coupled, integrated, claims.Average(t, noise), equations="77")
+    constant = claims.EqualUpToConstant((symbols.first, j))
+    say("constants dropped", integrated, energy + of_source, constant, equations="12")
+    route.section = "Predictor"
+    say("source differentiated", of_source, mean, claims.Derivative(j, 1, -I / 2, at_zero=True), equations="9")
+    say("source differentiated twice", of_source, covariance, claims.Derivative(j, 2, S.Half, at_zero=True), equations="30")
+    _state_meaning(route, inner, weights, blocks)
 
-    route.section, of_source = "Predictor", rules.terms_with(total, source)
-    # Eqs. (9), (29)
-    mean = route.apply(rules.source_derivative, of_source, source, -S.ImaginaryUnit / 2, equations="9, 29, 39")
-    # Eq. (30)
-    covariance = route.apply(rules.source_derivative, of_source, source, S.Half, order=2, equations="30, 40")
-    _meaning(route, inner, weights, blocks)
     route.section, route.equations, last = "Entropies", "32", symbols.overlaps[-1]
     entropies = []
     for _, entropy in sorted(route.entropies.items()):
         variables = tuple(symbol for symbol in symbols.overlaps if entropy.has(symbol))
-        entropies.append(route.apply(rules.drop_constants, entropy, variables))
+        kept = Add(*(term for term in Add.make_args(entropy) if term.has(*variables)))
+        entropies.append(say("constants dropped", entropy, kept, claims.EqualUpToConstant(variables)))
     # For one output, write u for U_{L+1}.
     for entropy in entropies if symbols.readout != last else ():
-        if entropy.has(last):
-            route.apply(rules.write_as_number, entropy, last, symbols.readout)
+        number = ((last, symbols.readout * Identity(1)),)
+        in_number = as_number(entropy, last, symbols.readout)
+        say("1 x 1 matrix as a number", entropy, in_number, claims.Equal(number), definitions=number)
     return Action(
         form=form,
         symbols=symbols,
@@ -135,132 +128,214 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
         overlap_blocks={symbol: route.nested[symbol] for symbol in symbols.nested},
         energy=energy,
         kernel=kernel,
-        test_kernel=test_kernel,
+        test_kernel=phi * metric * phi_test.T,
         predictor=Predictor(mean, covariance),
         derivation=Derivation(tuple(route.steps), sizes),
     )
 
 
-def _readout(route: _Route, fields: MatrixSymbol) -> MatrixExpr:
+def _replace_nonlinear_units(route: _Route, form: NetworkForm) -> None:
+    """Replace every nonlinear layer, starting with the embedding, by linear units with the same covariance: an ansatz.
+
+    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form in
+    which the kernels are nested, as in the infinitely wide network. The token features X that a layer reads belong to
+    the equivalent linear units below the layer. The path features Phi are made from the last X.
+    """
+    route.section, symbols = "Gaussian equivalence", route.symbols
+    for layer, activation in enumerate(form.activations):
+        # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
+        width, tokens = symbols.widths[layer], Symbol("D", integer=True, positive=True)
+        weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
+        tokens_in = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
+        units = entrywise(lambda unit, phi=activation.function: phi.xreplace({UNIT: unit}), weights * tokens_in)
+        kernel = positive_definite(f"kappa_{layer}", tokens)
+        value = kernel_of_covariance(activation, tokens_in.T * tokens_in)
+        # SymPy prints the name Vtilde_0 with a tilde.
+        equivalent = MatrixSymbol(f"Vtilde_{layer}", width, tokens)
+        inner = positive_definite("M", symbols.first.shape[0])
+        reading = MatrixSymbol("G", tokens, symbols.first.shape[0])
+        of_units, of_equivalent = units * reading, equivalent * SquareRoot(kernel) * reading
+        before, after = (Trace(inner * read.T * read) / width for read in (of_units, of_equivalent))
+        claim, text = claims.SameMoments(weights, equivalent, kernel, value), _EQUIVALENCE.format(width=latex(width))
+        defined = ((kernel, value),)
+        route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
+
+
+def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the readout weights; return the matrix between the readings of the last layer's output."""
-    route.section, symbols = "Readout", route.symbols
-    tokens, depth = symbols.read_tokens, len(symbols.matrices)
-    units = expand(tokens * symbols.widths[-1])
+    route.section, say, symbols = "Readout", route.say, route.symbols
+    tokens, depth, width = symbols.read_tokens, len(symbols.matrices), symbols.widths[-1]
+    units, variance, readings = expand(tokens * width), symbols.variances[-1], route.readings(depth)
     weights = MatrixSymbol("A", symbols.outputs, units)
     # The tokens that are read, side by side.
-    hidden = Stacked(MatrixSymbol(f"X_{depth}", symbols.widths[-1], expand(tokens * symbols.examples)), tokens)
+    hidden = Stacked(MatrixSymbol(f"X_{depth}", width, expand(tokens * symbols.examples)), tokens)
     output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
-    coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(fields.T * output), equations="4, 40")
-    readings = route.readings(depth)
+    fields = Stacked(t.T, symbols.examples)
     read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
-    value = hidden * Stacked(fields.T, symbols.examples)
-    coupling = route.apply(rules.name, coupling, read, value, equations="43")
-    row, column = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
-    one_row = route.apply(rules.split_into_rows, coupling, [(row, weights), (column, read.T)], equations="43")
-    covariance = symbols.variances[-1] * Identity(units)
-    integrated = route.apply(rules.gaussian_average, one_row, row, covariance, equations="44")
-    total = route.apply(rules.sum_over_rows, integrated, symbols.outputs, [(column, read.T)], equations="45")
+    v, r = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
+
+    before, after = 2 * I * Trace(t.T * output), 2 * I * Trace(weights * hidden * fields) / sqrt(units)
+    coupling = say("blocks unstacked", before, after, claims.Equal(), equations="4")
+    after, defined = 2 * I * Trace(weights * read) / sqrt(units), ((read, hidden * fields),)  # Eq. (43)
+    named = say("named", coupling, after, claims.Equal(defined), definitions=defined, equations="43")
+    rows = claims.SumOverRows(((v, weights), (r, read.T)), symbols.outputs, "after")
+    one_row = say("one row at a time", named, 2 * I * Trace(v.T * r) / sqrt(units), rows, equations="43")
+    prior, after = variance * Identity(units), variance * Trace(r.T * r) / units  # Eq. (44)
+    averaged = say("Gaussian integral", one_row, after, claims.Average(v, prior), equations="44")
+    rows = claims.SumOverRows(((r, read.T),), symbols.outputs, "before")
+    total = say("sum over rows", averaged, variance * Trace(read.T * read) / units, rows, equations="45")
     if tokens != 1:
-        total = route.apply(rules.gather_blocks, total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)}))
-    return _next_inner(route, depth + 1, total, readings)
+        stacked = total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)})
+        say("blocks become path indices", stacked, variance * Trace(readings.T * readings) / width, claims.Equal())
+    return _state_induction(route, depth, readings, variance * Identity(readings.shape[1]))
 
 
-def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> MatrixExpr:
+def _integrate_layer(route: _Route, layer: int, form: LayerForm, inner: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the weights of layer l and introduce U_{l+1}; return the matrix between the input's readings."""
-    route.section = f"Layer {layer}"
-    route.equations = "46-56" if layer == len(route.symbols.matrices) else "57-69"
-    width, outer = form.symbols.width, route.symbols.overlaps[layer].shape[0]
-    reading = MatrixSymbol(f"q_{layer}", form.symbols.tokens, outer)
-    route.apply(_read_along_paths, form.forward * reading, form, reading, equations="2, 6, 7")
-    blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], outer)
-    skip = MatrixSymbol(f"R_{layer - 1}s", width, outer)
-    columns = expand(form.blocks * outer)
+    route.section, say, is_last = f"Layer {layer}", route.say, layer == len(route.symbols.matrices)
+    width, _, overlap, _ = form.symbols.width, *route.names(layer + 1)
+    q = MatrixSymbol(f"q_{layer}", form.symbols.tokens, overlap.shape[0])
+    through_blocks = form.weights * Stacked(form.hidden * form.block_reading(q), form.blocks) / sqrt(width)  # Eq. (7)
+    along_paths = form.gain * form.hidden * form.skip_reading(q) + through_blocks if form.has_skip else through_blocks
+    say("forward map read along paths", form.forward * q, along_paths, claims.Equal(), equations="7")
+
+    # The readings are V Z + gain R, where R is read through the skip connection.
+    blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], overlap.shape[0])
+    skip = MatrixSymbol(f"R_{layer - 1}s", width, overlap.shape[0])
+    covariance, number = kronecker(form.covariance, Identity(width)), "46" if is_last else "57"
+    of_order_parameter, of_blocks, of_skip = _integrate_weights(
+        route, layer + 1, form.weights, blocks, covariance, inner, number, form.gain, skip
+    )
+    path_covariance = kronecker(form.covariance, overlap)
+    columns = expand(form.blocks * overlap.shape[0])
     through = MatrixSymbol(f"R_{layer - 1}b" if form.has_skip else f"R_{layer - 1}", width, columns)
-    covariance = kronecker(form.covariance, Identity(width))
-    rest = _integrate_weights(route, layer + 1, form.weights, blocks, covariance, inner, form.gain, skip)
-    stacked = rules.terms_with(rest, blocks).xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
-    remaining = route.apply(rules.gather_blocks, stacked)
-    if form.has_skip:
-        whole = remaining + rules.terms_with(rest, skip)
-        joined = route.readings(layer - 1)
-        remaining, through = route.apply(rules.join_branches, whole, (skip, through), joined, width), joined
-        route.pending[layer + 1] = rules.terms_without(rest, blocks, skip)
-    else:
-        route.entropies[layer + 1] = _entropy(route, layer + 1, rules.terms_without(rest, blocks))
-    return _next_inner(route, layer, remaining, through)
+    stacked = of_blocks.xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
+    of_blocks = normal(Trace(path_covariance * through.T * through) / width)
+    say("blocks become path indices", stacked, of_blocks, claims.Equal(), equations="56" if is_last else "67")
+    if not form.has_skip:
+        _state_entropies(route, layer + 1, of_order_parameter, inner)
+        return _state_induction(route, layer - 1, through, path_covariance)
+    route.waiting.append((layer + 1, of_order_parameter, inner, form))
+    _, _, auxiliary = route.names(layer + 1)
+    of_paths = BlockDiagMatrix(form.gain**2 * inverse(sum_of([inverse(inner), auxiliary])), path_covariance)
+    joined = route.readings(layer - 1)
+    after, defined = Trace(of_paths * joined.T * joined) / width, ((joined, beside(skip, through)),)
+    say("branches side by side", of_skip + of_blocks, after, claims.Equal(defined), definitions=defined)
+    return _state_induction(route, layer - 1, joined, of_paths)
 
 
-def _next_inner(route: _Route, layer: int, remaining: Expr, readings: MatrixSymbol) -> MatrixExpr:
-    """Return the matrix between the readings of the layer's input: the induction step over layers."""
-    inner = positive_definite(f"Lambda_{layer - 1}", readings.shape[1])
-    route.apply(rules.same_form, remaining, readings, inner, route.symbols.widths[layer - 1], equations="68-69")
-    return route.defined
+def _state_induction(route: _Route, layer: int, readings: MatrixSymbol, value: MatrixExpr) -> MatrixSymbol:
+    """State the form with which layer l begins, tr(Lambda_l R_l^T R_l)/N_{l+1}, and return Lambda_l."""
+    width, inner = route.symbols.widths[layer], positive_definite(f"Lambda_{layer}", readings.shape[1])
+    before, after = (Trace(matrix * readings.T * readings) / width for matrix in (value, inner))
+    defined = ((inner, value),)
+    route.say("induction", normal(before), after, claims.Equal(defined), definitions=defined, equations="69")
+    route.values[inner] = value
+    return inner
 
 
-def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol, **record) -> Step:
-    through = Stacked(form.hidden * form.block_reading(reading), form.blocks)
-    after = form.weights * through / sqrt(form.symbols.width)
-    if form.has_skip:
-        after = form.gain * form.hidden * form.skip_reading(reading) + after
-    return Step("forward map read along paths", before, after, Equal(), **record)
+def _integrate_weights(
+    route: _Route, number: int, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
+) -> tuple[Expr, Expr, Expr]:
+    """Average over weights V with i.i.d. rows v ~ N(0, C), and introduce the order parameter U of `number`.
 
-
-def _integrate_weights(route, number, weights, blocks, covariance, inner, gain=S.Zero, readings=None) -> Expr:
-    """Go from tr(M R^T R)/N with R = V Z + gain R_s to the order parameter U of `number`. The rows of V are i.i.d."""
-    width = route.symbols.widths[number - 1]
-    row, column = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
-    rows, whole = [(row, weights)], weights * blocks
-    if gain != 0:
-        rows, whole = [*rows, (column, readings)], whole + gain * readings
-    one_row = route.apply(rules.split_into_rows, Trace(inner * whole.T * whole) / width, rows)
-    integrated = route.apply(rules.gaussian_average, one_row, row, covariance)
-    small = route.apply(rules.determinant_lemma, integrated, covariance, inner)
-    if gain != 0:
-        small = route.apply(rules.woodbury, small, covariance, inner)
-    total = route.apply(rules.sum_over_rows, small, width, rows[1:])
-    overlap = expand_products(blocks.T * covariance * blocks / width)
-    names = route.auxiliary(number), route.symbols.overlaps[number - 1]
-    return route.apply(rules.insert_order_parameter, total, overlap, *names, width)
-
-
-def _entropy(route: _Route, number: int, terms: Expr) -> Expr:
-    """Return the entropy of U_l given U_{l+1}, with its auxiliary overlap at the saddle point."""
-    assumptions = (_LARGE.format(width=latex(route.symbols.widths[number - 1])),)
-    entropy = route.apply(rules.eliminate, terms, route.auxiliary(number), assumptions=assumptions)
-    return _settle(route, number, route.apply(rules.reduce_traces, entropy))
-
-
-def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
-    """Return the part of `entropy` that depends on U_l.
-
-    If a skip connection nests U_{l+1} in U_l, the overlap Q_{l+1} occurs linearly and makes U_{l+1} the leading block
-    of U_l. Then also find the entropy of U_{l+1}.
+    Start from tr(M F^T F)/N of the readings F = V Z + gain R, where M is `inner`, C is `covariance`, Z is `blocks`, and
+    R is `readings`. Return the terms of U alone, of Z, and of R.
     """
-    if number + 1 not in route.pending:
-        return entropy
-    waiting, multiplier = route.pending.pop(number + 1), route.auxiliary(number + 1)
-    nested = route.symbols.overlaps[number]
-    both = route.apply(rules.constrain, normal(entropy + waiting), multiplier, nested)
-    route.nested[nested] = route.defined
-    alone = route.apply(rules.reduce_traces, route.apply(rules.eliminate, waiting, multiplier))
-    route.entropies[number + 1] = _settle(route, number + 1, alone)
-    return normal(both - alone)
+    say, (width, overlap, auxiliary) = route.say, route.names(number)
+    v, r = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
+    rows, whole, row = ((v, weights),), weights * blocks, blocks.T * v
+    if gain != 0:
+        rows, whole, row = (*rows, (r, readings)), whole + gain * readings, row + gain * r
+    before, after = Trace(inner * whole.T * whole) / width, normal(Trace(row.T * inner * row) / width)
+    one_row = say("one row at a time", before, after, claims.SumOverRows(rows, width, "after"), equations=equation)
+    # The weights have the precision C^-1 + Z M Z^T / N. The determinant lemma replaces it by M^-1 + Z^T C Z / N.
+    precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
+    product = expand_products(blocks.T * covariance * blocks / width)
+    small = sum_of([inverse(inner), product])
+    of_row = of_small = S.Zero
+    if gain != 0:
+        shift = blocks * inner * r / width
+        of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
+        of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
+    after = normal(log_det(covariance) + log_det(precision) + of_row)
+    averaged = say("Gaussian integral", one_row, after, claims.Average(v, covariance))
+    determinants = normal(log_det(inner) + log_det(small))
+    lemma = say("matrix determinant lemma", averaged, determinants + normal(of_row), claims.Equal())
+    lemma = say("Woodbury identity", lemma, determinants + of_small, claims.Equal())
+    of_readings = S.Zero if gain == 0 else gain**2 * Trace(inverse(small) * readings.T * readings) / width
+    after = expand(width * determinants) + of_readings
+    total = say("sum over rows", lemma, after, claims.SumOverRows(rows[1:], width, "before"))
+    # Q = Z^T C Z / N by a delta function, whose Fourier variable is U.
+    renewed = sum_of([inverse(inner), auxiliary])
+    of_overlap = normal(width * (log_det(inner) + log_det(renewed) - Trace(auxiliary * overlap)))
+    of_blocks = normal(width * Trace(overlap * product))
+    of_readings = of_readings.xreplace({inverse(small): inverse(renewed)})
+    inserted = claims.OrderParameterInserted(auxiliary, product, overlap, width)
+    say("order parameter by a delta function", total, of_overlap + of_blocks + of_readings, inserted)
+    return of_overlap, of_blocks, of_readings
 
 
-def _meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
+def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbol) -> None:
+    """State the entropy of U_l given U_{l+1}, and the entropies that waited for it.
+
+    `terms` are those of U_l, with the overlap Q_l and the matrix M = `inner`. A skip connection nests U_{l+1} in U_l:
+    the overlap Q_{l+1} then occurs linearly, and makes U_{l+1} the leading block of U_l.
+    """
+    assumption = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
+    entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(assumption,))
+    while route.waiting:
+        above, waiting, inner, form = route.waiting.pop()
+        (width, overlap, _), (_, outer, multiplier) = route.names(number), route.names(above)
+        size, rest = outer.shape[0], expand(overlap.shape[0] - outer.shape[0])
+        block = principal_block(overlap, (size, rest), 0) / form.gain**2
+        of_rest, covariance = principal_block(overlap, (size, rest), 1), kronecker(form.covariance, outer)
+        own = log_det(covariance) + log_det(outer) - log_det(overlap) + Trace(inverse(covariance) * of_rest)
+        own = simplify_traces(width * (own + size * log(form.gain**2) - rest))
+        before, after = normal(entropy + waiting), own + _entropy(width, outer, inner)
+        constrained, defined = claims.Stationary(outer, block, multiplier), ((outer, block),)
+        route.say("Lagrange multiplier", before, after, constrained, definitions=defined)
+        route.nested[outer], route.entropies[number], number = block, own, above
+        entropy = _eliminate_overlap(route, number, waiting, inner)
+    route.entropies[number] = entropy
+
+
+def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSymbol, **record) -> Expr:
+    """Integrate over the overlap Q_l at its saddle point, and return the entropy of U_l."""
+    (width, overlap, auxiliary), value = route.names(number), route.values[inner]
+    entropy, solution = _entropy(width, overlap, inner), sum_of([inverse(overlap), -inverse(inner)])
+    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
+    route.say("eliminated at its saddle point", terms, entropy, claim, definitions=defined, **record)
+    after, defined = simplify_traces(_entropy(width, overlap, value)), ((inner, value),)
+    return route.say("written out", entropy, after, claims.Equal(defined), definitions=defined)
+
+
+def _entropy(width: Expr, overlap: MatrixSymbol, inner: MatrixExpr) -> Expr:
+    """Return N (logdet M - logdet U + tr(M^-1 U) - n), of U with the prior mean M = `inner`."""
+    # Eq. (32)
+    divergence = log_det(inner) - log_det(overlap) + Trace(inverse(inner) * overlap) - overlap.shape[0]
+    return normal(width * divergence)
+
+
+def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
     """Result 2: a source on the path weights shows that U_1 is their mean overlap."""
-    route.section, route.equations = "Meaning of U", "13, 81-99"
-    width, size = route.symbols.widths[0], route.symbols.overlaps[0].shape[0]
-    column, path_weights = MatrixSymbol("r", size, 1), MatrixSymbol("w", size, 1)
-    source = positive_definite("J", size)
+    route.section, say, (width, overlap, auxiliary) = "Meaning of U", route.say, route.names(1)
+    r, w = MatrixSymbol("r", overlap.shape[0], 1), MatrixSymbol("w", overlap.shape[0], 1)
+    source = positive_definite("J", overlap.shape[0])
     # Write the form in r as a Gaussian average over path weights w, to which the source J couples.
-    coupling = route.apply(rules.linearise_form, Trace(column.T * inner * column) / width, column, path_weights, width)
-    sourced = normal(coupling + Trace(path_weights.T * source * path_weights))
+    form, coupling = normal(Trace(r.T * inner * r) / width), 2 * I * Trace(w.T * r) / sqrt(width)
+    say("read backwards as weights", form, coupling, claims.Average(w, inner, of="after"), equations="81")
     # The average over w gives a log-determinant per hidden unit, and a form in r whose matrix depends on J.
-    integrated = route.apply(rules.gaussian_average, sourced, path_weights, inner)
-    left = rules.terms_without(integrated, column)
-    renewed = expand_products(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
+    precision = sum_of([inverse(inner), source])
+    of_unit = log_det(inner) + log_det(precision)
+    sourced, after = coupling + Trace(w.T * source * w), of_unit + Trace(r.T * inverse(precision) * r) / width
+    say("Gaussian integral", sourced, normal(after), claims.Average(w, inner))
     # Integrate over the layer's weights with this matrix. The derivative with respect to J gives the mean of w w^T.
-    rest = _integrate_weights(route, 1, weights, blocks, Identity(weights.shape[1]), renewed)
-    with_source = normal(rules.terms_without(rest, blocks) + width * left)
-    route.apply(rules.derivative, route.apply(rules.eliminate, with_source, route.auxiliary(1)), source)
+    covariance = Identity(weights.shape[1])
+    terms, *_ = _integrate_weights(route, 1, weights, blocks, covariance, inverse(precision))
+    solution = sum_of([inverse(overlap), -precision])
+    after = normal(width * log_det(inner)) + _entropy(width, overlap, inverse(precision)) + width * log_det(precision)
+    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
+    before, after = normal(terms + width * of_unit), normal(after)
+    of_source = say("eliminated at its saddle point", before, after, claim, definitions=defined)
+    say("differentiated", of_source, width * overlap, claims.Derivative(source), equations="13")  # Eq. (13)

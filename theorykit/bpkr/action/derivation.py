@@ -14,7 +14,6 @@ from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import TOKENS, NetworkForm
 from .action import Action
 from .backpropagation import backpropagate
-from .kept import read_cached, write_cached
 from .richness import with_richness
 from .symbols import ActionSymbols
 
@@ -37,14 +36,6 @@ def derive(architecture: Architecture) -> Action:
 @lru_cache
 def _derive(form: NetworkForm) -> Action:
     """Derive one action per structure. The action does not depend on numbers or head counts."""
-    found = read_cached(form)
-    if found is None:
-        found = _derive_anew(form)
-        write_cached(found)
-    return found
-
-
-def _derive_anew(form: NetworkForm) -> Action:
     if form.has_richness:
         return with_richness(_derive(replace(form, has_richness=False, is_infinite=False)), form)
     layers, outputs, rows = form.layers, form.outputs, [form.readings]

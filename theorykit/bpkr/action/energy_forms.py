@@ -11,14 +11,24 @@ where M has as many rows as Phi has columns. The sum over examples is computed o
 T W^{-1}, the gradients have no cancellation, unlike M - M (T W^{-1} + M)^{-1} M.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Symbol, Trace, ZeroMatrix, expand, sqrt
+from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, S, Symbol, Trace, ZeroMatrix, expand, log, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder, Step, rules
-from ...symbolic import Diagonal, gradient, inverse, kronecker, positive_definite, positive_semidefinite, sum_of
+from ...derivation import Derivation, Recorder, claims
+from ...symbolic import (
+    Diagonal,
+    gradient,
+    inverse,
+    kronecker,
+    log_det,
+    normal,
+    positive_definite,
+    positive_semidefinite,
+    sum_of,
+)
 from ...symbolic.algebra import expand_products
 from ...symbolic.atoms import LogDet
 from .symbols import ActionSymbols
@@ -166,40 +176,67 @@ def dual_form(
     energy: Expr, mean: MatrixExpr, covariance: MatrixExpr, symbols: ActionSymbols, sizes: Sequence[Mapping[Expr, int]]
 ) -> DualForm:
     """Write energy, mean and covariance in second moments of the data. Every step can be tested at each of `sizes`."""
-    features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.first
-    gram = positive_semidefinite("M", features.shape[1])
-    projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)
-    moments = {gram: features.T * features, projection: features.T * labels, label_square: Trace(labels.T * labels)}
-    # K + T I is Phi W Phi^T plus the inverse of `noise`.
-    noise, weights = Identity(features.shape[0]) / temperature, kronecker(u1, Identity(symbols.input_features))
-    small = sum_of([inverse(weights), features.T * features / temperature])
+    features, tested, y, u1 = symbols.features, symbols.test_features, symbols.labels, symbols.first
+    temperature, power, columns = symbols.temperature, symbols.power, features.shape[1]
+    gram, projection = positive_semidefinite("M", columns), MatrixSymbol("b", columns, 1)
+    label_square, read = Symbol("y2", positive=True), features.T * y
+    moments = {gram: features.T * features, projection: read, label_square: Trace(y.T * y)}
+    weights = kronecker(u1, Identity(symbols.input_features))
+    small = sum_of([inverse(weights), features.T * features / temperature])  # W^-1 + M/T
+    scaled = expand_products(temperature * small)
+    named = sum_of([temperature * inverse(weights), gram])  # T W^-1 + M
     route = Recorder()
 
-    def write(expression: Expr, rules_to_small: Sequence[Callable[..., Step]], named: Iterable[Expr]) -> Expr:
-        for rule in rules_to_small:
-            expression = route.apply(rule, expression, noise, weights)
-        expression = route.apply(rules.rescale, expression, small, temperature)
-        return route.apply(rules.abbreviate, expression, {symbol: moments[symbol] for symbol in named})
+    def state(expression: Expr, *steps: tuple) -> Expr:
+        """State steps of their rule, the expression after them, and the moments that they name."""
+        for rule, after, *symbols in steps:
+            defined = tuple((symbol, moments[symbol]) for symbol in symbols)
+            expression = route.say(rule, expression, after, claims.Equal(defined), definitions=defined)
+        return expression
 
+    def log_determinants(matrix: MatrixExpr, scale: Expr) -> Expr:
+        # logdet W + logdet(matrix / scale) + P log T, or 0 at infinite width
+        value = log_det(weights) + log_det(matrix) - columns * log(scale) + y.shape[0] * log(temperature)
+        return normal(value) if energy.has(LogDet) else S.Zero
+
+    def misfit(matrix: MatrixExpr, scale: Expr, square: Expr, read: MatrixExpr) -> Expr:
+        # g (y^T y - b^T (T matrix / scale)^-1 b) / T
+        return expand(power * (square - scale / temperature * Trace(read.T * inverse(matrix) * read)) / temperature)
+
+    of_labels = Add(*(term for term in Add.make_args(energy) if term.has(y)))
+    squares, of_small, of_scaled = Trace(y.T * y), log_determinants(small, S.One), log_determinants(scaled, temperature)
+    dual, dual_misfit = log_determinants(named, temperature), misfit(named, temperature, label_square, projection)
     route.section = "Dual energy"
-    # At infinite width the energy has no log-determinant.
-    of_determinant = [rules.determinant_lemma] if energy.has(LogDet) else []
-    dual = write(energy, [*of_determinant, rules.invert_update], moments)
-    log_determinants = rules.terms_without(dual, projection, label_square)
-    misfit = rules.terms_with(dual, projection, label_square)
+    state(
+        energy,
+        ("matrix determinant lemma", of_small + of_labels),
+        ("Woodbury identity", of_small + misfit(small, S.One, squares, read)),
+        ("rescaled", of_scaled + misfit(scaled, temperature, squares, read)),
+        ("named", dual + dual_misfit, *moments),
+    )
     route.section = "Dual predictor"
-    mean = write(mean, [rules.push_through], [gram, projection])
-    covariance = write(covariance, [rules.woodbury], [gram])
+    mean = state(
+        mean,
+        ("push-through identity", tested * inverse(small) * read / temperature),
+        ("rescaled", tested * inverse(scaled) * read),
+        ("named", tested * inverse(named) * projection, gram, projection),
+    )
+    covariance = state(
+        covariance,
+        ("Woodbury identity", tested * inverse(small) * tested.T / power),
+        ("rescaled", temperature * tested * inverse(scaled) * tested.T / power),
+        ("named", temperature * tested * inverse(named) * tested.T / power, gram),
+    )
     return DualForm(
         derivation=Derivation(tuple(route.steps), tuple(sizes)),
         gram=gram,
         projection=projection,
         label_square=label_square,
         examples=symbols.examples,
-        log_determinants=log_determinants,
-        misfit=misfit,
-        logdet_gradient=gradient(log_determinants, u1),
-        minus_misfit_gradient=gradient(-misfit, u1),
+        log_determinants=dual,
+        misfit=dual_misfit,
+        logdet_gradient=gradient(dual, u1),
+        minus_misfit_gradient=gradient(-dual_misfit, u1),
         mean=mean,
         variance=Diagonal(covariance),
     )

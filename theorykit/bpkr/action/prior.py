@@ -13,13 +13,12 @@ and displacements propagate back.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
+from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder, Step, rules
-from ...derivation.claims import SolvesToFirstOrder
-from ...symbolic import kronecker, latex, positive_definite
-from ...symbolic.algebra import expand_products
+from ...derivation import Derivation, Recorder, claims
+from ...symbolic import gradient, inverse, kronecker, latex, log_det, normal, positive_definite, sum_of
+from ...symbolic.algebra import expand_products, simplify_traces
 from ...symbolic.atoms import Stacked, embed, principal_block
 from ..specification.layer_form import LayerForm
 from .symbols import ActionSymbols
@@ -48,49 +47,82 @@ def finite_width_prior(
     forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
 ) -> FiniteWidthPrior:
     """Derive the prior of (U_1, ..., U_{L+1}) for the layers `forms`. The steps can be tested at `sizes`."""
-    steps, priors = [], []
+    route, priors = Recorder(), []
+    say = route.say
     for layer, form in enumerate(forms):
-        # The law of U_l given U_{l+1}.
-        overlap, outer = symbols.overlaps[layer : layer + 2]
-        index, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
-        do = Recorder(steps, f"Layer {index}").apply
-        size, of_blocks = outer.shape[0], expand(form.blocks * outer.shape[0])
-        above = MatrixSymbol(f"w_{index + 1}", size, next_width)
-        source = MatrixSymbol("G", of_blocks, width)
+        # The law of U_l given U_{l+1}, from the characteristic function of the path weights w^(l), with the source G.
+        route.section, (overlap, outer) = f"Layer {form.symbols.index}", symbols.overlaps[layer : layer + 2]
+        width, next_width, size = form.symbols.width, form.symbols.next_width, outer.shape[0]
+        above = MatrixSymbol(f"w_{form.symbols.index + 1}", size, next_width)
+        source = MatrixSymbol("G", expand(form.blocks * size), width)
+        stacked = Stacked(source.T, form.blocks)
         weights = Stacked(above * form.weights, form.blocks) / sqrt(next_width)  # Eq. (6)
-        coupling = do(rules.unstack, 2 * S.ImaginaryUnit * Trace(source.T * weights), equations="6")
-        row, column = MatrixSymbol("v", form.weights.shape[1], 1), MatrixSymbol("r", size, 1)
-        one_row = do(rules.split_into_rows, coupling, [(row, form.weights), (column, above.T)])
+        v, r = MatrixSymbol("v", form.weights.shape[1], 1), MatrixSymbol("r", size, 1)
         covariance = kronecker(form.covariance, Identity(width))
-        averaged = do(rules.gaussian_average, one_row, row, covariance)
-        total = do(rules.sum_over_rows, averaged, next_width, [(column, above.T)])
-        named = do(rules.name, total, outer, above * above.T / next_width, equations="13")
-        characteristic = do(rules.gather_blocks, named)
-        given = outer if form.has_skip else None
-        priors.append(_density(do, characteristic, source, overlap, width, given, (overlap, outer)))
-    do, overlap, width = Recorder(steps, "Readout").apply, symbols.overlaps[-1], symbols.widths[-1]
+        of_sources = expand_products(stacked.T * covariance * stacked)
+
+        before = 2 * I * Trace(source.T * weights)
+        after = 2 * I * Trace(form.weights * stacked * above) / sqrt(next_width)
+        coupling = say("blocks unstacked", before, after, claims.Equal(), equations="6")
+        rows = claims.SumOverRows(((v, form.weights), (r, above.T)), next_width, "after")
+        after = 2 * I * Trace(v.T * stacked * r) / sqrt(next_width)
+        one_row = say("one row at a time", coupling, after, rows)
+        after = normal(Trace(r.T * of_sources * r) / next_width)
+        averaged = say("Gaussian integral", one_row, after, claims.Average(v, covariance))
+        rows = claims.SumOverRows(((r, above.T),), next_width, "before")
+        total = say("sum over rows", averaged, normal(Trace(above * above.T * of_sources) / next_width), rows)
+        after, defined = normal(Trace(outer * of_sources)), ((outer, above * above.T / next_width),)
+        named = say("named", total, after, claims.Equal(defined), definitions=defined, equations="13")
+        inner = kronecker(form.covariance, outer)
+        characteristic = normal(Trace(inner * source * source.T))
+        say("blocks become path indices", named, characteristic, claims.Equal())
+        priors.append(_density(route, characteristic, inner, source, overlap, outer, form.has_skip))
+
+    # The columns of the readout weights A have the characteristic function of one Gaussian row per output.
+    route.section, overlap, width, variance = "Readout", symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]
     weights, source = (MatrixSymbol(name, overlap.shape[0], width) for name in ("A", "G"))
-    row, column = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
-    coupling = 2 * S.ImaginaryUnit * Trace(source.T * weights)
-    one_row = do(rules.split_into_rows, coupling, [(row, weights), (column, source)])
-    averaged = do(rules.gaussian_average, one_row, row, symbols.variances[-1] * Identity(width))
-    characteristic = do(rules.sum_over_rows, averaged, overlap.shape[0], [(column, source)])
-    priors.append(_density(do, characteristic, source, overlap, width, None, (overlap,)))
+    v, r = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
+    rows = claims.SumOverRows(((v, weights), (r, source)), overlap.shape[0], "after")
+    before, after = (2 * I * Trace(product) for product in (source.T * weights, v.T * r))
+    one_row = say("one row at a time", before, after, rows)
+    prior = claims.Average(v, variance * Identity(width))
+    averaged = say("Gaussian integral", one_row, variance * Trace(r.T * r), prior)
+    rows = claims.SumOverRows(((r, source),), overlap.shape[0], "before")
+    characteristic = say("sum over rows", averaged, variance * Trace(source * source.T), rows)
+    inner = variance * Identity(overlap.shape[0])
+    priors.append(_density(route, characteristic, inner, source, overlap, None, has_skip=False))
     exact, leading = zip(*priors, strict=True)
-    return FiniteWidthPrior(Derivation(tuple(steps), sizes), exact, leading)
+    return FiniteWidthPrior(Derivation(tuple(route.steps), sizes), exact, leading)
 
 
-def _density(do, characteristic, source, overlap, width, given, variables) -> tuple[Expr, Expr]:
-    """Go from the characteristic function of the weights to the density of their overlap, and its leading order."""
-    weights = MatrixSymbol("W", *source.shape)
-    of_source, of_weights = (MatrixSymbol(name, source.shape[0], 1) for name in ("g", "x"))
-    one_column = do(rules.split_into_rows, characteristic, [(of_source, source.T)])
-    density = do(rules.gaussian_density, one_column, of_source, of_weights)
-    total = do(rules.sum_over_rows, density, width, [(of_weights, weights.T)])
-    wide = (f"width ${latex(width)}$ of at least ${latex(overlap.shape[0])}$ units",)
-    volume = do(rules.gram_volume, total, weights, overlap, width, given, assumptions=wide)
-    exact = do(rules.drop_constants, do(rules.reduce_traces, volume), variables)
-    return exact, do(rules.leading_order, exact, width, assumptions=(f"width ${latex(width)}$ large",))
+def _density(route, characteristic, inner, source, overlap, outer, has_skip) -> tuple[Expr, Expr]:
+    """Go from the characteristic function of weights W to the density of their overlap U, and its leading order.
+
+    The columns of W have the covariance `inner`. With a skip connection, the rows of `outer` are given: W is the rest.
+    """
+    say, width, size = route.say, source.shape[1], overlap.shape[0]
+    weights, g, x = MatrixSymbol("W", *source.shape), *(MatrixSymbol(name, source.shape[0], 1) for name in "gx")
+    columns = claims.SumOverRows(((g, source.T),), width, "after")
+    one_column = say("one row at a time", characteristic, normal(Trace(g.T * inner * g)), columns)
+    after = normal(log_det(inner) + Trace(x.T * inverse(inner) * x))
+    density = say("density of Gaussian columns", one_column, after, claims.GaussianDensity(g, x))
+    after = normal(width * log_det(inner) + Trace(inverse(inner) * weights * weights.T))
+    total = say("sum over rows", density, after, claims.SumOverRows(((x, weights.T),), width, "before"))
+    # The volume of n x N weights with the overlap U is det(U)^((N - n - 1)/2), divided by the volume of the given rows.
+    block, volume = overlap, -(width - size - 1) * log_det(overlap)
+    if has_skip:
+        block = principal_block(overlap, (outer.shape[0], source.shape[0]), 1)
+        volume += (width - outer.shape[0] - 1) * log_det(outer)
+    after = normal(width * log_det(inner) + width * Trace(inverse(inner) * block) + volume)
+    claim = claims.Volume(weights, overlap, width, outer if has_skip else None)
+    wide = (f"width ${latex(width)}$ of at least ${latex(size)}$ units",)
+    volume = say("volume of weights with an overlap", total, after, claim, assumptions=wide)
+    reduced = say("traces of smaller matrices", volume, simplify_traces(volume), claims.Equal())
+    variables = (overlap,) if outer is None else (overlap, outer)
+    exact = Add(*(term for term in Add.make_args(reduced) if term.has(*variables)))
+    say("constants dropped", reduced, exact, claims.EqualUpToConstant(variables))
+    leading, large = expand(exact - exact.subs(width, 0)), (f"width ${latex(width)}$ large",)
+    return exact, say("leading order", exact, leading, claims.LeadingOrder(width), assumptions=large)
 
 
 @dataclass(frozen=True)
@@ -133,7 +165,12 @@ def expand_about_infinite_width(
         limit[variable] = expand_products(form.prior_mean(limit[outer]))
     passed_on, passed_back = [], []
     for number, (variable, mean, force) in enumerate(zip(overlaps, means, forces, strict=True)):
-        displacement = route.apply(rules.linear_response, entropies[number], variable, mean, force)
+        # Linear response: the Hessian of the entropy, applied to the displacement, cancels the force.
+        unknown = positive_definite("X", variable.shape[0])
+        along = gradient(Trace(gradient(entropies[number], variable) * unknown), variable)
+        balance = sum_of([along.xreplace({variable: mean}), force])
+        displacement = expand_products(-mean * force * mean / symbols.widths[number])
+        route.say("linear response", balance, displacement, claims.Solves(unknown))
         if number < len(forms):
             form, outer = forms[number], overlaps[number + 1]
             if form.has_skip:
@@ -142,7 +179,9 @@ def expand_about_infinite_width(
                 of_outer = embed(principal_block(displacement, parts, 0), parts, 0)
                 displacement = expand_products(displacement - of_outer)
             displacement = expand_products(displacement + form.prior_mean(displacements[number + 1]))
-            on_outer = route.apply(rules.derivative, Trace(force * form.prior_mean(outer)), outer)
+            of_mean = Trace(force * form.prior_mean(outer))
+            on_outer = expand_products(gradient(of_mean, outer))
+            route.say("differentiated", of_mean, on_outer, claims.Derivative(outer))
             passed_on.append((forces[number + 1], on_outer))
         passed_back.append((displacements[number], displacement))
     # Forces from the input to the readout, then displacements back.
@@ -153,14 +192,10 @@ def expand_about_infinite_width(
     displaced = {u: values[delta] for u, delta in zip(overlaps, displacements, strict=True)}
     total = substitute_nested(Add(*entropies), nested)
     free = {variable: limit[variable] for variable in overlaps if variable not in nested}
-
     # `displaced` solves the recursion: the force on U_1 displaces the minimum in all order parameters.
-    def first_order(*step, **record) -> Step:
-        return Step("first order in 1/N", *step, **record)
-
     for variable in free:
-        claim = SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
-        route.apply(first_order, total, displaced[variable], claim)
+        claim = claims.SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
+        route.say("first order in 1/N", total, displaced[variable], claim)
     moved = {variable: expand_products(limit[variable] + change) for variable, change in displaced.items()}
     return FirstOrder(Derivation(tuple(route.steps), sizes), forces[0], limit, recursion, moved)
 

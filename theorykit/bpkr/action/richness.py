@@ -15,10 +15,9 @@ neural networks", arXiv 2502.07998. The form for attention paths is ours.
 
 from dataclasses import replace
 
-from sympy import Expr, Symbol
+from sympy import Add, Expr, Symbol, expand
 
-from ...derivation import Derivation, Recorder, Step, rules
-from ...derivation.claims import Equal, EqualUpToConstant
+from ...derivation import Derivation, Recorder, claims
 from ...symbolic import latex
 from ..specification.layer_form import NetworkForm
 from .action import Action, Predictor
@@ -33,24 +32,24 @@ def with_richness(action: Action, form: NetworkForm) -> Action:
     # The order parameters and numbers of the network, in terms of U' and of the given numbers.
     scaled = {symbol: symbol / power for symbol in (*overlaps, standard.variances[-1], standard.temperature)}
     route = Recorder(list(action.derivation.steps), "Mean-field parameterisation")
-    misfit = rules.terms_with(action.energy, standard.labels)
-    energy = rules.terms_without(action.energy, standard.labels) + power * misfit
+    misfit = Add(*(term for term in Add.make_args(action.energy) if term.has(standard.labels)))
+    energy = action.energy - misfit + power * misfit
     variables = (*overlaps, standard.features, standard.labels)
     assumption = _COLD.format(power=latex(power))
 
     def in_units(before: Expr, after: Expr, claim) -> Expr:
-        step = lambda *given, **record: Step("order parameters rescaled", *given, **record)  # noqa: E731
-        return route.apply(step, before.xreplace(scaled), after, claim, assumptions=(assumption,))
+        return route.say("order parameters rescaled", before.xreplace(scaled), after, claim, assumptions=(assumption,))
 
-    in_units(action.total, action.entropy + energy, EqualUpToConstant(variables))
-    mean = in_units(action.predictor.mean, action.predictor.mean, Equal())
-    covariance = in_units(action.predictor.covariance, action.predictor.covariance / power, Equal())
+    in_units(action.total, action.entropy + energy, claims.EqualUpToConstant(variables))
+    mean = in_units(action.predictor.mean, action.predictor.mean, claims.Equal())
+    covariance = in_units(action.predictor.covariance, action.predictor.covariance / power, claims.Equal())
     if form.is_infinite:
         scale = Symbol("N", positive=True)
         route.section = "Infinite width"
         wide = (action.entropy + energy).xreplace({width: scale * width for width in dict.fromkeys(symbols.widths)})
         fixed = f"widths large in fixed ratios to ${latex(symbols.widths[0])}$, number of examples fixed"
-        route.apply(rules.leading_order, wide, scale, assumptions=(fixed,))
+        leading = expand(wide - wide.subs(scale, 0))
+        route.say("leading order", wide, leading, claims.LeadingOrder(scale), assumptions=(fixed,))
         energy = power * misfit
     steps = tuple(route.steps)
     return replace(

@@ -16,13 +16,13 @@ from ...checks import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import Heading, Text
 from ...symbolic.documents.display import DisplayMixin
-from ..action import kept
 from ..action.action import Action
 from ..action.derivation import derive
 from ..action.document import kinds_of_layers
 from ..action.symbols import ActionSymbols
 from ..data.statistics import FeatureStatistics
 from ..order_parameters.order_parameters import OrderParameters
+from ..specification.activations import stable_name
 from ..specification.architecture import Architecture
 
 
@@ -104,11 +104,8 @@ class CompiledAction(DisplayMixin):
 
     @cached_property
     def name_of_program(self) -> str | None:
-        """Return a name of the expressions for `compilation.jit_and_keep`, or None if they have no text form."""
-        try:
-            return kept.name_of(self.action.form)
-        except ValueError:
-            return None
+        """Return a name of the expressions for `compilation.jit_and_keep`, or None if they contain Python code."""
+        return stable_name(self.action.form)
 
     def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
         # The arguments are all symbols in the outputs, except sizes that follow from shapes.

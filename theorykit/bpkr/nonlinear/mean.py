@@ -22,10 +22,11 @@ from sympy import Add, Inverse, MatrixSymbol, S, Trace, expand
 
 from ... import saddle
 from ...compilation import jit
-from ...derivation import Derivation, Recorder, rules
+from ...derivation import Derivation, Step
+from ...derivation.claims import Average
 from ...saddle.domains import Positive, PositiveDefinite
 from ...settings import usual_settings
-from ...symbolic import normal, positive_definite
+from ...symbolic import inverse, log_det, normal, positive_definite, sum_of
 from ...symbolic.atoms import LogDet
 from ..action.action import Action
 from ..action.derivation import derive
@@ -81,12 +82,15 @@ def _derive(base: Action) -> NonlinearAction:
     domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in free}
     parameters = symbols.completed((*symbols.numbers, symbols.features, means, symbols.labels))
     expression = Add(*entropies, base.energy.xreplace({base.kernel: kernel}))
-    size, route = first.shape[0], Recorder(section="Mean", assumptions=(_ASSUMPTION,))
+    size = first.shape[0]
     weights, mean = MatrixSymbol("w", size, 1), MatrixSymbol("b", size, 1)
     covariance, prior = positive_definite("B", size), positive_definite("C", size)
-    exponent = Trace(weights.T * covariance * weights) + 2 * S.ImaginaryUnit * Trace(mean.T * weights)
-    route.apply(rules.gaussian_average, normal(exponent), weights, prior)
-    derivation = Derivation(tuple(route.steps), base.derivation.sizes)
+    precision = sum_of([inverse(prior), covariance])
+    before = normal(Trace(weights.T * covariance * weights) + 2 * S.ImaginaryUnit * Trace(mean.T * weights))
+    after = normal(log_det(prior) + log_det(precision) + Trace(mean.T * inverse(precision) * mean))
+    claim = Average(weights, prior)
+    step = Step("Gaussian integral", before, after, claim, assumptions=(_ASSUMPTION,), section="Mean")
+    derivation = Derivation((step,), base.derivation.sizes)
     action = saddle.Action(expression, domains, parameters, symbols.widths[-1], derivation)
     return NonlinearAction(action, kernel, base, (*base.ansatz, _ASSUMPTION))
 

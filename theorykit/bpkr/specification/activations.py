@@ -5,8 +5,9 @@ E[phi(g) phi(g')]. `symbolic.gaussian_average` derives the closed forms (Cho and
 without a closed form use quadrature.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -22,9 +23,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ...checks import check_fields, shown
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import GaussianAverage, gaussian_average
-from ...symbolic.documents.table import ExpressionTable
 from ...symbolic.functions import many_digits
 from ...symbolic.matrix_functions import kernel_matrix
+from ...symbolic.numeric import NumericFunction
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
@@ -33,6 +34,30 @@ CORRELATION = Symbol("rho", real=True)
 """Correlation of a hidden unit's values at two tokens."""
 
 _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
+
+
+def stable_name(form: Any) -> str | None:
+    """Return a name of a dataclass of expressions, the same in every process, or None if they contain Python code."""
+
+    def parts(value: Any) -> Iterator[Any]:
+        if isinstance(value, tuple):
+            yield len(value)
+            for each in value:
+                yield from parts(each)
+        elif is_dataclass(value):
+            yield type(value).__name__
+            yield from parts(tuple(getattr(value, field.name) for field in fields(value)))
+        else:
+            yield value
+
+    every = list(parts(form))
+    kinds = {type(node) for part in every if isinstance(part, sp.Basic) for node in sp.preorder_traversal(part)}
+    # The code of a class from elsewhere may change without another version of SymPy or of this package.
+    is_code = any((kind.__module__ or "").partition(".")[0] not in ("sympy", "theorykit") for kind in kinds)
+    if is_code or any(issubclass(kind, NumericFunction) for kind in kinds):
+        return None
+    text = " ".join(sp.srepr(part) if isinstance(part, sp.Basic) else repr(part) for part in every)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,13 +75,8 @@ class Activation:
 
     @property
     def name_of_program(self) -> str | None:
-        """Return the function as text for `compilation.jit_and_keep`, or None if it has no text form."""
-        table = ExpressionTable()
-        try:
-            table.enter(self.function)
-        except ValueError:
-            return None
-        return f"{self.name} {table.rows}"
+        """Return a name of the function for `compilation.jit_and_keep`, or None if it contains Python code."""
+        return stable_name(self)
 
     @property
     def is_linear(self) -> bool:

@@ -16,15 +16,13 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ...checks import counted
 from ...derivation import Derivation, Step, derivation_blocks
 from ...derivation.claims import (
+    SPINS,
+    Average,
     Claim,
+    Derivative,
     Equal,
-    Gradient,
-    NeuronsGathered,
     OrderParameterInserted,
-    Response,
     Solves,
-    SpinCovariance,
-    SpinSum,
 )
 from ...symbolic import Equation, Heading, Softmax, Text, entrywise, latex, normal, sum_of
 from ...symbolic.documents.display import DisplayMixin
@@ -141,7 +139,7 @@ def derive() -> MeanField:
     # of the previous spins.
     section = "Normalisation"
     of_bits = {t: -2 * s.log_probability(t) for t in s.times}
-    say("sum over spins", normal(of_bits[last]), S.Zero, SpinSum(s.spins(last)), "4")
+    say("sum over spins", normal(of_bits[last]), S.Zero, Average(s.spins(last), SPINS), "4")
 
     fields, constraints, of_fields, sourced = {}, {}, {}, []
     for t in s.times:
@@ -156,7 +154,7 @@ def derive() -> MeanField:
         of_fields[t] = 2 * sum_of_log_cosh(s.drive(t)) - 2 * sum_of_log_cosh(fields[t])
         constraints[t] = normal(2 * N * Trace(mhat.T * (m - epsilon * r)))
         summed = constraints[t] + of_fields[t] - 2 * Trace(j.T * m)
-        sourced.append(say("sum over spins", inserted, summed, SpinSum(s.spins(t))))
+        sourced.append(say("sum over spins", inserted, summed, Average(s.spins(t), SPINS)))
 
     section = "All tokens"
     action = Add(*constraints.values(), *of_fields.values())
@@ -167,7 +165,7 @@ def derive() -> MeanField:
         m, mhat, r = s.overlap(t), s.conjugate(t), s.position(t)
         bits = entrywise(tanh, fields[t])
         slope = sum_of([2 * N * m, -2 * N * epsilon * r, -2 * share * W * bits])
-        say("differentiated", constraints[t] + of_fields[t], slope, Gradient(mhat))
+        say("differentiated", constraints[t] + of_fields[t], slope, Derivative(mhat))
         overlaps = sum_of([epsilon * r, share / N * W * bits])
         say("solved", slope, overlaps, Solves(m), assumptions=_LAPLACE)
 
@@ -197,7 +195,7 @@ def derive() -> MeanField:
         gradient = sum_of([2 * N * mhat, *terms])
         unnamed = dict(responses)
         slope = sum_of([gradient.xreplace(unnamed)])
-        say("differentiated", on_overlaps, slope, Gradient(m, definitions))
+        say("differentiated", on_overlaps, slope, Derivative(m, definitions=definitions))
         for G, of_softmax in responses.items():
             del unnamed[G]
             named = sum_of([gradient.xreplace(unnamed)])
@@ -223,7 +221,7 @@ def derive() -> MeanField:
     say("one family", P * settled, of_family, Equal(names))
     C, Omega, B = of_map.correlations, of_map.distinct, MatrixSymbol("B", CLASSES, N)
     overlap = sum_of([epsilon * r, share * C.T * entrywise(tanh, beta * Omega * A)])  # Eq. (6)
-    claim = NeuronsGathered(B, ((W_o, Omega.T * B), (C, B * W_alpha.T / N)))
+    claim = Equal(((W_o, Omega.T * B), (C, B * W_alpha.T / N)), B)
     say("neurons gathered into classes", of_family, overlap, claim, "6")
 
     section = "Attention"
@@ -239,21 +237,21 @@ def derive() -> MeanField:
     variance = Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)  # of a bit, and the slope of its mean
     slopes = DiagMatrix((beta * Omega * A).applyfunc(variance))
     overlap_response = sum_of([beta * share * C.T * slopes * Omega])  # D = dm/dA
-    say("response of the overlaps", overlap, overlap_response, Response(a, ((A, a),)))
+    say("response of the overlaps", overlap, overlap_response, Derivative(a, definitions=((A, A + a),), at_zero=True))
     sigma, of_exponents = Softmax(z), V.T * Softmax(z)
     response = sum_of([V.T * DiagMatrix(sigma), -V.T * sigma * sigma.T])  # G^T
-    say("response of the attention", of_exponents, response, Response(b, ((z, b),)))
+    say("response of the attention", of_exponents, response, Derivative(b, definitions=((z, z + b),), at_zero=True))
     # Differentiate the attention with respect to the attention that generated token d. It acts through the key and
     # value of the token, and through the query if the token is the newest.
     e_d, Gamma = MatrixSymbol("e_d", CONTEXT, 1), MatrixSymbol("Gamma", CONTEXT, PATTERNS)
     D_k, D_v, D_q = of_map.responses
     of_scores = sum_of([gamma * e_d * q.T * D_k, gamma * K * D_q])
-    moved = (K, e_d * (D_k * a).T), (q, D_q * a)
-    say("response of the exponents", softmax.column, of_scores, Response(a, moved))
+    moved = (K, K + e_d * (D_k * a).T), (q, q + D_q * a)
+    say("response of the exponents", softmax.column, of_scores, Derivative(a, definitions=moved, at_zero=True))
     of_value = Trace(sigma.T * e_d) * D_v
     whole = sum_of([of_value, response * Gamma])
-    moved = (V, e_d * (D_v * a).T), (z, Gamma * a)
-    say("response of the attention", of_exponents, whole, Response(a, moved))
+    moved = (V, V + e_d * (D_v * a).T), (z, z + Gamma * a)
+    say("response of the attention", of_exponents, whole, Derivative(a, definitions=moved, at_zero=True))
     G, g, weight = of_map.attention_response, of_map.row, of_map.weight
     of_softmax = sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])  # G
     named = sum_of([of_value, G.T * Gamma])
@@ -269,13 +267,13 @@ def derive() -> MeanField:
     section = "Fluctuations"
     variances = DiagMatrix(s.drive(last).applyfunc(variance))
     covariance = sum_of([share**2 / N * W * variances * W.T])
-    claim = SpinCovariance(s.spins(last), sqrt(N) * s.overlap_of_spins(last))
+    claim = Average(s.spins(last), SPINS, value=sqrt(N) * s.overlap_of_spins(last))
     say("covariance over spins", normal(of_bits[last]), covariance, claim)
     named = covariance.xreplace({A_last: A})
     say("attention named", covariance, named, Equal(((A, A_last),)))
     X, Xbar = of_map.columns, of_map.column_sums
     noise = sum_of([share**2 * X.T * slopes * Xbar])  # Eq. (9)
-    claim = NeuronsGathered(B, ((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N)))
+    claim = Equal(((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N)), B)
     say("neurons gathered into classes", named, noise, claim, "9")
 
     replaced = {share: 1 - epsilon}
