@@ -16,7 +16,7 @@ from sympy import Expr, Symbol
 
 from theorykit.codegen.functions import ROWS, ScalarFunction
 from theorykit.symbolic import latex
-from theorykit.symbolic.functions import JUMPING, LogBivariateNormalCDF, LogCosh, LogNormalCDF, partial_derivative
+from theorykit.symbolic.functions import JUMPING, LogCosh, LogNormalCDF, partial_derivative
 
 sys.path.insert(0, str(Path(__file__).parent))
 from peers import PARTS, PROGRAMS, THREADS
@@ -166,7 +166,6 @@ _NUMBERS = tuple(Symbol(name, real=True) for name in "xyz")
 _ORDER = Symbol("n", integer=True, nonnegative=True)
 # Functions whose name differs from their class.
 _CALLED = {
-    LogBivariateNormalCDF: "log_bivariate_normal_cdf(x, y, z)",
     LogCosh: "log_cosh(x)",
     LogNormalCDF: "log_normal_cdf(x)",
 }

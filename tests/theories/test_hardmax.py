@@ -8,8 +8,9 @@ from sympy import symbols
 
 from theorykit.codegen import compile_expressions
 from theorykit.saddle import ConvergenceWarning
-from theorykit.symbolic import gradient, log_bivariate_normal_cdf
+from theorykit.symbolic import gradient
 from theorykit.theories import learned_attention
+from theorykit.theories.bivariate_normal import log_bivariate_normal_cdf
 from theorykit.theories.learned_attention import hardmax_information
 
 Q, V = symbols("q V", positive=True)

@@ -6,8 +6,8 @@ import pytest
 from sympy import Rational, Symbol, diff, lambdify, log, sqrt
 
 from theorykit.saddle import ConvergenceWarning
-from theorykit.symbolic.spectral_laws import LogPotential, StieltjesTransform
 from theorykit.theories import in_context
+from theorykit.theories.spectral_laws import LogPotential, StieltjesTransform
 
 AT = {"alpha": 1.0, "tau": 0.5, "kappa": 0.5, "rho": 0.1, "ridge": 0.1}
 
@@ -54,18 +54,17 @@ def test_the_transition_to_learning_in_context():
     assert np.max(np.abs(found.icl - found.idg - [0.8, 0.5, 0.1, 0.0])) < 1e-5
 
 
-def typed_potential(place, variance, ratio):
+def typed_potential(place, ratio):
     """Mean of log(z + s) as in the note, for eigenvalues in units of 1 / ratio."""
-    assert variance == 0
     z = -place / ratio
     m = 2 / (z + 1 - 1 / ratio + sqrt((z + 1 - 1 / ratio) ** 2 + 4 * z / ratio))
     return ratio * log(1 + m / ratio) - log(m) + z * m - 1 + log(ratio)
 
 
-def typed_mean(place, variance, ratio):
+def typed_mean(place, ratio):
     """Derivative of the potential by the place."""
     x = Symbol("x")
-    return typed_potential(x, variance, ratio).diff(x).xreplace({x: place})
+    return typed_potential(x, ratio).diff(x).xreplace({x: place})
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ from sympy import Rational, S
 
 from theorykit.derivation import Derivation
 from theorykit.saddle import Action, ConvergenceWarning, follow, minimise
-from theorykit.symbolic.spectral_laws import CubeOfDensity
 from theorykit.testing import check_action
 from theorykit.theories import learned_attention
+from theorykit.theories.spectral_laws import CubeOfDensity
 
 ROWS = json.loads((Path(__file__).parents[1] / "data" / "learned_attention" / "softmax.json").read_text())
 

@@ -97,7 +97,7 @@ def _evaluate_outside(node: sp.Basic, variables: frozenset[BoundVariable], at: A
     if not inside.isdisjoint(variables):
         for each in node.args:
             _evaluate_outside(each, variables, at, seen)
-    elif isinstance(node, sp.Expr) and all(map(at.is_bound, inside)):
+    elif isinstance(node, sp.Expr) and not isinstance(node, sp.Lambda) and all(map(at.is_bound, inside)):
         at(node)
 
 

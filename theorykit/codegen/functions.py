@@ -1,12 +1,11 @@
 """Table of the scalar functions that expressions may contain, one row per function.
 
-A row contains the SymPy class, its text and JAX code in generated code, and NumPy code for the interpreter. Derivatives
-come from `symbolic.functions.partial_derivative`, and LaTeX from the printer.
+Derivatives come from `symbolic.functions.partial_derivative`, and LaTeX from the printer.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import wraps
 from math import factorial as factorial_of
 from typing import Any
 
@@ -22,10 +21,8 @@ from jax.lax import digamma, lgamma
 from jax.scipy import special
 from jaxtyping import Array, Float
 
-from ..symbolic import spectral_laws as laws
 from ..symbolic.functions import (
     AngleBetween,
-    LogBivariateNormalCDF,
     LogCosh,
     Logistic,
     LogNormalCDF,
@@ -34,8 +31,6 @@ from ..symbolic.functions import (
     SmoothedRamp,
 )
 from . import oracle
-from .gaussian_means import gauss_legendre
-from .spectral_laws import cube_of_density, log_energy, log_potential, spectral_density, stieltjes_transform
 
 Numbers = Float[Array, "..."]
 
@@ -45,24 +40,21 @@ class ScalarFunction:
     """A row of the table, for one function.
 
     - `kind`: SymPy class of the function.
-    - `text`: name of the function in generated code, from `jnp` or from `theorykit.codegen.special`.
-    - `numpy`: the function in NumPy.
-    - `arguments`: one letter per argument: x for any number, n for a known whole number, and p for a number of which a
-      zero is known when code is generated.
+    - `jax`: the function in JAX. Its name is also that in the source of generated functions.
+    - `numpy`: the function in NumPy or SciPy, for the interpreter.
+    - `arguments`: one letter per argument: x for any number, n for a known whole number.
     - `domain`: description of the domain in the documentation. The default is all real numbers.
-    - `jax`: JAX code with correct derivatives, or None.
-    - `value`: JAX code whose derivatives are those of the SymPy class, or None.
+    - `by_jax`: whether JAX differentiates the function. Otherwise its derivatives are those of the SymPy class.
     - `is_shown`: whether the documentation lists the function. Users do not write the other functions themselves.
     """
 
     kind: type
-    text: str
+    jax: Callable[..., Any]
     numpy: Callable[..., Any]
     arguments: str = "x"
     domain: str = ""
-    value: Callable[..., Any] | None = None
+    by_jax: bool = False
     is_shown: bool = True
-    jax: Callable[..., Any] | None = None
 
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
         """Return the positions of whole-number arguments."""
@@ -75,6 +67,7 @@ _LARGEST_EXPONENT = 690.0
 
 
 def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    @wraps(function)
     def value(number):
         inside = jnp.clip(number, -_LARGEST_EXPONENT, _LARGEST_EXPONENT)
         beyond = jnp.abs(number) > _LARGEST_EXPONENT
@@ -109,78 +102,6 @@ def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
     return jnp.where(x < -5.0, tail, jnp.where(x < 0.0, middle, upper))
 
 
-def log_bivariate_normal_cdf(h: Numbers, k: Numbers, r: Numbers) -> Numbers:
-    """Return the log of the probability that x < h and y < k, for standard normal x and y with correlation r."""
-    # Given x, the probability of y < k is Phi(u) with u = (k - r x) / s, a step of width s at x = k / r. Below, `strip`
-    # is the probability of x < h and u > 0, as if the step were sharp, and `layer` the signed correction by Phi(-|u|).
-    # With z = (x - r k) / s, the density times Phi(-|u|) is a normal density in z times the scaled tail at |u| =
-    # |s k - r z|. It varies on the scale 1 at all correlations, so a fixed rule keeps its relative accuracy.
-    h, k, r = jnp.broadcast_arrays(h, k, r)
-    is_inside = jnp.abs(r) < 1
-    r = jnp.where(is_inside, r, 0.0)
-    s = jnp.sqrt((1 - r) * (1 + r))
-    step = jnp.where(r == 0, jnp.where(k < 0, -jnp.inf, jnp.inf), k / jnp.where(r == 0, 1.0, r))
-
-    end = (h - r * k) / s
-    peak = jnp.minimum(end, 0.0)
-    low, high = peak - _REACH**2 / (jnp.sqrt(peak**2 + _REACH**2) - peak), jnp.minimum(end, _REACH)
-    inner = jnp.sort(jnp.stack([jnp.clip(s * step, low, high), jnp.clip(0.0, low, high)]), axis=0)
-    left = jnp.concatenate([low[None], inner])
-    width = jnp.concatenate([inner, high[None]]) - left
-    points, weights = map(jnp.asarray, gauss_legendre(22))
-
-    def add(node, total):
-        z = left + width * points[node]
-        return total + weights[node] * jnp.exp((peak**2 - z**2) / 2) * _scaled_tail(s * k - r * z)
-
-    total = jax.lax.fori_loop(0, len(points), add, jnp.zeros_like(left))
-    is_below = s * k - r * (left + width / 2) < 0
-    layer = s / np.sqrt(2 * np.pi) * jnp.sum(jnp.where(is_below, width, -width) * total, axis=0)
-    log_scale = -(k**2 + peak**2) / 2
-
-    upper = jnp.where(r < 0, h, jnp.minimum(h, step))
-    lower = jnp.where(r < 0, jnp.minimum(h, step), -jnp.inf)
-    gap = jnp.where(r < 0, jnp.maximum((r * h - k) / jnp.where(r < 0, r, 1.0), 0.0), jnp.inf)
-    upper, lower = jnp.where(lower > 0, -lower, upper), jnp.where(lower > 0, -upper, lower)
-    top = jnp.minimum(upper, 0.0)
-    tails = _scaled_tail(jnp.stack([upper, lower]))
-    below = jnp.where(upper > 0, 1 - tails[0] * jnp.exp(-(upper**2) / 2), tails[0])
-    strip = below - tails[1] * jnp.exp((top**2 - lower**2) / 2)
-    # The difference of the two tails cancels in a narrow strip.
-    is_narrow = gap * (1 - top) < 1
-    gap = jnp.where(is_narrow, gap, 0.0)
-    points, weights = (each.reshape(-1, *(1 for _ in h.shape)) for each in gauss_legendre(10))
-    density = jnp.sum(weights * jnp.exp((top**2 - (upper - gap * points) ** 2) / 2), axis=0) / np.sqrt(2 * np.pi)
-    strip = jnp.where(is_narrow, gap * density, strip)
-
-    largest = jnp.where(strip > 0, jnp.maximum(-(top**2) / 2, log_scale), log_scale)
-    share = jnp.where(strip > 0, strip * jnp.exp(-(top**2) / 2 - largest), 0.0)
-    value = largest + jnp.log(share + layer * jnp.exp(log_scale - largest))
-    return jnp.where(is_inside, value, jnp.nan)
-
-
-# The normal density at 8.6 standard deviations, relative to its peak, is below the rounding error.
-_REACH = 8.6
-
-
-@cache
-def _tail_polynomial() -> np.ndarray:
-    """Fit (1 + 2 x) exp(x^2 / 2) Phi(-x) on x > 0 by a polynomial in (x - 5) / (x + 5), to a few rounding errors."""
-    points = np.polynomial.chebyshev.chebpts1(64)
-    x = 5 * (1 + points) / (1 - points)
-    fitted = np.polynomial.chebyshev.chebfit(points, (1 + 2 * x) * scipy.special.erfcx(x / np.sqrt(2)) / 2, 22)
-    return np.polynomial.chebyshev.cheb2poly(fitted)
-
-
-def _scaled_tail(x: Numbers) -> Numbers:
-    """Return exp(x^2 / 2) Phi(-|x|). JAX's own erfcx is slower, and zero at some x."""
-    size = jnp.minimum(jnp.abs(x), 1e300)
-    at, value = (size - 5) / (size + 5), 0.0
-    for coefficient in _tail_polynomial()[::-1]:
-        value = value * at + coefficient
-    return value / (1 + 2 * size)
-
-
 def sech(x: Numbers) -> Numbers:
     """Return 1 / cosh x without overflow of the exponentials."""
     decay = jnp.exp(-jnp.abs(x))
@@ -193,9 +114,29 @@ def csch(x: Numbers) -> Numbers:
     return jnp.sign(x) * 2 * jnp.exp(-size) / -jnp.expm1(-2 * size)
 
 
-def acot(x: Numbers) -> Numbers:
-    """Return the inverse cotangent in (-pi/2, pi/2]."""
-    return jnp.where(x == 0, jnp.pi / 2, jnp.arctan(1 / jnp.where(x == 0, 1.0, x)))
+def sec(x: Numbers) -> Numbers:
+    """Return 1 / cos x."""
+    return 1 / jnp.cos(x)
+
+
+def csc(x: Numbers) -> Numbers:
+    """Return 1 / sin x."""
+    return 1 / jnp.sin(x)
+
+
+def cot(x: Numbers) -> Numbers:
+    """Return 1 / tan x."""
+    return 1 / jnp.tan(x)
+
+
+def coth(x: Numbers) -> Numbers:
+    """Return 1 / tanh x."""
+    return 1 / jnp.tanh(x)
+
+
+def frac(x: Numbers) -> Numbers:
+    """Return the fractional part of x."""
+    return jnp.mod(x, 1.0)
 
 
 def gamma(x: Numbers) -> Numbers:
@@ -213,102 +154,11 @@ def factorial(x: Numbers) -> Numbers:
     return gamma(x + 1)
 
 
-def binomial(n: Numbers, k: Numbers) -> Numbers:
-    """Return the binomial coefficient n over k."""
-    return jnp.exp(loggamma(n + 1) - loggamma(k + 1) - loggamma(n - k + 1))
-
-
-def beta(x: Numbers, y: Numbers) -> Numbers:
-    """Return the beta function."""
-    return jnp.exp(loggamma(x) + loggamma(y) - loggamma(x + y))
-
-
 def polygamma(n: int, x: Numbers) -> Numbers:
     """Return the derivative of order n + 1 of the logarithm of the gamma function."""
     at = jnp.where(x > 0, x, 1.0)
     value = digamma(at) if n == 0 else (-1) ** (n + 1) * factorial_of(n) * special.zeta(n + 1.0, at)
     return jnp.where(x > 0, value, jnp.nan)
-
-
-def erfi(x: Numbers) -> Numbers:
-    """Return the imaginary error function."""
-    return 2 / jnp.sqrt(jnp.pi) * jnp.exp(x**2) * special.dawsn(x)
-
-
-def sinc(x: Numbers) -> Numbers:
-    """Return sin(x) / x."""
-    return spherical_jn(0, x)
-
-
-def spherical_jn(n: int, x: Numbers) -> Numbers:
-    """Return the spherical Bessel function of the first kind."""
-    # For |x| < n + 2 use the power series, whose terms grow little. For larger |x| use the recurrence, which is stable
-    # there.
-    far = jnp.abs(x) > n + 2
-    small = jnp.where(far, 1.0, x)
-    first = small**n / float(np.prod(np.arange(1.0, 2 * n + 2, 2)))
-    series = _series(first, lambda k: -(small**2) / 2 / (k * (2 * (n + k) + 1)), 16 + 2 * n)
-    large = jnp.where(far, x, 1.0 + n)
-    current, following = jnp.sin(large) / large, jnp.sin(large) / large**2 - jnp.cos(large) / large
-    for k in range(1, n + 1):
-        current, following = following, (2 * k + 1) / large * following - current
-    return jnp.where(far, current, series)
-
-
-def bessel_i(n: int, x: Numbers) -> Numbers:
-    """Return the modified Bessel function of the first kind of integer order."""
-    n, size = abs(n), jnp.abs(x)
-    # The power series has terms of one sign. For large x use the trapezoidal rule for the integral over a period.
-    far = size > 20
-    small = jnp.where(far, 0.0, size / 2)
-    series = _series(small**n / factorial_of(n), lambda k: small**2 / (k * (k + n)), 48)
-    large = jnp.where(far, size, 20.0)
-    angles = np.pi * (np.arange(_ANGLES) + 0.5) / _ANGLES
-    weights = np.cos(n * angles) / _ANGLES
-    shrunk = jnp.exp(-2 * large[..., None] * np.sin(angles / 2) ** 2) @ weights
-    value = jnp.where(far, jnp.exp(large) * shrunk, series)
-    return jnp.where(x < 0, (-1) ** n * value, value)
-
-
-def _series(first: Numbers, ratio: Callable[[Array], Numbers], terms: int) -> Numbers:
-    """Sum a series from its first term and the ratios of successive terms."""
-
-    def add(k, sums):
-        term, total = sums
-        term = term * ratio(k)
-        return term, total + term
-
-    return jax.lax.fori_loop(1, terms, add, (first, first))[1]
-
-
-# Number of nodes of the trapezoidal rule. It resolves the width 1 / sqrt(x) of the integrand for x < 710. For larger
-# x, exp overflows.
-_ANGLES = 160
-
-
-def lambert_w(x: Numbers) -> Numbers:
-    """Return the principal branch of the inverse of w exp(w), for x >= -1/e."""
-    from_branch = jnp.sqrt(jnp.maximum(0.0, 2 * (jnp.e * x + 1)))
-    near_branch = -1 + from_branch - from_branch**2 / 3 + 11 / 72 * from_branch**3
-    middle = jnp.log1p(jnp.maximum(x, -0.3))
-    middle = middle * (1 - jnp.log1p(middle) / (2 + middle))
-    w = jnp.where(x < -0.25, near_branch, middle)
-    inner = jnp.where(x > 3, 0.0, x)
-    near = jnp.where(x > 3, 0.0, w)
-
-    def halley(_, w):
-        # At the branch point both numerator and denominator vanish, so make no step.
-        miss = w * jnp.exp(w) - inner
-        slope = jnp.exp(w) * (w + 1)
-        curved = slope - (w + 2) * miss / (2 * jnp.where(w == -1, 1.0, w + 1))
-        return w - jnp.where((curved == 0) | (w == -1), 0.0, miss / jnp.where(curved == 0, 1.0, curved))
-
-    near = jax.lax.fori_loop(0, 4, halley, near)
-    logarithm = jnp.log(jnp.where(x > 3, x, 4.0))
-    # For large x use Newton's method for w + log w = log x, which does not overflow.
-    newton = lambda _, w: w * (1 + logarithm - jnp.log(w)) / (1 + w)  # noqa: E731
-    far = jax.lax.fori_loop(0, 5, newton, jnp.where(x > 3, w, 1.0))
-    return jnp.where(x < -jnp.exp(-1.0), jnp.nan, jnp.where(x > 3, far, near))
 
 
 def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
@@ -447,14 +297,6 @@ def least_proximal_point(loss: ScalarCode, slope: ScalarCode, omega: Numbers, va
 # NumPy code of the functions.
 
 
-def _quiet(function: Callable) -> Callable:
-    def value(*numbers):
-        with np.errstate(all="ignore"):
-            return function(*numbers)
-
-    return value
-
-
 def _log_cosh(x):
     # Numbers may be complex, because an action may be evaluated where a square root is not real.
     right = np.where(np.real(x) < 0, np.negative(x), x)
@@ -475,52 +317,16 @@ def _log_normal_cdf(x, order=0):
     return np.vectorize(derivative, otypes=[float])(x)
 
 
-@_quiet
-def _log_bivariate_normal_cdf(h, k, r):
-    # By Plackett (1954), the probability is its limit max(0, Phi(h) - Phi(-k)) at correlation -1 plus the integral of
-    # the density at (h, k) over the correlation. With s = atanh r the density is exp(-exponent), and log-concave.
-    h, k, r = np.broadcast_arrays(*(np.asarray(each, float) for each in (h, k, r)))
-    plus, minus, end = (h + k) ** 2, (h - k) ** 2, np.arctanh(r)
+def _of_positive(name: str, shift: float = 0.0) -> Callable:
+    def value(x):
+        return np.where(np.add(x, shift) > 0, getattr(scipy.special, name)(np.add(x, shift)), np.nan)
 
-    def exponent(s):
-        return (plus * np.exp(-2 * s) + minus * np.exp(2 * s)) / 8 + np.logaddexp(s, -s) - np.log(2)
-
-    def last(below, above, condition):
-        for _ in range(90):
-            middle = (below + above) / 2
-            holds = condition(middle)
-            below, above = np.where(holds, middle, below), np.where(holds, above, middle)
-        return above
-
-    peak = last(end - 400, end, lambda s: (minus * np.exp(2 * s) - plus * np.exp(-2 * s)) / 4 + np.tanh(s) < 0)
-    # Beyond these points the density is below rounding.
-    left = last(peak - 42, peak, lambda s: exponent(s) > exponent(peak) + 40)
-    right = last(peak, end, lambda s: exponent(s) < exponent(peak) + 40)
-    nodes, weights = (each.reshape(-1, *(1 for _ in h.shape)) for each in np.polynomial.legendre.leggauss(24))
-    total = 0.0
-    for first, width in ((left, (peak - left) / 16), (peak, (right - peak) / 16)):
-        for panel in range(16):
-            s = first + width * (panel + (nodes + 1) / 2)
-            total = total + width / 2 * np.sum(weights * np.exp(exponent(peak) - exponent(s)), axis=0)
-    low, high = np.minimum(h, k), np.maximum(h, k)
-    first, second = scipy.special.log_ndtr(low), scipy.special.log_ndtr(-high)
-    wide = first + np.log(-np.expm1(second - first))
-    # The difference of the two tails cancels in a narrow strip from -high to low.
-    gap = low + high
-    within = weights / 2 * np.exp((low**2 - (low - gap * (nodes + 1) / 2) ** 2) / 2)
-    narrow = np.log(gap * np.sum(within, axis=0) / np.sqrt(2 * np.pi)) - low**2 / 2
-    strip = np.where(gap > 0, np.where(gap * (1 + high) < 1, narrow, wide), -np.inf)
-    found = np.logaddexp(strip, np.log(total / (2 * np.pi)) - (h**2 + k**2) / 4 - exponent(peak))
-    return np.where(np.abs(r) < 1, found, np.nan)
+    return value
 
 
-def _of_positive(function: Callable, shift: float = 0.0) -> Callable:
-    return _quiet(lambda x: np.where(np.add(x, shift) > 0, function(np.add(x, shift)), np.nan))
-
-
-def _spherical_bessel(n, x):
-    # SciPy implements this function only for positive numbers.
-    return scipy.special.spherical_jn(int(n), np.abs(x)) * np.where(np.less(x, 0), (-1.0) ** int(n), 1.0)
+def _scipy(name: str) -> Callable:
+    # SciPy loads its modules on first use.
+    return lambda *numbers: getattr(scipy.special, name)(*numbers)
 
 
 def _polygamma(n, x):
@@ -530,7 +336,6 @@ def _polygamma(n, x):
 
 
 def _smoothed(of_ramp: bool) -> Callable:
-    @_quiet
     def value(a, b, n=0, k=0):
         a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
         size = np.abs(b)
@@ -551,7 +356,6 @@ def _smoothed(of_ramp: bool) -> Callable:
     return value
 
 
-@_quiet
 def _plane_monomial(c, d, i, j, s, m):
     radius = np.hypot(c, d)
     angle = np.arctan2(c, np.abs(d))
@@ -559,95 +363,50 @@ def _plane_monomial(c, d, i, j, s, m):
     return np.where(radius > 0, value, 0.0)
 
 
-def _lambert_w(x):
-    found = scipy.special.lambertw(x)
-    return np.where(np.abs(found.imag) > 0, np.nan, found.real)
-
-
-def _of_law(kind: type) -> Callable:
-    """Evaluate a function of a spectral law from the roots of its polynomial."""
-    return np.vectorize(partial(oracle.of_law, kind), otypes=[float])
-
-
-def _jnp(kind: type, name: str, domain: str = "") -> ScalarFunction:
-    """Make the row of a function that has the same name in NumPy and `jax.numpy`, and correct derivatives there."""
-    return ScalarFunction(kind, f"jnp.{name}", getattr(np, name), domain=domain, jax=getattr(jnp, name))
-
-
-def _both(kind: type, function: Callable, arguments: str = "x", domain: str = "") -> ScalarFunction:
-    """Make the row of a function with the same code in NumPy and JAX. `function` takes the module first."""
-    numpy = _quiet(lambda *numbers: function(np, *numbers))
-    return ScalarFunction(kind, kind.__name__, numpy, arguments, domain, lambda *numbers: function(jnp, *numbers))
-
-
-def _own(kind: type, value: Callable, numpy: Callable, arguments: str = "x", domain: str = "", **options: Any):
-    """Make the row of a function with JAX code from this module or JAX, and symbolic derivatives."""
-    return ScalarFunction(kind, value.__name__, numpy, arguments, domain, value, **options)
-
-
+# SymPy class, JAX, NumPy, arguments and domain.
 ROWS = (
-    ScalarFunction(sympy.exp, "jnp.exp", _quiet(np.exp), jax=_bounded(jnp.exp)),
-    _jnp(sympy.log, "log", "x > 0"),
-    _jnp(sympy.Abs, "abs"),
-    _jnp(sympy.sign, "sign"),
-    ScalarFunction(sympy.Heaviside, "jnp.heaviside", np.heaviside, "xx", jax=jnp.heaviside),
-    _jnp(sympy.floor, "floor"),
-    _jnp(sympy.ceiling, "ceil"),
-    _both(sympy.frac, lambda np, x: np.mod(x, 1.0)),
-    _both(sympy.Mod, lambda np, x, y: np.mod(x, y), "xx", "y > 0"),
-    _jnp(sympy.sin, "sin"),
-    _jnp(sympy.cos, "cos"),
-    _jnp(sympy.tan, "tan"),
-    _both(sympy.sec, lambda np, x: 1 / np.cos(x)),
-    _both(sympy.csc, lambda np, x: 1 / np.sin(x), domain="x != 0"),
-    _both(sympy.cot, lambda np, x: 1 / np.tan(x), domain="x != 0"),
-    _jnp(sympy.asin, "arcsin", "-1 <= x <= 1"),
-    _jnp(sympy.acos, "arccos", "-1 <= x <= 1"),
-    _jnp(sympy.atan, "arctan"),
-    _own(sympy.acot, acot, _quiet(lambda x: np.where(x == 0, np.pi / 2, np.arctan(np.divide(1.0, x))))),
-    _both(sympy.asec, lambda np, x: np.arccos(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
-    _both(sympy.acsc, lambda np, x: np.arcsin(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
-    _both(sympy.atan2, lambda np, y, x: np.arctan2(y, x), "xx"),
-    ScalarFunction(sympy.sinh, "jnp.sinh", _quiet(np.sinh), jax=_bounded(jnp.sinh)),
-    ScalarFunction(sympy.cosh, "jnp.cosh", _quiet(np.cosh), jax=_bounded(jnp.cosh)),
-    _jnp(sympy.tanh, "tanh"),
-    _own(sympy.sech, sech, _quiet(lambda x: 1 / np.cosh(x))),
-    _own(sympy.csch, csch, _quiet(lambda x: 1 / np.sinh(x)), domain="x != 0"),
-    _both(sympy.coth, lambda np, x: 1 / np.tanh(x), domain="x != 0"),
-    _jnp(sympy.asinh, "arcsinh"),
-    _jnp(sympy.acosh, "arccosh", "x >= 1"),
-    _jnp(sympy.atanh, "arctanh", "-1 < x < 1"),
-    _both(sympy.asech, lambda np, x: np.arccosh(np.divide(1.0, x)), domain="0 < x <= 1"),
-    _both(sympy.acsch, lambda np, x: np.arcsinh(np.divide(1.0, x)), domain="x != 0"),
-    _both(sympy.acoth, lambda np, x: np.arctanh(np.divide(1.0, x)), domain="x < -1 or x > 1"),
-    _own(LogCosh, log_cosh, _log_cosh),
-    _own(Logistic, jax.nn.sigmoid, scipy.special.expit, is_shown=False),
-    ScalarFunction(sympy.erf, "erf", lambda x: scipy.special.erf(x), jax=special.erf),
-    ScalarFunction(sympy.erfc, "erfc", lambda x: scipy.special.erfc(x), jax=special.erfc),
-    _own(sympy.erfi, erfi, lambda x: scipy.special.erfi(x)),
-    _own(sympy.erfinv, special.erfinv, lambda x: scipy.special.erfinv(x), domain="-1 < x < 1"),
-    _own(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),
-    _own(LogBivariateNormalCDF, log_bivariate_normal_cdf, _log_bivariate_normal_cdf, "xxx", "-1 < z < 1"),
-    _own(sympy.gamma, gamma, _of_positive(lambda x: scipy.special.gamma(x)), domain="x > 0"),
-    _own(sympy.loggamma, loggamma, _of_positive(lambda x: scipy.special.gammaln(x)), domain="x > 0"),
-    _own(sympy.polygamma, polygamma, _polygamma, "nx", "x > 0, n = 0, 1, ..."),
-    _own(sympy.factorial, factorial, _of_positive(lambda x: scipy.special.gamma(x), 1.0), domain="x > -1"),
-    _own(sympy.binomial, binomial, lambda n, k: scipy.special.binom(n, k), "xx", "x, y, x - y > -1"),
-    _own(sympy.beta, beta, lambda x, y: scipy.special.beta(x, y), "xx", "x, y > 0"),
-    _own(sympy.Ei, special.expi, lambda x: scipy.special.expi(x), domain="x != 0"),
-    _own(sympy.sinc, sinc, lambda x: np.sinc(np.divide(x, np.pi))),
-    _own(sympy.jn, spherical_jn, _spherical_bessel, "nx", "n = 0, 1, ..."),
-    _own(sympy.besseli, bessel_i, lambda n, x: scipy.special.iv(n, x), "nx", "n whole"),
-    _own(sympy.LambertW, lambert_w, _lambert_w, domain="x >= -1/e"),
-    _own(SmoothedRamp, smoothed_ramp, _smoothed(True), "xxnn", is_shown=False),
-    _own(SmoothedAbs, smoothed_abs, _smoothed(False), "xxnn", is_shown=False),
-    _own(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
-    _own(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
-    _own(laws.StieltjesTransform, stieltjes_transform, _of_law(laws.StieltjesTransform), "xpp", is_shown=False),
-    _own(laws.LogPotential, log_potential, _of_law(laws.LogPotential), "xpp", is_shown=False),
-    _own(laws.SpectralDensity, spectral_density, _of_law(laws.SpectralDensity), "xxxnnn", is_shown=False),
-    _own(laws.CubeOfDensity, cube_of_density, _of_law(laws.CubeOfDensity), "xxnn", is_shown=False),
-    _own(laws.LogEnergy, log_energy, _of_law(laws.LogEnergy), "xxn", is_shown=False),
+    ScalarFunction(sympy.exp, _bounded(jnp.exp), np.exp, by_jax=True),
+    ScalarFunction(sympy.log, jnp.log, np.log, "x", "x > 0", by_jax=True),
+    ScalarFunction(sympy.Abs, jnp.abs, np.abs, by_jax=True),
+    ScalarFunction(sympy.sign, jnp.sign, np.sign, by_jax=True),
+    ScalarFunction(sympy.Heaviside, jnp.heaviside, np.heaviside, "xx", by_jax=True),
+    ScalarFunction(sympy.floor, jnp.floor, np.floor, by_jax=True),
+    ScalarFunction(sympy.ceiling, jnp.ceil, np.ceil, by_jax=True),
+    ScalarFunction(sympy.frac, frac, lambda x: np.mod(x, 1.0), by_jax=True),
+    ScalarFunction(sympy.Mod, jnp.mod, np.mod, "xx", "y > 0", by_jax=True),
+    ScalarFunction(sympy.sin, jnp.sin, np.sin, by_jax=True),
+    ScalarFunction(sympy.cos, jnp.cos, np.cos, by_jax=True),
+    ScalarFunction(sympy.tan, jnp.tan, np.tan, by_jax=True),
+    ScalarFunction(sympy.sec, sec, lambda x: 1 / np.cos(x), by_jax=True),
+    ScalarFunction(sympy.csc, csc, lambda x: 1 / np.sin(x), "x", "x != 0", by_jax=True),
+    ScalarFunction(sympy.cot, cot, lambda x: 1 / np.tan(x), "x", "x != 0", by_jax=True),
+    ScalarFunction(sympy.asin, jnp.arcsin, np.arcsin, "x", "-1 <= x <= 1", by_jax=True),
+    ScalarFunction(sympy.acos, jnp.arccos, np.arccos, "x", "-1 <= x <= 1", by_jax=True),
+    ScalarFunction(sympy.atan, jnp.arctan, np.arctan, by_jax=True),
+    ScalarFunction(sympy.atan2, jnp.arctan2, np.arctan2, "xx", by_jax=True),
+    ScalarFunction(sympy.sinh, _bounded(jnp.sinh), np.sinh, by_jax=True),
+    ScalarFunction(sympy.cosh, _bounded(jnp.cosh), np.cosh, by_jax=True),
+    ScalarFunction(sympy.tanh, jnp.tanh, np.tanh, by_jax=True),
+    ScalarFunction(sympy.sech, sech, lambda x: 1 / np.cosh(x)),
+    ScalarFunction(sympy.csch, csch, lambda x: 1 / np.sinh(x), "x", "x != 0"),
+    ScalarFunction(sympy.coth, coth, lambda x: 1 / np.tanh(x), "x", "x != 0", by_jax=True),
+    ScalarFunction(sympy.asinh, jnp.arcsinh, np.arcsinh, by_jax=True),
+    ScalarFunction(sympy.acosh, jnp.arccosh, np.arccosh, "x", "x >= 1", by_jax=True),
+    ScalarFunction(sympy.atanh, jnp.arctanh, np.arctanh, "x", "-1 < x < 1", by_jax=True),
+    ScalarFunction(LogCosh, log_cosh, _log_cosh),
+    ScalarFunction(Logistic, jax.nn.sigmoid, _scipy("expit"), is_shown=False),
+    ScalarFunction(sympy.erf, special.erf, _scipy("erf"), by_jax=True),
+    ScalarFunction(sympy.erfc, special.erfc, _scipy("erfc"), by_jax=True),
+    ScalarFunction(sympy.erfinv, special.erfinv, _scipy("erfinv"), "x", "-1 < x < 1"),
+    ScalarFunction(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),
+    ScalarFunction(sympy.gamma, gamma, _of_positive("gamma"), "x", "x > 0"),
+    ScalarFunction(sympy.loggamma, loggamma, _of_positive("gammaln"), "x", "x > 0"),
+    ScalarFunction(sympy.polygamma, polygamma, _polygamma, "nx", "x > 0, n = 0, 1, ..."),
+    ScalarFunction(sympy.factorial, factorial, _of_positive("gamma", 1.0), "x", "x > -1"),
+    ScalarFunction(SmoothedRamp, smoothed_ramp, _smoothed(True), "xxnn", is_shown=False),
+    ScalarFunction(SmoothedAbs, smoothed_abs, _smoothed(False), "xxnn", is_shown=False),
+    ScalarFunction(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
+    ScalarFunction(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
 )
 """All rows in the order of the documentation."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}

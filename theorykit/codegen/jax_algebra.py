@@ -24,12 +24,10 @@ from ..symbolic.averages import (
 from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
 from ..symbolic.functions import partial_derivative
 from ..symbolic.numeric import NumericFunction, slope_along
-from ..symbolic.spectral_laws import SpectralAverage
 from . import primitives
 from .evaluate import At, evaluate
 from .functions import ScalarFunction, least_proximal_point, proximal_point
 from .gaussian_means import adaptive_gaussian_mean, gaussian_mean
-from .spectral_laws import spectral_average
 from .structured import Structured
 
 
@@ -77,7 +75,7 @@ def _of_row(row: ScalarFunction, known: tuple[tuple[int, int], ...], count: int)
         return [as_number(whole[i]) if i in whole else next(given) for i in range(count)]
 
     return differentiable(
-        lambda *numbers: row.value(*filled(numbers, int)),
+        lambda *numbers: row.jax(*filled(numbers, int)),
         lambda *symbols: row.kind(*filled(symbols, Integer)),
         [i + 1 for i in places],
     )
@@ -95,7 +93,7 @@ def _cases(node: Piecewise) -> _Cases:
     leaves: dict[Expr, EntryVariable] = {}
 
     def visit(each):
-        is_leaf = each.is_Symbol or isinstance(each, (GaussianAverage, SpectralAverage)) or each in held
+        is_leaf = each.is_Symbol or isinstance(each, GaussianAverage) or each in held
         if is_leaf and each not in leaves:
             leaves[each] = EntryVariable(f"case {len(leaves)}")
         elif not is_leaf:
@@ -185,13 +183,6 @@ def _implementation(kind: type[NumericFunction], count: int) -> Callable[..., Ar
     return differentiable(kind.implementation, kind, range(1, count + 1))
 
 
-def _spectral_average(node: SpectralAverage, at: At) -> Array:
-    (variable,) = node.function.variables
-    own = EntryVariable("eigenvalue")
-    function = at.function((own,), node.function.expr.xreplace({variable: own}))
-    return spectral_average(function, *map(at, node.parameters), *map(int, node.orders))
-
-
 class Jax(Structured):
     """Evaluate in JAX. Functions of this algebra can be compiled, differentiated and mapped."""
 
@@ -203,18 +194,16 @@ class Jax(Structured):
         **Structured.rules,
         FunctionOfLoss: _of_loss,
         NumericFunction: _numeric_function,
-        SpectralAverage: _spectral_average,
     }
 
     @staticmethod
     def function(row: ScalarFunction, node: Expr, at: At) -> Array:
         """Evaluate a scalar function of the table."""
-        if row.value is None:
+        if row.by_jax:
             return row.jax(*map(at, node.args))
-        letters = row.arguments[: len(node.args)]
-        is_known = [k == "n" or (k == "p" and each.is_Integer) for k, each in zip(letters, node.args, strict=True)]
-        known = tuple((i, int(each)) for i, each in enumerate(node.args) if is_known[i])
-        others = (at(each) for i, each in enumerate(node.args) if not is_known[i])
+        whole = row.whole_numbers(node)
+        known = tuple((i, int(node.args[i])) for i in whole)
+        others = (at(each) for i, each in enumerate(node.args) if i not in whole)
         return _of_row(row, known, len(node.args))(*others)
 
     @staticmethod

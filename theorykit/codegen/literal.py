@@ -16,9 +16,8 @@ from ..checks import checked_instance, shown
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.envelopes import FunctionOfLoss
 from ..symbolic.numeric import NumericFunction
-from ..symbolic.spectral_laws import SpectralAverage
 from .evaluate import Algebra, evaluate
-from .oracle import mean_of_average, mean_of_law, value_of_loss
+from .oracle import mean_of_average, value_of_loss
 
 
 class Numpy(Algebra):
@@ -28,14 +27,15 @@ class Numpy(Algebra):
         FunctionOfLoss: value_of_loss,
         GaussianAverage: mean_of_average,
         NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
-        SpectralAverage: mean_of_law,
     }
 
     @staticmethod
     def function(row, node, at):
         """Evaluate a scalar function by its NumPy code."""
         whole = row.whole_numbers(node)
-        return row.numpy(*(int(each) if i in whole else at(each) for i, each in enumerate(node.args)))
+        numbers = [int(each) if i in whole else at(each) for i, each in enumerate(node.args)]
+        with np.errstate(all="ignore"):
+            return row.numpy(*numbers)
 
     @staticmethod
     def piecewise(node, at):

@@ -9,13 +9,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sympy import sympify
 
-from ..symbolic.atoms import EntryVariable, bound_outside, matrix_scalars
+from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.envelopes import MoreauEnvelope
 from ..symbolic.envelopes import derivative as derivative_of_loss
-from ..symbolic.spectral_laws import CubeOfDensity, LogEnergy
 
 # Edges of panels in standard deviations. The density beyond the last edge is zero in float64.
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
@@ -160,77 +158,6 @@ def normal_mean(
         if not len(left):
             break
     return total / np.sqrt(2 * np.pi)
-
-
-# Nodes per interval of the support, in the angle x = middle - half cos(angle), and of a derivative by interpolation.
-_LAW_NODES, _DERIVATIVE_NODES = 400, 14
-
-
-def of_law(kind: type, *arguments: float | int) -> float:
-    """Evaluate a `LawFunctionBase`: an integral from the roots of the polynomial of its law, others in many digits."""
-    node = kind(*map(sympify, arguments))
-    if kind.exact is not None:
-        return float(node.evalf(20))
-    integrand = {
-        CubeOfDensity: lambda x, g, v, c: (g.imag / np.pi) ** 2,
-        LogEnergy: lambda x, g, v, c: (x * g - 1 - np.log(g) - v * g**2 / 2 + c * np.log(1 - g)).real,
-    }[kind]
-    return _slope(lambda v, c: _over_support(lambda x, g: integrand(x, g, v, c), v, c), arguments[:2], node.orders)
-
-
-def mean_over_law(function: Function, v: float, c: float, orders: Sequence[int]) -> float:
-    """Average a function of an array over a spectral law, and differentiate the mean with respect to v and c."""
-    # The roots of the polynomial would give a finite number.
-    if v < 0 or c < 0:
-        raise ValueError(f"a spectral law has no negative parameters, got variance {v:g} and rate {c:g}")
-    return _slope(lambda v, c: _over_support(lambda x, g: function(x), v, c), [float(v), float(c)], orders)
-
-
-def mean_of_law(node: Any, at: Any) -> float:
-    """Evaluate a `SpectralAverage`. The function `at` evaluates expressions."""
-    own = EntryVariable("eigenvalue")
-    function = at.function((own,), node.function.expr.xreplace({node.function.variables[0]: own}))
-    return mean_over_law(function, *map(at, node.parameters), tuple(map(int, node.orders)))
-
-
-def _over_support(function: Callable, v: float, c: float) -> float:
-    """Integrate a function of x and g with the density, interval by interval. g solves x = 1/g + v g + c / (1 - g)."""
-    polynomial = [v, -2 * v, v + c - 1, 2, -1] if c else [v, 0, -1]
-    stationary = np.roots(np.trim_zeros(polynomial, "f"))
-    real = stationary[np.abs(stationary.imag) < 1e-9 * np.abs(stationary)].real
-    edges = sorted(1 / g + v * g + (c / (1 - g) if c else 0.0) for g in real)
-    if v == 0 and c == 1:
-        edges = [0.0, 4.0]
-    # Midpoints converge exponentially, because the integrand is an even and periodic function of the angle.
-    angles = np.pi * (np.arange(_LAW_NODES) + 0.5) / _LAW_NODES
-    total = (1 - c) * function(np.zeros(1), np.zeros(1))[0] if v == 0 and c < 1 else 0.0
-    for low, high in zip(edges[::2], edges[1::2], strict=True):
-        x = (low + high) / 2 - (high - low) / 2 * np.cos(angles)
-        # The transform just above the support is the root g of the equation with the smallest imaginary part.
-        every = (v, -(x + v), x + 1 - c, -1.0) if c else (v, -x, 1.0)
-        polynomial = np.array(np.broadcast_arrays(*(every if v else every[1:])))
-        companion = np.zeros((len(x), len(polynomial) - 1, len(polynomial) - 1))
-        companion[:, 1:, :-1] = np.eye(len(polynomial) - 2)
-        companion[:, 0] = -(polynomial[1:] / polynomial[0]).T
-        roots = np.linalg.eigvals(companion)
-        g = np.take_along_axis(roots, np.argmin(roots.imag, axis=1)[:, None], 1)[:, 0]
-        total += np.mean(function(x, g) * -g.imag * np.sin(angles)) * (high - low) / 2
-    return total
-
-
-def _slope(function: Callable[..., float], values: Sequence[float], orders: Sequence[int]) -> float:
-    """Differentiate a smooth function by Chebyshev interpolation around the point."""
-    place = next((i for i, order in enumerate(orders) if order), None)
-    if place is None:
-        return function(*values)
-    radius = 0.05 * abs(values[place])
-    nodes = np.polynomial.chebyshev.chebpts1(_DERIVATIVE_NODES)
-    others = [0 if i == place else order for i, order in enumerate(orders)]
-    moved = ([*values[:place], values[place] + radius * node, *values[place + 1 :]] for node in nodes)
-    fitted = np.polynomial.Chebyshev.fit(
-        nodes, [_slope(function, each, others) for each in moved], len(nodes) - 1, [-1, 1]
-    )
-    return float(fitted.deriv(orders[place])(0.0) / radius ** orders[place])
 
 
 FARTHEST = 1e300

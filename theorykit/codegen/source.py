@@ -238,7 +238,7 @@ class Source(Structured):
         """Call a scalar function of JAX, or one whose code is pasted."""
         whole = row.whole_numbers(node)
         arguments = [int(each) if i in whole else at(each) for i, each in enumerate(node.args)]
-        return _call(_name_of(row.value or row.jax, row.text))(*arguments)
+        return _call(_name_of(row.jax))(*arguments)
 
     @staticmethod
     def piecewise(node: sp.Piecewise, at: At) -> Any:
@@ -260,11 +260,9 @@ class Source(Structured):
         return Text("jnp.sum({0} * {1})", (weights, integrand), _ATOM, (_MULTIPLY, _NEGATE))
 
 
-def _name_of(function: Callable, text: str) -> str:
-    module = getattr(function, "__module__", "") or ""
-    if text.startswith("jnp.") or module.startswith(("jax._src.numpy", "jax.numpy")):
-        return f"jnp.{text.removeprefix('jnp.')}"
-    return {"abs": "jnp.abs", "exp": "jnp.exp", "cosh": "jnp.cosh", "sinh": "jnp.sinh"}.get(text, text)
+def _name_of(function: Callable) -> str:
+    prefix = "jnp." if function.__module__ == "jax.numpy" else ""
+    return prefix + function.__name__
 
 
 class _Recording(At):

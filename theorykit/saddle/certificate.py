@@ -14,7 +14,6 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..symbolic import GaussianAverage
-from ..symbolic.spectral_laws import SpectralAverage
 from .action import SIDE
 from .bound_action import BoundAction
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, reach_of
@@ -329,7 +328,7 @@ def quadrature_errors(
     other averages are estimated as twice the change with many nodes.
     """
     action, model = bound.of, known.model
-    if not action.expression.has(GaussianAverage, SpectralAverage):
+    if not action.expression.has(GaussianAverage):
         return jnp.array(0.0), jnp.array(0.0)
     here = jnp.sum(known.terms) if isinstance(known, Evidence) else bound.action(coordinates)
 

@@ -19,7 +19,7 @@ from .documents.document import Block, Equation, Heading, Text, as_latex, as_mar
 from .documents.page import Definition, as_html
 from .documents.rendering import latex
 from .envelopes import moreau, proximal
-from .functions import bivariate_normal_cdf, log_bivariate_normal_cdf, log_cosh, log_normal_cdf
+from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
 from .matrix_functions import (
     assume_positive_definite,
@@ -27,7 +27,6 @@ from .matrix_functions import (
     sum_of_entries,
 )
 from .numeric import numeric_function
-from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
 
 __all__ = [
     "Block",
@@ -37,25 +36,21 @@ __all__ = [
     "GaussianAverage",
     "Heading",
     "Softmax",
-    "SpectralLaw",
     "SquareRoot",
     "Text",
     "as_html",
     "as_latex",
     "as_markdown",
     "assume_positive_definite",
-    "bivariate_normal_cdf",
     "entrywise",
     "gaussian_average",
     "gradient",
     "inverse",
     "kronecker",
     "latex",
-    "log_bivariate_normal_cdf",
     "log_cosh",
     "log_det",
     "log_normal_cdf",
-    "marchenko_pastur",
     "moreau",
     "normal",
     "numeric_function",
@@ -64,7 +59,6 @@ __all__ = [
     "positive_semidefinite",
     "proximal",
     "quadratic_form",
-    "semicircle",
     "sum_of",
     "sum_of_entries",
     "symmetric",

@@ -14,7 +14,6 @@ from ..checks import Expression, checked_arguments, checked_instance, checked_sc
 from .atoms import NormalVariable, hold, matrix_scalars, new_variable
 from .functions import SmoothedRamp
 from .notation import unused, with_names
-from .spectral_laws import SpectralAverage
 
 NODES = 64
 # Largest number of nodes that is accepted.
@@ -171,11 +170,6 @@ def _with_rule(expression, nodes, side=0):
         {
             average: GaussianAverage(_with_rule(average.integrand, nodes, side), average.variable, nodes, side)
             for average in expression.atoms(GaussianAverage)
-        }
-        | {
-            average: average.func(*average.args[:-1], sp.sympify(side))
-            for average in expression.atoms(SpectralAverage)
-            if side != 0
         }
     )
 

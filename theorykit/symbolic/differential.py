@@ -38,7 +38,6 @@ from .matrix_functions import (
     of_entries,
     sum_of_entries,
 )
-from .spectral_laws import SpectralAverage
 
 
 @checked_arguments
@@ -265,14 +264,6 @@ def _through_numbers(value, variables, derivative, cotangent):
         yield leaf, cotangent * slope(symbol)
 
 
-def _spectral_average(node, cotangent):
-    mean = lambda value, symbol: node.with_value(_partial(value, symbol))  # noqa: E731
-    yield from _through_numbers(node.function.expr, node.function.variables, mean, cotangent)
-    for i, parameter in enumerate(node.parameters):
-        if parameter.free_symbols:
-            yield parameter, cotangent * node.slope(i)
-
-
 def _entry(node, cotangent):
     if not all(side.is_Integer for side in (*node.parent.shape, node.i, node.j)):
         raise NotImplementedError(f"{node} has no gradient, because the size of {node.parent} is not a number")
@@ -312,7 +303,6 @@ _RULES = (
             node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial), cotangent
         ),
     ),
-    (SpectralAverage, _spectral_average),
     (sp.Add, _sum),
     (sp.Mul, _scalar_product),
     (sp.Pow, _scalar_power),

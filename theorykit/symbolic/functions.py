@@ -121,56 +121,6 @@ class LogNormalCDF(WholeFunctionBase):
         return power(name + enclosed(printer._print(self.args[0])), exp)
 
 
-class LogBivariateNormalCDF(WholeFunctionBase):
-    """Logarithm of the probability that x < h and y < k, for standard normal x and y with correlation r, |r| < 1."""
-
-    nargs = numbers = 3
-
-    @classmethod
-    def eval(cls, h, k, r):
-        """Order the limits, because the function is symmetric in them, and split off the case without correlation."""
-        if r.is_number and (abs(r) >= 1) == True:  # noqa: E712
-            raise ValueError(f"a correlation must be between -1 and 1, got {r}")
-        if r.is_zero:
-            return LogNormalCDF(h) + LogNormalCDF(k)
-        return None if sp.default_sort_key(h) <= sp.default_sort_key(k) else cls(k, h, r)
-
-    def _slope(self, argindex):
-        h, k, r = self.args
-        # 1 - r**2 loses digits at |r| close to one.
-        square = (1 - r) * (1 + r)
-        if argindex == 3:
-            # Plackett (1954): the derivative of the probability is the density at (h, k).
-            return exp(-((h - r * k) ** 2) / (2 * square) - k**2 / 2 - self) / (2 * pi * sqrt(square))
-        at, other = (h, k) if argindex == 1 else (k, h)
-        return exp(LogNormalCDF((other - r * at) / sqrt(square)) - at**2 / 2 - self) / sqrt(2 * pi)
-
-    def _eval_evalf(self, prec):
-        numbers = [each._eval_evalf(prec) if each.args else each for each in self.args]
-        if not all(each.is_number and each.is_real for each in numbers):
-            return None
-        with mpmath.workprec(prec + 30):
-            h, k, r = (mpmath.mpmathify(each) for each in numbers)
-            s, reach = mpmath.sqrt(1 - r**2), mpmath.sqrt(2 * mpmath.mp.prec)
-            # Panels end near all places at which the density of x may peak or step, on all scales on which it may vary.
-            widths = (1, s, 1 / (1 + abs(h)), 1 / (1 + abs(k)), s / (1 + abs(h - r * k) / s))
-            centres, steps = (0, h, r * k, k / r), (-reach, -4, 0, 4, reach)
-            near = [centre + width * step for centre in centres for width in widths for step in steps]
-            edges = [min(near), *sorted(each for each in set(near) if min(near) < each < h), h]
-            density = lambda x: mpmath.npdf(x) * mpmath.erfc((r * x - k) / s / mpmath.sqrt(2)) / 2  # noqa: E731
-            # The tolerance of `quad` is absolute.
-            largest = max(map(density, edges))
-            value = mpmath.log(mpmath.quad(lambda x: density(x) / largest, edges)) + mpmath.log(largest)
-        return sp.Float(value, precision=prec)
-
-    def _eval_is_negative(self):
-        return self._eval_is_real()
-
-    def _latex(self, printer, exp=None):
-        h, k, r = map(printer._print, self.args)
-        return power(rf"\log\Phi_{{2}}\left({h}, {k}; {r}\right)", exp)
-
-
 @checked_arguments
 def log_cosh(number: Scalar) -> Expr:
     """Return log cosh x (not log 2 cosh x).
@@ -189,43 +139,6 @@ def log_cosh(number: Scalar) -> Expr:
 def log_normal_cdf(number: Scalar) -> Expr:
     """Return the logarithm of the standard normal distribution function at x."""
     return LogNormalCDF(number)
-
-
-@checked_arguments
-def log_bivariate_normal_cdf(h: Scalar, k: Scalar, correlation: Scalar) -> Expr:
-    """Return the logarithm of the distribution function of two standard normal variables.
-
-    The relative error of the probability is a few rounding errors of the arguments, also in the tails.
-
-    Args:
-        h: Upper limit of the first variable.
-        k: Upper limit of the second variable.
-        correlation: Correlation of the variables, between -1 and 1. The value is NaN for other numbers.
-
-    Raises:
-        ValueError: If the correlation is known to be at most -1 or at least 1.
-
-    Example:
-        >>> from theorykit.symbolic import log_bivariate_normal_cdf
-        >>> log_bivariate_normal_cdf(-30, -30, 0.5).evalf(8)
-        -607.69046
-    """
-    return LogBivariateNormalCDF(h, k, correlation)
-
-
-@checked_arguments
-def bivariate_normal_cdf(h: Scalar, k: Scalar, correlation: Scalar) -> Expr:
-    """Return the probability that x < h and y < k, for two standard normal variables.
-
-    Args:
-        h: Upper limit of x.
-        k: Upper limit of y.
-        correlation: Correlation of x and y, between -1 and 1. The value is NaN for other numbers.
-
-    Raises:
-        ValueError: If the correlation is known to be at most -1 or at least 1.
-    """
-    return exp(LogBivariateNormalCDF(h, k, correlation))
 
 
 class _Smoothed(WholeFunctionBase):
@@ -397,21 +310,12 @@ JUMPING = (Heaviside, sp.Mod, sp.ceiling, sp.floor, sp.frac, sign)
 """Functions that jump. The derivative of their average is not the average of their derivative between jumps."""
 
 
-def _slope_of_spherical_bessel(node: Expr, index: int) -> Expr:
-    # Use a rule without division. SymPy's rule divides by the argument, which may be zero.
-    order, x = node.args
-    return (order * sp.jn(order - 1, x) - (order + 1) * sp.jn(order + 1, x)) / (2 * order + 1)
-
-
 # Derivatives that SymPy lacks, or writes with a spurious pole.
 _SLOPES: Mapping[type, Callable[[Expr, int], Expr]] = {
     **dict.fromkeys((Heaviside, sp.ceiling, sp.floor, sign), lambda node, index: S.Zero),
     sp.frac: lambda node, index: S.One,
     sp.Mod: lambda node, index: S.One if index == 1 else -sp.floor(node.args[0] / node.args[1]),
     sp.coth: lambda node, index: -(sp.csch(node.args[0]) ** 2),
-    sp.sinc: lambda node, index: -sp.jn(1, node.args[0]),
-    sp.jn: _slope_of_spherical_bessel,
-    sp.LambertW: lambda node, index: exp(-node) / (1 + node),
 }
 
 

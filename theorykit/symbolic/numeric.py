@@ -1,4 +1,4 @@
-"""Numeric functions of users: a name, JAX code, and a derivative that is checked when the function is defined."""
+"""Numeric functions: JAX code with a name, and derivatives that are expressions or come from JAX."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import inspect
 import keyword
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.test_util import check_jvp
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import ArgumentIndexError, FunctionClass
 
@@ -25,44 +27,46 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _FAR = 8.0
 # Number of test points.
 _POINTS = 12
-# Relative tolerance of derivatives against finite differences. The estimated error of the differences is added.
-_TOLERANCE = 1e-6
+# Step of the differences with which derivatives are compared, and their relative tolerance.
+_STEP, _TOLERANCE = 1e-5, 1e-6
 
 
 class _NumericClass(FunctionClass):
-    """Class of numeric functions. They are pickled through their definitions."""
+    """Class of numeric functions. Classes made at run time are pickled through their definitions."""
 
     def __repr__(cls):
         # Print like other classes, because checks of annotations rely on this.
         return type.__repr__(cls)
 
 
-class NumericFunction(Function, metaclass=_NumericClass):
-    """Function of numbers with JAX code, made by `numeric_function`, which sets these attributes on each new class."""
+copyreg.pickle(_NumericClass, lambda cls: vars(cls).get("definition") or cls.__qualname__)
 
-    # JAX code that acts on arrays.
+
+class NumericFunction(Function, metaclass=_NumericClass):
+    """Function of numbers with JAX code. Subclasses set these attributes, by hand or through `numeric_function`."""
+
+    # JAX code that acts on arrays and broadcasts.
     implementation: Callable
-    # For each argument, a function of expressions that returns the derivative. None to differentiate with JAX.
-    slopes: tuple[Callable[..., Expr], ...] | None = None
-    # Arguments of `_made` that rebuild the class, for pickling.
-    definition: tuple[Any, ...] = ()
-    # Name of the function without marks of derivatives.
-    own_name: str = ""
-    # Order of the derivative with respect to each argument.
+    # For each argument, a function of expressions that returns the derivative, or None to differentiate with JAX.
+    slopes: tuple[Callable[..., Expr] | None, ...] = ()
+    # The function that makes the class, and its arguments, for pickling.
+    definition: tuple[Callable, tuple[Any, ...]] | None = None
+    # Order of the derivative with respect to each argument, in classes that JAX differentiates.
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):
         """Return the given derivative, or the derivative by JAX if none was given."""
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
-        slope = self.slopes[argindex - 1] if self.slopes else type(self).derivative(argindex)
-        return slope(*self.args)
+        slope = self.slopes[argindex - 1] if self.slopes else None
+        return (slope or type(self).derivative(argindex))(*self.args)
 
     @classmethod
     def derivative(cls, index: int = 1) -> _NumericClass:
         """Return the JAX derivative with respect to argument `index`."""
-        orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
-        return _made(*cls.definition[:4], orders)
+        kind = cls.__base__ if cls.orders else cls
+        orders = cls.orders or (0,) * max(cls.nargs)
+        return _derivative(kind, tuple(order + (i == index - 1) for i, order in enumerate(orders)))
 
     def _eval_evalf(self, prec):
         # Evaluate the JAX code. SymPy would use an mpmath function that happens to have the same name.
@@ -75,20 +79,36 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return True if all(argument.is_real for argument in self.args) else None
 
     def _latex(self, printer, exp=None):
-        name = rf"\operatorname{{{self.own_name.replace('_', chr(92) + '_')}}}" + self._order("^{(%s)}", 3)
-        text = rf"{name}\left({', '.join(map(printer._print, self.args))}\right)"
+        name, arguments = self._notation(printer)
+        text = name + self._marks("^{(%s)}", 3) + arguments
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
-    def _sympystr(self, printer):
-        return f"{self.own_name}{self._order('^(%s)')}({', '.join(map(printer._print, self.args))})"
+    def _notation(self, printer):
+        """Return the LaTeX of the function and of its arguments in brackets."""
+        name = rf"\operatorname{{{type(self).__name__.replace('_', chr(92) + '_')}}}"
+        return name, rf"\left({', '.join(map(printer._print, self.args))}\right)"
 
-    def _order(self, form, most=math.inf):
-        """Write the derivative of a function of one argument with dashes, and otherwise with the orders."""
-        if not any(self.orders):
-            return ""
+    def _sympystr(self, printer):
+        return f"{type(self).__name__}{self._marks('^(%s)')}({', '.join(map(printer._print, self.args))})"
+
+    def _marks(self, form, most=math.inf):
+        """Mark the derivative of a function of one argument with dashes, and otherwise with the orders."""
         if len(self.orders) == 1 and self.orders[0] <= most:
             return "'" * self.orders[0]
-        return form % ", ".join(map(str, self.orders))
+        return form % ", ".join(map(str, self.orders)) if self.orders else ""
+
+
+@cache
+def _derivative(kind: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
+    """Return the class of a derivative by JAX. It prints and is pickled through the class of the function."""
+    attributes = {
+        "__module__": __name__,
+        "implementation": staticmethod(_of_arrays(kind.__name__, slope_of_orders(kind.implementation, orders))),
+        "slopes": (),
+        "orders": orders,
+        "definition": (_derivative, (kind, orders)),
+    }
+    return _NumericClass(kind.__name__, (kind,), attributes)
 
 
 def numeric_function(
@@ -100,9 +120,9 @@ def numeric_function(
 ) -> type[NumericFunction]:
     """Make a scalar function from JAX code, for use in expressions and actions.
 
-    The function must be finite on its domain, and its derivative must agree with differences of `f`. Both are checked
-    at test points. Two functions are equal if their names, code and derivatives are equal. Expressions with such a
-    function can be pickled if `f` and `df` can be imported by name.
+    The function must be real and finite on its domain, and its derivative must agree with differences of `f`. Both are
+    checked at test points. Two functions are equal if their names, code and derivatives are equal. Expressions with
+    such a function can be pickled if `f` and `df` can be imported by name.
 
     Args:
         name: An identifier, for printed expressions and generated code.
@@ -134,82 +154,72 @@ def numeric_function(
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"name must be an identifier, got {shown(name)}")
     checked_function("f", f)
-    values = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
-    if len(values) == 2 and all(np.ndim(value) == 0 for value in values):
-        try:
-            parameters = inspect.signature(f).parameters.values()
-        except (TypeError, ValueError):  # of built-in functions
-            parameters = ()
-        needed = sum(each.kind in _POSITIONAL and each.default is each.empty for each in parameters)
-        values = (values,) * max(1, needed)
-    intervals = []
-    for i, interval in enumerate(values):
-        ends = checked_sequence(f"domain[{i}]", interval, "the ends of an interval", length=2)
-        if not all(isinstance(end, (int, float, Expr)) and not isinstance(end, bool) for end in ends):
-            raise TypeError(f"domain[{i}] must be two numbers, got {shown(interval)}")
-        low, high = map(float, ends)
-        if not low < high:
-            raise ValueError(f"domain[{i}] must be two numbers in ascending order, got {shown(interval)}")
-        intervals.append((low, high))
-    if not intervals:
-        raise ValueError("domain must be an interval, got none")
-    intervals = tuple(intervals)
+    intervals = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
+    if len(intervals) == 2 and np.ndim(intervals[0]) == np.ndim(intervals[1]) == 0:
+        intervals = (intervals,) * _count(f)
+    intervals = tuple(tuple(map(float, interval)) for interval in intervals)
+    if not intervals or not all(len(interval) == 2 and interval[0] < interval[1] for interval in intervals):
+        raise ValueError(f"domain must be one interval (low, high) per argument with low < high, got {shown(domain)}")
+    given = df if df is None else tuple(df) if isinstance(df, (list, tuple)) else (df,)
+    if given is not None and len(given) != len(intervals):
+        count = counted(len(intervals), "argument")
+        raise ValueError(f"df must be one derivative for each of {count}, got {shown(df)}")
     try:
-        given = tuple(df) if isinstance(df, (list, tuple)) else df
-        made = _made(name, f, given, intervals, (0,) * len(intervals))
+        made = _made(name, f, given, intervals)
     except TypeError as error:
         raise TypeError(f"f and df must be hashable: {first_line(error)}") from error
-    _check(made, intervals)
+    points = _test_points(intervals)
+    _check(made, points)
+    # Solvers need second derivatives. A derivative given as JAX code was checked when it was defined, and a derivative
+    # given as an expression is differentiated symbolically.
+    for i in range(1, len(intervals) + 1) if given is None else ():
+        _check(made.derivative(i), points)
     return made
 
 
-# Cache classes by definition, so that expressions are equal if their functions are.
-_MADE: dict[tuple[Any, ...], _NumericClass] = {}
+def _count(f: Callable) -> int:
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # of built-in functions
+        return 1
+    return max(1, sum(each.kind in _POSITIONAL and each.default is each.empty for each in parameters))
 
 
-def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...], orders: tuple[int, ...]) -> _NumericClass:
-    definition = (name, f, df, intervals, orders)
-    if definition in _MADE:
-        return _MADE[definition]
-    slopes = None
-    if any(orders):
-        value = slope_of_orders(_made(name, f, df, intervals, (0,) * len(orders)).implementation, orders)
-    else:
-        value = f
-        given = df if isinstance(df, tuple) else (df,)
-        if df is not None and len(given) != len(intervals):
-            raise ValueError(
-                f"df must be one derivative for each of {counted(len(intervals), 'argument')}, got {shown(df)}"
-            )
-        slopes = None if df is None else tuple(_slope(name, each, intervals) for each in given)
+@cache
+def _made(name: str, f: Callable, df: tuple[Callable, ...] | None, intervals: tuple[Interval, ...]) -> _NumericClass:
+    """Return the class of a definition. It is kept, so that expressions are equal if their functions are."""
+    attributes = {
+        "__module__": __name__,
+        "nargs": len(intervals),
+        "implementation": staticmethod(_of_arrays(name, f)),
+        "slopes": tuple(_slope(name, each, intervals) for each in df or ()),
+        "definition": (_made, (name, f, df, intervals)),
+    }
+    return _NumericClass(name, (NumericFunction,), attributes)
+
+
+def _of_arrays(name: str, value: Callable) -> Callable:
+    """Return JAX code of numbers as a function of arrays."""
+
+    def real(number, verb):
+        if jnp.iscomplexobj(number):
+            raise ValueError(f"{name} must {verb} real numbers, got complex numbers")
+        return jnp.asarray(number, float)
 
     def of_numbers(*numbers):
-        found = jnp.asarray(value(*numbers), float)
+        found = real(value(*numbers), "return")
         if found.ndim:
             raise TypeError(f"f must return a number if its arguments are numbers, got an array of shape {found.shape}")
         return found
 
     def of_arrays(*arrays):
-        arrays = jnp.broadcast_arrays(*(jnp.asarray(array, float) for array in arrays))
+        arrays = jnp.broadcast_arrays(*(real(array, "take") for array in arrays))
         if arrays[0].ndim == 0:
             return of_numbers(*arrays)
         flat = jax.vmap(of_numbers)(*(array.reshape(-1) for array in arrays))
         return flat.reshape(arrays[0].shape)
 
-    attributes = {
-        "__module__": __name__,
-        "nargs": len(orders),
-        "implementation": staticmethod(of_arrays),
-        "slopes": slopes,
-        "definition": definition,
-        "own_name": name,
-        "orders": orders,
-    }
-    _MADE[definition] = _NumericClass(name, (NumericFunction,), attributes)
-    return _MADE[definition]
-
-
-copyreg.pickle(_NumericClass, lambda cls: (_made, cls.definition) if cls.definition else cls.__qualname__)
+    return of_arrays
 
 
 def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
@@ -248,9 +258,8 @@ def slope_of_orders(value: Callable, orders: Sequence[int]) -> Callable:
     return value
 
 
-def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
-    # Choose test points in the domain, one per row, by a Kronecker sequence. Its irrational steps avoid kinks at round
-    # numbers.
+def _test_points(intervals: Sequence[Interval]) -> list[list[float]]:
+    """Choose points in the domain by a Kronecker sequence. Its irrational steps avoid kinks."""
     columns = []
     for i, (low, high) in enumerate(intervals):
         if math.isinf(low):
@@ -258,66 +267,43 @@ def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
         high = low + 2 * _FAR if math.isinf(high) else high
         steps = np.arange(1, _POINTS + 1) * math.sqrt((2, 3, 5, 7, 11, 13)[i % 6])
         columns.append(low + (high - low) * (steps % 1))
-    points = np.stack(columns, axis=1)
-    _values(function, points, "f")
-    # Solvers need second derivatives, so check the derivative of the JAX derivative as well. A derivative given as JAX
-    # code was checked when it was defined, and a derivative given as an expression is differentiated symbolically.
-    indices = range(1, len(intervals) + 1)
-    for each in (function, *(function.derivative(i) for i in indices if function.slopes is None)):
-        for i in indices:
-            _check_slope(each, i, points, intervals[i - 1])
+    return np.stack(columns, axis=1).tolist()
 
 
-def _values(function: _NumericClass, points: np.ndarray, what: str) -> np.ndarray:
-    try:
-        values = np.asarray(jax.jit(function.implementation)(*points.T))
-    except Exception as error:
-        raise ValueError(f"{what} of {function.own_name} must be JAX code of numbers: {first_line(error)}") from error
-    for point, value in zip(points, values, strict=True):
-        if not math.isfinite(value):
+def _check(function: _NumericClass, points: list[list[float]]) -> None:
+    """Compare the derivatives of a function with differences at test points."""
+    name, places = function.__name__, range(len(points[0]))
+    what, by = "the derivative by JAX of f" if function.orders else "f", "by df" if function.slopes else "by JAX"
+    step = _STEP * min(1.0, *np.ptp(points, axis=0))
+    value = jax.jit(function.implementation)
+    variables = [Dummy(real=True) for _ in places]
+    written = [sympify(function(*variables).fdiff(i + 1)) for i in places] if function.slopes else []
+    coded = [] if function.slopes else [jax.jit(function.derivative(i + 1).implementation) for i in places]
+    for point in points:
+        place = ", ".join(f"{number:.6g}" for number in point)
+        try:
+            here = float(value(*point))
+        except Exception as error:
+            raise ValueError(f"{what} of {name} must be JAX code of numbers: {first_line(error)}") from error
+        if not math.isfinite(here):
             raise ValueError(
-                f"{what} of {function.own_name} is {value} at {_shown_point(point)}; pass domain=(low, high) if it is "
-                "defined only on an interval"
+                f"{what} of {name} is {here} at {place}; pass domain=(low, high) if it is defined only on an interval"
             )
-    return values
-
-
-def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interval: Interval) -> None:
-    """Compare a derivative with fourth-order differences, at the step size at which the differences change least."""
-    if function.slopes is None:
-        given = _values(function.derivative(index), points, "the derivative by JAX of f")
-    else:
-        variables = [Dummy(real=True) for _ in points[0]]
-        slope = sympify(function.slopes[index - 1](*variables))
-        given = np.empty(len(points))
-        for i, point in enumerate(points):
-            value = slope.xreplace(dict(zip(variables, map(Float, point), strict=True))).evalf()
-            if not (value.is_number and value.is_finite and value.is_real):
-                raise ValueError(f"df of {function.own_name} is {value} at {_shown_point(point)}")
-            given[i] = float(value)
-    place = points[:, index - 1]
-    room = np.minimum(place - interval[0], interval[1] - place)
-    steps = [np.minimum(10.0**-k * np.maximum(1, np.abs(place)), room / 4) for k in (1, 2, 3, 4)]
-    along = np.eye(points.shape[1])[index - 1]
-
-    # Evaluate all points at once, so that JAX compiles once.
-    steps = np.stack([*steps, *(step / 2 for step in steps)])
-    shifts = np.array([-2, -1, 1, 2])[:, None, None] * steps
-    ends = (points + shifts[..., None] * along).reshape(-1, points.shape[1])
-    low, below, above, high = np.asarray(jax.jit(function.implementation)(*ends.T)).reshape(shifts.shape)
-    # Use five-point differences, whose error is of fourth order in the step.
-    found, finer = np.split((8 * (above - below) - (high - low)) / (12 * steps), 2)
-    errors = np.where(np.isfinite(found - finer), np.abs(found - finer), np.inf)
-    best = np.argmin(errors, axis=0), np.arange(len(points))
-    tolerance = 10 * errors[best] + _TOLERANCE * np.abs(finer[best]) + 1e-9 * np.max(np.abs(given))
-    for point, slope, expected, allowed in zip(points, given, finer[best], tolerance, strict=True):
-        if not abs(slope - expected) <= allowed:
-            which = f"by argument {index} " if len(point) > 1 else ""
+        slopes = [each.subs(dict(zip(variables, point, strict=True))).evalf() for each in written]
+        slopes += [Float(float(each(*point))) for each in coded]
+        for slope in slopes:
+            if not (slope.is_number and slope.is_finite and slope.is_real):
+                raise ValueError(f"the derivative of {name} {by} is {slope} at {place}")
+        given = np.array(slopes, float)
+        jvp = lambda at, tangents: (value(*at), jnp.asarray(given @ np.array(tangents)))  # noqa: B023, E731
+        try:
+            check_jvp(value, jvp, tuple(point), _TOLERANCE * max(1.0, abs(here)), _TOLERANCE, step)
+        except AssertionError:
+            ends = [[float(value(*(point + side * each))) for side in (1, -1)] for each in step * np.eye(len(point))]
+            expected, found = (
+                ", ".join(f"{number:.6g}" for number in numbers)
+                for numbers in ([(above - below) / (2 * step) for above, below in ends], given)
+            )
             raise ValueError(
-                f"the derivative of {function.own_name} {which}at {_shown_point(point)} is {expected:.6g} by "
-                f"differences, but {slope:.6g} {'by df' if function.slopes is not None else 'by JAX'}"
-            )
-
-
-def _shown_point(point: np.ndarray) -> str:
-    return ", ".join(f"{number:.6g}" for number in point)
+                f"the derivative of {name} at {place} is {expected} by differences, but {found} {by}"
+            ) from None

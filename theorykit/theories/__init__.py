@@ -1,6 +1,7 @@
 """Published theories as actions: learned attention, learning in context, and empirical risk minimisation.
 
-Each module states its source, and returns an `Action` that `theorykit.saddle` solves and follows.
+Each theory states its source, and returns an `Action` that `theorykit.saddle` solves and follows. Two of them need
+spectral laws of random matrices and the bivariate normal distribution, which are numeric functions.
 """
 
 import lazy_loader

@@ -1,3 +1,13 @@
 from . import empirical_risk, in_context, learned_attention
+from .bivariate_normal import log_bivariate_normal_cdf
+from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
 
-__all__ = ["empirical_risk", "in_context", "learned_attention"]
+__all__ = [
+    "SpectralLaw",
+    "empirical_risk",
+    "in_context",
+    "learned_attention",
+    "log_bivariate_normal_cdf",
+    "marchenko_pastur",
+    "semicircle",
+]

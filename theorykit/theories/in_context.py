@@ -33,7 +33,7 @@ from ..compilation import jit
 from ..precision import require_float64
 from ..saddle import Action, ConvergenceWarning, Positive, minimise
 from ..saddle.domains import as_declared
-from ..symbolic import marchenko_pastur
+from .spectral_laws import marchenko_pastur
 
 EPSILON, ALPHA, TAU, KAPPA, RIDGE = (Symbol(n, positive=True) for n in ("epsilon", "alpha", "tau", "kappa", "lambda_"))
 RHO = Symbol("rho", nonnegative=True)
@@ -68,7 +68,8 @@ def action() -> Action:
     grown, new = 1 + EPSILON * IDG, EPSILON * ICL
     z = b + EPSILON * (1 + ICL * (1 + b)) / grown
     law = marchenko_pastur(KAPPA)
-    mean = law.average(lambda s: 1 / (z + s))
+    # The means of 1 / (z + s) and of log(z + s).
+    mean, mean_log = -law.stieltjes(-z), law.log_potential(-z)
     weight = 1 / (1 + mean / KAPPA)
     # Use 1 - z mean = mean weight, because the left side cancels at large z. Means of s / (z + s) and s^2 / (z + s):
     of_first, of_second = mean * weight, mean * weight * (weight + 1 / KAPPA)
@@ -76,7 +77,7 @@ def action() -> Action:
     # labels for each. The training loss of the best prediction is a Schur complement.
     explained = grown * of_second + 2 * new * of_first + new**2 * mean / grown
     loss = (1 + RHO) * (1 / EPSILON + ICL + IDG) - explained / EPSILON
-    ridge = (TAU - 1) * log(EPSILON) + TAU * RIDGE / EPSILON + log(grown) + law.average(lambda s: log(z + s))
+    ridge = (TAU - 1) * log(EPSILON) + TAU * RIDGE / EPSILON + log(grown) + mean_log
     return Action(ridge + LOSS * loss, {EPSILON: Positive()}, [ALPHA, TAU, KAPPA, RHO, RIDGE, *SOURCES])
 
 

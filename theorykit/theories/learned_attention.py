@@ -21,7 +21,9 @@ from ..checks import Count, Positive, Scalar, checked_arguments, refuse_traced
 from ..derivation import Derivation, Step, claims
 from ..saddle import Action, Solution, minimise, stationary
 from ..saddle import Positive as PositiveNumber
-from ..symbolic import GaussianAverage, SpectralLaw, log_bivariate_normal_cdf, marchenko_pastur, semicircle
+from ..symbolic import GaussianAverage
+from .bivariate_normal import log_bivariate_normal_cdf
+from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
 
 Output = Literal["softmax", "hardmax"]
 
