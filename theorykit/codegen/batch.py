@@ -142,11 +142,6 @@ class _Module:
         return entrywise(jnp.exp, value) if isinstance(value, Matrix) else jnp.exp(value)
 
     @staticmethod
-    def swapaxes(matrix: Matrix, *_: int) -> Matrix:
-        """Transpose a matrix."""
-        return matrix.T
-
-    @staticmethod
     def max(matrix: Matrix, axis: int, keepdims: bool) -> Matrix:
         """Return the largest entry of a column."""
         return _reduced(matrix, jnp.max, jnp.maximum)

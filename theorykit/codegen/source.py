@@ -174,11 +174,6 @@ class _Module:
     def __getattr__(self, name: str) -> Callable[..., Text]:
         return _call(f"jnp.{name}")
 
-    @staticmethod
-    def swapaxes(matrix: Text, *_: int) -> Text:
-        """Transpose a matrix."""
-        return matrix.T
-
 
 class _Operations:
     """Stands for the operations of `theorykit.codegen.primitives`."""

@@ -147,6 +147,8 @@ class Structured(Algebra):
         PartialTrace: _partial_trace,
         Diagonal: _diagonal,
         GaussianAverage: lambda node, at: at.algebra.average(node, at),
+        # Operators on columns, such as a kernel that is never formed, have this attribute of arrays as well.
+        sp.Transpose: lambda node, at: at(node.arg).T,
         ImaginaryUnit: lambda node, at: refuse(node),
     }
 
