@@ -266,7 +266,9 @@ def _through_numbers(value, variables, derivative, cotangent):
 
 def _entry(node, cotangent):
     if not all(side.is_Integer for side in (*node.parent.shape, node.i, node.j)):
-        raise NotImplementedError(f"{node} has no gradient, because the size of {node.parent} is not a number")
+        raise NotImplementedError(
+            f"the matrix differential has no rule for MatrixElement (in {node}) of a matrix whose size is no number"
+        )
     unit = sp.Matrix(*node.parent.shape, lambda i, j: int((i, j) == (node.i, node.j))).as_immutable()
     yield node.parent, cotangent * unit
 
