@@ -34,7 +34,7 @@ from ..symbolic.functions import (
     SmoothedRamp,
 )
 from . import oracle
-from .gaussian_means import gauss_legendre
+from .quadrature import gauss_legendre
 from .spectral_laws import cube_of_density, log_energy, log_potential, spectral_density, stieltjes_transform
 
 Numbers = Float[Array, "..."]

@@ -28,7 +28,7 @@ from ..symbolic.spectral_laws import SpectralAverage
 from . import primitives
 from .evaluate import At, evaluate
 from .functions import ScalarFunction, least_proximal_point, proximal_point
-from .gaussian_means import adaptive_gaussian_mean, gaussian_mean
+from .quadrature import composite_mean, gaussian_mean
 from .spectral_laws import spectral_average
 from .structured import Structured
 
@@ -142,7 +142,8 @@ def _quadrature(node: GaussianAverage) -> _Quadrature:
     kinks = breaks(node)
     if node.is_adaptive:
         kinks += [each for each in singularities(node) if each not in kinks]
-    return _Quadrature(rest, tilt, tuple(kinks), tuple(features(rest, node.variable)))
+    steep = features(rest, node.variable, is_widened=tilt is not None and tilt[2] != 0)
+    return _Quadrature(rest, tilt, tuple(kinks), tuple(steep))
 
 
 def _of_loss(node: FunctionOfLoss, at: At) -> Array:
@@ -244,5 +245,5 @@ class Jax(Structured):
         tilt = form.tilt and (at.function(variable, form.tilt[0]), *map(at, form.tilt[1:]))
         if not node.is_adaptive:
             return gaussian_mean(function, node.nodes, kinks, tilt)
-        side = int(node.side) if node.side.is_Integer else at(node.side)
-        return adaptive_gaussian_mean(function, side, kinks, list(map(numbers, form.features)), tilt)
+        mean, error = composite_mean(function, kinks, list(map(numbers, form.features)), tilt)
+        return mean if node.side == 0 else mean + at(node.side) * error

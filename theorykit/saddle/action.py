@@ -388,16 +388,16 @@ class Action(DisplayMixin):
 
     @cached_property
     def refined(self) -> Action:
-        """The same action with adaptive quadrature of its Gaussian averages, unless it has averages of averages.
+        """The same action with the composite rule for its Gaussian averages, unless it has averages of averages.
 
-        Averages of averages keep their nodes, because an adaptive rule within another compiles for many minutes.
+        Averages of averages keep their nodes, because the composite rule within itself has millions of nodes.
         """
         is_nested = any(average.integrand.has(GaussianAverage) for average in self.fixed_averages)
         return self if is_nested else replace(self, expression=with_nodes(self.expression, ADAPTIVE))
 
     @cached_property
     def can_refine(self) -> bool:
-        """Whether S has Gaussian averages, all of which `refined` computes by adaptive quadrature."""
+        """Whether S has Gaussian averages, all of which `refined` computes with the composite rule."""
         return self.has_averages and not self.refined.fixed_averages
 
     @cached_property
@@ -587,7 +587,7 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
     if averages := action.expression.atoms(GaussianAverage):
         nodes = sorted({average.nodes for average in averages if not average.is_adaptive})
         rules = [f"with {' and '.join(map(str, nodes))} nodes"] if nodes else []
-        rules += ["by an adaptive rule"] if any(average.is_adaptive for average in averages) else []
+        rules += ["by a composite rule"] if any(average.is_adaptive for average in averages) else []
         yield Text(f"Angle brackets are averages over a standard normal variable, taken {' and '.join(rules)}.")
     yield Heading("Saddle-point equations")
     try:

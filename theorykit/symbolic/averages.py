@@ -19,7 +19,7 @@ NODES = 64
 # Largest number of nodes that is accepted.
 MOST_NODES = 10_000
 ADAPTIVE = "adaptive"
-# Maximum number of places at which an adaptive rule starts with short panels. Each place costs four panels.
+# Maximum number of places at which the composite rule has short panels. Each place costs six panels.
 _MOST_FEATURES = 6
 _STEPS = (sp.ceiling, sp.floor)
 
@@ -33,7 +33,9 @@ class GaussianAverage(sp.Expr):
     With a number of `nodes`, the rule is Gauss-Hermite quadrature. An integrand with kinks or jumps is instead
     integrated piecewise between them, with as many Gauss-Legendre nodes per piece. The error falls exponentially with
     the number of nodes, but steep or rapidly oscillating integrands need many nodes. With `nodes="adaptive"`, or
-    infinity, the rule refines itself until only rounding errors remain. See `theorykit.codegen.quadrature_error`.
+    infinity, the rule has about 2,000 nodes on panels that are short near singularities and near the roots of steep
+    functions, and it states its error. It does not refine itself: rapid oscillations may need a larger number of nodes.
+    See `theorykit.codegen.quadrature_error`.
 
     Args:
         integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
@@ -154,8 +156,8 @@ def with_nodes(expression: "Expression", nodes: Any) -> sp.Expr:
 def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
     """Add `side` error bounds to each Gaussian average in `expression`.
 
-    The averages then use an adaptive rule with another order and grid. Evaluate the result with sides 1
-    and -1. The error of an average by any rule is at most the larger of its differences from the two results.
+    The averages then use the composite rule, which states its error. Evaluate the result with sides 1 and -1. The
+    error of an average by any rule is at most the larger of its differences from the two results.
     """
     return _with_rule(expression, sp.oo, side)
 
@@ -259,17 +261,20 @@ def _distinct(functions, z):
     return [each for i, each in enumerate(found) if not any(same(each, other) for other in found[:i])]
 
 
-def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
+def features(
+    integrand: sp.Expr, variable: sp.Symbol, is_widened: bool = False
+) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
     """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be steep.
 
     Near the roots and vertices of these functions, the integrand may vary on a scale that a fixed grid misses. An
     absolute value counts once, because its branches have the same root. Variables that are bound inside are set to
-    their mean, zero.
+    their mean, zero. Small coefficients count only if the normal density is widened by another factor.
     """
     found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
-    whole = (sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
-    for node in integrand.atoms(sp.Function, sp.Pow) - integrand.atoms(*whole):
+    kinked = integrand.atoms(sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
+    # An average inside smooths a kink.
+    for node in integrand.atoms(sp.Function, sp.Pow) - {each for each in kinked if each.free_symbols.isdisjoint(inside)}:
         is_smooth_power = isinstance(node, sp.Pow) and node.exp.is_integer and node.exp.is_nonnegative
         if not node.has_free(variable) or is_smooth_power:
             continue
@@ -279,7 +284,7 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.
         if quadratic is None:
             continue
         is_wide = all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:])
-        if not is_wide:
+        if is_widened or not is_wide:
             found[quadratic] = None
     return list(found)[:_MOST_FEATURES]
 
