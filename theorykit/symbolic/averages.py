@@ -38,7 +38,7 @@ class GaussianAverage(sp.Expr):
     See `theorykit.codegen.quadrature_error`.
 
     Args:
-        integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
+        integrand: Scalar expression.
         variable: Symbol for the standard normal number in the integrand.
         nodes: Number of nodes, or "adaptive".
         side: Number of error bounds to add to the value: 1, -1 or a symbol. By default, none is added.
@@ -59,7 +59,7 @@ class GaussianAverage(sp.Expr):
             own = new_variable(NormalVariable, variable.name, integrand)
             integrand, variable = integrand.xreplace({variable: own}), own
         if any(delta.has_free(variable) for delta in integrand.atoms(sp.DiracDelta)):
-            raise ValueError(f"integrand has a DiracDelta of {variable}: use gaussian_average for its closed form")
+            raise ValueError(f"integrand has a DiracDelta of {variable}, which quadrature cannot average")
         _check_is_finite(integrand, variable)
         return super().__new__(cls, integrand, variable, nodes, *([] if side == 0 else [side]))
 
@@ -135,11 +135,9 @@ def checked_nodes(nodes: Any) -> sp.Expr:
 
 
 def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, side: int | sp.Expr = 0) -> sp.Expr:
-    """Average by quadrature, with constants moved to the front and terms in DiracDelta in closed form."""
-    at_points, integrand = mean_of_deltas(integrand, variable)
+    """Average by quadrature, with constants moved to the front."""
     constant, rest = integrand.as_independent(variable, as_Add=False)
-    mean = constant * GaussianAverage(rest, variable, nodes, side) if rest.has_free(variable) else integrand
-    return at_points + mean
+    return constant * GaussianAverage(rest, variable, nodes, side) if rest.has_free(variable) else integrand
 
 
 def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
@@ -332,37 +330,16 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
             raise ValueError(f"the average of {integrand} over {z} is infinite")
 
 
-def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
-    """Return the mean of all terms with a `DiracDelta` of a linear function of z, and the remaining integrand.
-
-    The mean of delta(a + b z) g(z) is g phi / |b| at the root. Derivatives of the delta are integrated by parts.
-    """
-    deltas = {node: sp.Dummy() for node in nodes_around(integrand, z) if isinstance(node, sp.DiracDelta)}
-    held, closed, density = integrand.xreplace(deltas), sp.S.Zero, sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
-    for delta, symbol in deltas.items():
-        factor, line = held.diff(symbol), line_of(delta.args[0], z)
-        order = int(delta.args[1]) if len(delta.args) > 1 else 0
-        within = {average for average in held.atoms(GaussianAverage) if average.has_free(symbol)}
-        if line is None or factor.has_free(*deltas.values()) or factor.atoms(GaussianAverage) & within:
-            raise NotImplementedError(f"the mean over {z} needs a DiracDelta of a linear function, got {delta}")
-        if any(jump.has_root_of(line) for jump in _jumps(factor, z, None)):
-            raise NotImplementedError(f"DiracDelta times a function that jumps at the same place has no mean: {factor}")
-        # Integrate by parts, to move the derivatives of the delta to the other factors.
-        derivative = ((-1 / line.slope) ** order * factor * density).diff(z, order)
-        closed += derivative.xreplace({z: line.root}) / sp.Abs(line.slope)
-    return closed, held.xreplace(dict.fromkeys(deltas.values(), sp.S.Zero))
-
-
-def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol | None) -> list[Line]:
+def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol) -> list[Line]:
     """Return linear functions, with different roots, at whose roots the integrand jumps, if they depend on `symbol`."""
     found: list[Line] = []
     for node in nodes_around(integrand, z):
-        if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
+        if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and node.has_free(symbol):
             line = None if isinstance(node, _STEPS) else line_of(_argument(node), z)
-            if line is not None and not any(line.has_root_of(other) for other in found):
-                found.append(line)
-            elif line is None and symbol is not None:
+            if line is None:
                 raise _no_rule(node, symbol)
+            if not any(line.has_root_of(other) for other in found):
+                found.append(line)
     return found
 
 
