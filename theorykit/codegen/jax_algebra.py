@@ -27,7 +27,7 @@ from ..symbolic.numeric import NumericFunction, slope_along
 from ..symbolic.spectral_laws import SpectralAverage
 from . import primitives
 from .evaluate import At, evaluate
-from .functions import ScalarFunction, least_proximal_point, proximal_point
+from .functions import ScalarFunction, proximal_point
 from .quadrature import composite_mean, gaussian_mean
 from .spectral_laws import spectral_average
 from .structured import Structured
@@ -147,13 +147,13 @@ def _quadrature(node: GaussianAverage) -> _Quadrature:
 
 
 def _of_loss(node: FunctionOfLoss, at: At) -> Array:
-    return _function_of_loss(type(node), node.loss, node.takes_least)(*map(at, node.numbers))
+    return _function_of_loss(type(node), node.loss)(*map(at, node.numbers))
 
 
 @cache
-def _function_of_loss(kind: type, loss: Lambda, least: bool) -> Callable[..., Array]:
+def _function_of_loss(kind: type, loss: Lambda) -> Callable[..., Array]:
     """Return a proximal point or an envelope as a function of omega, V and the parameters of the loss."""
-    orders = [derivative(loss, order) for order in range(2 if least else 3)]
+    orders = [derivative(loss, order) for order in range(3)]
 
     @jax.jit
     def value(omega, variance, *parameters):
@@ -164,16 +164,15 @@ def _function_of_loss(kind: type, loss: Lambda, least: bool) -> Callable[..., Ar
             return jnp.broadcast_to(At(values, Jax)(orders[order]), x.shape)
 
         functions = [partial(of_loss, order) for order in range(len(orders))]
-        find = partial(least_proximal_point, *functions[:2]) if least else partial(proximal_point, *functions[1:])
-        point = find(omega, variance)
+        point = proximal_point(*functions[1:], omega, variance)
         if kind is ProximalPoint:
             return point
         return variance * functions[1](point) ** 2 / 2 + functions[0](point)
 
     return differentiable(
         value,
-        lambda omega, variance, *parameters: kind(omega, variance, loss, Integer(least), *parameters),
-        (1, 2, *range(5, 4 + len(loss.variables))),
+        lambda omega, variance, *parameters: kind(omega, variance, loss, *parameters),
+        (1, 2, *range(4, 3 + len(loss.variables))),
     )
 
 

@@ -20,8 +20,8 @@ from ..symbolic.spectral_laws import CubeOfDensity, LogEnergy
 # Edges of panels in standard deviations. The density beyond the last edge is zero in float64.
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
 _EDGES = np.concatenate([-_EDGES[::-1], _EDGES])
-# The Kronrod rule with 21 nodes on (-1, 1): the nodes from 1 to 0, and their weights. Every second node is a node of the
-# Gauss rule with 10 nodes.
+# The Kronrod rule with 21 nodes on (-1, 1): nodes from 1 to 0, and their weights. Every second node is a node of the Gauss
+# rule with 10 nodes.
 _KRONROD = np.array([
     [0.99565716302580808, 0.01169463886737187],
     [0.97390652851717172, 0.03255816230796473],
@@ -279,11 +279,6 @@ def value_of_loss(node: Any, at: Any) -> Any:
     omega, variance, *given = numbers
     with np.errstate(all="ignore"):
         ends = omega, np.clip(omega - variance * slope(omega, *given), -FARTHEST, FARTHEST)
-        if node.takes_least:
-            grid = np.linspace(-200, 200, 40_001).reshape(-1, *(1 for _ in omega.shape))
-            grid = np.sort(np.concatenate([grid + np.zeros_like(omega), omega + grid / 40]), axis=0)
-            best = np.clip(np.argmin(objective(grid, *numbers), axis=0), 1, len(grid) - 2)
-            ends = tuple(np.take_along_axis(grid, (best + shift)[None], 0)[0] for shift in (-1, 1))
         low, high = np.minimum(*ends), np.maximum(*ends)
         while np.any((low < (middle := low + (high - low) / 2)) & (middle < high)):
             is_above = middle - omega + variance * slope(middle, *given) > 0

@@ -28,7 +28,7 @@ Tilt = tuple[Function, Any, Any]
 # Edges of panels in standard deviations, on both sides. Above 38 the density underflows in float64. No edge is a round
 # number, because positions of kinks often are: derivatives by a kink at an edge that stays would be wrong.
 _GRID = np.array([0.7931, 2.2093, 4.0317, 6.5241, 10.573, 17.091, 26.947, 38.0])
-# Number of nodes per panel and largest argument of the hyperbolic sine. The distance of the outermost nodes from the ends
+# Number of nodes per panel and largest argument of the hyperbolic sine. The distance of the outer nodes from the ends
 # of a panel is then 1e-28 of its width, so a pole of power -1/2 at zero is integrated to 1e-13.
 _NODES, _LARGEST = 145, 3.7
 # Edges around a place where the integrand may be steep, in units of its width there.

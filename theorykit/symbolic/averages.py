@@ -272,7 +272,8 @@ def features(
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
     kinked = integrand.atoms(sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
     # An average inside smooths a kink.
-    for node in integrand.atoms(sp.Function, sp.Pow) - {each for each in kinked if each.free_symbols.isdisjoint(inside)}:
+    kinked = {each for each in kinked if each.free_symbols.isdisjoint(inside)}
+    for node in integrand.atoms(sp.Function, sp.Pow) - kinked:
         is_smooth_power = isinstance(node, sp.Pow) and node.exp.is_integer and node.exp.is_nonnegative
         if not node.has_free(variable) or is_smooth_power:
             continue
