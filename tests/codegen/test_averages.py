@@ -135,7 +135,7 @@ def test_the_interpreter_integrates_kinks_and_jumps(integrand, expected):
 
 QUICK = ("many kinks", "steep tanh")
 # The number of averages per family that the composite rule does not resolve, but reports.
-UNRESOLVED = {"oscillation": 3, "oscillation and step": 1, "chirp": 2, "ramp in an average": 1}
+UNRESOLVED = {"oscillation": 3, "oscillation and step": 1, "chirp": 1, "ramp in an average": 1}
 NAMED = {family.name: family for family in hard_averages.FAMILIES}
 
 
@@ -225,9 +225,9 @@ def test_the_adaptive_rule_is_taken_over_batches_and_within_itself():
     expected = [interpret(average, {"h": x, "b": y}) for x, y in zip(values["h"], values["b"], strict=True)]
     given = on_device(values)
     batched = compile_expressions("f", {"value": average}, (b, h), BATCH)
-    assert_close(jax.jit(lambda given: batched(**given))(given)["value"], expected, 1e-13)
+    assert_close(jax.jit(lambda given: batched(**given))(given)["value"], expected, 1e-12)
     single = compile_expressions("f", {"value": average}, (b, h))
-    assert_close(jax.jit(jax.vmap(lambda given: single(**given)["value"]))(given), expected, 1e-13)
+    assert_close(jax.jit(jax.vmap(lambda given: single(**given)["value"]))(given), expected, 1e-12)
     slope = jax.jit(jax.vmap(jax.grad(lambda given: single(**given)["value"])))(given)
     step = 1e-5
     for name in values:

@@ -83,6 +83,10 @@ def _of_row(row: ScalarFunction, known: tuple[tuple[int, int], ...], count: int)
     )
 
 
+# Nodes with bound variables, which cases contain as numbers.
+_NUMBERS = (GaussianAverage, SpectralAverage, FunctionOfLoss)
+
+
 class _Cases(NamedTuple):
     leaves: tuple[Expr, ...]
     variables: tuple[EntryVariable, ...]
@@ -95,7 +99,7 @@ def _cases(node: Piecewise) -> _Cases:
     leaves: dict[Expr, EntryVariable] = {}
 
     def visit(each):
-        is_leaf = each.is_Symbol or isinstance(each, (GaussianAverage, SpectralAverage)) or each in held
+        is_leaf = each.is_Symbol or isinstance(each, _NUMBERS) or each in held
         if is_leaf and each not in leaves:
             leaves[each] = EntryVariable(f"case {len(leaves)}")
         elif not is_leaf:

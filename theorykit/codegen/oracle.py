@@ -20,8 +20,8 @@ from ..symbolic.spectral_laws import CubeOfDensity, LogEnergy
 # Edges of panels in standard deviations. The density beyond the last edge is zero in float64.
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
 _EDGES = np.concatenate([-_EDGES[::-1], _EDGES])
-# The Kronrod rule with 21 nodes on (-1, 1): nodes from 1 to 0, and their weights. Every second node is a node of the Gauss
-# rule with 10 nodes.
+# The Kronrod rule with 21 nodes on (-1, 1): nodes from 1 to 0, and their weights. Every second node is also a node of
+# the Gauss rule with 10 nodes.
 _KRONROD = np.array([
     [0.99565716302580808, 0.01169463886737187],
     [0.97390652851717172, 0.03255816230796473],

@@ -264,9 +264,9 @@ def features(
 ) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
     """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be steep.
 
-    Near the roots and vertices of these functions, the integrand may vary on a scale that a fixed grid misses. An
-    absolute value counts once, because its branches have the same root. Variables that are bound inside are set to
-    their mean, zero. Small coefficients count only if the normal density is widened by another factor.
+    Near the roots and vertices of these functions, the integrand may vary on a scale that a fixed grid misses. A kink
+    counts with one of its branches, and an average inside as its integrand at the mean of the variable, zero. Small
+    coefficients count only if another factor widens the normal density.
     """
     found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
@@ -277,9 +277,10 @@ def features(
         is_smooth_power = isinstance(node, sp.Pow) and node.exp.is_integer and node.exp.is_nonnegative
         if not node.has_free(variable) or is_smooth_power:
             continue
-        argument = node.args[0]
-        branches = {each: each.args[0] for each in argument.atoms(sp.Abs)}
-        quadratic = coefficients(argument.xreplace(branches).xreplace(inside), variable)
+        argument = node.args[0].replace(GaussianAverage, lambda each, *_: each).xreplace(inside)
+        kinks = [each for each in argument.atoms(sp.Abs, sp.Max, sp.Min) if each.has_free(variable)]
+        branches = {each: next(part for part in each.args if part.has_free(variable)) for each in kinks}
+        quadratic = coefficients(argument.xreplace(branches), variable)
         if quadratic is None:
             continue
         is_wide = all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:])
