@@ -40,7 +40,7 @@ from ..compilation import jit
 from ..derivation import Derivation, Recorder, rules
 from ..precision import require_float64
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
-from ..symbolic.averages import ADAPTIVE, bounded
+from ..symbolic.averages import ADAPTIVE, MOST_NODES, bounded
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment
@@ -404,10 +404,11 @@ class Action(DisplayMixin):
     def checking(self) -> Action:
         """The same action with many nodes in every Gaussian average: a cheap check of few nodes.
 
-        Averages of averages take twice as many nodes as they have.
+        Averages take at least twice as many nodes as they have.
         """
-        own = self.refined.fixed_averages
-        return self.with_nodes(2 * max(average.nodes for average in own) if own else _MANY_NODES)
+        of_averages = self.refined.fixed_averages
+        twice = 2 * max((average.nodes for average in of_averages or self.fixed_averages), default=0)
+        return self.with_nodes(min(twice if of_averages else max(twice, _MANY_NODES), MOST_NODES))
 
     @cached_property
     def bounds(self) -> Action:

@@ -509,5 +509,5 @@ def _worst_average(bound: BoundAction, solution: Solution) -> str:
     average, (value, error) = max(found.items(), key=lambda item: float(np.max(item[1][1])))
     what = f"The average of {shown(average.integrand)} over {average.variable}"
     if not np.all(np.isfinite(error)):
-        return f"{what} is infinite there, or cannot be resolved"
+        return f"{what} is infinite there, or cannot be resolved. If it is finite, more nodes by `with_nodes` may help"
     return f"{what} is {float(np.max(np.abs(value))):.6g}, with an error of up to {float(np.max(error)):.1g}"
