@@ -32,7 +32,7 @@ _GRID = np.array([0.7931, 2.2093, 4.0317, 6.5241, 10.573, 17.091, 26.947, 38.0])
 # of a panel is then 1e-28 of its width, so a pole of power -1/2 at zero is integrated to 1e-13.
 _NODES, _LARGEST = 145, 3.7
 # Edges around a place where the integrand may be steep, in units of its width there.
-_STEPS = np.array([-300.0, -30.0, -3.0, 3.0, 30.0, 300.0])
+_STEPS = np.array([-100.0, -10.0, -1.0, 1.0, 10.0, 100.0])
 # Largest number of roots of a function that is not a polynomial.
 _MOST_ROOTS = 64
 # Number of points between which roots are searched for, and their largest absolute value in standard deviations.
