@@ -334,10 +334,15 @@ def is_covered(trial: Trial) -> bool:
     return trial.stated[0] + 1e-15 * max(1.0, abs(trial.true[0])) >= trial.errors[0]
 
 
+def is_resolved(trial: Trial) -> bool:
+    """Whether the stated error is small."""
+    return trial.stated[0] < 1e-6 * max(1.0, abs(trial.true[0]))
+
+
 def is_right_slope(trial: Trial) -> bool:
-    """Whether the derivative is right to its stated error, and to what differences of true values say."""
+    """Whether the derivative is right to the stated errors, and to what differences of true values say."""
     rounding = 1e-14 + 1e-9 * max(abs(trial.true[1]), abs(trial.true[0]))
-    return trial.errors[1] <= 2 * trial.stated[1] + rounding
+    return trial.errors[1] <= 2 * sum(trial.stated) + rounding
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bound the quadrature error of Gaussian averages with an adaptive rule on another grid."""
+"""Bound the quadrature error of Gaussian averages with the composite rule."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache

@@ -90,7 +90,7 @@ class At:
 
 
 def _evaluate_outside(node: sp.Basic, variables: frozenset[BoundVariable], at: At, seen: set) -> None:
-    if node in seen or not node.args:
+    if node in seen or not node.args or isinstance(node, sp.Lambda):
         return
     seen.add(node)
     inside = variables_in(node)

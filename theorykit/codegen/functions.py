@@ -221,10 +221,6 @@ ScalarCode = Callable[[Numbers], Numbers]
 
 # Largest number of steps. Newton's method takes about five, and bisection of exponents about sixty more.
 _MOST_STEPS = 100
-# Distances of the points among which several minima are searched for: short steps, then steps that grow.
-_DISTANCES = np.concatenate([np.arange(0.0, 12.0, 0.04), np.geomspace(12.0, 1e4, 100)])
-# Number of local minima that are refined.
-_MOST_MINIMA = 4
 
 
 def proximal_point(slope: ScalarCode, curvature: ScalarCode, omega: Numbers, variance: Numbers) -> Numbers:
@@ -265,33 +261,6 @@ def proximal_point(slope: ScalarCode, curvature: ScalarCode, omega: Numbers, var
     goes_on = lambda state: (state[0] < _MOST_STEPS) & ~jnp.all(state[-1])  # noqa: E731
     _, distance, *_ = jax.lax.while_loop(goes_on, improve, state)
     return jnp.where(variance >= 0, omega + side * distance, jnp.nan)
-
-
-def least_proximal_point(loss: ScalarCode, slope: ScalarCode, omega: Numbers, variance: Numbers) -> Numbers:
-    """Return the least of the local minima of (x - omega)^2 / (2 V) + loss(x): scan, bisect, and compare."""
-    objective = lambda x: (x - omega) ** 2 / (2 * variance) + loss(x)  # noqa: E731
-    shifts = np.concatenate([-_DISTANCES[:0:-1], _DISTANCES]).reshape(-1, *(1 for _ in jnp.shape(omega)))
-    # Look around the origin of the loss, and around the vertex of the square.
-    points = jnp.sort(jnp.concatenate([omega + shifts, jnp.broadcast_to(shifts, (len(shifts), *jnp.shape(omega)))]), 0)
-    values = objective(points)
-    is_least = (values[1:-1] <= values[:-2]) & (values[1:-1] <= values[2:])
-    ranked = jnp.argsort(jnp.where(is_least, values[1:-1], jnp.inf), axis=0)[:_MOST_MINIMA]
-    # Two points of the scans may coincide, so the bracket ends at the second points on both sides.
-    ends = (jnp.clip(ranked + shift, 0, len(points) - 1) for shift in (-1, 3))
-    low, high = (jnp.take_along_axis(points, end, 0) for end in ends)
-
-    def halve(_, ends):
-        low, high = ends
-        middle = (low + high) / 2
-        is_above = middle - omega + variance * slope(middle) > 0
-        return jnp.where(is_above, low, middle), jnp.where(is_above, middle, high)
-
-    low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
-    found = (low + high) / 2
-    best = jnp.argmin(objective(found), axis=0)[None]
-    # At the end of the grid there is no minimum: the loss falls faster than the square rises.
-    is_minimum = jnp.min(values, axis=0) < jnp.minimum(values[0], values[-1])
-    return jnp.where(is_minimum & (variance > 0), jnp.take_along_axis(found, best, 0)[0], jnp.nan)
 
 
 # NumPy code of the functions.

@@ -26,8 +26,8 @@ from ..symbolic.functions import partial_derivative
 from ..symbolic.numeric import NumericFunction, slope_along
 from . import primitives
 from .evaluate import At, evaluate
-from .functions import ScalarFunction, least_proximal_point, proximal_point
-from .gaussian_means import adaptive_gaussian_mean, gaussian_mean
+from .functions import ScalarFunction, proximal_point
+from .quadrature import composite_mean, gaussian_mean
 from .structured import Structured
 
 
@@ -81,6 +81,10 @@ def _of_row(row: ScalarFunction, known: tuple[tuple[int, int], ...], count: int)
     )
 
 
+# Nodes with bound variables, which cases contain as numbers.
+_NUMBERS = (GaussianAverage, FunctionOfLoss)
+
+
 class _Cases(NamedTuple):
     leaves: tuple[Expr, ...]
     variables: tuple[EntryVariable, ...]
@@ -93,7 +97,7 @@ def _cases(node: Piecewise) -> _Cases:
     leaves: dict[Expr, EntryVariable] = {}
 
     def visit(each):
-        is_leaf = each.is_Symbol or isinstance(each, GaussianAverage) or each in held
+        is_leaf = each.is_Symbol or isinstance(each, _NUMBERS) or each in held
         if is_leaf and each not in leaves:
             leaves[each] = EntryVariable(f"case {len(leaves)}")
         elif not is_leaf:
@@ -140,17 +144,18 @@ def _quadrature(node: GaussianAverage) -> _Quadrature:
     kinks = breaks(node)
     if node.is_adaptive:
         kinks += [each for each in singularities(node) if each not in kinks]
-    return _Quadrature(rest, tilt, tuple(kinks), tuple(features(rest, node.variable)))
+    steep = features(rest, node.variable, is_widened=tilt is not None and tilt[2] != 0)
+    return _Quadrature(rest, tilt, tuple(kinks), tuple(steep))
 
 
 def _of_loss(node: FunctionOfLoss, at: At) -> Array:
-    return _function_of_loss(type(node), node.loss, node.takes_least)(*map(at, node.numbers))
+    return _function_of_loss(type(node), node.loss)(*map(at, node.numbers))
 
 
 @cache
-def _function_of_loss(kind: type, loss: Lambda, least: bool) -> Callable[..., Array]:
+def _function_of_loss(kind: type, loss: Lambda) -> Callable[..., Array]:
     """Return a proximal point or an envelope as a function of omega, V and the parameters of the loss."""
-    orders = [derivative(loss, order) for order in range(2 if least else 3)]
+    orders = [derivative(loss, order) for order in range(3)]
 
     @jax.jit
     def value(omega, variance, *parameters):
@@ -161,16 +166,15 @@ def _function_of_loss(kind: type, loss: Lambda, least: bool) -> Callable[..., Ar
             return jnp.broadcast_to(At(values, Jax)(orders[order]), x.shape)
 
         functions = [partial(of_loss, order) for order in range(len(orders))]
-        find = partial(least_proximal_point, *functions[:2]) if least else partial(proximal_point, *functions[1:])
-        point = find(omega, variance)
+        point = proximal_point(*functions[1:], omega, variance)
         if kind is ProximalPoint:
             return point
         return variance * functions[1](point) ** 2 / 2 + functions[0](point)
 
     return differentiable(
         value,
-        lambda omega, variance, *parameters: kind(omega, variance, loss, Integer(least), *parameters),
-        (1, 2, *range(5, 4 + len(loss.variables))),
+        lambda omega, variance, *parameters: kind(omega, variance, loss, *parameters),
+        (1, 2, *range(4, 3 + len(loss.variables))),
     )
 
 
@@ -233,5 +237,5 @@ class Jax(Structured):
         tilt = form.tilt and (at.function(variable, form.tilt[0]), *map(at, form.tilt[1:]))
         if not node.is_adaptive:
             return gaussian_mean(function, node.nodes, kinks, tilt)
-        side = int(node.side) if node.side.is_Integer else at(node.side)
-        return adaptive_gaussian_mean(function, side, kinks, list(map(numbers, form.features)), tilt)
+        mean, error = composite_mean(function, kinks, list(map(numbers, form.features)), tilt)
+        return mean if node.side == 0 else mean + at(node.side) * error

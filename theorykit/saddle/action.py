@@ -41,7 +41,7 @@ from ..compilation import jit
 from ..derivation import Derivation, solving
 from ..precision import require_float64
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
-from ..symbolic.averages import ADAPTIVE, bounded
+from ..symbolic.averages import ADAPTIVE, MOST_NODES, bounded
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment, verbatim
@@ -389,26 +389,27 @@ class Action(DisplayMixin):
 
     @cached_property
     def refined(self) -> Action:
-        """The same action with adaptive quadrature of its Gaussian averages, unless it has averages of averages.
+        """The same action with the composite rule for its Gaussian averages, unless it has averages of averages.
 
-        Averages of averages keep their nodes, because an adaptive rule within another compiles for many minutes.
+        Averages of averages keep their nodes, because the composite rule within itself has millions of nodes.
         """
         is_nested = any(average.integrand.has(GaussianAverage) for average in self.fixed_averages)
         return self if is_nested else replace(self, expression=with_nodes(self.expression, ADAPTIVE))
 
     @cached_property
     def can_refine(self) -> bool:
-        """Whether S has Gaussian averages, all of which `refined` computes by adaptive quadrature."""
+        """Whether S has Gaussian averages, all of which `refined` computes with the composite rule."""
         return self.has_averages and not self.refined.fixed_averages
 
     @cached_property
     def checking(self) -> Action:
         """The same action with many nodes in every Gaussian average: a cheap check of few nodes.
 
-        Averages of averages take twice as many nodes as they have.
+        Averages take at least twice as many nodes as they have.
         """
-        own = self.refined.fixed_averages
-        return self.with_nodes(2 * max(average.nodes for average in own) if own else _MANY_NODES)
+        of_averages = self.refined.fixed_averages
+        twice = 2 * max((average.nodes for average in of_averages or self.fixed_averages), default=0)
+        return self.with_nodes(min(twice if of_averages else max(twice, _MANY_NODES), MOST_NODES))
 
     @cached_property
     def bounds(self) -> Action:
@@ -556,7 +557,7 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
     if averages := action.expression.atoms(GaussianAverage):
         nodes = sorted({average.nodes for average in averages if not average.is_adaptive})
         rules = [f"with {' and '.join(map(str, nodes))} nodes"] if nodes else []
-        rules += ["by an adaptive rule"] if any(average.is_adaptive for average in averages) else []
+        rules += ["by a composite rule"] if any(average.is_adaptive for average in averages) else []
         yield Text(f"Angle brackets are averages over a standard normal variable, taken {' and '.join(rules)}.")
     yield Heading("Saddle-point equations")
     try:

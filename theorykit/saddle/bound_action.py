@@ -138,11 +138,8 @@ class BoundAction(AbstractSaddleProblem):
 
     def over(self, function: Callable[[Array], Any]) -> Callable[[Float[Array, "points coordinates"]], Any]:
         """Map `function` over points: as one batch if S is a function of numbers, whose operations are small."""
-        # XLA's batched factorisations may deadlock on two cores. A batch of adaptive averages takes as many steps as
-        # the hardest of them.
-        is_adaptive = self.of.has_averages and not self.of.fixed_averages
-        in_batch = self.of.is_of_numbers and not is_adaptive
-        return jax.vmap(function) if in_batch else partial(jax.lax.map, function)
+        # XLA's batched factorisations may deadlock on two cores.
+        return jax.vmap(function) if self.of.is_of_numbers else partial(jax.lax.map, function)
 
     @property
     def values_of_parameters(self) -> dict[str, Any]:

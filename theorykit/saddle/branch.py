@@ -328,7 +328,7 @@ def follow(
 
     The method is pseudo-arclength continuation. At a pitchfork, a branch of broken symmetry turns back to its mirror
     image, and the turn is reported as a branch point. The branch ends if the parameter leaves `bounds`, the branch
-    closes or reaches the edge of a domain, or no step succeeds. Averages use adaptive quadrature if the action's own
+    closes or reaches the edge of a domain, or no step succeeds. Averages use the composite rule if the action's own
     quadrature leaves a point unresolved.
 
     Args:

@@ -206,7 +206,7 @@ def end_points(
 class _Task(NamedTuple):
     """Arguments of `_solved`.
 
-    Adaptive quadrature takes as long to compile as everything else. Inside other compiled functions it is part of the
+    The composite rule takes as long to compile as everything else. Inside other compiled functions it is part of the
     solve. Otherwise a second function `refines` the end points, only if the error of the action's own quadrature
     requires it.
     """
@@ -256,7 +256,7 @@ class _End(eqx.Module):
 
 @partial(jit, of_numbers=lambda bound, *others: bound.of.is_of_numbers)
 def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: bool, ends: _End | None = None):
-    """Return the solutions and end points from all `starts`, or from `ends` by adaptive quadrature, as a batch.
+    """Return the solutions and end points from all `starts`, or from `ends` with the composite rule, as a batch.
 
     This is a single function to keep the call stack between a solve and the generated functions short.
     """
@@ -327,7 +327,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         return replace(end, quadrature=moved, action_error=end.evidence.action_error + off)
 
     def refined(bound: BoundAction, start: Coordinates, last: _End, tolerance) -> _End:
-        """Find the end point by adaptive quadrature, next to `last` or from the end of the fixed-point map."""
+        """Find the end point with the composite rule, next to `last` or from the end of the fixed-point map."""
         finer, was_solved = replace(bound, of=bound.of.refined), last.evidence.verdict == SOLVED
 
         def polished(here: BoundAction, at: Coordinates):
@@ -509,5 +509,5 @@ def _worst_average(bound: BoundAction, solution: Solution) -> str:
     average, (value, error) = max(found.items(), key=lambda item: float(np.max(item[1][1])))
     what = f"The average of {shown(average.integrand)} over {average.variable}"
     if not np.all(np.isfinite(error)):
-        return f"{what} is infinite there, or cannot be resolved"
+        return f"{what} is infinite there, or cannot be resolved. If it is finite, more nodes by `with_nodes` may help"
     return f"{what} is {float(np.max(np.abs(value))):.6g}, with an error of up to {float(np.max(error)):.1g}"

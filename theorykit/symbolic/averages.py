@@ -19,7 +19,7 @@ NODES = 64
 # Largest number of nodes that is accepted.
 MOST_NODES = 10_000
 ADAPTIVE = "adaptive"
-# Maximum number of places at which an adaptive rule starts with short panels. Each place costs four panels.
+# Maximum number of places at which the composite rule has short panels. Each place costs six panels.
 _MOST_FEATURES = 6
 _STEPS = (sp.ceiling, sp.floor)
 
@@ -33,10 +33,12 @@ class GaussianAverage(sp.Expr):
     With a number of `nodes`, the rule is Gauss-Hermite quadrature. An integrand with kinks or jumps is instead
     integrated piecewise between them, with as many Gauss-Legendre nodes per piece. The error falls exponentially with
     the number of nodes, but steep or rapidly oscillating integrands need many nodes. With `nodes="adaptive"`, or
-    infinity, the rule refines itself until only rounding errors remain. See `theorykit.codegen.quadrature_error`.
+    infinity, the rule has about 2,000 nodes on panels that are short near singularities and near the roots of steep
+    functions, and it states its error. It does not refine itself: rapid oscillations may need a larger number of nodes.
+    See `theorykit.codegen.quadrature_error`.
 
     Args:
-        integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
+        integrand: Scalar expression.
         variable: Symbol for the standard normal number in the integrand.
         nodes: Number of nodes, or "adaptive".
         side: Number of error bounds to add to the value: 1, -1 or a symbol. By default, none is added.
@@ -57,7 +59,7 @@ class GaussianAverage(sp.Expr):
             own = new_variable(NormalVariable, variable.name, integrand)
             integrand, variable = integrand.xreplace({variable: own}), own
         if any(delta.has_free(variable) for delta in integrand.atoms(sp.DiracDelta)):
-            raise ValueError(f"integrand has a DiracDelta of {variable}: use gaussian_average for its closed form")
+            raise ValueError(f"integrand has a DiracDelta of {variable}, which quadrature cannot average")
         _check_is_finite(integrand, variable)
         return super().__new__(cls, integrand, variable, nodes, *([] if side == 0 else [side]))
 
@@ -138,11 +140,9 @@ def checked_nodes(nodes: Any) -> sp.Expr:
 
 
 def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, side: int | sp.Expr = 0) -> sp.Expr:
-    """Average by quadrature, with constants moved to the front and terms in DiracDelta in closed form."""
-    at_points, integrand = mean_of_deltas(integrand, variable)
+    """Average by quadrature, with constants moved to the front."""
     constant, rest = integrand.as_independent(variable, as_Add=False)
-    mean = constant * GaussianAverage(rest, variable, nodes, side) if rest.has_free(variable) else integrand
-    return at_points + mean
+    return constant * GaussianAverage(rest, variable, nodes, side) if rest.has_free(variable) else integrand
 
 
 def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
@@ -159,8 +159,8 @@ def with_nodes(expression: "Expression", nodes: Any) -> sp.Expr:
 def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
     """Add `side` error bounds to each Gaussian average in `expression`.
 
-    The averages then use an adaptive rule with another order and grid. Evaluate the result with sides 1
-    and -1. The error of an average by any rule is at most the larger of its differences from the two results.
+    The averages then use the composite rule, which states its error. Evaluate the result with sides 1 and -1. The
+    error of an average by any rule is at most the larger of its differences from the two results.
     """
     return _with_rule(expression, sp.oo, side)
 
@@ -259,27 +259,32 @@ def _distinct(functions, z):
     return [each for i, each in enumerate(found) if not any(same(each, other) for other in found[:i])]
 
 
-def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
+def features(
+    integrand: sp.Expr, variable: sp.Symbol, is_widened: bool = False
+) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
     """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be steep.
 
-    Near the roots and vertices of these functions, the integrand may vary on a scale that a fixed grid misses. An
-    absolute value counts once, because its branches have the same root. Variables that are bound inside are set to
-    their mean, zero.
+    Near the roots and vertices of these functions, the integrand may vary on a scale that a fixed grid misses. A kink
+    counts with one of its branches, and an average inside as its integrand at the mean of the variable, zero. Small
+    coefficients count only if another factor widens the normal density.
     """
     found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
-    whole = (sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
-    for node in integrand.atoms(sp.Function, sp.Pow) - integrand.atoms(*whole):
+    kinked = integrand.atoms(sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
+    # An average inside smooths a kink.
+    kinked = {each for each in kinked if each.free_symbols.isdisjoint(inside)}
+    for node in integrand.atoms(sp.Function, sp.Pow) - kinked:
         is_smooth_power = isinstance(node, sp.Pow) and node.exp.is_integer and node.exp.is_nonnegative
         if not node.has_free(variable) or is_smooth_power:
             continue
-        argument = node.args[0]
-        branches = {each: each.args[0] for each in argument.atoms(sp.Abs)}
-        quadratic = coefficients(argument.xreplace(branches).xreplace(inside), variable)
+        argument = node.args[0].replace(GaussianAverage, lambda each, *_: each).xreplace(inside)
+        kinks = [each for each in argument.atoms(sp.Abs, sp.Max, sp.Min) if each.has_free(variable)]
+        branches = {each: next(part for part in each.args if part.has_free(variable)) for each in kinks}
+        quadratic = coefficients(argument.xreplace(branches), variable)
         if quadratic is None:
             continue
         is_wide = all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:])
-        if not is_wide:
+        if is_widened or not is_wide:
             found[quadratic] = None
     return list(found)[:_MOST_FEATURES]
 
@@ -331,37 +336,16 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
             raise ValueError(f"the average of {integrand} over {z} is infinite")
 
 
-def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
-    """Return the mean of all terms with a `DiracDelta` of a linear function of z, and the remaining integrand.
-
-    The mean of delta(a + b z) g(z) is g phi / |b| at the root. Derivatives of the delta are integrated by parts.
-    """
-    deltas = {node: sp.Dummy() for node in nodes_around(integrand, z) if isinstance(node, sp.DiracDelta)}
-    held, closed, density = integrand.xreplace(deltas), sp.S.Zero, sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
-    for delta, symbol in deltas.items():
-        factor, line = held.diff(symbol), line_of(delta.args[0], z)
-        order = int(delta.args[1]) if len(delta.args) > 1 else 0
-        within = {average for average in held.atoms(GaussianAverage) if average.has_free(symbol)}
-        if line is None or factor.has_free(*deltas.values()) or factor.atoms(GaussianAverage) & within:
-            raise NotImplementedError(f"the mean over {z} needs a DiracDelta of a linear function, got {delta}")
-        if any(jump.has_root_of(line) for jump in _jumps(factor, z, None)):
-            raise NotImplementedError(f"DiracDelta times a function that jumps at the same place has no mean: {factor}")
-        # Integrate by parts, to move the derivatives of the delta to the other factors.
-        derivative = ((-1 / line.slope) ** order * factor * density).diff(z, order)
-        closed += derivative.xreplace({z: line.root}) / sp.Abs(line.slope)
-    return closed, held.xreplace(dict.fromkeys(deltas.values(), sp.S.Zero))
-
-
-def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol | None) -> list[Line]:
+def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol) -> list[Line]:
     """Return linear functions, with different roots, at whose roots the integrand jumps, if they depend on `symbol`."""
     found: list[Line] = []
     for node in nodes_around(integrand, z):
-        if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
+        if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and node.has_free(symbol):
             line = None if isinstance(node, _STEPS) else line_of(_argument(node), z)
-            if line is not None and not any(line.has_root_of(other) for other in found):
-                found.append(line)
-            elif line is None and symbol is not None:
+            if line is None:
                 raise _no_rule(node, symbol)
+            if not any(line.has_root_of(other) for other in found):
+                found.append(line)
     return found
 
 

@@ -1,15 +1,16 @@
-r"""Moreau envelopes and proximal points: the inner minimum of a loss next to a Gaussian field.
+r"""Moreau envelopes and proximal points: the inner minimum of a convex loss next to a Gaussian field.
 
 The envelope of a loss l is M(omega, V) = min_x [(x - omega)^2 / (2 V) + l(x)], and the proximal point x* is its
 minimiser. By the envelope theorem, dM/domega = l'(x*) and dM/dV = -l'(x*)^2 / 2. By the implicit function theorem,
 dx*/domega = 1 / (1 + V l''(x*)). Neither form loses digits by cancellation.
 
-A loss is split at its kinks. On a piece of degree up to two both functions are elementary. The envelope of
-the hinge, the absolute value or the Huber loss is then an ordinary `Piecewise`, and averages are integrated between its
-kinks. On other pieces it is an atom.
+A loss is split at its kinks, in an order that follows from the assumptions on its symbols. On a piece of degree up to
+two both functions are elementary. The envelope of the hinge, the absolute value or the Huber loss is then an ordinary
+`Piecewise`, and averages are integrated between its kinks. On other pieces it is an atom.
+
+Losses must be convex. We show this by assumptions of SymPy if possible, and look for a counterexample otherwise.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 import sympy as sp
-from sympy import Expr, Symbol, oo
+from sympy import Expr, S, Symbol, oo
 from sympy.core.function import ArgumentIndexError
 from sympy.core.relational import Relational
 
@@ -28,32 +29,26 @@ from .differential import gradient
 from .functions import JUMPING, Logistic, many_digits
 from .notation import enclosed, power, unused, value_at
 
-# Points at which a loss is tried, from -300 to 300. They are not round, because kinks often are.
+# Points at which the curvature of a loss is tried, from -300 to 300. They are not round, because kinks often are.
 _TRIED = 0.013 + np.sinh(np.linspace(-6.4, 6.4, 33))
 # Number of sets of values at which the parameters of a loss are tried.
 _SETS = 5
-# Size, relative to other terms, of a number that may be negative by rounding.
+# Size of a negative number that may be caused by rounding.
 _ROUNDING = 1e-9
-# A loss falls faster than the square rises if its ratio to the square falls to below -1 between these distances.
-_NEAR, _FAR = 1e3, 1e6
 _KINKED = (sp.Abs, sp.Max, sp.Min, sp.Piecewise)
 
 
 class FunctionOfLoss(sp.Function):
-    """Function of omega, V, a loss, whether to take the least of several minima, and the parameters of the loss.
-
-    The loss is a `Lambda` of x and its parameters.
-    """
+    """Function of omega, V, a convex loss, and the parameters of the loss, which is a `Lambda` of x and these."""
 
     loss = property(lambda self: self.args[2])
-    takes_least = property(lambda self: self.args[3] != 0)
-    numbers = property(lambda self: (*self.args[:2], *self.args[4:]))
+    numbers = property(lambda self: (*self.args[:2], *self.args[3:]))
 
     def fdiff(self, argindex=1):
-        """Differentiate with respect to omega (1), V (2) or a parameter of the loss (5, 6, ...)."""
-        if not 1 <= argindex <= len(self.args) or argindex in (3, 4):
+        """Differentiate with respect to omega (1), V (2) or a parameter of the loss (4, 5, ...)."""
+        if not 1 <= argindex <= len(self.args) or argindex == 3:
             raise ArgumentIndexError(self, argindex)
-        values = dict(zip(self.loss.variables, (ProximalPoint(*self.args), *self.args[4:]), strict=True))
+        values = dict(zip(self.loss.variables, (ProximalPoint(*self.args), *self.args[3:]), strict=True))
         return self._slope(argindex, lambda *orders: derivative(self.loss, *orders).xreplace(values))
 
     def _eval_is_real(self):
@@ -72,11 +67,6 @@ class FunctionOfLoss(sp.Function):
         slope = many_digits(self.loss.variables, derivative(self.loss, 1))
         residual = lambda x: x - omega + variance * slope(x, *parameters)  # noqa: E731
         low, high = sorted((omega, omega - variance * slope(omega, *parameters)))
-        if self.takes_least:
-            objective = self._objective(omega, variance, *parameters)
-            points = sorted({omega + mpmath.mpf(x) for x in np.linspace(-60, 60, 4001)})
-            best = min(range(1, len(points) - 1), key=lambda i: objective(points[i]))
-            low, high = points[best - 1], points[best + 1]
         while high - low > 1e-3:
             middle = (low + high) / 2
             low, high = (low, middle) if residual(middle) > 0 else (middle, high)
@@ -106,7 +96,7 @@ class ProximalPoint(FunctionOfLoss):
         stiffness = 1 + self.args[1] * of_loss(2)
         if index == 1:
             return 1 / stiffness
-        return -(of_loss(1) if index == 2 else self.args[1] * of_loss(1, index - 4)) / stiffness
+        return -(of_loss(1) if index == 2 else self.args[1] * of_loss(1, index - 3)) / stiffness
 
     _value = FunctionOfLoss._point
 
@@ -117,7 +107,7 @@ class MoreauEnvelope(FunctionOfLoss):
     notation = r"\min"
 
     def _slope(self, index, of_loss):
-        return {1: lambda: of_loss(1), 2: lambda: -(of_loss(1) ** 2) / 2}.get(index, lambda: of_loss(0, index - 4))()
+        return {1: lambda: of_loss(1), 2: lambda: -(of_loss(1) ** 2) / 2}.get(index, lambda: of_loss(0, index - 3))()
 
     def _value(self, *numbers):
         return self._objective(*numbers)(self._point(*numbers))
@@ -145,24 +135,28 @@ def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
 
 
 @checked_arguments
-def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar", *, least: bool = False) -> Expr:
-    r"""Return the Moreau envelope $\min_x [(x - \omega)^2 / (2 V) + \ell(x)]$ of a loss.
+def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
+    r"""Return the Moreau envelope $\min_x [(x - \omega)^2 / (2 V) + \ell(x)]$ of a convex loss.
+
+    The slope of the loss must rise at every kink. Its second derivative must be non-negative between kinks; if this
+    does not follow from assumptions on symbols, it is tried at 33 points and five sets of values of the parameters. A
+    loss that is concave only elsewhere is not noticed.
 
     Args:
         loss: The loss, an expression in `x` and in other symbols, such as labels and margins. It may have kinks.
         x: The symbol that is minimised over.
         omega: The centre of the square.
         V: The width of the square, a positive number.
-        least: Whether the loss may have several local minima, of which the least is taken.
 
     Returns:
         An expression with derivatives of any order. If the loss consists of parts of degree at most two, the expression
-        is elementary. It is NaN if there is no minimum.
+        is elementary.
 
     Raises:
-        ValueError: If the loss is not convex, jumps, or falls faster than the square rises, or if V is not positive.
-        NotImplementedError: If a kink of the loss is not at the root of a linear function, or if a loss that is not
-            convex has both kinks and curvature.
+        ValueError: If the loss is found not to be convex, if it jumps, if the order of its kinks or its slopes there do
+            not follow from assumptions on its symbols, or if V is not positive.
+        NotImplementedError: If a kink of the loss is not at the root of a linear function, or if the formula on one
+            side of a kink is not convex beyond it.
 
     Example:
         >>> from sympy import Max, symbols
@@ -171,14 +165,14 @@ def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar", *, least: bo
         >>> moreau(Max(0, 1 - x), x, omega, 2)
         Piecewise((-omega, omega < -1), ((1 - omega)**2/4, omega <= 1), (0, True))
     """
-    return _minimum(loss, x, omega, V, least)[0]
+    return _minimum(loss, x, omega, V)[0]
 
 
 @checked_arguments
-def proximal(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar", *, least: bool = False) -> Expr:
-    r"""Return the proximal point of a loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
+def proximal(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
+    r"""Return the proximal point of a convex loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
 
-    The arguments are described in `moreau`. If two minima are equal, the result is one of them.
+    The arguments are described in `moreau`.
 
     Example:
         >>> from sympy import Abs, symbols
@@ -187,11 +181,7 @@ def proximal(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar", *, least: 
         >>> proximal(Abs(x), x, omega, 2)
         Piecewise((omega + 2, omega < -2), (0, omega <= 2), (omega - 2, True))
     """
-    return _minimum(loss, x, omega, V, least)[1]
-
-
-Minimum = tuple[Expr, Expr]
-"""An envelope and a proximal point."""
+    return _minimum(loss, x, omega, V)[1]
 
 
 class _Piece(NamedTuple):
@@ -202,206 +192,176 @@ class _Piece(NamedTuple):
     loss: Expr
 
 
-class _Trial(NamedTuple):
-    """The variable of a loss, its parameters, and values at which they are tried."""
-
-    x: Symbol
-    parameters: tuple[Symbol, ...]
-    sets: tuple[tuple[float, ...], ...]
-
-    @classmethod
-    def of(cls, loss: Expr, x: Symbol) -> "_Trial":
-        parameters = tuple(sorted(loss.free_symbols - {x}, key=lambda symbol: symbol.name))
-        drawn = np.random.default_rng(0).normal(size=(_SETS, len(parameters)))
-        signs = [1 if each.is_nonnegative else -1 if each.is_nonpositive else 0 for each in parameters]
-        sets = [
-            tuple(float(sign * np.exp(z) if sign else 1.5 * z) for z, sign in zip(row, signs, strict=True))
-            for row in drawn
-        ]
-        return cls(x, parameters, tuple(sets if parameters else sets[:1]))
-
-    def values(self, expression: Expr, at: np.ndarray | float = 0.0) -> np.ndarray:
-        """Evaluate an expression for every set of parameters, at one x for all or one per set."""
-        if expression in (-oo, oo):
-            return np.full(len(self.sets), float(expression))
-        function, found = many_digits((self.x, *self.parameters), expression), []
-        for x, values in zip(np.broadcast_to(at, len(self.sets)), self.sets, strict=True):
-            value = mpmath.mpmathify(function(*map(mpmath.mpf, map(float, (x, *values)))))
-            found.append(float(value.real) if abs(value.imag) <= _ROUNDING * abs(value) else np.nan)
-        return np.array(found)
-
-    def derivative(self, piece: _Piece, order: int) -> Expr:
-        """Differentiate the loss of a piece by x."""
-        return derivative(sp.Lambda((self.x, *self.parameters), piece.loss), order)
-
-    def shown(self, number: int) -> str:
-        """Name a set of values in a message."""
-        named = (f"{s.name}={value:.3g}" for s, value in zip(self.parameters, self.sets[number], strict=True))
-        return "".join(f", {each}" for each in named)
-
-
-def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr, least: bool) -> Minimum:
+def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, Expr]:
+    """Return the envelope and the proximal point."""
     if variance.is_nonpositive:
         raise ValueError(f"V must be positive, got {variance}")
     own = EntryVariable("x")
-    trial = _Trial.of(loss.xreplace({x: own}), own)
-    pieces = _pieces(loss.xreplace({x: own}), trial)
-    for piece, side in ((pieces[0], -1), (pieces[-1], 1)):
-        near, far = (trial.values(piece.loss, side * at) / at**2 for at in (_NEAR, _FAR))
-        if np.any((far < -1) & ~(far > 10 * near)):
-            raise ValueError(
-                f"the loss falls faster than the square rises: it is {piece.loss} as x goes to {side * oo}"
-            )
-    curved = [message for piece in pieces if (message := _concavity(piece, trial))]
-    bends = [_bend(*both, trial) for both in pairwise(pieces)]
-    if (curved or any(each < 0 for each, _ in bends)) and not least:
-        message = next(iter(curved), None) or next(text for bend, text in bends if bend < 0)
-        raise ValueError(f"the loss {loss} is not convex: {message}; to take the least of its minima, pass least=True")
-    # The atom of a piece is the minimum over all x, which needs a formula that is convex beyond the piece, too.
-    wide = [_concavity(piece._replace(left=-oo, right=oo), trial) for piece in pieces] if len(pieces) > 1 else []
-    if found := next(filter(None, wide), None):
-        raise NotImplementedError(f"{loss} has kinks, and the formula on one side of a kink is not convex: {found}")
-    # Split the loss at kinks that bend down, where no minimum is. Each part is convex.
-    parts = [[pieces[0]]]
-    for piece, (bend, _) in zip(pieces[1:], bends, strict=True):
-        parts.extend([[piece]] if bend < 0 else [])
-        parts[-1].extend([] if bend < 0 else [piece])
-    minima = [_of_convex_part(part, trial, omega, variance, bool(curved)) for part in parts]
-    found = minima[0]
-    for envelope, point in minima[1:]:
-        # A Piecewise with conditions on another Piecewise would have all combinations of their cases.
-        nearer = sp.Heaviside(envelope - found[0], 1)
-        found = sp.Min(found[0], envelope), nearer * found[1] + (1 - nearer) * point
-    return found
+    parameters = tuple(sorted(loss.free_symbols - {x}, key=lambda symbol: symbol.name))
+    pieces = _pieces(loss.xreplace({x: own}), own)
+
+    def slope(piece: _Piece, order: int = 1) -> Expr:
+        return derivative(sp.Lambda((own, *parameters), piece.loss), order)
+
+    for left, right in pairwise(pieces):
+        at_kink = {own: right.left}
+        rise = (slope(right) - slope(left)).xreplace(at_kink)
+        if not _is_known(rise, "is_nonnegative"):
+            verdict = "not convex" if _is_known(rise, "is_negative") else "not known to be convex"
+            raise ValueError(f"the loss {loss} is {verdict}: its slope changes by {rise} at the kink x = {right.left}")
+    for piece in pieces:
+        if text := _concavity(slope(piece, 2), own, piece.left, piece.right):
+            raise ValueError(f"the loss {loss} is not convex: {text}")
+        # The atom of a piece is the minimum over all x.
+        if text := _concavity(slope(piece, 2), own, -oo, oo):
+            raise NotImplementedError(f"{loss} has kinks, and the formula on one side of a kink is not convex: {text}")
+
+    cases: list[tuple[tuple[Expr, Expr], Any]] = []
+    for piece in pieces:
+        if cases:
+            # A kink holds the proximal point for an interval of omega, unless the slope is continuous there.
+            bound = piece.left + variance * slope(piece).xreplace({own: piece.left})
+            if sp.simplify(cases[-1][1].rhs - bound) != 0:
+                envelope = (piece.left - omega) ** 2 / (2 * variance) + piece.loss.xreplace({own: piece.left})
+                cases.append(((envelope, piece.left), sp.Le(omega, bound, evaluate=False)))
+        condition: Any = True
+        if piece.right != oo:
+            bound = piece.right + variance * slope(piece).xreplace({own: piece.right})
+            condition = sp.Lt(omega, bound, evaluate=False)
+        cases.append((_of_smooth(piece.loss, own, parameters, omega, variance), condition))
+    if len(cases) == 1:
+        return cases[0][0]
+    envelope, point = (sp.Piecewise(*((each[k], condition) for each, condition in cases)) for k in (0, 1))
+    return envelope, point
 
 
-def _pieces(loss: Expr, trial: _Trial) -> list[_Piece]:
+def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
     """Split a loss into smooth pieces between its kinks, in ascending order."""
-    x, todo, done = trial.x, [_Piece(-oo, oo, loss)], []
+    todo, done = [_Piece(-oo, oo, loss)], []
     while todo:
         piece = todo.pop(0)
-        kinked = [node for node in piece.loss.atoms(*_KINKED, *JUMPING) if node.has_free(x)]
+        kinked = [node for node in piece.loss.atoms(sp.Abs, sp.Max, sp.Min, sp.Piecewise, *JUMPING) if node.has_free(x)]
         if not kinked:
             done.append(piece)
             continue
         node = min(kinked, key=lambda node: (node.count_ops(), node.sort_key()))
         if isinstance(node, JUMPING):
             raise ValueError(f"the loss {loss} jumps, because it contains {node}")
-        # The node equals the branch of the largest rank. Its kinks are at the roots of `at_kinks`.
         if isinstance(node, sp.Piecewise):
-            branches = [value for value, _ in node.args]
-            ranks = [sp.Piecewise((1, condition), (0, True)) for _, condition in node.args]
             at_kinks = [each.lhs - each.rhs for _, condition in node.args for each in condition.atoms(Relational)]
         elif isinstance(node, sp.Abs):
-            branches = ranks = [-node.args[0], node.args[0]]
             at_kinks = [node.args[0]]
         else:
-            branches = list(node.args)
-            ranks = [-branch for branch in branches] if isinstance(node, sp.Min) else branches
-            at_kinks = [a - b for i, a in enumerate(branches) for b in branches[:i]]
+            at_kinks = [a - b for i, a in enumerate(node.args) for b in node.args[:i]]
         lines = [line_of(each, x) for each in at_kinks if each.has_free(x)]
         if any(line is None for line in lines):
             raise NotImplementedError(f"{loss} has a kink that is not at the root of a linear function: {node}")
-        roots = list(dict.fromkeys(sp.cancel(line.root) for line in lines))
-        # The roots inside the piece, in ascending order, which must be the same for all parameters.
-        low, high = trial.values(piece.left), trial.values(piece.right)
-        places = {root: trial.values(root) for root in roots}
-        is_inside = {root: (at > low + _ROUNDING) & (at < high - _ROUNDING) for root, at in places.items()}
-        ends = sorted((root for root in roots if np.any(is_inside[root])), key=lambda root: places[root][0])
-        is_decided = all(np.all(places[a] < places[b]) for a, b in pairwise(ends))
-        is_decided = is_decided and all(np.all(is_inside[root]) for root in ends)
-        parts = []
-        for left, right in pairwise([piece.left, *ends, piece.right]):
-            low, high = trial.values(left), trial.values(right)
-            middle = low + 1 if right == oo else high - 1 if left == -oo else (low + high) / 2
-            middle = np.zeros_like(low) if left == -oo and right == oo else middle
-            chosen = set(np.argmax([trial.values(rank, middle) for rank in ranks], axis=0).tolist())
-            if not is_decided or len(chosen) > 1:
-                names = ", ".join(symbol.name for symbol in trial.parameters)
-                raise ValueError(
-                    f"the order of the kinks of the loss {loss} depends on {names}; insert values, such as a label of "
-                    "1 or -1, or declare the sign of the symbols"
-                )
-            parts.append(_Piece(left, right, piece.loss.xreplace({node: branches[chosen.pop()]})))
+        try:
+            ends = [piece.left]
+            for root in dict.fromkeys(sp.cancel(line.root) for line in lines):
+                if _is_above(root, piece.left) and _is_above(piece.right, root):
+                    ends.insert(sum(_is_above(root, each) for each in ends), root)
+            ends.append(piece.right)
+            parts = [
+                _Piece(left, right, piece.loss.xreplace({node: _branch(node, x, _between(left, right))}))
+                for left, right in pairwise(ends)
+            ]
+        except _UndecidedError:
+            names = ", ".join(sorted(symbol.name for symbol in loss.free_symbols - {x}))
+            raise ValueError(
+                f"the order of the kinks of the loss {loss} depends on {names}; insert values, such as a label of "
+                "1 or -1, or declare the sign of the symbols"
+            ) from None
         todo = parts + todo
     merged = done[:1]
     for piece in done[1:]:
-        if sp.expand(piece.loss - merged[-1].loss) == 0:
-            merged[-1] = merged[-1]._replace(right=piece.right)
-        else:
-            merged.append(piece)
-    for left, right in pairwise(merged):
-        values = [trial.values(piece.loss, trial.values(right.left)) for piece in (left, right)]
-        if np.any(np.abs(values[1] - values[0]) > _ROUNDING * (1 + np.abs(values[0]))):
-            raise ValueError(f"the loss {loss} jumps at x = {right.left}")
+        last = merged[-1]
+        if sp.expand(piece.loss - last.loss) == 0:
+            merged[-1] = last._replace(right=piece.right)
+            continue
+        if not _is_known((piece.loss - last.loss).xreplace({x: piece.left}), "is_zero"):
+            raise ValueError(f"the loss {loss} jumps at x = {piece.left}")
+        merged.append(piece)
     return merged
 
 
-def _concavity(piece: _Piece, trial: _Trial) -> str | None:
-    """Say where a piece has a negative second derivative, or return None."""
-    curvature, low, high = trial.derivative(piece, 2), trial.values(piece.left), trial.values(piece.right)
-    # The points are relative to a finite end.
-    origin = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
-    for shift in _TRIED if curvature.has_free(trial.x) else (0.013, -0.013, 0.0):
-        at = origin + shift
-        values = trial.values(curvature, at)
-        wrong = (values < -_ROUNDING * (1 + np.abs(values))) & (at >= low) & (at <= high)
-        if np.any(wrong):
-            number = int(np.argmax(wrong))
-            return f"its second derivative is {values[number]:.3g} at x={at[number]:.3g}{trial.shown(number)}"
+class _UndecidedError(Exception):
+    """The sign of an expression does not follow from assumptions on its symbols."""
+
+
+def _is_known(expression: Expr, name: str) -> bool:
+    return any(bool(getattr(each, name)) for each in (expression, sp.simplify(expression)))
+
+
+def _is_above(one: Expr, other: Expr) -> bool:
+    """Return whether `one` exceeds `other`. Numbers that may be equal for some parameters count as different."""
+    if oo in (one, -other) or -oo in (one, -other):
+        return one == oo or other == -oo
+    difference = sp.expand(one - other)
+    if difference.is_nonnegative or difference.is_nonpositive:
+        return bool(difference.is_nonnegative) and difference != 0
+    raise _UndecidedError
+
+
+def _between(left: Expr, right: Expr) -> Expr:
+    if left == -oo:
+        return S.Zero if right == oo else right - 1
+    return left + 1 if right == oo else (left + right) / 2
+
+
+def _branch(node: Expr, x: Symbol, at: Expr) -> Expr:
+    """Return the argument or the case that the value of a node with kinks has at a point."""
+    if isinstance(node, sp.Abs):
+        return node.args[0] if _is_above(node.args[0].xreplace({x: at}), S.Zero) else -node.args[0]
+    if not isinstance(node, sp.Piecewise):
+        found, *others = node.args
+        for each in others:
+            is_larger = _is_above(each.xreplace({x: at}), found.xreplace({x: at}))
+            found = each if is_larger == isinstance(node, sp.Max) else found
+        return found
+    for value, condition in node.args:
+        signs = {
+            each: each.func(1 if _is_above(each.lhs.xreplace({x: at}), each.rhs.xreplace({x: at})) else -1, 0)
+            for each in condition.atoms(Relational)
+        }
+        if condition.xreplace(signs) == True:  # noqa: E712
+            return value
+    return S.NaN
+
+
+def _concavity(curvature: Expr, x: Symbol, left: Expr, right: Expr) -> str | None:
+    """Say where a second derivative is negative, or return None if it is known or tried to be non-negative."""
+    if _is_known(curvature, "is_nonnegative"):
+        return None
+    parameters = sorted((curvature.free_symbols | left.free_symbols | right.free_symbols) - {x}, key=lambda s: s.name)
+    function = many_digits((x, *parameters), sp.Tuple(curvature, left, right))
+    for row in np.random.default_rng(0).normal(size=(_SETS if parameters else 1, len(parameters))):
+        values = [
+            float(np.exp(z) if s.is_nonnegative else -np.exp(z) if s.is_nonpositive else 1.5 * z)
+            for s, z in zip(parameters, row, strict=True)
+        ]
+        low, high = map(float, function(mpmath.mpf(0), *values)[1:])
+        for at in _TRIED + (low if np.isfinite(low) else high if np.isfinite(high) else 0.0):
+            value = function(mpmath.mpf(at), *values)[0]
+            if low <= at <= high and value < -_ROUNDING * (1 + abs(value)):
+                named = "".join(f", {s.name}={number:.3g}" for s, number in zip(parameters, values, strict=True))
+                return f"its second derivative is {float(value):.3g} at x={at:.3g}{named}"
     return None
 
 
-def _bend(left: _Piece, right: _Piece, trial: _Trial) -> tuple[int, str]:
-    """Return whether the slope rises (1), falls (-1) or is the same at a kink, and say by how much."""
-    change = trial.values(trial.derivative(right, 1) - trial.derivative(left, 1), trial.values(right.left))
-    signs = np.sign(np.where(np.abs(change) > _ROUNDING, change, 0.0))
-    if np.any(signs > 0) and np.any(signs < 0):
-        raise ValueError(f"whether the loss is convex at x = {right.left} depends on its parameters")
-    worst = int(np.argmin(change))
-    return int(signs[worst] if signs[worst] else np.max(signs)), (
-        f"its slope changes by {change[worst]:.3g} at the kink x = {right.left}{trial.shown(worst)}"
-    )
-
-
-def _of_convex_part(part: Sequence[_Piece], trial: _Trial, omega: Expr, variance: Expr, curved: bool) -> Minimum:
-    """Return envelope and proximal point of adjacent pieces whose slope rises, with walls at both ends."""
-    cases: list[tuple[Minimum, Any]] = []
-    for i, piece in enumerate(part):
-        slope, before, after = trial.derivative(piece, 1), {trial.x: piece.left}, {trial.x: piece.right}
-        if piece.left != -oo:
-            bound = piece.left + variance * slope.xreplace(before)
-            # A kink holds the proximal point for an interval of omega, unless the slope is continuous there.
-            previous = cases[-1][1] if cases else None
-            if previous is None or sp.simplify(previous.rhs - bound) != 0:
-                at_kink = (piece.left - omega) ** 2 / (2 * variance) + piece.loss.xreplace(before)
-                cases.append(((at_kink, piece.left), sp.Le(omega, bound, evaluate=False)))
-        bound = True if piece.right == oo else piece.right + variance * slope.xreplace(after)
-        condition = bound is True or sp.Lt(omega, bound, evaluate=False)
-        cases.append((_of_smooth(piece.loss, trial, omega, variance, curved), condition))
-        if i == len(part) - 1 and piece.right != oo:
-            at_wall = (piece.right - omega) ** 2 / (2 * variance) + piece.loss.xreplace(after)
-            cases.append(((at_wall, piece.right), True))
-    return tuple(sp.Piecewise(*((minimum[k], condition) for minimum, condition in cases)) for k in (0, 1))
-
-
-def _of_smooth(loss: Expr, trial: _Trial, omega: Expr, variance: Expr, curved: bool) -> Minimum:
-    quadratic = coefficients(loss, trial.x)
+def _of_smooth(loss: Expr, x: Symbol, parameters: tuple[Symbol, ...], omega: Expr, variance: Expr) -> tuple[Expr, Expr]:
+    """Return envelope and proximal point of a smooth loss."""
+    quadratic = coefficients(loss, x)
     if quadratic is None:
-        variables = (trial.x, *(EntryVariable(f"p_{i + 1}") for i in range(len(trial.parameters))))
-        generic = loss.xreplace(dict(zip(trial.parameters, variables[1:], strict=True)))
-        arguments = (omega, variance, sp.Lambda(variables, generic), sp.Integer(curved), *trial.parameters)
+        variables = (x, *(EntryVariable(f"p_{i + 1}") for i in range(len(parameters))))
+        generic = loss.xreplace(dict(zip(parameters, variables[1:], strict=True)))
+        arguments = (omega, variance, sp.Lambda(variables, generic), *parameters)
         return MoreauEnvelope(*arguments), ProximalPoint(*arguments)
     a, b, c = quadratic
     stiffness = 1 + 2 * c * variance
+    point = (omega - variance * b) / stiffness
     if c.is_nonzero:
         # The square around the vertex has no cancellation there.
         vertex = -b / (2 * c)
-        envelope = sp.expand(a + b * vertex / 2) + c * (omega - vertex) ** 2 / stiffness
-    else:
-        envelope = a + (b * omega + c * omega**2 - variance * b**2 / 2) / stiffness
-    point = (omega - variance * b) / stiffness
-    if not curved:
-        return envelope, point
-    # There is no minimum if the loss falls as fast as the square rises. Without a case, the value is NaN.
-    return tuple(sp.Piecewise((each, stiffness > 0)) for each in (envelope, point))
+        return sp.expand(a + b * vertex / 2) + c * (omega - vertex) ** 2 / stiffness, point
+    return a + (b * omega + c * omega**2 - variance * b**2 / 2) / stiffness, point

@@ -12,7 +12,7 @@ import sympy as sp
 
 from ..checks import checked_instance, checked_scalar, checked_sequence, shown
 from .atoms import hold
-from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_of_deltas
+from .averages import NODES, GaussianAverage, average_over, checked_nodes
 from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 
 Variables = tuple[sp.Symbol, ...]
@@ -59,9 +59,8 @@ def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str
 
 
 def _average(integrand: sp.Expr, variable: sp.Symbol, nodes: sp.Expr) -> sp.Expr:
-    at_points, integrand = mean_of_deltas(integrand, variable)
     closed, rest = _split(integrand, (variable,), _mean_of_term)
-    return at_points + closed + average_over(rest, variable, nodes)
+    return closed + average_over(rest, variable, nodes)
 
 
 def _split(
