@@ -1,5 +1,6 @@
 """Sweeps on workers: the numbers of one process, also for classes of a script, and errors that say how to resume."""
 
+import math
 import os
 import signal
 import subprocess
@@ -8,18 +9,26 @@ import sys
 import pytest
 import xarray as xr
 
-from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
+from tests.bpkr.sweeps import problems
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
 from theorykit.workers import local_workers
 
 # A file that tells the next process that its worker has been killed once.
 KILLED = "TESTS_WORKER_WAS_KILLED"
-GRID = {"widths": (20, 80), "temperatures": (0.5,), "progress": False}
+# Each process compiles what it computes, so take what needs no solve.
+GRID = {"widths": (math.inf,), "temperatures": (0.5, 1.0), "progress": False}
+
+
+def random_data(seed: int) -> bpkr.Data:
+    """Return the training data alone, so that each process compiles no predictor."""
+    whole = problems.random_data(seed)
+    return bpkr.Data(whole.features, whole.labels)
 
 
 def swept(data=random_data, **options) -> xr.Dataset:
-    return sweeps.sweep_seeds(ARCHITECTURE, data, range(2), **GRID, **options).drop_vars("seconds")
+    return sweeps.sweep_seeds(problems.ARCHITECTURE, data, range(2), **GRID, **options).drop_vars("seconds")
 
 
 def data_or_death(seed: int) -> bpkr.Data:
@@ -30,14 +39,15 @@ def data_or_death(seed: int) -> bpkr.Data:
     return random_data(seed)
 
 
-def test_a_killed_worker_is_reported_and_two_workers_resume(tmp_path, monkeypatch, compiled_as_by_workers):
+@pytest.mark.parametrize("workers", [1, *slow([2])])
+def test_a_killed_worker_is_reported_and_others_resume(workers, tmp_path, monkeypatch, compiled_as_by_workers):
     monkeypatch.setenv(KILLED, str(tmp_path / "killed"))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     with local_workers(1, cores) as pool, pytest.raises(ConnectionError, match="with a folder, the same call resumes"):
         swept(data_or_death, executor=pool, folder=tmp_path / "run")
     finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert finished, "the first seed was done before the worker was lost"
-    with local_workers(2, cores) as pool:
+    with local_workers(workers, cores) as pool:
         found = swept(data_or_death, executor=pool, folder=tmp_path / "run")
     assert all(path.stat().st_mtime_ns == written for path, written in finished.items())
     xr.testing.assert_identical(found, swept())

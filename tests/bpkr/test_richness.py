@@ -75,7 +75,7 @@ def small_problem(width: float, richness: float | None = 1.0, outputs: int = 1, 
     return bpkr.Problem(arch, bpkr.Data(features[:examples], labels, features[examples:]))
 
 
-@pytest.mark.quick("case00", "case02")
+@pytest.mark.quick("case02")
 @every_case
 def test_the_limit_is_that_of_an_independent_minimisation(name):
     of, saddle = arrays(name), solved(name)
@@ -125,7 +125,7 @@ def test_deep_linear_networks_have_their_closed_form(depth):
         assert_close(np.ravel(saddle.order_parameters.first)[0], case["c"][0], 1e-9)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick("2-()-inf", "1-(2, Skip(layer=Attention(heads=2), gain=1.0))-7.0")
 @pytest.mark.parametrize("width", [7.0, math.inf])
 @pytest.mark.parametrize("layers", [(), (2,), (2, bpkr.Skip(bpkr.Attention(2)))], ids=str)
 @pytest.mark.parametrize("outputs", [1, 2])

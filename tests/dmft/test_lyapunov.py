@@ -106,7 +106,7 @@ def jacobian_of_the_whole_map(model, parameters, flat, position):
     return jax.jacobian(lambda at: whole_map(model, parameters, at, position))(flat)
 
 
-@pytest.mark.quick("householder")
+@pytest.mark.slow
 @pytest.mark.parametrize("orthonormalise", [gram_schmidt, householder])
 def test_the_derived_jacobian_is_that_of_the_whole_map(orthonormalise):
     model, parameters, window = small_case()

@@ -12,6 +12,8 @@ from theorykit.dmft import network
 from theorykit.dmft.map import Parameters, pattern_prompt, self_attention_limit, token_start, window_start
 from theorykit.dmft.weights import Weights, positional_overlaps, published_weights, segment_weights
 
+from ..marks import slow
+
 # standard errors by which correct estimates may be off; of some 10^3 estimates in this file
 FAR = 5.0
 SMALL = segment_weights(2, 8, 2, segments=3, key=jax.random.key(7))
@@ -196,7 +198,7 @@ def test_a_power_law_is_found_within_its_error():
     np.testing.assert_allclose(errors, exact["slope_error"] * np.sqrt(np.maximum(1, misfits)), rtol=1e-9)
 
 
-@pytest.mark.parametrize("certain", [(0.5, 1.0, 1.0), (1e9, 1.0, 0.02)])
+@pytest.mark.parametrize("certain", [*slow([(0.5, 1.0, 1.0)]), (1e9, 1.0, 0.02)])
 def test_a_slope_of_networks_that_do_not_differ_from_the_mean_field_is_refused(certain):
     with pytest.raises(ValueError, match="no network of 99 neurons differs from the mean field"):
         published_convergence(certain, repeats=(1, 2))

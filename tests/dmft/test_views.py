@@ -61,9 +61,31 @@ def test_objects_show_themselves(objects):
         assert shown._repr_markdown_().endswith("\n")
 
 
-def test_a_tree_without_values_has_the_usual_representation(objects):
+def test_a_tree_without_values_has_the_usual_representation():
     """As under `jit`, and in errors of JAX about trees."""
-    for shown in objects.values():
-        if not isinstance(shown, dmft.Weights | dmft.MeanField | type(column_law(WEIGHTS))):
-            traced = jax.eval_shape(lambda values: values, jax.tree.map(np.asarray, shown))
-            assert repr(traced).startswith(f"{type(shown).__name__}(")
+    model = dmft.self_attention_limit(WEIGHTS, 4)
+    parameters = dmft.Parameters(1.3, 127.0, 0.02)
+
+    def dynamics_of(parameters):
+        start = dmft.token_start(model, parameters, dmft.pattern_prompt(WEIGHTS))
+        trajectory = dmft.run(model, parameters, start, steps=4)
+        window = trajectory.window(model)
+        spectrum = dmft.lyapunov_spectrum(model, parameters, window, steps=40)
+        network = dmft.network.class_sum_network(WEIGHTS, 4, repeats=10)
+        draws = {"samples": 2, "key": jax.random.key(0)}
+        sampled = dmft.network.run(network, parameters, start, steps=5, **draws)
+        deviations = dmft.network.fluctuations(network, parameters, start, steps=5)
+        return parameters, start, trajectory, window, spectrum, network, sampled, deviations
+
+    def cycles_of(guess):
+        cycle = dynamics.find_cycle(henon, guess, 0.2, 1)
+        branch = dynamics.follow(henon, cycle, (0.0, 0.5))
+        return cycle, branch, branch.events[0], dmft.Stroboscope(model, parameters)
+
+    # Nothing of the mean field is computed: its results are traced.
+    traced = jax.eval_shape(dynamics_of, parameters)
+    cycles = jax.tree.map(np.asarray, cycles_of([0.5, 0.1]))
+    names = ["Parameters", "State", "Trajectory", "Window", "LyapunovSpectrum"]
+    for shown in (*traced, *jax.eval_shape(lambda values: values, cycles)):
+        assert repr(shown).startswith(f"{type(shown).__name__}(")
+    assert [type(shown).__name__ for shown in traced[:5]] == names

@@ -16,11 +16,8 @@ from theorykit.bpkr.order_parameters.coordinates import gp_coordinates, moved
 from theorykit.bpkr.saddle.problem import SaddleProblem
 
 from ..bpkr.cases import (
-    ALL_SKIPS,
     CASES,
     GRAMMAR,
-    ONE_HEAD,
-    OWN_KINDS,
     SKIP_FIRST,
     THREE_LAYERS,
     TWO_LAYERS,
@@ -30,19 +27,14 @@ from ..bpkr.cases import (
     random_problem,
     refused,
 )
-from ..marks import slow
 
 
 def solved(problem, **options):
     return bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels), **options)
 
 
-QUICKLY_SOLVED = (ONE_HEAD, TWO_LAYERS, ALL_SKIPS, OWN_KINDS)
-OTHERS = [case for case in (*CASES, *GRAMMAR) if case not in QUICKLY_SOLVED]
-
-
-@pytest.mark.quick(3)
-@pytest.mark.parametrize("case", (*QUICKLY_SOLVED, *slow(OTHERS)))
+@pytest.mark.slow
+@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
 def test_newton_solves_every_architecture(case):
     saddle = solved(random_problem(case, 0))
     assert saddle.converged, saddle.diagnosis

@@ -73,7 +73,7 @@ def test_a_jump_next_to_a_minimum_of_no_curvature_is_told(expression):
     failed(Action(expression, {m: Real(), x: Real()}), initial={m: -0.4, x: 0.1})
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("factor", (1.0, 1e-3))
 @pytest.mark.parametrize(
     ("domain", "expression", "edge", "slope"),

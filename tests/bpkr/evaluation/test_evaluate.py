@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from theorykit import bpkr
 from theorykit.bpkr import Skip
@@ -40,6 +40,8 @@ from ..cases import (
     random_problem,
 )
 
+# Each of these architectures is compiled, so draw few of them; their numbers are cheap.
+FEW = settings(max_examples=5)
 coordinates_of, order_parameters_at = jax.jit(from_order_parameters), jax.jit(to_order_parameters)
 
 
@@ -51,6 +53,7 @@ def entropy(problem, order_parameters):
     )
 
 
+@FEW
 @given(problem=problems(ANY_ACTION))
 def test_every_term_is_its_explicit_kronecker_form(problem):
     terms = problem.evaluate()
@@ -60,6 +63,7 @@ def test_every_term_is_its_explicit_kronecker_form(problem):
     assert_close(terms.total, sum(entropies) + explicit_energy(problem))
 
 
+@FEW
 @given(problem=problems(ANY_ACTION))
 def test_generated_code_agrees_with_the_interpreter(problem):
     action, terms, values = bpkr.derive(problem.architecture), problem.evaluate(), symbol_values(problem)
@@ -78,6 +82,7 @@ def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
         assert np.max(np.abs(interpret(equation, values))) < 1e-12 * max(case.widths)
 
 
+@FEW
 @given(case=ANY_CASE, seed=SEEDS)
 def test_rescaling_a_prior_variance_shifts_the_action_by_a_constant(case, seed):
     """sigma_l^2 -> c_l sigma_l^2 rescales U_1, ..., U_l by c_l; of the logarithms only N_l n_l log c_l is left."""
@@ -103,6 +108,7 @@ def test_rescaling_a_prior_variance_shifts_the_action_by_a_constant(case, seed):
     assert_close(rescaled.predict().variance, problem.predict().variance)
 
 
+@FEW
 @given(case=ANY_CASE, seed=SEEDS)
 def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
     problem = random_problem(case, seed)
@@ -121,6 +127,7 @@ def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
     assert_close(permuted.predict().variance, problem.predict().variance)
 
 
+@FEW
 @given(problem=problems(ANY_ACTION))
 def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
     arguments = bpkr.Problem(problem.architecture, bpkr.Data(problem.features)), problem.order_parameters
@@ -160,6 +167,7 @@ def test_numbers_of_the_architecture_can_be_differentiated(seed):
     assert slope.prior_variances[0] == 0  # it is in the features
 
 
+@FEW
 @given(case=ANY_ACTION, seed=SEEDS)
 def test_coordinates_round_trip(case, seed):
     architecture, rng = case.architecture(), np.random.default_rng(seed)
@@ -172,6 +180,7 @@ def test_coordinates_round_trip(case, seed):
     assert_close(again, coordinates, 1e-7)  # the matrices of random coordinates are ill-conditioned
 
 
+@FEW
 @given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
 def test_every_point_of_the_coordinates_is_consistent_across_straight_branches(case, seed):
     architecture = case.architecture()
@@ -212,6 +221,7 @@ def explicit_pieces(architecture):
     return pieces
 
 
+@FEW
 @given(case=ANY_ACTION, seed=SEEDS)
 def test_the_coordinates_decouple_the_entropy(case, seed):
     """The entropy, less its minimum, is the sum of N_l (|B_l|^2 + |R_l|^2 - n_l - 2 log det B_l), for any prior."""
@@ -230,6 +240,7 @@ def test_the_coordinates_decouple_the_entropy(case, seed):
     assert_close(entropy(problem, point), expected, 1e-8)
 
 
+@FEW
 @given(case=ANY_ACTION, seed=SEEDS)
 def test_flat_features_have_one_row_an_output_and_one_block_of_columns_a_path_and_output(case, seed):
     problem = random_problem(case, seed)

@@ -142,7 +142,7 @@ def test_with_the_identity_they_are_explicit_features(outputs):
     assert_close(implicit.kernel(jnp.asarray(u1), implicit), explicit_kernel(point, np.asarray(explicit), explicit))
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("outputs", [*slow([1]), 2])
 def test_kernels_of_pairs_add_up(outputs):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf", outputs=outputs)
     features, size = bpkr.path_features(INPUTS, ATTENTION, architecture), 2 * outputs

@@ -1,5 +1,6 @@
 """The finite network: layer by layer and over paths, and its prior against the Gaussian-process limit."""
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -96,6 +97,7 @@ def test_the_network_is_its_layers_one_after_the_other(case, seed, readout):
 
 @pytest.mark.quick("projection_heads")
 @pytest.mark.parametrize("parameters", [key_query_heads, projection_heads])
+@settings(max_examples=4)
 @given(
     case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
     seed=cases.SEEDS,
@@ -105,12 +107,18 @@ def test_the_sum_over_paths_is_the_network(parameters, case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
     inputs, heads = jnp.array(random_inputs(rng)), parameters([heads for heads in case.heads if heads], rng)
     network = sampled(architecture, heads, seed, readout)
-    features = bpkr.path_features(inputs, bpkr.attention(inputs, **heads), architecture, readout)
-    outputs = network(inputs)
+
+    @jax.jit
+    def both(inputs):
+        features = bpkr.path_features(inputs, bpkr.attention(inputs, **heads), architecture, readout)
+        return network(inputs), network.path_outputs(features)
+
+    outputs, of_paths = both(inputs)
     assert outputs.shape == ((EXAMPLES,) if case.outputs == 1 else (EXAMPLES, case.outputs))
-    assert_close(network.path_outputs(features).sum(axis=1), outputs, 1e-11)
+    assert_close(of_paths.sum(axis=1), outputs, 1e-11)
 
 
+@pytest.mark.quick("case0", "case4", "case7")
 @pytest.mark.parametrize("case", (cases.THREE_LAYERS, *cases.GRAMMAR))
 def test_path_weights_follow_the_path_order(case):
     """Eq. (6), one path and one output after the other."""
@@ -141,9 +149,14 @@ def prior_samples(case, networks, examples):
     return features, *jax.lax.map(draw, keys, batch_size=5_000)
 
 
+@functools.cache
+def samples_of_the_small_network():
+    return prior_samples(SMALL, NETWORKS, 3)
+
+
 def test_prior_of_the_output_given_the_order_parameters_is_the_kernel():
     """Only the embedding is integrated: the covariance of the output is K at the sampled U_1, network by network."""
-    features, outputs, order_parameters = prior_samples(SMALL, NETWORKS, EXAMPLES)
+    features, outputs, order_parameters = samples_of_the_small_network()
     kernels = jnp.einsum("nab,pai,qbi->npq", order_parameters.matrices[0], features, features)
     squares = jnp.einsum("np,npq,nq->n", outputs, jnp.linalg.inv(kernels), outputs)
     assert_mean_is(squares, outputs.shape[1])
@@ -173,7 +186,8 @@ NARROW = (
 )
 def test_the_prior_has_the_mean_and_the_covariance_of_the_gp_limit(case, networks):
     """At every width, not in the limit only."""
-    features, outputs, order_parameters = prior_samples(case, networks, 3)
+    drawn = samples_of_the_small_network() if case is SMALL else prior_samples(case, networks, 3)
+    features, outputs, order_parameters = drawn
     limit = bpkr.gp_limit(case.architecture())
     for samples, expected in zip(*map(jax.tree.leaves, (order_parameters, limit)), strict=True):
         assert_mean_is(samples, expected)

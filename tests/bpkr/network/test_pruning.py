@@ -100,6 +100,7 @@ def test_the_output_is_that_of_zero_blocks(case, removed, make_heads, readout):
     assert np.max(np.abs(expected - network(inputs))) > 1e-3 * np.max(np.abs(expected))
 
 
+@pytest.mark.quick("case0-removed0", "case3-removed3")
 @every_case
 def test_a_pruned_network_has_the_shapes_of_the_smaller_architecture(case, removed):
     """Another network, drawn for fewer heads, has as its leaves what the pruned one has, and its kinds of layers."""

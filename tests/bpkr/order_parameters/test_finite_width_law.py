@@ -143,7 +143,7 @@ def test_the_law_is_that_of_sampled_networks(case):
         assert np.max(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / error) < 5
 
 
-@pytest.mark.quick("correlated", "one unit everywhere")
+@pytest.mark.quick("correlated")
 @pytest.mark.parametrize("case", SINGULAR.values(), ids=SINGULAR)
 def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
     architecture = case.architecture()

@@ -69,7 +69,7 @@ def test_several_weight_blocks_are_derived_verified_and_the_same_by_both_routes(
     assert not any(action.route_differences)
 
 
-@pytest.mark.quick("differences", "a skip around it")
+@pytest.mark.quick("a skip around it")
 @every_kind
 def test_the_network_of_several_weight_blocks_is_its_sum_over_paths(case):
     architecture, rng = case.architecture(), np.random.default_rng(1)
