@@ -11,8 +11,6 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen import batch as side_by_side
-
-
 from theorykit.symbolic import Softmax, gradient, latex, positive_definite
 from theorykit.symbolic.atoms import LogDet
 
@@ -116,7 +114,7 @@ def test_the_symbolic_gradient_is_that_of_jax(name, variable, size, seed):
 def test_an_operation_without_a_rule_for_a_batch_is_an_error():
     positive = positive_definite("A", M)
     matrix = side_by_side.matrix(jnp.ones((2, 2, 3)))
-    with pytest.raises(AttributeError, match="batch.* has no attribute"):
+    with pytest.raises(AttributeError, match=r"batch.* has no attribute"):
         compile_expressions("f", {"f": LogDet(positive)}, (positive,), BATCH)(A=matrix)
     long = as_batch(random_values((3, 2), 0, (1,)), long=True)
     with pytest.raises(NotImplementedError, match="two long dimensions"):

@@ -277,7 +277,17 @@ WRONG.defjvp(lambda primals, tangents: (jnp.sin(*primals), 2 * tangents[0]))
         (lambda x: x + 1j, None, "f must return real numbers"),
         (WRONG, None, "by JAX"),
     ],
-    ids=["undefined", "wrong", "slightly wrong", "of other arguments", "text", "array", "infinite", "complex", "by JAX"],
+    ids=[
+        "undefined",
+        "wrong",
+        "slightly wrong",
+        "of other arguments",
+        "text",
+        "array",
+        "infinite",
+        "complex",
+        "by JAX",
+    ],
 )
 def test_a_wrong_numeric_function_is_refused_at_the_point_where_it_is_wrong(f, df, message):
     with pytest.raises(ValueError, match=message):

@@ -109,7 +109,9 @@ def test_the_source_of_an_action_runs_without_this_package(tmp_path):
 
 def imports_in(source):
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return {name for node in nodes for name in ([node.module] if isinstance(node, ast.ImportFrom) else [node.names[0].name])}
+    return {
+        name for node in nodes for name in ([node.module] if isinstance(node, ast.ImportFrom) else [node.names[0].name])
+    }
 
 
 EXPRESSIONS = [

@@ -398,9 +398,7 @@ _PARTS = {
             Z.T * _OF_SOFTMAX * (Z * U + y * r.T * M + B) + scale * W * DiagMatrix(_slope(W.T * r)) * W.T * U
         )
         + Trace(_SOFTMAX.T * y) * M,
-        claims.Derivative(
-            w, definitions=((Z, Z + y * (M * w).T), (r, r + U * w), (v, v + B * w)), at_zero=True
-        ),
+        claims.Derivative(w, definitions=((Z, Z + y * (M * w).T), (r, r + U * w), (v, v + B * w)), at_zero=True),
     ),
 }
 
@@ -416,9 +414,7 @@ STEPS = {
     "riccati": solving.riccati(
         N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale, U
     ),
-    "gaussian_equivalence": _equivalence(
-        erf, lambda a, c, b: 2 / pi * asin(2 * c / sqrt((1 + 2 * a) * (1 + 2 * b)))
-    ),
+    "gaussian_equivalence": _equivalence(erf, lambda a, c, b: 2 / pi * asin(2 * c / sqrt((1 + 2 * a) * (1 + 2 * b)))),
     "gaussian_equivalence of a relu": _equivalence(lambda unit: Max(unit, 0), _relu_kernel),
 }
 

@@ -86,7 +86,9 @@ WRONG = {
     "a gradient that forgets what moves": lambda: claiming(
         "slope through definitions", definitions=defined("slope through definitions")[2:]
     ),
-    "a response to something else that moves": lambda: claiming("response", definitions=STEPS["response"].claim.definitions[1:]),
+    "a response to something else that moves": lambda: claiming(
+        "response", definitions=STEPS["response"].claim.definitions[1:]
+    ),
     "sums over classes that are not those": lambda: claiming(
         "gather_classes", definitions=defined("gather_classes")[:1]
     ),

@@ -159,9 +159,7 @@ FORMULAS = {
     },
 }
 CASES = [
-    pytest.param(*mistake, name, id=f"{what}, {name}")
-    for what, (*mistake, names) in FORMULAS.items()
-    for name in names
+    pytest.param(*mistake, name, id=f"{what}, {name}") for what, (*mistake, names) in FORMULAS.items() for name in names
 ]
 
 

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from tests.expressions import SYMBOLS, A, H, L, assert_close, assert_gradient, random_values

@@ -77,7 +77,9 @@ class Checkpoint(DisplayMixin, Mapping):
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Checkpoint** {verbatim(self.path)}: {counted(len(self), 'array')}")
         if self.stored:
-            rows = ((verbatim(name), " x ".join(map(str, shape)) or "number") for name, (_, shape) in self.stored.items())
+            rows = (
+                (verbatim(name), " x ".join(map(str, shape)) or "number") for name, (_, shape) in self.stored.items()
+            )
             yield Table(tuple(rows), ("array", "shape"))
 
     def shape(self, name: str) -> tuple[int, ...]:

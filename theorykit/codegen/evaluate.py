@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache, reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import sympy as sp
@@ -225,7 +225,9 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     sp.Min: _of_module("minimum"),
     **dict.fromkeys(TABLE, _scalar_function),
     **dict.fromkeys((sp.log, sp.asin), _in_stable_form(_scalar_function)),
-    sp.MatrixBase: lambda node, at: at.algebra.matrix([[at(node[i, j]) for j in range(node.cols)] for i in range(node.rows)]),
+    sp.MatrixBase: lambda node, at: at.algebra.matrix(
+        [[at(node[i, j]) for j in range(node.cols)] for i in range(node.rows)]
+    ),
     MatrixElement: lambda node, at: at(node.parent)[..., int(node.i), int(node.j)],
     sp.Identity: lambda node, at: at.xp.eye(at.size(node.shape[0])),
     sp.ZeroMatrix: lambda node, at: at.xp.zeros(tuple(map(at.size, node.shape))),
@@ -248,7 +250,7 @@ class Algebra:
     """Operations in which algebras may differ. All methods are static: an algebra has no state."""
 
     xp: Any = np
-    rules: Mapping[type, Callable] = {}
+    rules: ClassVar[Mapping[type, Callable]] = {}
     """Rules of this algebra that replace those of the table."""
     is_traced = False
     """Whether values may belong to a loop of a compiled function."""

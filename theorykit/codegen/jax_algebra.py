@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -194,7 +194,7 @@ class Jax(Structured):
     operations: Any = primitives
     is_traced = True
     stop_gradient = staticmethod(jax.lax.stop_gradient)
-    rules = {
+    rules: ClassVar = {
         **Structured.rules,
         FunctionOfLoss: _of_loss,
         NumericFunction: _numeric_function,

@@ -6,7 +6,7 @@ Values may be stacks: matrices have the axes of a stack first, and scalars have 
 import operator
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -23,7 +23,7 @@ from .oracle import mean_of_average, value_of_loss
 class Numpy(Algebra):
     """Evaluate in NumPy. Shares no algorithm with `Jax`."""
 
-    rules = {
+    rules: ClassVar = {
         FunctionOfLoss: value_of_loss,
         GaussianAverage: mean_of_average,
         NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],

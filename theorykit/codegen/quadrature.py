@@ -150,8 +150,9 @@ def composite_mean(
 
     The rule is a tanh-sinh sum on panels that end at the roots of `kinks`. They are short near roots and vertices of
     the polynomials in `features`, where the integrand may be steep. The error is extrapolated from the changes between
-    rules with a quarter, a half and all of the nodes, plus bounds on what lies between the last node and a singularity, and beyond the last panel. It is
-    infinite if it or the last change exceeds one percent of the mean absolute value, or if the mean may not exist.
+    rules with a quarter, a half and all of the nodes, plus bounds on what lies between the last node and a singularity,
+    and beyond the last panel. It is infinite if it or the last change exceeds one percent of the mean absolute value,
+    or if the mean may not exist.
     """
     of, reach = _Weighted.of(function, tilt, (*kinks, *features)), _GRID[-1]
     roots, missed = _all_roots(kinks, of)
@@ -218,10 +219,12 @@ def _around(feature: Sequence[Any], of: _Weighted, reach: float) -> Array:
     if higher:
         places.append((-b / (2 * c), jnp.minimum(1 / jnp.sqrt(jnp.abs(c)), slope / jnp.abs(2 * c))))
     steps = _column(_STEPS, of.shape)
-    return jnp.concatenate([
-        jnp.where((width < of.deviation) & jnp.isfinite(centre), of.y(centre + steps * width, reach), reach)
-        for centre, width in places
-    ])
+    return jnp.concatenate(
+        [
+            jnp.where((width < of.deviation) & jnp.isfinite(centre), of.y(centre + steps * width, reach), reach)
+            for centre, width in places
+        ]
+    )
 
 
 def _column(array: Any, shape: tuple[int, ...]) -> Array:

@@ -8,6 +8,7 @@ The operations are functions of `algebra.operations`: `theorykit.codegen.primiti
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
+from typing import ClassVar
 
 import sympy as sp
 from sympy.core.numbers import ImaginaryUnit
@@ -143,7 +144,7 @@ def _diagonal(node, at):
 class Structured(Algebra):
     """Rules that use the structure of matrices. Subclasses supply `xp` and `operations`."""
 
-    rules = {
+    rules: ClassVar = {
         PartialTrace: _partial_trace,
         Diagonal: _diagonal,
         GaussianAverage: lambda node, at: at.algebra.average(node, at),

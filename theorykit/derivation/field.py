@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, reduce
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import sympy as sp
@@ -670,7 +670,7 @@ class Field(Algebra):
     """Evaluate modulo the prime. Nodes that are not rational functions raise `NotRational`."""
 
     xp = _Module()
-    rules = {
+    rules: ClassVar = {
         **dict.fromkeys((Symbol, MatrixSymbol), _symbol),
         **dict.fromkeys((sp.Number, sp.NumberSymbol), _number),
         Pi: lambda node, at: at.root(node).power(2),

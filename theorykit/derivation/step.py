@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 from sympy import Expr
 
-from ..checks import check_fields, checked_arguments, checked_instance, checked_whole_number, counted
+from ..checks import check_fields, checked_arguments, checked_whole_number, counted
 from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table

@@ -163,7 +163,9 @@ class BoundAction(AbstractSaddleProblem):
         effects = jnp.abs(self.of.rounding_effects(**self._given(values)))
         on_action, *on_slopes = jnp.sum(jnp.where(jnp.isfinite(effects), effects, 0.0), axis=1)
         on_slopes = on_slopes or [jnp.zeros(())] * len(values)
-        sizes = {name: jnp.full_like(value, size) for (name, value), size in zip(values.items(), on_slopes, strict=True)}
+        sizes = {
+            name: jnp.full_like(value, size) for (name, value), size in zip(values.items(), on_slopes, strict=True)
+        }
         return on_action, jnp.abs(pull(sizes)[0])
 
     @eqx.filter_jit

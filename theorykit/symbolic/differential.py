@@ -14,7 +14,7 @@ import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
-from sympy.matrices.expressions.matexpr import MatrixElement, MatrixExpr
+from sympy.matrices.expressions.matexpr import MatrixElement
 
 from ..checks import Scalar, checked_arguments
 from .atoms import (
@@ -74,8 +74,8 @@ def _accumulate(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterato
                 yield from _accumulate(argument, contribution, variable)
 
 
-# Number of paths from an expression to a symbol above which shared subexpressions are differentiated once. Up to it, the
-# gradient is a sum of products, whose terms are easier to read and to cancel.
+# Number of paths from an expression to a symbol above which shared subexpressions are differentiated once. Up to it,
+# the gradient is a sum of products, whose terms are easier to read and to cancel.
 _MOST_PATHS = 500
 
 

@@ -107,7 +107,13 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     say("constants dropped", integrated, energy + of_source, constant, equations="12")
     route.section = "Predictor"
     say("source differentiated", of_source, mean, claims.Derivative(j, 1, -I / 2, at_zero=True), equations="9")
-    say("source differentiated twice", of_source, covariance, claims.Derivative(j, 2, S.Half, at_zero=True), equations="30")
+    say(
+        "source differentiated twice",
+        of_source,
+        covariance,
+        claims.Derivative(j, 2, S.Half, at_zero=True),
+        equations="30",
+    )
     _state_meaning(route, inner, weights, blocks)
 
     route.section, route.equations, last = "Entropies", "32", symbols.overlaps[-1]

@@ -38,7 +38,7 @@ from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, log_volume
 from ..order_parameters.finite_width_law import finite_width_law
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit, order_parameter_blocks
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 from .problem import SaddleProblem
 
 

@@ -44,7 +44,8 @@ class ActionPoint(DisplayMixin):
         yield Text(f"**Point of an action**: S = {number(np.sum(self.terms()))}")
         rows = [(name, " x ".join(map(str, np.shape(each))), number(each)) for name, each in self.values.items()]
         yield Table(
-            tuple((verbatim(name), shape or "number", value) for name, shape, value in rows), ("symbol", "shape", "value")
+            tuple((verbatim(name), shape or "number", value) for name, shape, value in rows),
+            ("symbol", "shape", "value"),
         )
 
     @property
