@@ -21,7 +21,7 @@ from theorykit.symbolic.documents.document import Folded
 from ..derivation.mistakes import is_caught, planted
 
 SYMBOLS, PATH = MapSymbols(), TrajectorySymbols()
-STEPS, PROVED = 42, 25
+STEPS, PROVED = 42, 27
 RESULTS = (
     "overlap",
     "attention",
