@@ -265,7 +265,7 @@ def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
         >>> from theorykit.symbolic import assume_positive_definite, gradient, log_det, symmetric
         >>> Q = symmetric("Q", 3)
         >>> gradient(log_det(assume_positive_definite(Identity(3) - Q)), Q)
-        -AssumedPositiveDefinite(I - Q)**(-1)
+        -(AssumedPositiveDefinite(I - Q))**(-1)
     """
     checked_square("matrix", matrix)
     return matrix if is_positive_definite(matrix) else AssumedPositiveDefinite(matrix)
