@@ -72,13 +72,17 @@ class Step(DisplayMixin):
             sizes: a whole number for every symbolic size.
             rng: random number generator.
         """
-        for _ in range(_DRAWS):
-            values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                error = float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
-            if not np.isnan(error):
-                break
-        return error
+        return _error_of(self, sizes, rng)
+
+
+def _error_of(step: Step, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
+    for _ in range(_DRAWS):
+        values = random_values(step.claim.expressions(step.before, step.after), sizes, rng)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            error = float(step.claim.error(step.before, step.after, values, rng)) / step.claim.tolerance
+        if not np.isnan(error):
+            break
+    return error
 
 
 @dataclass
@@ -225,7 +229,7 @@ class Derivation(DisplayMixin):
         largest = 0.0
         for trial, sizes in enumerate(self.sizes):
             try:
-                error = step.error(sizes, np.random.default_rng([seed, trial]))
+                error = _error_of(step, sizes, np.random.default_rng([seed, trial]))
             except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
                 return Evidence(step, float("inf"), str(mistake))
             if np.isnan(error):
