@@ -15,7 +15,7 @@ import sympy as sp
 from ..checks import checked_instance, shown
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.envelopes import FunctionOfLoss
-from ..symbolic.numeric import NumericFunction
+from ..symbolic.numeric import NumericFunction, compiled
 from .evaluate import Algebra, evaluate
 from .oracle import mean_of_average, value_of_loss
 
@@ -26,7 +26,7 @@ class Numpy(Algebra):
     rules: ClassVar = {
         FunctionOfLoss: value_of_loss,
         GaussianAverage: mean_of_average,
-        NumericFunction: lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()],
+        NumericFunction: lambda node, at: np.asarray(compiled(type(node))(*map(at, node.args)))[()],
     }
 
     @staticmethod

@@ -111,6 +111,12 @@ def _derivative(kind: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
     return _NumericClass(kind.__name__, (kind,), attributes)
 
 
+@cache
+def compiled(kind: type[NumericFunction]) -> Callable[..., Any]:
+    """Return the code of a function, compiled. The interpreter calls it often, and operations alone are slow."""
+    return jax.jit(kind.implementation)
+
+
 def numeric_function(
     name: str,
     f: Callable[..., Any],
