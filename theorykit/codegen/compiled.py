@@ -86,7 +86,11 @@ class CompiledFunction(DisplayMixin):
     @cached_property
     def source(self) -> str:
         """Python source of the function that imports nothing but `jax` and can be pasted into other code."""
-        return source_of(self.name, self.outputs, self.arguments, self._bindings, {})
+        return self.source_with({})
+
+    def source_with(self, names: Mapping[Expr, str]) -> str:
+        """Return the source with names for subexpressions, such as the kernel."""
+        return source_of(self.name, self.outputs, self.arguments, self._bindings, names)
 
     def _view(self):
         yield Heading(f"{verbatim(self.name)}: compiled function", 1)

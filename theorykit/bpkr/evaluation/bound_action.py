@@ -148,8 +148,12 @@ _functions_of = lru_cache(CompiledAction)
 
 
 def generate_source(action: Action) -> str:
-    """Return the source text of the JAX function generated from the action."""
-    return compile_action(action).terms.source
+    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX.
+
+    It has one Cholesky factor per matrix, the shapes in the docstring, and the kernel K (Eq. 10) by name. Paste it into
+    your own code.
+    """
+    return compile_action(action).terms.source_with({action.kernel: "K"})
 
 
 class BoundAction(eqx.Module):
