@@ -14,7 +14,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import counted
-from ...derivation import Derivation, Step, derivation_blocks
+from ...derivation import Derivation, Recorder, derivation_blocks
 from ...derivation.claims import (
     SPINS,
     Average,
@@ -123,13 +123,15 @@ def derive() -> MeanField:
     beta, gamma = of_map.output_inverse_temperature, of_map.attention_inverse_temperature
     epsilon, share = of_map.positional_share, s.semantic_share
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
-    steps: list[Step] = []
+    route = Recorder()
 
     def say(rule: str, before: Expr, after: Expr, claim: Claim, equations: str = "", assumptions=()) -> Expr:
         """Append a step, with the symbols that its claim defines, and return `after`."""
-        definitions = getattr(claim, "definitions", ())
-        steps.append(Step(rule, before, after, claim, equations, assumptions, definitions, section))
-        return after
+        # A response moves symbols and defines none.
+        is_response = isinstance(claim, Derivative) and claim.at_zero
+        definitions = () if is_response else getattr(claim, "definitions", ())
+        record = {"equations": equations, "assumptions": assumptions, "definitions": definitions}
+        return route.say(rule, before, after, claim, section=section, **record)
 
     def without(*symbols: MatrixSymbol) -> Equal:
         """Claim that both sides are equal if these symbols are zero."""
@@ -288,5 +290,5 @@ def derive() -> MeanField:
         query_response=query_response,
         noise=noise.xreplace(replaced),
         trajectory=s,
-        derivation=Derivation(tuple(steps), _SIZES),
+        derivation=Derivation(tuple(route.steps), _SIZES),
     )
