@@ -99,7 +99,11 @@ class CompiledFunction(DisplayMixin):
         rows = [(verbatim(each.name), " x ".join(map(str, each.shape))) for each in matrices]
         yield Table((*rows, *([("numbers", numbers)] if numbers else [])), ("argument", "shape"))
         yield Text(f"Returns {', '.join(map(verbatim, self.outputs))}, by name.")
-        yield Folded("Its source: `.source`", (Code(self.source),))
+        try:
+            yield Folded("Its source: `.source`", (Code(self.source),))
+        except NotImplementedError as reason:
+            # Averages by piecewise or adaptive quadrature have no short source.
+            yield Text(verbatim(reason))
 
 
 def compile_expressions(
