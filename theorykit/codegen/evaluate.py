@@ -97,7 +97,7 @@ def _evaluate_outside(node: sp.Basic, variables: frozenset[BoundVariable], at: A
     if not inside.isdisjoint(variables):
         for each in node.args:
             _evaluate_outside(each, variables, at, seen)
-    elif isinstance(node, sp.Expr) and not isinstance(node, sp.Lambda) and all(map(at.is_bound, inside)):
+    elif isinstance(node, sp.Expr) and all(map(at.is_bound, inside)):
         at(node)
 
 
@@ -277,6 +277,16 @@ class Algebra:
     def size(value: Any) -> Any:
         """Convert the value of a size."""
         return int(value)
+
+    @staticmethod
+    def stop_gradient(value: Any) -> Any:
+        """Return a value on which derivatives do not depend. Only JAX takes derivatives."""
+        return value
+
+    @staticmethod
+    def assumed_definite(matrix: Any) -> Any:
+        """Return a matrix that is assumed to be positive definite. Its Cholesky factor is NaN if it is not."""
+        return matrix
 
 
 def refuse(node, at=None):

@@ -106,11 +106,6 @@ class Numpy(Algebra):
         return np.where(np.linalg.eigvalsh(matrix)[..., :1, None] > 0, matrix, np.nan)
 
     @staticmethod
-    def stop_gradient(value):
-        """Return the value."""
-        return value
-
-    @staticmethod
     def trace(matrix, at):
         """Return the trace."""
         return np.trace(at(matrix), axis1=-2, axis2=-1)

@@ -215,11 +215,6 @@ class Source(Structured):
         return value
 
     @staticmethod
-    def stop_gradient(value: Any) -> Any:
-        """Return the value: derivatives of the text do not depend on it."""
-        return value
-
-    @staticmethod
     def number(number: Expr) -> Any:
         """Write a fraction as a quotient."""
         if isinstance(number, sp.Rational) and not number.is_Integer and max(abs(number.p), number.q) < 1e6:

@@ -180,11 +180,6 @@ class Structured(Algebra):
         check_definite(matrix)
         return cls.operations.square_root(at(matrix))
 
-    @staticmethod
-    def assumed_definite(matrix):
-        """Return the matrix. Its Cholesky factor is NaN if it is not positive definite."""
-        return matrix
-
     @classmethod
     def trace(cls, matrix, at):
         """Return the trace of a matrix."""

@@ -723,16 +723,6 @@ class Field(Algebra):
         return at(matrix).trace()
 
     @staticmethod
-    def assumed_definite(matrix: Residues) -> Residues:
-        """Return the matrix."""
-        return matrix
-
-    @staticmethod
-    def stop_gradient(value: Any) -> Any:
-        """Return the value."""
-        return value
-
-    @staticmethod
     def function(row: Any, node: Expr, at: Point) -> Any:
         """Raise `NotRational`."""
         return _refuse(node, at)

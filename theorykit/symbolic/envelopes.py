@@ -35,7 +35,6 @@ _TRIED = 0.013 + np.sinh(np.linspace(-6.4, 6.4, 33))
 _SETS = 5
 # Size of a negative number that may be caused by rounding.
 _ROUNDING = 1e-9
-_KINKED = (sp.Abs, sp.Max, sp.Min, sp.Piecewise)
 
 
 class FunctionOfLoss(sp.Function):
